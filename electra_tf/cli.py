@@ -1,0 +1,112 @@
+"""What all command lines share: flags to config, errors to one paragraph."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from absl import flags
+
+from electra_tf import config
+from electra_tf.errors import InputError
+
+
+def define_config_flags(
+    flag_values: flags.FlagValues, names: Mapping[str, str]
+) -> None:
+    """Adds `--config`, `--set` and flags for the settings that are used most.
+
+    Args:
+        flag_values: The command's own flags.
+        names: From a flag's name to the dotted name of the setting it overrides;
+            its type, help and default are the setting's.
+    """
+    flags.DEFINE_string(
+        "config", None, "A YAML file of settings.", flag_values=flag_values
+    )
+    flags.DEFINE_multi_string(
+        "set",
+        [],
+        "A setting over the config's, as NAME=VALUE; may be repeated.",
+        flag_values=flag_values,
+    )
+    for flag, dotted in names.items():
+        kind, choices, text, default = config.setting(dotted)
+        if choices:
+            flags.DEFINE_enum(flag, default, choices, text, flag_values=flag_values)
+        else:
+            _DEFINE[kind](flag, default, text, flag_values=flag_values)
+
+
+_DEFINE = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
+
+
+def resolve(
+    flag_values: flags.FlagValues,
+    names: Mapping[str, str],
+    base: Mapping[str, Any] | None = None,
+) -> config.Config:
+    """Reads the config, with the flags that were given laid over it.
+
+    Args:
+        flag_values: Parsed flags, `--config` and `--set` among them.
+        names: As `define_config_flags` was given.
+        base: Values by dotted name that stand where nothing else is said.
+
+    Returns:
+        The resolved settings.
+    """
+    given = {
+        dotted: flag_values[flag].value
+        for flag, dotted in names.items()
+        if flag_values[flag].present
+    }
+    return config.load(flag_values.config, flag_values.set, given, base)
+
+
+def require(flag_values: flags.FlagValues, *names: str) -> None:
+    """Raises an InputError that lists the flags among `names` that were not given."""
+    missing = [f"--{name}" for name in names if not flag_values[name].value]
+    if missing:
+        raise InputError(
+            f"This command takes {', '.join(f'--{name}' for name in names)}",
+            f"no {' and no '.join(missing)}",
+            "Run with --help for all flags",
+        )
+
+
+def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> None:
+    """Parses the command line into `flag_values`, then calls `main`.
+
+    Exits with 1 and one paragraph on standard error for an `InputError`, an error of
+    the operating system (a full disk, a missing permission) or a wrong flag.
+
+    Args:
+        main: The command; it reads its flags from `flag_values`.
+        flag_values: The command's own flags.
+        usage: What `--help` prints above the flags.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if {"--help", "-help", "-h"} & set(sys.argv[1:]):
+        print(f"{usage.strip()}\n\nflags:\n{flag_values.get_help('  ')}")
+        return
+    try:
+        rest = flag_values(sys.argv)
+        if len(rest) > 1:
+            raise InputError(
+                "Everything is given as --flag=value",
+                f"the bare words {' '.join(rest[1:])!r}",
+                "Put quotes around a value with spaces or shell wildcards",
+            )
+        main()
+    except flags.Error as error:
+        sys.exit(f"error: {error} Run with --help for all flags.")
+    except (InputError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing was overwritten")

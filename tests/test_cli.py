@@ -1,0 +1,95 @@
+import sys
+
+import pytest
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.errors import InputError
+
+NAMES = {
+    "max_length": "records.max_length",
+    "shards": "records.shards",
+    "order": "records.order",
+    "lower_case": "tokenization.lower_case",
+    "coverage": "vocabulary.character_coverage",
+    "field": "corpus.field",
+}
+
+
+def parsed(*arguments):
+    values = flags.FlagValues()
+    cli.define_config_flags(values, NAMES)
+    values(["command", *arguments])
+    return values
+
+
+def test_flags_have_the_settings_types_defaults_and_words():
+    values = parsed()
+    assert values.max_length == 128
+    assert values.shards is None
+    assert values.lower_case is True
+    assert values["order"].parser.enum_values == ["original", "document"]
+    assert values["max_length"].help.startswith("Positions of a record")
+
+
+def test_only_flags_that_were_given_override(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("records: {max_length: 64, shards: 2}")
+    values = parsed(f"--config={path}", "--nolower_case", "--set", "records.seed=3")
+    settings = cli.resolve(values, NAMES)
+    assert settings.records.max_length == 64
+    assert (settings.records.shards, settings.records.seed) == (2, 3)
+    assert settings.tokenization.lower_case is False
+    # A flag given with its default still overrides the file.
+    again = cli.resolve(parsed(f"--config={path}", "--max_length=128"), NAMES)
+    assert again.records.max_length == 128
+
+
+def test_missing_flags_are_listed_together():
+    values = parsed("--field=")
+    with pytest.raises(InputError, match="no --shards and no --field"):
+        cli.require(values, "max_length", "shards", "field")
+
+
+def run(monkeypatch, error, *arguments):
+    def main():
+        if error:
+            raise error
+
+    values = flags.FlagValues()
+    cli.define_config_flags(values, NAMES)
+    monkeypatch.setattr(sys, "argv", ["command", *arguments])
+    cli.run(main, values, "What it does.")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (InputError("Rule", "this", "Do that"), "error: Rule. Arrived: this. Do that."),
+        (InputError("Rule.", "it.", "Do."), "error: Rule. Arrived: it. Do."),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (KeyboardInterrupt(), "interrupted"),
+    ],
+)
+def test_mistakes_end_the_command_with_a_paragraph(monkeypatch, error, words):
+    with pytest.raises(SystemExit) as end:
+        run(monkeypatch, error)
+    assert words in end.value.code
+
+
+def test_defects_keep_their_traceback(monkeypatch):
+    with pytest.raises(ZeroDivisionError):
+        run(monkeypatch, ZeroDivisionError())
+
+
+def test_a_misspelt_flag_is_told_with_the_nearest(monkeypatch):
+    with pytest.raises(SystemExit) as end:
+        run(monkeypatch, None, "--max_lenght=3")
+    assert "Did you mean: max_length" in end.value.code
+
+
+def test_help_is_printed_and_nothing_run(monkeypatch, capsys):
+    run(monkeypatch, AssertionError("ran"), "--help")
+    printed = capsys.readouterr().out
+    assert printed.startswith("What it does.")
+    assert "(default: '128')" in printed

@@ -1,0 +1,128 @@
+import dataclasses
+
+import pytest
+
+from electra_tf import config
+from electra_tf.config import Config, Records
+from electra_tf.errors import InputError
+
+
+def write(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults_are_the_papers_small_model():
+    assert config.load() == Config()
+    assert Config().records.max_length == 128
+    assert Config().vocabulary.size == 30522
+
+
+def test_what_is_written_is_read_again_as_the_same(tmp_path):
+    first = config.load(sets=["records.max_length=512", "corpus.field=body"])
+    second = config.load(write(tmp_path / "resolved.yaml", config.dump(first)))
+    assert second == first != Config()
+
+
+def test_a_file_holds_the_lines_that_differ_from_the_file_it_extends(tmp_path):
+    write(tmp_path / "base.yaml", "records: {max_length: 512, seed: 7}\n")
+    (tmp_path / "sub").mkdir()
+    path = write(
+        tmp_path / "sub" / "difference.yaml",
+        "extends: ../base.yaml\nrecords: {seed: 8}\n",
+    )
+    assert config.load(path).records == Records(max_length=512, seed=8)
+
+
+def test_later_words_win(tmp_path):
+    path = write(tmp_path / "a.yaml", "records: {max_length: 16, seed: 1, shards: 2}")
+    loaded = config.load(
+        path,
+        ["records.seed=2", "records.shards=3"],
+        {"records.shards": 4},
+        base={"records.max_length": 64, "tokenization.lower_case": False},
+    )
+    assert loaded.records == Records(max_length=16, seed=2, shards=4)
+    assert loaded.tokenization.lower_case is False
+
+
+def test_settings_cannot_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().records.seed = 1
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("records.max_lenght=64", "unknown key `records.max_lenght`.*`max_length`"),
+        ("record.max_length=64", "unknown key `record`.*Did you mean `records`"),
+        ("max_length=64", "unknown key `max_length`.*`records.max_length`"),
+        ("records.colour=red", "unknown key `records.colour`.*Known: max_length"),
+        ("records.max_length=abc", "`records.max_length` must be a valid integer"),
+        ("records.max_length='64'", "must be a valid integer, not '64'"),
+        ("records.max_length=64.5", "valid integer.*64.5"),
+        ("records.max_length=true", "valid integer.*True"),
+        ("records.max_length=7", "greater than or equal to 8, not 7"),
+        ("records.order=random", "'original' or 'document', not 'random'"),
+        ("tokenization.lower_case=1", "valid boolean"),
+        ("vocabulary.character_coverage=1.5", "less than or equal to 1"),
+        ("records=5", "`records`.*not 5"),
+        ("records.seed", "NAME=VALUE.*'records.seed'"),
+        ("records.seed=[1", "valid YAML"),
+        ("records.seed=2020-01-01", "Quote what YAML takes for a date"),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_name_and_what_to_do(item, words):
+    with pytest.raises(InputError, match=f"(?s){words}"):
+        config.load(sets=[item])
+
+
+def test_several_mistakes_are_told_at_once():
+    with pytest.raises(InputError) as error:
+        config.load(sets=["records.seed=x", "input.batch_sise=3"])
+    assert "records.seed" in str(error.value)
+    assert "Did you mean `batch_size`?" in str(error.value)
+
+
+def test_numbers_may_be_written_as_in_yaml_1_2():
+    loaded = config.load(sets=["vocabulary.character_coverage=1e-1"])
+    assert loaded.vocabulary.character_coverage == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("records: {seed: 1, seed: 2}", "'seed' stands twice"),
+        ("- 1\n- 2", "a list"),
+        ("extends: a.yaml", "circle"),
+        ("extends: missing.yaml", "missing.yaml"),
+        ("extends: [a.yaml]", "names one file"),
+        ("records: [", "valid YAML"),
+    ],
+)
+def test_a_broken_file_is_told(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        config.load(write(tmp_path / "a.yaml", text))
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
+        config.load(str(tmp_path / "nowhere.yaml"))
+
+
+def test_every_setting_is_described():
+    for section, holder in Config.__dataclass_fields__.items():
+        for name in holder.type.__dataclass_fields__:
+            kind, _, text, default = config.setting(f"{section}.{name}")
+            assert text.endswith("."), name
+            assert default is None or isinstance(default, kind)
+
+
+def test_accents_go_as_the_original_says_unless_told_otherwise():
+    def strips(**settings):
+        return config.Tokenization(**settings).strips
+
+    assert strips()
+    assert not strips(lower_case=False)
+    assert strips(lower_case=False, strip_accents="always")
+    assert not strips(strip_accents="never")
