@@ -1,0 +1,1 @@
+"""Strings -> ids -> records -> batches."""

@@ -1,0 +1,97 @@
+"""The original tokenizer's rules, read plainly: slow, step by step, on whole strings.
+
+Written from the rules (google-research/electra, model/tokenization.py) and sharing no
+code with `electra_tf`: what `electra_tf.text.tokenizer` is measured against.
+"""
+
+import unicodedata
+
+
+def tokenize(
+    text: str | bytes,
+    ids: dict[str, int],
+    lower_case: bool = True,
+    strip_accents: bool = True,
+) -> list[int]:
+    """Ids of a text; accents are stripped only where letters are lower-cased."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "ignore")
+    result = []
+    for word in basic_tokenize(text, lower_case, strip_accents):
+        result += [ids[piece] for piece in wordpiece(word, ids)]
+    return result
+
+
+def basic_tokenize(text: str, lower_case: bool, strip_accents: bool) -> list[str]:
+    words = []
+    for word in _space_ideographs(_clean(text)).split():
+        if lower_case:
+            word = word.lower()
+            if strip_accents:
+                word = _strip_accents(word)
+        words += _split_on_punctuation(word)
+    return " ".join(words).split()
+
+
+def wordpiece(word: str, ids: dict[str, int]) -> list[str]:
+    if len(word) > 200:
+        return ["[UNK]"]
+    pieces = []
+    rest = word
+    while rest:
+        for end in range(len(rest), 0, -1):
+            piece = ("##" if pieces else "") + rest[:end]
+            if piece in ids:
+                pieces.append(piece)
+                rest = rest[end:]
+                break
+        else:
+            return ["[UNK]"]
+    return pieces
+
+
+def _clean(text: str) -> str:
+    out = []
+    for c in text:
+        if c == "\0" or c == "\ufffd":
+            continue
+        if c in "\t\n\r" or unicodedata.category(c) == "Zs":
+            out.append(" ")
+        elif unicodedata.category(c)[0] != "C":
+            out.append(c)
+    return "".join(out)
+
+
+def _space_ideographs(text: str) -> str:
+    out = []
+    for c in text:
+        n = ord(c)
+        chinese = (
+            (0x4E00 <= n <= 0x9FFF)
+            or (0x3400 <= n <= 0x4DBF)
+            or (0x20000 <= n <= 0x2A6DF)
+            or (0x2A700 <= n <= 0x2B73F)
+            or (0x2B740 <= n <= 0x2B81F)
+            or (0x2B820 <= n <= 0x2CEAF)
+            or (0xF900 <= n <= 0xFAFF)
+            or (0x2F800 <= n <= 0x2FA1F)
+        )
+        out.append(f" {c} " if chinese else c)
+    return "".join(out)
+
+
+def _strip_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+def _split_on_punctuation(word: str) -> list[str]:
+    parts = [""]
+    for c in word:
+        n = ord(c)
+        ascii_sign = 33 <= n <= 47 or 58 <= n <= 64 or 91 <= n <= 96 or 123 <= n <= 126
+        if ascii_sign or unicodedata.category(c)[0] == "P":
+            parts += [c, ""]
+        else:
+            parts[-1] += c
+    return [part for part in parts if part]

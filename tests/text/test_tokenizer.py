@@ -1,0 +1,246 @@
+"""Ids equal the original's, a plain reading of its rules, and those of the graph."""
+
+import gzip
+import itertools
+import json
+import lzma
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from conftest import GOLDEN, ROOT
+
+from electra_tf.config import Tokenization
+from electra_tf.errors import InputError
+from electra_tf.text import tokenizer as tokenizer_lib
+from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+from text.plain_tokenizer import tokenize
+
+ORIGINAL = [
+    (Tokenization(), (True, True)),
+    (Tokenization(strip_accents="never"), (True, False)),
+    (Tokenization(lower_case=False), (False, True)),
+    (Tokenization(lower_case=False, strip_accents="never"), (False, False)),
+]
+CASES = json.loads((GOLDEN / "tokenization.json").read_text())
+
+
+def settings_of(case):
+    accents = "lowered" if case["strip_accents"] else "never"
+    return Tokenization(lower_case=case["do_lower_case"], strip_accents=accents)
+
+
+@pytest.fixture(scope="module")
+def pairs(vocabulary):
+    """For each setting, the offline tokenizer and the one of the graph."""
+    settings = [*(s for s, _ in ORIGINAL), CASED_WITHOUT_ACCENTS]
+    tokenizers = [Tokenizer(vocabulary, s) for s in settings]
+    return {t.settings: (t, t.graph()) for t in tokenizers}
+
+
+CASED_WITHOUT_ACCENTS = Tokenization(lower_case=False, strip_accents="always")
+
+# What tokenizers stumble over, a line each.
+ALPHABETS = [
+    "abc XYZ 019 .,'-_@#$%^&*()[]{}<>|~`\"\\/?!=+",
+    "ΑΣσςΣΑ. '\u00ad\u0301\u0345\u02b0:·’\u200d ΣΣ",  # final sigma and its ignorables
+    "İIıiÌJ̇Şßẞŉǰΐﬁﬀ",  # Turkish I, letters whose lower case is several
+    "中文字㐀䶵\U00020000\U0002a6df\uf900\U0002f800、。，：「」　",  # ideographs, signs
+    "\ufa6e\U0002a6de\U0002ceae\u9fff",  # unassigned among ideographs
+    "\u0300\u0301\u0308\u0323\u0338\u034f\u20d0éạ̈ệÅ",  # combining marks
+    "\0\x01\x08\x0b\x0c\x1c\x1d\x1e\x1f\x7f\x85\x9f",  # controls, some of them spaces
+    "\u200b\u200c\u200d\u200e\u202a\u2060\ufeff\u00ad\ufffd",  # zero width
+    "\t\n\r \xa0\u1680\u2003\u2028\u2029\u202f\u205f\u3000",  # spaces
+    "😀👨‍👩‍👧🏽❤️🇩🇪☃",  # emoji, joiners, modifiers, flags
+    "가각힣가한글 ひらカナー",  # Hangul (decomposes), kana
+    "אבَّ ئہ हिन्दी ไทย",
+    "\u037e\u1fef\u2260\u226e\u212b\u2126",  # become something else by decomposition
+]
+
+
+def fuzzed(count, seed):
+    rng = random.Random(seed)
+    for _ in range(count):
+        length = rng.randint(0, 24)
+        kind = rng.random()
+        if kind < 0.6:
+            pieces = (rng.choice(rng.choice(ALPHABETS)) for _ in range(length))
+            yield "".join(pieces).encode()
+        elif kind < 0.7:
+            words = [*SPECIAL_TOKENS, "##a", "the", "[", "ΟΔΟΣ", "don't", "…"]
+            yield " ".join(rng.choice(words) for _ in range(length // 2)).encode()
+        elif kind < 0.85:
+            ceilings = (0x250, 0x3000, 0x20000, 0x110000)
+            codes = (rng.randrange(rng.choice(ceilings)) for _ in range(length))
+            yield "".join(map(chr, codes)).encode("utf-8", "surrogatepass")
+        else:
+            yield bytes(rng.randrange(256) for _ in range(length))
+
+
+def assert_equal(texts, pair, original=None):
+    """Holds the two kernels equal, and both to the plain reading where it applies."""
+    tokenizer, graph = pair
+    ids = tokenizer.vocabulary.ids
+    texts = list(texts)
+    offline = [tokenizer.encode(text) for text in texts]
+    for start in range(0, len(texts), 5000):
+        in_graph = graph(texts[start : start + 5000]).to_list()
+        for text, a, b in zip(texts[start:], offline[start:], in_graph, strict=False):
+            assert a == b, text
+    if original:
+        for text, a in zip(texts, offline, strict=True):
+            assert a == tokenize(text, ids, *original), text
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_ids_equal_the_originals(pairs, vocabulary, case):
+    tokenizer, graph = pairs[settings_of(case)]
+    assert tokenizer.encode(case["text"]) == case["ids"]
+    assert graph([case["text"]]).to_list() == [case["ids"]]
+    flags = case["do_lower_case"], case["strip_accents"]
+    assert tokenize(case["text"], vocabulary.ids, *flags) == case["ids"]
+
+
+@pytest.mark.parametrize(("settings", "original"), ORIGINAL)
+def test_fuzzed_strings(pairs, settings, original):
+    assert_equal(fuzzed(1000, 0), pairs[settings], original)
+
+
+def test_fuzzed_strings_without_accents_but_with_case(pairs):
+    assert_equal(fuzzed(1000, 1), pairs[CASED_WITHOUT_ACCENTS])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("settings", "original"), ORIGINAL[:1] + ORIGINAL[3:])
+def test_a_million_fuzzed_strings(settings, original, data):
+    vocabulary = Vocabulary.read(data / "vocab" / "bert_chinese.txt")
+    tokenizer = Tokenizer(vocabulary, settings)
+    pair = tokenizer, tokenizer.graph()
+    for seed in range(20):
+        assert_equal(fuzzed(25_000, seed + 100), pair, original)
+
+
+@pytest.mark.parametrize("length", [99, 100, 101, 200, 201, 100_000])
+@pytest.mark.parametrize("letter", ["a", "é", "ß", "\U0001d400", "Σ"])
+def test_words_of_over_200_characters_are_unknown(pairs, length, letter):
+    pair = pairs[Tokenization()]
+    text = f"the {letter * length} user"
+    assert_equal([text], pair, (True, True))
+    if letter == "a":
+        # Both `a` and `##a` are entries: only the length makes it [UNK].
+        assert (pair[0].encode(text)[1:-1] == [1]) == (length > 200)
+
+
+def test_no_special_token_is_made_from_text(pairs, vocabulary):
+    for settings in (Tokenization(), Tokenization(lower_case=False)):
+        for text in SPECIAL_TOKENS:
+            ids = pairs[settings][0].encode(text)
+            assert len(ids) >= 3
+            assert vocabulary.tokens[ids[0]] == "["
+
+
+def test_cased_text_loses_its_accents_only_when_told_to(vocabulary):
+    wide = Vocabulary((*vocabulary.tokens, "Resume", "Résumé"))
+
+    def pieces(**settings):
+        ids = Tokenizer(wide, Tokenization(lower_case=False, **settings))
+        return [wide.tokens[i] for i in ids.encode("Résumé")]
+
+    assert pieces() == pieces(strip_accents="never") == ["Résumé"]
+    assert pieces(strip_accents="always") == ["Resume"]
+
+
+def test_nothing_depends_on_the_locale(pairs, tmp_path):
+    # tf.strings.lower follows it: under tr_TR it turns I into a dotless i.
+    program = (
+        "import sys; from electra_tf.text.vocab import Vocabulary;"
+        "from electra_tf.text.tokenizer import Tokenizer;"
+        "t = Tokenizer(Vocabulary.read(sys.argv[1]));"
+        "texts = ['I INTEGER İstanbul', 'ÌĨJ́'];"
+        "print([t.encode(x) for x in texts] + t.graph()(texts).to_list())"
+    )
+    environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}
+    result = subprocess.run(
+        [sys.executable, "-c", program, GOLDEN / "vocab.txt"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    texts = ["I INTEGER İstanbul", "ÌĨJ́"]
+    here = [pairs[Tokenization()][0].encode(text) for text in texts]
+    assert json.loads(result.stdout.splitlines()[-1]) == here + here
+
+
+def test_the_memory_is_bounded_and_forgetting_changes_nothing(vocabulary, monkeypatch):
+    monkeypatch.setattr(tokenizer_lib, "_REMEMBERED_CHARACTERS", 100)
+    forgetful = Tokenizer(vocabulary)
+    texts = [text.decode("utf-8", "ignore") for text in fuzzed(300, 7)]
+    texts.append("user-" * 100)
+    for text in texts:
+        assert forgetful.encode(text) == Tokenizer(vocabulary).encode(text)
+        assert forgetful._units._size <= 100
+        assert max(map(len, forgetful._words), default=0) <= 64
+
+
+def open_text(path):
+    opener = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    return opener(path, "rt", encoding="utf-8", newline="\n")
+
+
+def corpus_files(data):
+    files = [*(data / "corpus").iterdir(), *(data / "zh").glob("*.*")]
+    return sorted(path for path in files if path.is_file())
+
+
+def compare_corpus(data, every):
+    seen = 0
+    for path in corpus_files(data):
+        name = "bert_chinese" if path.parent.name == "zh" else "bert_uncased_en"
+        vocabulary = Vocabulary.read(data / "vocab" / f"{name}.txt")
+        tokenizer = Tokenizer(vocabulary)
+        pair = tokenizer, tokenizer.graph()
+        with open_text(path) as file:
+            lines = itertools.islice(file, 0, None, every)
+            while chunk := list(itertools.islice(lines, 10_000)):
+                assert_equal(chunk, pair, (True, True))
+                seen += len(chunk)
+    return seen
+
+
+def test_lines_of_real_text(data):
+    assert compare_corpus(data, every=199) > 3900
+
+
+@pytest.mark.slow
+def test_every_line_of_real_text(data):
+    assert compare_corpus(data, every=1) > 780_000
+
+
+def test_an_artefact_of_another_tokenizer_is_refused(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+    tokenizer.check_identity(json.loads(json.dumps(tokenizer.identity())), "records")
+    other = Tokenizer(
+        Vocabulary((*vocabulary.tokens, "zzzz")), Tokenization(lower_case=False)
+    )
+    with pytest.raises(InputError) as error:
+        other.check_identity(tokenizer.identity(), "records")
+    for words in ("1000 (here 1001)", "lower_case True (here False)", "sha256"):
+        assert words in str(error.value)
+
+
+def test_settings_are_stored_beside_the_vocabulary(tmp_path, vocabulary):
+    path = tmp_path / "vocab.txt"
+    Tokenizer(vocabulary, CASED_WITHOUT_ACCENTS).save(path)
+    stored = stored_settings(path, Vocabulary.read(path))
+    check_settings(CASED_WITHOUT_ACCENTS, stored, path)
+    with pytest.raises(InputError, match=r"'lower_case': False.*'lower_case': True"):
+        check_settings(Tokenization(), stored, path)
+    assert stored_settings(GOLDEN / "vocab.txt", vocabulary) is None
+    path.write_text(path.read_text() + "zzzz\n")
+    with pytest.raises(InputError, match="another one, of 1001 entries"):
+        stored_settings(path, Vocabulary.read(path))
