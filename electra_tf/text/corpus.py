@@ -1,0 +1,377 @@
+"""Readers: text files, JSONL, Parquet and TFDS names -> documents of lines."""
+
+import codecs
+import dataclasses
+import glob
+import gzip
+import json
+import lzma
+import os
+import pathlib
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
+
+from tqdm import tqdm
+
+from electra_tf.config import Corpus
+from electra_tf.errors import InputError
+from electra_tf.text.problems import Problem, ProblemLog
+
+TFDS_PREFIX = "tfds:"
+MAX_LINE_BYTES = 1_000_000
+_MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
+_MAX_DOCUMENT_CHARACTERS = 16_000_000
+_SAMPLE_BYTES = 8192
+_CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
+_COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Document:
+    """Consecutive lines of one text, stripped, none of them blank."""
+
+    source: str
+    line: int
+    """Number of the first line (or row), from 1."""
+    lines: list[str]
+
+
+class CorpusReader:
+    """Iterates over the documents of files and data sets, in a fixed order.
+
+    A document of more than 16 million characters is cut at a line's end, so memory
+    stays bounded.
+
+    Args:
+        patterns: Paths, globs and `tfds:NAME[/CONFIG][@SPLIT]` names. Files of a glob
+            are sorted; a file matched twice is read once.
+        settings: How files are read.
+        problems: Where bad input is reported.
+
+    Raises:
+        InputError: A pattern matches no file.
+    """
+
+    def __init__(self, patterns: Iterable[str], settings: Corpus, problems: ProblemLog):
+        self.sources = expand(patterns)
+        self._settings = settings
+        self._problems = problems
+        self._finished_bytes = 0
+        self._position: Callable[[], int] = int
+        # Prepared data sets are opened now: what is missing should be told at once.
+        self._tfds = {s: TfdsSource(s) for s in self.sources if _is_tfds(s)}
+        self._sizes = {
+            s: self._tfds[s].bytes if s in self._tfds else os.path.getsize(s)
+            for s in self.sources
+        }
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files as they lie on the disk."""
+        return sum(self._sizes.values())
+
+    @property
+    def position_bytes(self) -> int:
+        """How many of `total_bytes` have been read."""
+        return self._finished_bytes + self._position()
+
+    @property
+    def estimated_text_bytes(self) -> int:
+        """Rough size of the text once decompressed."""
+        sizes = self._sizes.items()
+        return int(sum(n * _COMPRESSION.get(_suffix(s), 1.0) for s, n in sizes))
+
+    def __iter__(self) -> Iterator[Document]:
+        for source in self.sources:
+            reader = self._data_set if source in self._tfds else self._file
+            empty, known = True, self._problems.counts.total()
+            for document in reader(source):
+                empty = False
+                yield document
+            if empty and self._problems.counts.total() == known:
+                self._report(source, 0, "empty file", "no text in it", "Remove it")
+            self._finished_bytes += self._sizes[source]
+            self._position = int  # nothing of the next source yet
+
+    def _report(self, source: str, line: int, kind: str, detail: str, remedy: str):
+        self._problems.add(Problem(source, line, kind, detail, remedy))
+
+    def _file(self, path: str) -> Iterator[Document]:
+        inner = path.removesuffix(".gz").removesuffix(".xz")
+        if inner.endswith(".parquet"):
+            yield from self._parquet(path)
+            return
+        with open(path, "rb") as raw:
+            self._position = raw.tell
+            stream = _decompressed(raw, path)
+            if not self._is_binary(path, stream):
+                jsonl = inner.endswith((".jsonl", ".ndjson", ".json"))
+                yield from (self._jsonl if jsonl else self._plain)(path, stream)
+
+    def _read(self, path: str, read: Callable[[int], bytes], limit: int) -> bytes:
+        """Reads; at a place where an archive is broken, the text ends."""
+        try:
+            return read(limit)
+        except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+            self._report(
+                path,
+                0,
+                "broken archive",
+                f"{error}; what came before was read",
+                "Copy or compress it again",
+            )
+            return b""
+
+    def _is_binary(self, path: str, stream: BinaryIO) -> bool:
+        sample = self._read(path, stream.peek, _SAMPLE_BYTES)[:_SAMPLE_BYTES]
+        controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
+        invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
+        share = (controls + invalid) / max(1, len(sample))
+        if share > 0.3:
+            self._report(
+                path,
+                0,
+                "binary file",
+                f"{share:.0%} of its first bytes are no UTF-8 text; not read",
+                "Leave it out of the glob or convert it to UTF-8",
+            )
+        return share > 0.3
+
+    def _lines(
+        self, path: str, stream: BinaryIO, limit: int
+    ) -> Iterator[tuple[int, str]]:
+        """Numbered lines, decoded; one over the limit comes in pieces."""
+        number, rest, continued = 1, b"", False
+        while raw := self._read(path, stream.readline, limit):
+            ended = raw.endswith(b"\n")
+            cut = not ended and len(raw) == limit
+            raw, rest = rest + raw, b""
+            if cut:
+                # Between words, or at least not within a character.
+                border = raw.rfind(b" ") + 1
+                border = border or codecs.utf_8_decode(raw, "ignore", False)[1]
+                raw, rest = raw[:border], raw[border:]
+            if cut and not continued:
+                self._report(
+                    path,
+                    number,
+                    "long line",
+                    f"over {limit} bytes; read in pieces of that size",
+                    "Break it into sentences or paragraphs",
+                )
+            yield number, self._decode(path, number, raw)
+            continued = cut
+            number += ended
+        if rest:
+            yield number, self._decode(path, number, rest)
+
+    def _decode(self, source: str, number: int, raw: bytes) -> str:
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            text = raw.decode("utf-8", "ignore")
+            self._report(
+                source,
+                number,
+                "invalid UTF-8",
+                f"byte {error.start} of the line; invalid bytes dropped",
+                "Convert it to UTF-8",
+            )
+        if "\0" in text:
+            self._report(source, number, "NUL", "dropped from the text", "Remove it")
+        return text
+
+    def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
+        blank_ends = self._settings.documents == "blank_line"
+        first, lines, size = 1, [], 0
+        for number, text in self._lines(path, stream, MAX_LINE_BYTES):
+            text = text.strip()
+            if text:
+                if not lines:
+                    first = number
+                lines.append(text)
+                size += len(text)
+            if lines and ((not text and blank_ends) or size > _MAX_DOCUMENT_CHARACTERS):
+                yield Document(path, first, lines)
+                lines, size = [], 0
+        if lines:
+            yield Document(path, first, lines)
+
+    def _jsonl(self, path: str, stream: BinaryIO) -> Iterator[Document]:
+        for number, row in self._lines(path, stream, _MAX_ROW_BYTES):
+            if not row.strip():
+                continue
+            try:
+                value = json.loads(row)
+            except json.JSONDecodeError as error:
+                self._report(
+                    path, number, "invalid JSON", f"{error}; row not read", "Mend it"
+                )
+                continue
+            yield from self._row(path, number, value)
+
+    def _parquet(self, path: str) -> Iterator[Document]:
+        try:
+            import pyarrow.parquet
+        except ImportError as error:
+            raise InputError(
+                "Reading Parquet takes the library pyarrow",
+                f"{path}, and no pyarrow installed",
+                "Install it with `pip install electra_tf[parquet]`",
+            ) from error
+        try:
+            table = pyarrow.parquet.ParquetFile(path)
+            known = table.schema_arrow.names
+        except pyarrow.ArrowInvalid as error:
+            self._report(path, 0, "broken Parquet", f"{error}; not read", "Rewrite it")
+            return
+        if self._settings.field not in known:
+            raise _missing_field(path, self._settings.field, known)
+        number = 0
+        for batch in table.iter_batches(columns=[self._settings.field]):
+            for row in batch.to_pylist():
+                number += 1
+                yield from self._row(path, number, row)
+
+    def _data_set(self, source: str) -> Iterator[Document]:
+        read = 0
+        self._position = lambda: min(read, self._sizes[source])
+        for number, row in enumerate(self._tfds[source], 1):
+            if self._settings.field not in row:
+                raise _missing_field(source, self._settings.field, list(row))
+            value = row[self._settings.field]
+            if isinstance(value, bytes):
+                read += len(value)
+                value = self._decode(source, number, value)
+            yield from self._row(source, number, {self._settings.field: value})
+
+    def _row(self, source: str, number: int, row: Any) -> Iterator[Document]:
+        """The one document of a row, its lines ended by newlines."""
+        field = self._settings.field
+        text = row.get(field) if isinstance(row, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            found = repr(row) if text is None else f"{field}: {text!r}"
+            self._report(
+                source,
+                number,
+                "row without text",
+                f"{found[:80]}; row not read",
+                f"Give the row a string in `{field}`, or name its field with --field",
+            )
+            return
+        if "\0" in text:
+            self._report(source, number, "NUL", "dropped from the text", "Remove it")
+        stripped = (line.strip() for line in text.split("\n"))
+        yield Document(source, number, [line for line in stripped if line])
+
+
+def progress_bar(reader: CorpusReader) -> tqdm:
+    """A bar over the bytes of the input; a line every 30 s where no one watches."""
+    return tqdm(
+        total=reader.total_bytes or None,
+        unit="B",
+        unit_scale=True,
+        mininterval=0.5 if sys.stderr.isatty() else 30,
+        dynamic_ncols=True,
+    )
+
+
+def expand(patterns: Iterable[str]) -> list[str]:
+    """Turns paths, globs and TFDS names into a list of sources, in order.
+
+    Args:
+        patterns: What `--input` was given, split at commas.
+
+    Returns:
+        File paths and `tfds:` names, each once.
+
+    Raises:
+        InputError: There is no pattern, or one that matches no file.
+    """
+    sources: list[str] = []
+    for pattern in patterns:
+        if _is_tfds(pattern):
+            sources.append(pattern)
+            continue
+        found = sorted(p for p in glob.glob(pattern, recursive=True))
+        files = [path for path in found if os.path.isfile(path)]
+        if not files:
+            what = f"only the folder {found[0]}" if found else "no file"
+            raise InputError(
+                "Each path or glob of the input matches at least one file",
+                f"{pattern!r}, which matches {what}",
+                "Check the spelling; for a folder write 'FOLDER/*.txt', in quotes",
+            )
+        sources += files
+    if not sources:
+        raise InputError(
+            "--input names at least one file, glob or tfds: name",
+            "nothing",
+            "Give --input='corpus/*.txt'",
+        )
+    return list(dict.fromkeys(sources))
+
+
+def _is_tfds(source: str) -> bool:
+    return source.startswith(TFDS_PREFIX)
+
+
+def _suffix(path: str) -> str:
+    return pathlib.Path(path).suffix
+
+
+def _decompressed(raw: BinaryIO, path: str) -> BinaryIO:
+    opener: dict[str, Callable[[BinaryIO], BinaryIO]] = {
+        ".gz": lambda file: gzip.GzipFile(fileobj=file),
+        ".xz": lzma.LZMAFile,
+    }
+    return opener.get(_suffix(path), lambda file: file)(raw)
+
+
+def _missing_field(source: str, field: str, known: list[str]) -> InputError:
+    return InputError(
+        f"The input has the field `{field}`",
+        f"{source} with the fields {', '.join(known)}",
+        "Name one of them with --field",
+    )
+
+
+class TfdsSource:
+    """One split of a data set that TFDS has prepared on this machine.
+
+    Args:
+        source: `tfds:NAME[/CONFIG][@SPLIT]`; the split `train` unless given.
+
+    Raises:
+        InputError: There is no such data set, or it is not prepared.
+    """
+
+    def __init__(self, source: str):
+        import tensorflow_datasets as tfds
+
+        name, _, split = source.removeprefix(TFDS_PREFIX).partition("@")
+        try:
+            # Never download: offline, TFDS retries for minutes before it says so.
+            self._dataset, info = tfds.load(
+                name,
+                split=split or "train",
+                data_dir=os.environ.get("TFDS_DATA_DIR"),
+                download=False,
+                try_gcs=False,
+                shuffle_files=False,
+                with_info=True,
+            )
+        except (AssertionError, ValueError, ImportError, OSError) as error:
+            raise InputError(
+                f"The data set `{name}` is prepared on this machine",
+                str(error).strip().splitlines()[0],
+                f"On a machine with network run `tfds build {name}` and copy the "
+                "folder, ~/tensorflow_datasets unless TFDS_DATA_DIR names another",
+            ) from error
+        self.bytes = int(info.dataset_size)
+        """Bytes of all splits, an upper bound."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._dataset.as_numpy_iterator())

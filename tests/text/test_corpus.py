@@ -1,0 +1,210 @@
+import gzip
+import json
+import lzma
+import sys
+
+import pytest
+
+from electra_tf.config import Corpus
+from electra_tf.errors import InputError
+from electra_tf.text import corpus
+from electra_tf.text.corpus import CorpusReader, expand
+from electra_tf.text.problems import ProblemLog
+
+TEXT = "first line\n  second \n\n\nnew document\r\n\n"
+
+
+def read(tmp_path, *patterns, **settings):
+    """Documents as (file name, line, lines), counts and the problems written down."""
+    problems = ProblemLog(settings.get("on_error", "stop"), tmp_path / "problems.log")
+    reader = CorpusReader(map(str, patterns), Corpus(**settings), problems)
+    documents = [(d.source.rsplit("/")[-1], d.line, d.lines) for d in reader]
+    problems.close()
+    assert reader.position_bytes == reader.total_bytes
+    log = tmp_path / "problems.log"
+    return documents, dict(problems.counts), log.read_text() if log.exists() else ""
+
+
+def test_a_blank_line_ends_a_document(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt").write_text("last")
+    documents, counts, _ = read(tmp_path, tmp_path / "*.txt")
+    assert documents == [
+        ("a.txt", 1, ["first line", "second"]),
+        ("a.txt", 5, ["new document"]),
+        ("b.txt", 1, ["last"]),
+    ]
+    assert counts == {}
+
+
+def test_or_a_file_is_a_document(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    documents, _, _ = read(tmp_path, tmp_path / "a.txt", documents="file")
+    assert documents == [("a.txt", 1, ["first line", "second", "new document"])]
+
+
+def test_compressed_files_are_read_as_they_are(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    (tmp_path / "c.txt.xz").write_bytes(lzma.compress(TEXT.encode()))
+    documents, _, _ = read(tmp_path, tmp_path / "*.txt*")
+    assert [d[1:] for d in documents] == [d[1:] for d in documents[:2]] * 3
+
+
+def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = ["one\n\ntwo", "3\u2028three", "中"]
+    rows = [json.dumps({"id": i, "body": t}) for i, t in enumerate(texts)]
+    (tmp_path / "a.jsonl").write_text("\n".join([rows[0], "", *rows[1:]]))
+    table = pyarrow.table({"body": texts})
+    parquet.write_table(table, tmp_path / "b.parquet")
+    documents, _, _ = read(tmp_path, tmp_path / "[ab].*", field="body")
+    lines = [["one", "two"], ["3\u2028three"], ["中"]]
+    assert [d[2] for d in documents] == lines + lines
+    assert [d[1] for d in documents] == [1, 3, 4, 1, 2, 3]
+    with pytest.raises(InputError, match=r"field `text`.*b\.parquet.*fields body"):
+        read(tmp_path, tmp_path / "b.parquet")
+
+
+def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError, match=r"pip install electra_tf\[parquet\]"):
+        read(tmp_path, tmp_path / "a.parquet")
+
+
+BAD = {
+    "invalid UTF-8": (b"good\n\nol\xe9 caf\xe9 and more text\n", 3, ["ol caf and"]),
+    "NUL": (b"good line\nwith a \0 in it\n", 2, ["with a"]),
+    "empty file": (b"", 0, []),
+    "long line": (b"good\n" + b"word " * 210_000 + b"\n", 2, ["word word"]),
+    "binary file": (bytes(range(256)) * 40, 0, []),
+    "broken archive": (gzip.compress(b"good line\n" * 9999)[:-20], 0, ["good line"]),
+    "invalid JSON": (b'{"text": "good"}\n{"text": "cut\n', 2, ["good"]),
+    "row without text": (b'{"text": "good"}\n{"txet": "bad"}\n', 2, ["good"]),
+    "broken Parquet": (b"this is no table" * 9, 0, []),
+}
+SUFFIX = {
+    "broken archive": "txt.gz",
+    "invalid JSON": "jsonl",
+    "row without text": "jsonl",
+    "broken Parquet": "parquet",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_stops_the_run_with_file_and_line(tmp_path, kind):
+    content, line, _ = BAD[kind]
+    path = tmp_path / f"bad.{SUFFIX.get(kind, 'txt')}"
+    path.write_bytes(content)
+    place = f"{path}:{line}" if line else f"{path}"
+    with pytest.raises(InputError, match=f"{place}: {kind}.*--on_error=report"):
+        read(tmp_path, path)
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_or_is_counted_and_written_down(tmp_path, kind, capsys):
+    content, line, kept = BAD[kind]
+    path = tmp_path / f"bad.{SUFFIX.get(kind, 'txt')}"
+    path.write_bytes(content)
+    (tmp_path / "zz.txt").write_text("still read")
+    documents, counts, log = read(
+        tmp_path, path, tmp_path / "zz.txt", on_error="report"
+    )
+    assert counts == {kind: 1}
+    place = f"{path}:{line}" if line else f"{path}"
+    assert log.startswith(f"{place}: {kind}")
+    assert f"problem: {place}" in capsys.readouterr().err
+    assert documents[-1] == ("zz.txt", 1, ["still read"])
+    text = "\n".join(line for d in documents[:-1] for line in d[2])
+    assert all(words in text for words in kept)
+    assert bool(kept) == bool(text)
+
+
+def test_every_occurrence_is_counted(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a \xff\nb \xff\nc\0 \xff\n")
+    _, counts, log = read(tmp_path, tmp_path / "a.txt", on_error="report")
+    assert counts == {"invalid UTF-8": 3, "NUL": 1}
+    assert [row.split(":")[1] for row in log.splitlines()] == ["1", "2", "3", "3"]
+
+
+def test_a_long_line_is_read_whole_in_bounded_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 100)
+    words = [f"wört{i}" for i in range(500)]
+    (tmp_path / "a.txt").write_text("\n".join(["x", " ".join(words), "中" * 500]))
+    documents, counts, _ = read(tmp_path, tmp_path / "a.txt", on_error="report")
+    assert counts == {"long line": 2}
+    first, *pieces = documents[0][2]
+    assert first == "x"
+    assert max(len(piece.encode()) for piece in pieces) <= 200
+    assert " ".join(pieces).split()[: len(words)] == words
+    assert "".join(pieces).endswith("中" * 500)
+
+
+def test_a_document_without_end_is_cut_at_a_lines_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "_MAX_DOCUMENT_CHARACTERS", 50)
+    lines = [f"line {i}" for i in range(100)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    documents, _, _ = read(tmp_path, tmp_path / "a.txt")
+    assert [line for d in documents for line in d[2]] == lines
+    assert max(sum(map(len, d[2])) for d in documents) < 60
+
+
+def test_patterns_are_expanded_in_a_fixed_order(tmp_path):
+    for name in ("b.txt", "a.txt", "sub/c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = expand([f"{tmp_path}/b*", f"{tmp_path}/**/*.txt", "tfds:some/thing"])
+    names = [path.removeprefix(f"{tmp_path}/") for path in found]
+    assert names == ["b.txt", "a.txt", "sub/c.txt", "tfds:some/thing"]
+
+
+def test_a_pattern_without_a_file_is_told(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match=r"nothing\*'.*matches no file"):
+        expand([f"{tmp_path}/nothing*"])
+    with pytest.raises(InputError, match=r"only the folder .*FOLDER/\*\.txt"):
+        expand([f"{tmp_path}/folder"])
+    with pytest.raises(InputError, match="at least one file"):
+        expand([])
+
+
+def test_a_tfds_set_that_is_not_prepared_is_told_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    with pytest.raises(InputError, match=r"tfds build wikipedia/20230601\.en"):
+        read(tmp_path, "tfds:wikipedia/20230601.en")
+    with pytest.raises(InputError, match="tfds build no_such_set"):
+        read(tmp_path, "tfds:no_such_set")
+
+
+def test_a_prepared_tfds_set_is_read(tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    class TinyText(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"text": tfds.features.Text(), "title": tfds.features.Text()}
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i in range(3):
+                yield i, {"text": f"line {i}\nmore of {i}", "title": "t"}
+
+    TinyText(data_dir=tmp_path).download_and_prepare()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    documents, _, _ = read(tmp_path, "tfds:tiny_text")
+    assert sorted(d[2] for d in documents) == [
+        [f"line {i}", f"more of {i}"] for i in range(3)
+    ]
+    documents, _, _ = read(tmp_path, "tfds:tiny_text@train[:1]")
+    assert len(documents) == 1
+    with pytest.raises(InputError, match="fields text, title"):
+        read(tmp_path, "tfds:tiny_text", field="body")
