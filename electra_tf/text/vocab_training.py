@@ -1,0 +1,166 @@
+"""Learns a WordPiece vocabulary from a corpus of any size.
+
+Text is cut into words by the tokenizer's own rules and counted as it streams by; the
+pieces are then learnt from the counts by Hugging Face's `tokenizers`.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import models, pre_tokenizers, trainers
+
+from electra_tf.config import Tokenization, VocabularyTraining
+from electra_tf.errors import InputError
+from electra_tf.text.characters import Characters
+from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
+from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
+
+# Different units held in memory, about 150 bytes each. Beyond, those seen once so far
+# are forgotten: they are far too rare to enter a vocabulary.
+_MAX_UNITS = 10_000_000
+_REPEATS = 1000
+
+
+class WordCounter:
+    """Counts the words of a stream of text in bounded memory.
+
+    Args:
+        settings: How text becomes words.
+    """
+
+    def __init__(self, settings: Tokenization):
+        self._settings = settings
+        self._characters = Characters(settings)
+        self._units: collections.Counter[str] = collections.Counter()
+        self.forgotten = 0
+        """Units that were dropped as too rare to keep."""
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Counts the words of some lines."""
+        for line in lines:
+            self._units.update(split_units(line, self._settings))
+        if len(self._units) > _MAX_UNITS:
+            kept = {unit: n for unit, n in self._units.items() if n > 1}
+            self.forgotten += len(self._units) - len(kept)
+            self._units = collections.Counter(kept)
+
+    def words(self) -> collections.Counter[str]:
+        """Returns how often each word was met, over-long ones ([UNK]) aside."""
+        words: collections.Counter[str] = collections.Counter()
+        for unit, count in self._units.items():
+            for word in self._characters.words(unit):
+                if len(word) <= MAX_WORD_CHARACTERS:
+                    words[word] += count
+        return words
+
+
+def train(words: collections.Counter[str], settings: VocabularyTraining) -> Vocabulary:
+    """Learns the pieces.
+
+    Args:
+        words: How often each word occurs.
+        settings: Size, rarest pair, character coverage.
+
+    Returns:
+        Special tokens in BERT's order, then characters, then pieces as learnt. The
+        same counts give the same vocabulary.
+
+    Raises:
+        InputError: The characters alone exceed the size.
+    """
+    alphabet = covering_characters(words, settings.character_coverage)
+    usable = {
+        word: n for word, n in words.items() if not set(word).difference(alphabet)
+    }
+    within = {character for word in usable for character in word[1:]}
+    # Given as the first entries, or the library would number them in random order and
+    # with them break ties differently in each run.
+    first = [*SPECIAL_TOKENS, *alphabet]
+    first += [CONTINUATION + character for character in alphabet if character in within]
+    if len(first) > settings.size:
+        raise InputError(
+            "A vocabulary has room for its special tokens and for each character at "
+            "the start of a word and within one",
+            f"--size={settings.size} with {len(alphabet):,} characters, which take "
+            f"{len(first):,} entries",
+            "Raise --size or lower --character_coverage",
+        )
+    model = HuggingFaceTokenizer(models.WordPiece(unk_token=UNKNOWN))
+    model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_frequency,
+        special_tokens=first,
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
+    )
+    model.train_from_iterator(_repeated(usable), trainer)
+    pieces = sorted(model.get_vocab().items(), key=lambda item: item[1])
+    return Vocabulary(tuple(piece for piece, _ in pieces), "the learnt vocabulary")
+
+
+def covering_characters(
+    words: collections.Counter[str], coverage: float
+) -> dict[str, int]:
+    """Returns the most frequent characters that make up a share of the text.
+
+    Args:
+        words: How often each word occurs.
+        coverage: The share, up to 1.
+
+    Returns:
+        How often each of them occurs, the most frequent first.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    wanted = coverage * counts.total()
+    kept: dict[str, int] = {}
+    # Ties are broken by the character itself, not by the order of reading.
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item)):
+        if wanted <= 0:
+            break
+        kept[character] = count
+        wanted -= count
+    return kept
+
+
+def _repeated(words: dict[str, int]) -> Iterator[str]:
+    """Texts in which each word stands as often as it was counted."""
+    # The library takes text, not counts.
+    for word in sorted(words):
+        whole, rest = divmod(words[word], _REPEATS)
+        text = f"{word} "
+        for _ in range(whole):
+            yield text * _REPEATS
+        yield text * rest
+
+
+@dataclasses.dataclass
+class Coverage:
+    """How well a tokenizer's vocabulary fits a text."""
+
+    words: int = 0
+    pieces: int = 0
+    unknown: int = 0
+
+    def add(self, tokenizer: Tokenizer, lines: Iterable[str]) -> None:
+        """Counts words, pieces and [UNK] of some lines."""
+        characters = Characters(tokenizer.settings)
+        unknown = tokenizer.vocabulary.ids[UNKNOWN]
+        for line in lines:
+            ids = tokenizer.encode(line)
+            units = split_units(line, tokenizer.settings)
+            self.words += sum(len(characters.words(unit)) for unit in units)
+            self.pieces += len(ids)
+            self.unknown += ids.count(unknown)
+
+    def __str__(self) -> str:
+        pieces, words = max(1, self.pieces), max(1, self.words)
+        return (
+            f"{self.words:,} words, {self.pieces / words:.3f} pieces per word, "
+            f"{self.unknown / pieces:.4%} [UNK]"
+        )

@@ -1,0 +1,117 @@
+import collections
+import itertools
+import random
+
+import pytest
+
+from electra_tf.config import Tokenization, VocabularyTraining
+from electra_tf.errors import InputError
+from electra_tf.text import vocab_training
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS
+from electra_tf.text.vocab_training import (
+    Coverage,
+    WordCounter,
+    covering_characters,
+    train,
+)
+
+
+def count(lines, **settings):
+    counter = WordCounter(Tokenization(**settings))
+    counter.add(lines)
+    return counter.words()
+
+
+def test_words_are_those_of_the_tokenizer():
+    lines = ["Café, the\tCAFE\u200b!", "中文 ok", "a" * 201]
+    expected = {"cafe": 2, ",": 1, "the": 1, "!": 1, "中": 1, "文": 1, "ok": 1}
+    assert count(lines) == expected
+    cased = count(lines, lower_case=False)
+    assert cased["Café"] == cased["CAFE"] == 1
+
+
+def test_memory_is_bounded_by_forgetting_what_is_rare(monkeypatch):
+    monkeypatch.setattr(vocab_training, "_MAX_UNITS", 100)
+    counter = WordCounter(Tokenization())
+    counter.add(["often often"])
+    for i in range(1000):
+        counter.add([f"often rare{i}"])
+    words = counter.words()
+    assert words["often"] == 1002
+    assert len(words) <= 102
+    assert counter.forgotten == 1001 - len(words)
+
+
+def test_characters_are_kept_until_they_cover_the_text():
+    words = collections.Counter({"aaab": 10, "ac": 10, "d": 1})  # a 40, b 10, c 10, d 1
+    assert covering_characters(words, 1.0) == {"a": 40, "b": 10, "c": 10, "d": 1}
+    assert list(covering_characters(words, 60 / 61)) == ["a", "b", "c"]
+    assert list(covering_characters(words, 40 / 61)) == ["a"]
+    assert list(covering_characters(words, 41 / 61)) == ["a", "b"]
+
+
+TEXT = "low lower lowest newer newest wider widest lowly new wide"
+
+
+def test_special_tokens_then_characters_then_pieces_as_learnt():
+    vocabulary = train(count([TEXT] * 5), VocabularyTraining(size=60))
+    assert vocabulary.tokens[:5] == SPECIAL_TOKENS
+    assert vocabulary.tokens[5] == "e"  # the most frequent character
+    # The pair `##e ##r` or `l ##o`: by hand, `we` + its continuations occur most often.
+    pairs = collections.Counter()
+    for word in TEXT.split():
+        pieces = [word[0], *(f"##{c}" for c in word[1:])]
+        pairs.update(itertools.pairwise(pieces))
+    (first, second), _ = pairs.most_common(1)[0]
+    best = {
+        a + b.removeprefix("##")
+        for (a, b), n in pairs.items()
+        if n == pairs[first, second]
+    }
+    characters = [t for t in vocabulary.tokens[5:] if len(t.removeprefix("##")) == 1]
+    assert vocabulary.tokens[5 + len(characters)] in best
+    tokenizer = Tokenizer(vocabulary)
+    assert all(len(tokenizer.encode(word)) < len(word) for word in TEXT.split())
+
+
+def test_the_same_text_gives_the_same_vocabulary():
+    rng = random.Random(0)
+    # Many words of equal frequency: every merge is a tie.
+    words = ["".join(rng.choices("abcdefgh", k=6)) for _ in range(3000)]
+    lines = [" ".join(words)] * 2
+    first = train(count(lines), VocabularyTraining(size=500))
+    for _ in range(3):
+        rng.shuffle(words)
+        again = train(count([" ".join(words)] * 2), VocabularyTraining(size=500))
+        assert again.tokens == first.tokens
+
+
+def test_rare_pairs_are_not_merged():
+    words = count(["abcabc"] * 3)
+    many = train(words, VocabularyTraining(size=100, min_frequency=3))
+    few = train(words, VocabularyTraining(size=100, min_frequency=7))
+    assert "abcabc" in many.tokens
+    assert len(few) == 5 + 3 + 3
+
+
+def test_a_rare_character_makes_a_word_unknown_not_another_word():
+    words = count(["ab ab ab " * 50, "aéb"], strip_accents="never")
+    vocabulary = train(words, VocabularyTraining(size=30, character_coverage=0.99))
+    tokenizer = Tokenizer(vocabulary, Tokenization(strip_accents="never"))
+    assert tokenizer.encode("aéb ab") == [1, vocabulary.ids["ab"]]
+
+
+def test_too_small_a_size_is_told():
+    with pytest.raises(InputError, match=r"--size=10 with 8 characters.*21 entries"):
+        train(count(["abcdefgh hgfedcba"]), VocabularyTraining(size=10))
+
+
+def test_coverage_counts_words_pieces_and_unknown(vocabulary):
+    coverage = Coverage()
+    coverage.add(Tokenizer(vocabulary), ["The user's 中 name, the", "QUICK"])
+    ids = Tokenizer(vocabulary).encode("The user's 中 name, the QUICK")
+    assert coverage.words == 9
+    assert coverage.pieces == len(ids)
+    assert coverage.unknown == ids.count(1)
+    assert f"{len(ids) / 9:.3f} pieces per word" in str(coverage)
