@@ -1,0 +1,86 @@
+"""Text -> pre-training records.
+
+python -m electra_tf.build_records --input='corpus/*.txt' --vocab=vocab.txt \\
+    --output=records --max_length=128
+"""
+
+import os
+import pathlib
+import time
+
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.text import records
+from electra_tf.text.builder import build
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.problems import ProblemLog
+from electra_tf.text.tokenizer import check_settings, stored_settings
+from electra_tf.text.vocab import Vocabulary
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_list(
+    "input",
+    None,
+    "Files, globs and tfds:NAME names, separated by commas: text, .jsonl, .parquet, "
+    "and .gz or .xz of these.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_string("vocab", None, "The vocabulary file.", flag_values=FLAGS)
+flags.DEFINE_string("output", None, "The folder to fill.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "workers", os.cpu_count(), "Processes that tokenize.", flag_values=FLAGS
+)
+flags.DEFINE_bool(
+    "overwrite", False, "Replace records that are there.", flag_values=FLAGS
+)
+SETTINGS = {
+    "max_length": "records.max_length",
+    "order": "records.order",
+    "seed": "records.seed",
+    "shards": "records.shards",
+    "documents": "corpus.documents",
+    "field": "corpus.field",
+    "on_error": "corpus.on_error",
+    "lower_case": "tokenization.lower_case",
+    "strip_accents": "tokenization.strip_accents",
+}
+cli.define_config_flags(FLAGS, SETTINGS)
+
+
+def main() -> None:
+    """Builds the records and reports what was made."""
+    cli.require(FLAGS, "input", "vocab", "output")
+    start = time.perf_counter()
+    vocabulary = Vocabulary.read(FLAGS.vocab)
+    stored = stored_settings(FLAGS.vocab, vocabulary)
+    settings = cli.resolve(FLAGS, SETTINGS, stored)
+    check_settings(settings.tokenization, stored, FLAGS.vocab)
+    output = pathlib.Path(FLAGS.output)
+    problems = ProblemLog(
+        settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
+    )
+    reader = CorpusReader(FLAGS.input, settings.corpus, problems)
+    manifest = build(
+        reader,
+        problems,
+        vocabulary,
+        settings,
+        output,
+        workers=FLAGS.workers,
+        overwrite=FLAGS.overwrite,
+    )
+    seconds = time.perf_counter() - start
+    print(
+        f"{output}: {manifest.records:,} records of {manifest.max_length} in "
+        f"{len(manifest.shards)} shards from {manifest.documents:,} documents, "
+        f"{manifest.sentences:,} sentences, {manifest.tokens:,} tokens "
+        f"({manifest.unknown_share:.3%} [UNK], {manifest.padding_share:.1%} padding) "
+        f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s"
+    )
+    for kind, count in manifest.problems.items():
+        print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

@@ -1,0 +1,186 @@
+"""Examples -> TFRecord payloads, and the manifest that describes a folder of them.
+
+The features have the original's names and types (`input_ids`, `input_mask`,
+`segment_ids`, int64 lists of `max_length`), so its records and NVIDIA's are read here
+and ours there. This module needs no TensorFlow: the processes that build records start
+at once.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import pathlib
+import struct
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from electra_tf.errors import InputError
+from electra_tf.text.examples import Example
+from electra_tf.text.tokenizer import Pieces
+from electra_tf.text.vocab import CLS, SEP, Vocabulary
+
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+SHARD_PREFIX = "pretrain_data.tfrecord"
+MANIFEST = "manifest.json"
+VOCABULARY = "vocab.txt"
+BUILDING = "_building"
+PROBLEMS = "problems.txt"
+_FORMAT = 1
+
+
+class RecordEncoder:
+    """Serialises examples as `tf.train.Example` messages of a fixed length.
+
+    Args:
+        vocabulary: Gives the ids of [CLS] and [SEP].
+        max_length: Positions of a record.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, max_length: int):
+        self._max_length = max_length
+        self._cls, self._sep = chr(vocabulary.ids[CLS]), chr(vocabulary.ids[SEP])
+
+    def encode(self, examples: list[Example]) -> list[bytes]:
+        """Returns [CLS] A [SEP] (B [SEP]), padded with 0, one payload an example."""
+        rows, others = [], []
+        for first, second in examples:
+            row = self._cls + first + self._sep
+            length_a = len(row)
+            if second:
+                row += second + self._sep
+            others.append(_mask_and_segments(self._max_length, length_a, len(row)))
+            rows.append(row.ljust(self._max_length, "\0"))
+        ids = _packed_rows("".join(rows), self._max_length)
+        return [
+            _field(1, _entry(FEATURES[0], packed) + other)
+            for packed, other in zip(ids, others, strict=True)
+        ]
+
+
+@functools.lru_cache(maxsize=20_000)
+def _mask_and_segments(length: int, end_a: int, end: int) -> bytes:
+    padding = bytes(length - end)  # 0 and 1 are bytes of their own in a packed list
+    mask = b"\1" * end + padding
+    segments = bytes(end_a) + b"\1" * (end - end_a) + padding
+    return _entry(FEATURES[1], mask) + _entry(FEATURES[2], segments)
+
+
+def _packed_rows(pieces: Pieces, length: int) -> list[bytes]:
+    """Each `length` ids as varints: seven bits a byte, lowest first, the high bit set
+    on all bytes but a number's last."""
+    codes = pieces.encode("utf-32-le", "surrogatepass")
+    ids_BL = np.frombuffer(codes, np.uint32).reshape(-1, length)
+    septets = np.stack([ids_BL, ids_BL >> 7, ids_BL >> 14], axis=-1) & 0x7F
+    two, three = ids_BL > 0x7F, ids_BL > 0x3FFF
+    used = np.stack([np.ones_like(two), two, three], axis=-1)
+    more = np.stack([two, three, np.zeros_like(two)], axis=-1)
+    data = (septets | more * np.uint32(0x80)).astype(np.uint8)[used].tobytes()
+    ends = np.cumsum(used.sum(axis=(1, 2))).tolist()
+    return [data[a:b] for a, b in itertools.pairwise([0, *ends])]
+
+
+def _entry(name: str, packed: bytes) -> bytes:
+    # Example.features(1).feature(1) is a map: key(1), value(2). The value is a Feature
+    # whose int64_list(3) holds value(1), packed.
+    feature = _field(3, _field(1, packed))
+    return _field(1, _field(1, name.encode()) + _field(2, feature))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A length-delimited field of the protocol buffer wire format."""
+    head, size = [number << 3 | 2], len(content)
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*head, size]) + content
+
+
+def frame(payload: bytes) -> bytes:
+    """Returns the payload as it stands in a TFRecord file, with its checksums."""
+    length = struct.pack("<Q", len(payload))
+    return length + _masked_crc(length) + payload + _masked_crc(payload)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file of records."""
+
+    file: str
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a folder of records holds and how it was made; `manifest.json`."""
+
+    format: int = _FORMAT
+    documents: int
+    sentences: int
+    tokens: int
+    """Pieces of the text, special tokens not counted."""
+    discarded_tokens: int
+    """Pieces that the original's packing leaves out."""
+    unknown_share: float
+    """Share of `tokens` that are [UNK]."""
+    records: int
+    padding_share: float
+    """Share of all positions of all records."""
+    seed: int
+    settings: dict[str, Any]
+    """The resolved config; a valid `--config`."""
+    tokenizer: dict[str, Any]
+    """`Tokenizer.identity()`."""
+    unicode: str
+    """Version of the character data; characters newer than it are dropped."""
+    problems: dict[str, int]
+    """Pieces of bad input by kind; each is a line of problems.txt."""
+    shards: list[Shard]
+
+    @property
+    def max_length(self) -> int:
+        """Positions of a record."""
+        return self.settings["records"]["max_length"]
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Writes `manifest.json`."""
+        text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> "Manifest":
+        """Reads what `write` wrote.
+
+        Args:
+            text: The file's content.
+            source: Its path, for messages.
+
+        Raises:
+            InputError: It is no manifest of this version.
+        """
+        try:
+            tree = json.loads(text)
+            if tree["format"] != _FORMAT:
+                raise ValueError(f"format {tree['format']}")
+            shards = [Shard(**shard) for shard in tree.pop("shards")]
+            return cls(**tree, shards=shards)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{source} is a manifest of format {_FORMAT}",
+                f"{type(error).__name__}: {error}",
+                "Build the records again with this version of electra_tf",
+            ) from error
+
+
+def shard_names(count: int) -> list[str]:
+    """The names the original's reader looks for, numbered with equal width."""
+    return [f"{SHARD_PREFIX}-{i:05d}-of-{count:05d}" for i in range(count)]

@@ -1,0 +1,312 @@
+"""The real command, on real and on bad files."""
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import GOLDEN, ROOT, failure
+
+from electra_tf.text.record_set import open_records
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    lines = json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def arguments(text, output, **changes):
+    flags = {"input": text, "vocab": GOLDEN / "vocab.txt", "output": output, **changes}
+    return [f"--{name}={value}" for name, value in flags.items() if value is not None]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_text_becomes_records_that_can_be_opened(command, text, tmp_path, vocabulary):
+    output = tmp_path / "out"
+    compressed = tmp_path / "more.txt.gz"
+    compressed.write_bytes(gzip.compress(text.read_bytes()))
+    result = command(
+        "build_records",
+        *arguments(f"{text},{compressed}", output, max_length=64, workers=2, seed=3),
+        "--set",
+        "records.order=document",
+    )
+    assert result.returncode == 0, result.stderr
+    found = open_records(str(output), max_length=64, tokenizer=Tokenizer(vocabulary))
+    assert found.manifest.settings["records"]["order"] == "document"
+    assert found.manifest.seed == 3
+    assert f"{found.total:,} records of 64 in 1 shards" in result.stdout
+    assert "tokens/s" in result.stdout
+    assert "documents" in result.stderr  # the progress bar
+    # The folder's own config and vocabulary make the same records again.
+    again = command(
+        "build_records",
+        *arguments(
+            f"{text},{compressed}",
+            tmp_path / "again",
+            vocab=output / "vocab.txt",
+            config=output / "config.yaml",
+            workers=1,
+        ),
+    )
+    assert again.returncode == 0, again.stderr
+    assert names(tmp_path / "again") == names(output)
+    for name in names(output):
+        first, second = output / name, tmp_path / "again" / name
+        assert first.read_bytes() == second.read_bytes(), name
+
+
+BAD = {
+    "no_glob": ({"input": "nothing/*.txt"}, "matches no file"),
+    "empty_glob": ({"input": ""}, "no --input"),
+    "no_vocab": ({"vocab": None}, "no --vocab"),
+    "vocab_path": ({"vocab": "missing.txt"}, "missing.txt"),
+    "short": ({"max_length": 7}, "greater than or equal to 8, not 7"),
+    "flag": ({"max_lenght": 64}, "max_lenght"),
+    "key": ({"set": "records.max_lenght=64"}, "Did you mean `max_length`?"),
+    "config": ({"config": "missing.yaml"}, "missing.yaml"),
+    "workers": ({"workers": 0}, "--workers is 1 or more"),
+    "enum": ({"order": "random"}, "order"),
+    "tfds": ({"input": "tfds:wikipedia/20230601.en"}, "tfds build wikipedia"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_costs_one_paragraph(command, text, tmp_path, name):
+    changes, words = BAD[name]
+    output = tmp_path / "out"
+    result = command("build_records", *arguments(text, output, **changes))
+    assert words in failure(result)
+    assert not output.exists()
+
+
+def test_bare_words_are_refused(command, text, tmp_path):
+    # What a shell makes of an unquoted wildcard.
+    result = command(
+        "build_records", *arguments(text, tmp_path / "o"), "b.txt", "c.txt"
+    )
+    assert "'b.txt c.txt'" in failure(result)
+
+
+VOCABULARIES = {
+    "without": (["a", "b"], "without [PAD] [UNK] [CLS] [SEP] [MASK]"),
+    "double": (
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "a"],
+        "lines 6 and 7",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_a_bad_vocabulary_is_refused(command, text, tmp_path, name):
+    lines, words = VOCABULARIES[name]
+    (tmp_path / "v.txt").write_text("\n".join(lines))
+    result = command(
+        "build_records",
+        *arguments(text, tmp_path / "out", vocab=tmp_path / "v.txt"),
+    )
+    assert words in failure(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_other_than_the_vocabularys_are_refused(
+    command, text, tmp_path, vocabulary
+):
+    from electra_tf.config import Tokenization
+
+    path = tmp_path / "vocab.txt"
+    Tokenizer(vocabulary, Tokenization(lower_case=False)).save(path)
+    clash = command(
+        "build_records", *arguments(text, tmp_path / "o", vocab=path), "--lower_case"
+    )
+    assert "'lower_case': False" in failure(clash)
+    assert not (tmp_path / "o").exists()
+    fine = command("build_records", *arguments(text, tmp_path / "o", vocab=path))
+    assert fine.returncode == 0, fine.stderr
+    stored = json.loads((tmp_path / "o" / "manifest.json").read_text())["tokenizer"]
+    assert stored["lower_case"] is False
+
+
+def test_bad_text_stops_or_is_counted(command, text, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(text.read_bytes() + b"\n\nfine\nnot \xff fine\nand \0 here\n")
+    lines = text.read_bytes().count(b"\n")
+    stopped = command("build_records", *arguments(bad, tmp_path / "o"))
+    assert f"bad.txt:{lines + 4}: invalid UTF-8" in failure(stopped)
+    assert not (tmp_path / "o").exists()
+    done = command("build_records", *arguments(bad, tmp_path / "o", on_error="report"))
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "o" / "manifest.json").read_text())
+    assert manifest["problems"] == {"invalid UTF-8": 1, "NUL": 1}
+    listed = (tmp_path / "o" / "problems.txt").read_text().splitlines()
+    assert [line.split(": ")[1] for line in listed] == ["invalid UTF-8", "NUL"]
+    assert "1 x NUL" in done.stdout
+
+
+def test_an_output_that_cannot_be_written_is_told(command, text, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = command("build_records", *arguments(text, tmp_path / "file"))
+    assert "file" in failure(result)
+    below = command("build_records", *arguments(text, tmp_path / "file" / "out"))
+    assert "file" in failure(below)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(command, text, tmp_path):
+    def no_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    result = command(
+        "build_records",
+        *arguments(text, tmp_path / "out", workers=1),
+        preexec_fn=no_room,
+    )
+    assert "Free some space or name another --output" in failure(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_build_is_recognised_and_can_be_redone(command, text, tmp_path):
+    big = tmp_path / "big.txt"
+    big.write_text((text.read_text() + "\n\n") * 400)
+    output = tmp_path / "out"
+    flags = arguments(big, output, workers=1, shards=2)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "electra_tf.build_records", *flags],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not list(output.glob("_building/*tfrecord*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert names(output) == ["_building"]
+    assert "half-written" in failure(command("build_records", *flags))
+    fine = command("build_records", *arguments(text, output), "--overwrite")
+    assert fine.returncode == 0, fine.stderr
+    assert "_building" not in names(output)
+
+
+def test_an_interrupted_build_removes_what_it_began(text, tmp_path):
+    big = tmp_path / "big.txt"
+    big.write_text((text.read_text() + "\n\n") * 400)
+    output = tmp_path / "out"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "electra_tf.build_records",
+            *arguments(big, output, workers=2),
+        ],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(output.glob("_building/*tfrecord*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr.strip().endswith("interrupted; nothing was overwritten")
+    assert not output.exists()
+
+
+def test_help_shows_every_flag_with_its_default(command):
+    result = command("build_records", "--help")
+    assert result.returncode == 0
+    for words in (
+        "--max_length",
+        "(default: '128')",
+        "--[no]overwrite",
+        "<original|doc",
+    ):
+        assert words in result.stdout
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_corpus(data, tmp_path):
+    """Peak resident memory of all processes, at 25 and at 200 MB of text."""
+    import lzma
+
+    source = data / "corpus" / "wiki_en.train-00.txt.xz"
+    with lzma.open(source) as file:
+        text = file.read()
+    peaks = []
+    for megabytes in (25, 200):
+        path = tmp_path / f"{megabytes}.txt"
+        path.write_bytes((text * 2)[: megabytes * 1_000_000].rsplit(b"\n", 1)[0])
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "electra_tf.build_records",
+                *arguments(
+                    path,
+                    tmp_path / f"out{megabytes}",
+                    vocab=data / "vocab" / "bert_uncased_en.txt",
+                    workers=2,
+                ),
+            ],
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+        )
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, resident(process.pid))
+            time.sleep(0.1)
+        assert process.returncode == 0
+        peaks.append(peak)
+        shutil.rmtree(tmp_path / f"out{megabytes}")
+    small, large = peaks
+    assert large < small + 300e6, peaks
+
+
+def resident(pid):
+    """Bytes of a process and its children."""
+    total, waiting = 0, [str(pid)]
+    while waiting:
+        process = waiting.pop()
+        try:
+            with open(f"/proc/{process}/statm") as file:
+                total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            with open(f"/proc/{process}/task/{process}/children") as file:
+                waiting += file.read().split()
+        except OSError:
+            continue
+    return total
+
+
+def test_published_vocabularies_fit_real_text(command, data, tmp_path):
+    result = command(
+        "build_records",
+        *arguments(
+            data / "corpus" / "wikitext-2.valid.tokens.xz",
+            tmp_path / "out",
+            vocab=data / "vocab" / "bert_uncased_en.txt",
+        ),
+    )
+    assert result.returncode == 0, result.stderr
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    # 217,646 tokens by white space (data/README.md), <unk> in three pieces.
+    assert 217_646 < manifest["tokens"] < 1.3 * 217_646
+    assert manifest["unknown_share"] < 0.001
+    vocabulary = Vocabulary.read(tmp_path / "out" / "vocab.txt")
+    assert len(vocabulary) == 30522

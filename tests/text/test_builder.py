@@ -1,0 +1,178 @@
+import hashlib
+import json
+
+import pytest
+import tensorflow as tf
+import yaml
+from conftest import GOLDEN
+
+from electra_tf import config
+from electra_tf.errors import InputError
+from electra_tf.text import builder
+from electra_tf.text.records import Manifest
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import UNKNOWN, Vocabulary
+from text.conftest import build_records
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def payloads(folder, manifest):
+    """The records in the order they were dealt out to the shards."""
+    shards = [
+        list(tf.data.TFRecordDataset(str(folder / shard.file)).as_numpy_iterator())
+        for shard in manifest.shards
+    ]
+    return [shards[i % len(shards)][i // len(shards)] for i in range(manifest.records)]
+
+
+def ids_of(payload):
+    example = tf.train.Example.FromString(payload)
+    return list(example.features.feature["input_ids"].int64_list.value)
+
+
+def test_records_equal_the_originals(tmp_path, vocabulary):
+    golden = json.loads((GOLDEN / "dataset_builder.json").read_text())
+    (tmp_path / "text.txt").write_text("\n".join(golden["lines"]))
+    for case in golden["cases"][:2]:
+        output = tmp_path / str(case["seed"])
+        manifest = build_records(
+            tmp_path / "text.txt",
+            output,
+            vocabulary,
+            max_length=case["max_seq_length"],
+            seed=case["seed"],
+            shards=3,
+        )
+        found = [ids_of(payload) for payload in payloads(output, manifest)]
+        size = case["max_seq_length"]
+        wanted = [e["ids"] + [0] * (size - len(e["ids"])) for e in case["examples"]]
+        assert found == wanted
+
+
+def test_the_manifest_tells_the_truth(folder, corpus_file, vocabulary):
+    manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
+    lines = [line for line in corpus_file.read_text().split("\n") if line.strip()]
+    ids = [Tokenizer(vocabulary).encode(line) for line in lines]
+    tokens = sum(map(len, ids))
+    assert manifest.sentences == len(lines)
+    assert manifest.tokens == tokens
+    unknown = sum(line.count(vocabulary.ids[UNKNOWN]) for line in ids)
+    assert manifest.unknown_share == unknown / tokens
+    rows = [ids_of(payload) for payload in payloads(folder, manifest)]
+    assert manifest.records == len(rows)
+    padding = sum(row.count(0) for row in rows)
+    assert manifest.padding_share == pytest.approx(padding / (32 * len(rows)))
+    special = sum(row.count(2) + row.count(3) for row in rows)
+    assert manifest.discarded_tokens == tokens - (32 * len(rows) - padding - special)
+    for shard in manifest.shards:
+        data = (folder / shard.file).read_bytes()
+        assert (shard.bytes, shard.sha256) == (
+            len(data),
+            hashlib.sha256(data).hexdigest(),
+        )
+    assert manifest.tokenizer == Tokenizer(vocabulary).identity()
+    assert Vocabulary.read(folder / "vocab.txt") == vocabulary
+    assert not (folder / "_building").exists()
+
+
+def test_the_resolved_config_is_itself_a_config(folder):
+    loaded = config.load(str(folder / "config.yaml"))
+    manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
+    assert loaded.records.max_length == 32
+    assert yaml.safe_load(config.dump(loaded)) == manifest.settings
+
+
+def test_output_does_not_depend_on_the_number_of_workers(
+    tmp_path, corpus_file, vocabulary, monkeypatch
+):
+    monkeypatch.setattr(builder, "_CHUNK_CHARACTERS", 5000)
+    for workers in (1, 2, 3):
+        build_records(
+            corpus_file, tmp_path / str(workers), vocabulary, workers=workers, seed=5
+        )
+    one = content(tmp_path / "1")
+    assert one == content(tmp_path / "2") == content(tmp_path / "3")
+    # More than one chunk was drawn for, or this would show nothing.
+    monkeypatch.undo()
+    build_records(corpus_file, tmp_path / "whole", vocabulary, seed=5)
+    assert one != content(tmp_path / "whole")
+
+
+def test_the_seed_decides(tmp_path, corpus_file, vocabulary):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        build_records(corpus_file, tmp_path / name, vocabulary, seed=seed)
+    assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
+
+
+def test_document_order_discards_nothing(tmp_path, corpus_file, vocabulary):
+    output = tmp_path / "o"
+    manifest = build_records(corpus_file, output, vocabulary, order="document")
+    assert manifest.discarded_tokens == 0
+    written = [
+        i for payload in payloads(output, manifest) for i in ids_of(payload) if i > 3
+    ]
+    encode = Tokenizer(vocabulary).encode
+    text = [i for line in corpus_file.read_text().split("\n") for i in encode(line)]
+    assert written == [i for i in text if i > 3]
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "shards"), [(0.001, 1), (32, 1), (33, 2), (12_000, 375), (1e6, 512)]
+)
+def test_the_number_of_shards_suits_the_corpus(megabytes, shards):
+    assert builder.shard_count(int(megabytes * 1e6)) == shards
+
+
+def test_an_output_is_replaced_only_on_request(tmp_path, corpus_file, vocabulary):
+    output = tmp_path / "o"
+    build_records(corpus_file, output, vocabulary, shards=3)
+    before = content(output)
+    with pytest.raises(InputError, match=r"complete records.*--overwrite"):
+        build_records(corpus_file, output, vocabulary, seed=1)
+    assert content(output) == before
+    (output / "note.txt").write_text("mine")
+    build_records(corpus_file, output, vocabulary, seed=1, shards=2, overwrite=True)
+    after = content(output)
+    assert after.pop("note.txt") == b"mine"
+    assert len([name for name in after if "tfrecord" in name]) == 2
+
+
+def test_a_folder_of_something_else_is_never_touched(tmp_path, corpus_file, vocabulary):
+    (tmp_path / "thesis.txt").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="holds something else"):
+            build_records(corpus_file, tmp_path, vocabulary, overwrite=overwrite)
+    assert content(tmp_path) == {"thesis.txt": b"mine"}
+
+
+def test_a_failed_build_leaves_what_was_there(tmp_path, corpus_file, vocabulary):
+    output = tmp_path / "o"
+    build_records(corpus_file, output, vocabulary)
+    before = content(output)
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"fine\n" * 1000 + b"not \xff fine\n")
+    with pytest.raises(InputError, match=r"bad\.txt:1001: invalid UTF-8"):
+        build_records(bad, output, vocabulary, overwrite=True)
+    assert content(output) == before
+    with pytest.raises(InputError, match="invalid UTF-8"):
+        build_records(bad, tmp_path / "new", vocabulary)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_half_written_folder_is_recognised(tmp_path, corpus_file, vocabulary):
+    output = tmp_path / "o"
+    (output / "_building").mkdir(parents=True)
+    (output / "_building" / "pretrain_data.tfrecord-00000-of-00001").write_text("x")
+    with pytest.raises(InputError, match="half-written records"):
+        build_records(corpus_file, output, vocabulary)
+    build_records(corpus_file, output, vocabulary, overwrite=True)
+    assert not (output / "_building").exists()
+
+
+def test_text_without_a_token_is_told(tmp_path, vocabulary):
+    (tmp_path / "a.txt").write_text("\u200b\n\x07\n")
+    with pytest.raises(InputError, match="not a single token"):
+        build_records(tmp_path / "a.txt", tmp_path / "o", vocabulary)

@@ -1,0 +1,111 @@
+import json
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.text.examples import Example
+from electra_tf.text.records import (
+    FEATURES,
+    Manifest,
+    RecordEncoder,
+    frame,
+    shard_names,
+)
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+
+def payload_of(vocabulary, length, first, second=()):
+    example = Example("".join(map(chr, first)), "".join(map(chr, second)))
+    (payload,) = RecordEncoder(vocabulary, length).encode([example])
+    return payload
+
+
+def features(payload):
+    example = tf.train.Example.FromString(payload)
+    found = example.features.feature
+    return {name: list(found[name].int64_list.value) for name in found}
+
+
+def test_a_pair_is_packed_as_the_original_packs_it(vocabulary):
+    payload = payload_of(vocabulary, 12, [50, 51], [60, 61, 62])
+    assert features(payload) == {
+        "input_ids": [2, 50, 51, 3, 60, 61, 62, 3, 0, 0, 0, 0],
+        "input_mask": [1] * 8 + [0] * 4,
+        "segment_ids": [0] * 4 + [1] * 4 + [0] * 4,
+    }
+
+
+def test_a_single_segment_has_one_separator(vocabulary):
+    payload = payload_of(vocabulary, 8, [50] * 6)
+    assert features(payload) == {
+        "input_ids": [2, *[50] * 6, 3],
+        "input_mask": [1] * 8,
+        "segment_ids": [0] * 8,
+    }
+
+
+def test_the_bytes_are_those_of_protocol_buffers():
+    # Ids of one, two and three bytes, surrogates among them, and long lengths.
+    tokens = (*SPECIAL_TOKENS, *(f"t{i}" for i in range(60_000)))
+    ids = [127, 128, 16_383, 16_384, 0xD800, 0xDFFF] * 50
+    payload = payload_of(Vocabulary(tokens), 512, ids, ids[:100])
+    by_name = features(payload)
+    message = tf.train.Example()
+    for name in FEATURES:
+        message.features.feature[name].int64_list.value.extend(by_name[name])
+    assert payload == message.SerializeToString(deterministic=True)
+
+
+def test_many_examples_are_encoded_as_each_alone(vocabulary):
+    examples = [Example("a" * n, "ʰ" * (n % 3)) for n in range(1, 50)]
+    encoder = RecordEncoder(vocabulary, 64)
+    assert encoder.encode(examples) == [encoder.encode([e])[0] for e in examples]
+    assert encoder.encode([]) == []
+
+
+def test_frames_are_those_of_tfrecord_files(tmp_path):
+    payloads = [b"", b"x", bytes(range(256)) * 9]
+    (tmp_path / "ours").write_bytes(b"".join(map(frame, payloads)))
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+MANIFEST = Manifest(
+    documents=1,
+    sentences=2,
+    tokens=3,
+    discarded_tokens=0,
+    unknown_share=0.0,
+    records=1,
+    padding_share=0.5,
+    seed=0,
+    settings={"records": {"max_length": 64}},
+    tokenizer={},
+    unicode="14.0.0",
+    problems={},
+    shards=[],
+)
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
+    MANIFEST.write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    text = (tmp_path / "manifest.json").read_text()
+    assert Manifest.parse(text, "m") == MANIFEST
+    assert MANIFEST.max_length == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", json.dumps({"format": 2}), json.dumps({"format": 1})],
+)
+def test_a_manifest_of_another_kind_is_refused(text):
+    with pytest.raises(InputError, match=r"folder/manifest\.json is a manifest"):
+        Manifest.parse(text, "folder/manifest.json")
+
+
+def test_shards_are_named_as_the_originals_reader_expects():
+    assert shard_names(2)[1] == "pretrain_data.tfrecord-00001-of-00002"
