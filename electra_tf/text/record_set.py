@@ -1,0 +1,215 @@
+"""Finds record files, checks that they are whole, and says which record is bad.
+
+Reading itself is tf.data's and stops at the first bad record with an error that names
+neither file nor record; `explain` then looks for it.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.text import records
+from electra_tf.text.records import FEATURES, Manifest
+from electra_tf.text.tokenizer import Tokenizer
+
+_FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSet:
+    """The files of one or more folders of records, with how many each holds."""
+
+    paths: tuple[str, ...]
+    counts: tuple[int, ...]
+    max_length: int
+    vocabulary_size: int
+    """Ids must be below it."""
+    manifest: Manifest | None = None
+    """None for records built by other programs."""
+
+    @property
+    def total(self) -> int:
+        """Number of records."""
+        return sum(self.counts)
+
+
+def open_records(
+    data: str, *, max_length: int, tokenizer: Tokenizer | None, vocabulary_size: int = 0
+) -> RecordSet:
+    """Finds the records and checks that they are what the model expects.
+
+    Args:
+        data: A folder made by `build_records`, a folder of the original's or NVIDIA's
+            builder, or globs of TFRecord files, separated by commas.
+        max_length: Positions a record must have.
+        tokenizer: Whose vocabulary and settings the records must have been made with;
+            None skips that check.
+        vocabulary_size: Ids must be below it; needed without a tokenizer.
+
+    Returns:
+        The files and their counts. Folders without a manifest are read through once
+        to count (and so to check) their records.
+
+    Raises:
+        InputError: No records, a half-written folder, a missing or truncated file,
+            another vocabulary, another setting, another length.
+    """
+    size = len(tokenizer.vocabulary) if tokenizer else vocabulary_size
+    manifest_path = os.path.join(data, records.MANIFEST)
+    if tf.io.gfile.exists(manifest_path):
+        with tf.io.gfile.GFile(manifest_path) as file:
+            manifest = Manifest.parse(file.read(), manifest_path)
+        if tokenizer is not None:
+            tokenizer.check_identity(manifest.tokenizer, data)
+        if manifest.max_length != max_length:
+            raise _wrong_length(data, max_length, manifest.max_length)
+        paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
+        for path, shard in zip(paths, manifest.shards, strict=True):
+            _check_size(path, shard.bytes)
+        counts = tuple(shard.records for shard in manifest.shards)
+        return RecordSet(paths, counts, max_length, size, manifest)
+    paths = tuple(_find(data))
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        counts = tuple(threads.map(_count, paths))
+    found = RecordSet(paths, counts, max_length, size)
+    if not found.total:
+        raise InputError("The record files hold records", f"{data}: none", "Build them")
+    _check_first(found)
+    return found
+
+
+def _find(data: str) -> list[str]:
+    if tf.io.gfile.exists(os.path.join(data, records.BUILDING)):
+        raise InputError(
+            "A folder of records is complete, with a manifest.json",
+            f"{data}, whose build was broken off",
+            "Run build_records again with --overwrite",
+        )
+    if tf.io.gfile.isdir(data):
+        # The second is the layout of the original's DATA_DIR.
+        places = [data, os.path.join(data, "pretrain_tfrecords")]
+        patterns = [os.path.join(place, "*tfrecord*") for place in places]
+    else:
+        patterns = data.split(",")
+    paths = [p for pattern in patterns for p in sorted(tf.io.gfile.glob(pattern))]
+    paths = [path for path in dict.fromkeys(paths) if not tf.io.gfile.isdir(path)]
+    if not paths:
+        raise InputError(
+            "The data is a folder of TFRecord files or globs of such files",
+            f"{data!r}, where none are",
+            "Build records with electra_tf.build_records, or check the path",
+        )
+    return paths
+
+
+def _check_size(path: str, size: int) -> None:
+    found = tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+    if found != size:
+        arrived = "no such file" if found is None else f"{found} bytes"
+        raise InputError(
+            f"{path} has the {size} bytes that the manifest lists",
+            arrived,
+            "Copy the folder again, or build the records again with --overwrite",
+        )
+
+
+def _count(path: str) -> int:
+    dataset = tf.data.TFRecordDataset(path)
+    try:
+        return int(dataset.reduce(0, lambda n, _: n + 1))
+    except tf.errors.DataLossError as error:
+        raise _corrupt(path) from error
+
+
+def _corrupt(path: str) -> InputError:
+    """Reads up to the first bad record to tell where it stands."""
+    record, offset = 0, 0
+    with contextlib.suppress(tf.errors.DataLossError):
+        for payload in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            record += 1
+            offset += len(payload) + _FRAME_BYTES
+    size = tf.io.gfile.stat(path).length
+    return InputError(
+        "Each record file is whole",
+        f"{path}: record {record}, at byte {offset} of {size}, is corrupt or cut off",
+        "Copy the file again, or build the records again with --overwrite",
+    )
+
+
+def _check_first(found: RecordSet) -> None:
+    path = next(p for p, n in zip(found.paths, found.counts, strict=True) if n)
+    payload = next(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    _check_payload(payload, f"{path}: record 0", found)
+
+
+def _check_payload(payload: bytes, place: str, found: RecordSet) -> None:
+    """Raises an InputError that tells what is wrong with one record, if anything."""
+    try:
+        example = tf.train.Example.FromString(payload)
+    except Exception as error:  # protobuf's class differs between its versions
+        raise _bad_record(place, f"no tf.train.Example ({error})") from error
+    features = example.features.feature
+    missing = [name for name in FEATURES if name not in features]
+    if missing:
+        raise _bad_record(
+            place, f"no {', '.join(missing)} among {sorted(features) or 'no features'}"
+        )
+    lengths = {name: len(features[name].int64_list.value) for name in FEATURES}
+    if len(set(lengths.values())) > 1:
+        raise _bad_record(place, f"lists of different lengths, {lengths}")
+    if lengths["input_ids"] != found.max_length:
+        raise _wrong_length(place, found.max_length, lengths["input_ids"])
+    ids = features["input_ids"].int64_list.value
+    outside = [i for i in ids if not 0 <= i < found.vocabulary_size]
+    if outside:
+        raise _bad_record(
+            place, f"the id {outside[0]}; the vocabulary has {found.vocabulary_size}"
+        )
+
+
+def _bad_record(place: str, what: str) -> InputError:
+    return InputError(
+        f"A record holds the int64 lists {', '.join(FEATURES)}, with ids of the "
+        "vocabulary",
+        f"{place}: {what}",
+        "Use the vocabulary the records were made with, or build them again",
+    )
+
+
+def _wrong_length(place: str, required: int, arrived: int) -> InputError:
+    return InputError(
+        f"Records have the {required} positions of the config",
+        f"{place}: {arrived}",
+        f"Set records.max_length={arrived}, or build records of {required}",
+    )
+
+
+@contextlib.contextmanager
+def explaining(found: RecordSet) -> Iterator[None]:
+    """A context that turns a failed read into an error with file and record.
+
+    Args:
+        found: The records that are read inside.
+
+    Raises:
+        InputError: In place of TensorFlow's error, where a record is to blame.
+    """
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        explain(found)
+        raise
+
+
+def explain(found: RecordSet) -> None:
+    """Raises an InputError for the first bad record; returns if all are good."""
+    for path in found.paths:
+        _count(path)
+        payloads = tf.data.TFRecordDataset(path).as_numpy_iterator()
+        for number, payload in enumerate(payloads):
+            _check_payload(payload, f"{path}: record {number}", found)

@@ -1,0 +1,180 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.config import Input
+from electra_tf.errors import InputError
+from electra_tf.text.pipeline import evaluation_batches, training_batches
+from electra_tf.text.record_set import RecordSet, open_records
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return open_records(
+        str(folder), max_length=32, tokenizer=None, vocabulary_size=1000
+    )
+
+
+@pytest.fixture(scope="module")
+def rows(found):
+    """Every record, in the order of the files."""
+    return np.concatenate([b.input_ids_BL for b in evaluation_batches(found, 10)])[
+        : found.total
+    ]
+
+
+def settings(**changes):
+    return Input(**{"batch_size": 8, "seed": 3, "shuffle_window": 100, **changes})
+
+
+def ids(dataset, count):
+    return [b.input_ids_BL.numpy() for b in itertools.islice(dataset, count)]
+
+
+def counted(rows_BL):
+    return sorted(map(bytes, np.ascontiguousarray(rows_BL)))
+
+
+def test_batches_are_int32_of_a_static_shape(found):
+    for dataset in (
+        training_batches(found, settings()),
+        evaluation_batches(found, 8),
+    ):
+        for spec in dataset.element_spec:
+            assert spec == tf.TensorSpec([8, 32], tf.int32)
+
+
+def test_an_epoch_holds_every_record_once_and_drops_the_remainder(found, rows):
+    batches, rest = divmod(found.total, 8)
+    assert rest
+    dataset = training_batches(found, settings())
+    first, second = itertools.islice(iter_epochs(ids(dataset, 2 * batches), batches), 2)
+    for epoch in (first, second):
+        left = counted(rows)
+        for row in counted(np.concatenate(epoch)):
+            left.remove(row)
+        assert len(left) == rest
+    assert not np.array_equal(first, second)
+
+
+def iter_epochs(batches, size):
+    for start in range(0, len(batches), size):
+        yield batches[start : start + size]
+
+
+def test_the_order_depends_on_the_seed_alone(found):
+    def stream(**changes):
+        return np.stack(ids(training_batches(found, settings(**changes)), 20))
+
+    first = stream()
+    tf.random.set_seed(99)
+    assert np.array_equal(first, stream())
+    assert not np.array_equal(first, stream(seed=4))
+
+
+def test_the_stream_goes_on_with_exactly_the_next_record(found):
+    batches = found.total // 8
+    whole = ids(training_batches(found, settings()), 2 * batches + 10)
+    # Within a window, at its border, at the end of an epoch and beyond.
+    for first in (1, 12, 13, 25, batches - 1, batches, batches + 1, 2 * batches + 5):
+        dataset = training_batches(found, settings(), first_batch=first)
+        for a, b in zip(whole[first:], ids(dataset, 5), strict=False):
+            assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("window", [1, 7, 8, 64, 10**6])
+def test_resuming_does_not_depend_on_the_window(found, window):
+    whole = ids(training_batches(found, settings(shuffle_window=window)), 30)
+    for first in (3, 17, 29):
+        dataset = training_batches(
+            found, settings(shuffle_window=window), first_batch=first
+        )
+        assert np.array_equal(whole[first], ids(dataset, 1)[0])
+
+
+def test_what_comes_early_comes_from_all_over_the_corpus(found, rows):
+    keys = [bytes(row) for row in rows]
+    place = {key: i for i, key in enumerate(keys) if keys.count(key) == 1}
+    assert len(place) > 0.9 * found.total
+    whole = training_batches(found, settings(shuffle_window=found.total))
+    first = np.concatenate(ids(whole, found.total // 16))
+    places = [place[bytes(row)] for row in first if bytes(row) in place]
+    places = np.array(places) / found.total
+    # Half an epoch of a full shuffle: uniform places, mean 1/2, deviation sqrt(1/12).
+    assert abs(places.mean() - 0.5) < 5 * (1 / 12 / len(places)) ** 0.5
+    assert abs(places.std() - (1 / 12) ** 0.5) < 0.03
+
+
+def test_shuffling_is_uniform(found, tmp_path):
+    path = str(tmp_path / "four.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for payload in tf.data.TFRecordDataset(found.paths[0]).take(4):
+            writer.write(payload.numpy())
+    four = RecordSet((path,), (4,), 32, 1000)
+    (rows,) = ids(evaluation_batches(four, 4), 1)
+    number = {bytes(row): i for i, row in enumerate(rows)}
+    epochs = 1200
+    batches = ids(training_batches(four, settings(batch_size=4)), epochs)
+    orders = [tuple(number[bytes(row)] for row in batch) for batch in batches]
+    counts = np.array([orders.count(p) for p in itertools.permutations(range(4))])
+    chi_square = ((counts - epochs / 24) ** 2 / (epochs / 24)).sum()
+    assert chi_square < 23 + 5 * (2 * 23) ** 0.5
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 8])
+def test_hosts_share_the_batches_of_one(found, hosts):
+    whole = ids(training_batches(found, settings()), 12)
+    parts = [
+        ids(training_batches(found, settings(), host=h, hosts=hosts), 12)
+        for h in range(hosts)
+    ]
+    for number, batch in enumerate(whole):
+        assert np.array_equal(batch, np.concatenate([p[number] for p in parts]))
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_evaluation_fills_the_last_batch_with_rows_of_no_weight(found, rows, hosts):
+    size = 4 * hosts + (found.total % 2)  # leaves a remainder, and an empty host
+    size = size - size % hosts
+    parts = [
+        list(evaluation_batches(found, size, host=h, hosts=hosts)) for h in range(hosts)
+    ]
+    assert len({len(part) for part in parts}) == 1
+    batches = [
+        [np.concatenate(field) for field in zip(*group, strict=True)]
+        for group in zip(*parts, strict=True)
+    ]
+    tokens, mask, segments = (
+        np.concatenate(field) for field in zip(*batches, strict=True)
+    )
+    assert np.array_equal(tokens[: found.total], rows)
+    assert len(tokens) % size == 0
+    assert not mask[found.total :].any()
+    assert not tokens[found.total :].any()
+    assert not segments[found.total :].any()
+    assert mask[: found.total].any(axis=1).all()
+    assert np.array_equal(mask[: found.total], rows > 0)
+
+
+def test_a_batch_that_cannot_be_made_is_told(found):
+    with pytest.raises(InputError, match=f"{found.total} records.*input.batch_size"):
+        training_batches(found, settings(batch_size=found.total + 1))
+    with pytest.raises(InputError, match="multiple of 3"):
+        training_batches(found, settings(), hosts=3)
+    with pytest.raises(InputError, match="multiple of 3"):
+        evaluation_batches(found, 8, hosts=3)
+
+
+def test_the_stream_runs_inside_a_graph(found):
+    @tf.function
+    def drain(iterator):
+        total = tf.constant(0)
+        for _ in tf.range(5):
+            total += tf.reduce_sum(next(iterator).input_mask_BL)
+        return total
+
+    total = drain(iter(training_batches(found, settings())))
+    masks = itertools.islice(training_batches(found, settings()), 5)
+    assert total == sum(int(b.input_mask_BL.numpy().sum()) for b in masks)
