@@ -1,0 +1,246 @@
+"""The house rules that a reader relies on: floors, sizes, documents that do not lie."""
+
+import ast
+import copy
+import importlib
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from electra_tf import config
+
+PACKAGE = ROOT / "electra_tf"
+FILES = sorted(PACKAGE.rglob("*.py"))
+CODE = [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *(ROOT / "tools").glob("*.py")]
+CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+COMMANDS = ("build_vocab", "build_records")
+
+# A floor is a folder or a file of the package; it may import what is listed.
+MAY_IMPORT = {
+    "__init__": set(),
+    "errors": set(),
+    "batch": set(),
+    "config": {"errors"},
+    "cli": {"errors", "config"},
+    "text": {"errors", "config", "batch"},
+    **{name: {"errors", "config", "cli", "text"} for name in COMMANDS},
+}
+# Third-party packages; what is not named here is the standard library's.
+MAY_USE = {
+    "config": {"pydantic", "yaml"},
+    "cli": {"absl"},
+    "text": {
+        "google_crc32c",
+        "numpy",
+        "pyarrow",
+        "tensorflow",
+        "tensorflow_datasets",
+        "tensorflow_text",
+        "tokenizers",
+        "tqdm",
+    },
+    **{name: {"absl", "tqdm"} for name in COMMANDS},
+}
+
+
+def floor_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Dotted names of all imports, those within functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "electra_tf":
+                yield from (f"electra_tf.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_downwards(path):
+    floor = floor_of(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "electra_tf":
+            allowed = MAY_IMPORT[floor] | {floor}
+            assert parts[1] in allowed, f"{floor} may not import {name}"
+        elif parts[0] not in sys.stdlib_module_names:
+            allowed = MAY_USE.get(floor, set())
+            assert parts[0] in allowed, f"{floor} may not use {name}"
+
+
+def test_records_are_built_without_starting_tensorflow():
+    # Or every worker process would pay for it.
+    program = (
+        "import sys, electra_tf.text.builder, electra_tf.build_records;"
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_and_functions_are_short(path):
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            length = node.end_lineno - node.lineno + 1
+            assert length <= 50, f"{node.name} has {length} lines"
+
+
+def functions(path):
+    """(name, node, docstring) of all functions and methods but the private classes'.
+
+    A class tells what its `__init__` takes; a dataclass has none to look at.
+    """
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node, ast.get_docstring(node)
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            methods = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+            yield node.name, methods.pop("__init__", None), ast.get_docstring(node)
+            for name, method in methods.items():
+                if not name.startswith("__"):
+                    yield name, method, ast.get_docstring(method)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_docstrings_name_the_arguments_there_are(path):
+    for name, node, docstring in functions(path):
+        if not docstring or "\nArgs:\n" not in docstring:
+            continue
+        section = docstring.split("\nArgs:\n")[1].split("\n\n")[0]
+        told = re.findall(r"^    (\w[\w, ]*):", section, re.M)
+        told = [word for group in told for word in group.split(", ")]
+        if node is None:  # a dataclass tells its fields
+            assert all(f"{field}:" in path.read_text() for field in told), name
+            continue
+        arguments = node.args
+        real = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        real = [
+            argument.arg for argument in real if argument.arg not in ("self", "cls")
+        ]
+        real += [arguments.vararg.arg] if arguments.vararg else []
+        assert told == real, f"{path}: {name}"
+
+
+def test_public_functions_are_typed_and_told():
+    for path in FILES:
+        for name, node, docstring in functions(path):
+            if name.startswith("_"):
+                continue
+            assert docstring, f"{path}: {name}"
+            arguments = [*node.args.args, *node.args.kwonlyargs] if node else []
+            for argument in arguments:
+                if argument.arg not in ("self", "cls"):
+                    assert argument.annotation, f"{path}: {name}({argument.arg})"
+
+
+def documents():
+    yield "README.md", (ROOT / "README.md").read_text()
+    for path in CONFIGS:
+        yield str(path.relative_to(ROOT)), path.read_text()
+    for path in FILES:
+        yield (
+            str(path.relative_to(ROOT)),
+            ast.get_docstring(ast.parse(path.read_text())),
+        )
+
+
+def command_lines():
+    for name, text in documents():
+        joined = re.sub(r"\\\n[# ]*", "", text or "")
+        for module, rest in re.findall(
+            r"^[#\s$]*python -m electra_tf\.(\w+)([^\n]*)", joined, re.M
+        ):
+            yield pytest.param(module, rest, id=f"{name}: {module}")
+
+
+def test_there_are_command_lines_to_check():
+    found = [parameter.values[0] for parameter in command_lines()]
+    assert set(COMMANDS) <= set(found)
+
+
+@pytest.mark.parametrize(("module", "rest"), list(command_lines()))
+def test_every_command_line_is_parsed_by_the_real_parser(module, rest, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values = copy.deepcopy(importlib.import_module(f"electra_tf.{module}").FLAGS)
+    assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
+    if values.config:
+        config.load(values.config, values.set)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
+def test_every_config_is_valid_and_tells_its_command(path):
+    config.load(str(path))
+    assert path.read_text().startswith("# ")
+    assert f"--config={path.relative_to(ROOT)}" in path.read_text()
+
+
+def test_the_tree_in_the_readme_is_the_tree_on_the_disk():
+    readme = (ROOT / "README.md").read_text()
+    block = re.search(r"## The tree\n.*?```\n(.*?)```", readme, re.S)[1]
+    told, folders = set(), []
+    for line in block.splitlines():
+        indent, name = re.match(r"( *)(\S+)", line).groups()
+        del folders[len(indent) // 2 :]
+        told.add(str(pathlib.PurePath(*folders, name)))
+        if name.endswith("/"):
+            folders.append(name)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    top = {path.split("/")[0] for path in listed}
+    allowed = {"electra_tf", "configs", "tools", "tests", "setup.cfg", "README.md"}
+    allowed |= {"LICENSE", "CHANGELOG.md"}
+    assert {name for name in top if not name.startswith(".")} <= allowed
+    shown = {
+        path
+        for path in listed
+        if path.startswith(("electra_tf/", "configs/", "tools/"))
+        and not path.endswith("__init__.py")
+        and (ROOT / path).exists()
+    }
+    assert {path for path in told if "." in path or path.startswith("tools/")} >= shown
+    for path in told:
+        assert (ROOT / path).exists(), f"README names {path}"
+
+
+def test_tests_mirror_the_package():
+    for path in FILES:
+        relative = path.relative_to(PACKAGE)
+        if path.name in {"__init__.py", "batch.py", "errors.py"}:
+            continue  # no behaviour of their own
+        mirror = ROOT / "tests" / relative.parent / f"test_{relative.name}"
+        assert mirror.exists(), f"{relative} has no {mirror.relative_to(ROOT)}"
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for name in ("README.md", "CHANGELOG.md", "tests/golden/README.md"):
+        path = ROOT / name
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{name}: {target}"
+
+
+def test_the_code_is_clean_to_ruff():
+    for arguments in (["check"], ["format", "--check"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "ruff", *arguments, "."],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stdout

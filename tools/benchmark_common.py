@@ -1,0 +1,55 @@
+"""What the benchmarks share: interleaved rounds, medians, spreads."""
+
+import os
+import pathlib
+import statistics
+import sys
+from collections.abc import Callable
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+
+def text_lines(source: str | None, megabytes: float) -> list[str]:
+    """The first lines of a text, WikiText-like English by default."""
+    from electra_tf.config import Corpus
+    from electra_tf.text.corpus import CorpusReader
+    from electra_tf.text.problems import ProblemLog
+
+    if source is None:
+        data = os.environ.get("ELECTRA_TF_DATA")
+        if not data:
+            sys.exit("error: name a text with --input=FILE (ELECTRA_TF_DATA is unset)")
+        source = f"{data}/corpus/wiki_en.train-0*.txt.xz"
+    lines, left = [], megabytes * 1e6
+    log = ProblemLog("report", os.devnull)
+    for document in CorpusReader([source], Corpus(), log):
+        lines += [*document.lines, ""]
+        left -= sum(len(line.encode()) + 1 for line in document.lines)
+        if left <= 0:
+            break
+    return lines
+
+
+def interleaved(
+    rounds: int, measures: dict[str, Callable[[], float]]
+) -> dict[str, list[float]]:
+    """Runs all measures in turn, `rounds` times, so that all see the same machine."""
+    results: dict[str, list[float]] = {name: [] for name in measures}
+    for number in range(rounds):
+        for name, measure in measures.items():
+            results[name].append(measure())
+            print(f"round {number + 1}: {name}: {results[name][-1]:,.0f}", flush=True)
+    return results
+
+
+def report(results: dict[str, list[float]], unit: str, base: str) -> None:
+    """Prints median, spread and the ratio to `base`, pair by pair."""
+    print(f"\n{'':44} {'median':>12} {'min':>12} {'max':>12}  ratio  ({unit})")
+    for name, values in results.items():
+        ratios = [a / b for a, b in zip(values, results[base], strict=True)]
+        print(
+            f"{name:44} {statistics.median(values):12,.0f} {min(values):12,.0f} "
+            f"{max(values):12,.0f} {statistics.median(ratios):6.2f}"
+        )

@@ -1,0 +1,97 @@
+"""Records to batches: rows per second from warm files, drained as fast as they come."""
+
+import argparse
+import pathlib
+import tempfile
+import time
+
+import benchmark_common as common
+
+
+def make_records(folder: pathlib.Path, length: int, lines: list[str]):
+    from electra_tf.config import Config, Corpus, Records
+    from electra_tf.text import vocab_training
+    from electra_tf.text.builder import build
+    from electra_tf.text.corpus import CorpusReader
+    from electra_tf.text.problems import ProblemLog
+    from electra_tf.text.record_set import open_records
+    from electra_tf.text.tokenizer import Tokenizer
+
+    config = Config(records=Records(max_length=length))
+    counter = vocab_training.WordCounter(config.tokenization)
+    counter.add(lines)
+    vocabulary = vocab_training.train(counter.words(), config.vocabulary)
+    text = folder / "text.txt"
+    text.write_text("\n".join(lines), encoding="utf-8")
+    problems = ProblemLog("report", folder / "problems.txt")
+    reader = CorpusReader([str(text)], Corpus(), problems)
+    build(reader, problems, vocabulary, config, folder / "out", workers=2)
+    return open_records(
+        str(folder / "out"),
+        max_length=length,
+        tokenizer=Tokenizer(vocabulary, config.tokenization),
+    )
+
+
+def drain(found, batch_size: int, rows: int) -> float:
+    """Rows per second after the first batch, taken inside a graph as training does."""
+    import tensorflow as tf
+
+    from electra_tf.config import Input
+    from electra_tf.text.pipeline import training_batches
+
+    @tf.function
+    def take(iterator, count):
+        total = tf.constant(0)
+        for _ in tf.range(count):
+            total += next(iterator).input_ids_BL[0, 0]
+        return total
+
+    iterator = iter(training_batches(found, Input(batch_size=batch_size)))
+    take(iterator, tf.constant(1))
+    start = time.perf_counter()
+    take(iterator, tf.constant(rows // batch_size))
+    return rows / (time.perf_counter() - start)
+
+
+def raw(found, rows: int) -> float:
+    """The limit: payloads read one after another, neither shuffled nor parsed."""
+    import tensorflow as tf
+
+    dataset = (
+        tf.data.TFRecordDataset(found.paths).repeat().batch(1024).take(rows // 1024)
+    )
+    start = time.perf_counter()
+    count = dataset.reduce(0, lambda n, payloads: n + tf.size(payloads))
+    return int(count) / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", help="a text; default: English of ELECTRA_TF_DATA")
+    parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=200_000)
+    options = parser.parse_args()
+    lines = common.text_lines(options.input, options.megabytes)
+    with tempfile.TemporaryDirectory() as folder:
+        found = make_records(pathlib.Path(folder), options.length, lines)
+        print(f"{found.total:,} records of {options.length}, {options.rounds} rounds")
+        results = common.interleaved(
+            options.rounds,
+            {
+                "bare TFRecordDataset": lambda: raw(found, options.rows),
+                **{
+                    f"training_batches of {size}": (
+                        lambda size=size: drain(found, size, options.rows)
+                    )
+                    for size in (32, 128, 1024)
+                },
+            },
+        )
+    common.report(results, "rows/s", base="bare TFRecordDataset")
+
+
+if __name__ == "__main__":
+    main()

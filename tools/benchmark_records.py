@@ -1,0 +1,207 @@
+"""Text to records: this builder beside the original's, and bare tokenizers.
+
+All figures are tokens per second of wall time with the same number of processes (or
+threads). The builders' include everything: start, reading, packing, writing, manifest.
+
+--original names a checkout of google-research/electra, whose
+build_pretraining_dataset.py is then run as it is on the same text. Without one, the
+peer is a plain reading of its rules (tests/text/plain_tokenizer.py), one
+`tf.train.Example` a record: the same method at about 1.6 times the original's pace.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+import benchmark_common as common
+
+PLAIN_SHARE = 20  # the plain reading gets this part of the text
+PLAIN, ORIGINAL = "plain reading of the original", "the original's builder"
+
+
+def builder(text: pathlib.Path, vocab: str, workers: int, folder: str) -> float:
+    output = tempfile.mkdtemp(dir=folder)
+    start = time.perf_counter()
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "electra_tf.build_records",
+            f"--input={text}",
+            f"--vocab={vocab}",
+            f"--output={output}",
+            f"--workers={workers}",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    seconds = time.perf_counter() - start
+    manifest = json.loads((pathlib.Path(output) / "manifest.json").read_text())
+    return manifest["tokens"] / seconds
+
+
+def original_builder(
+    checkout: str, lines: list[str], vocab: str, workers: int, folder: str
+) -> float:
+    """The original's own program; returns its seconds."""
+    corpus, output = tempfile.mkdtemp(dir=folder), tempfile.mkdtemp(dir=folder)
+    for i in range(workers):
+        share = lines[len(lines) * i // workers : len(lines) * (i + 1) // workers]
+        (pathlib.Path(corpus) / str(i)).write_text("\n".join(share), encoding="utf-8")
+    start = time.perf_counter()
+    subprocess.run(
+        [
+            sys.executable,
+            "build_pretraining_dataset.py",
+            f"--corpus-dir={corpus}",
+            f"--vocab-file={vocab}",
+            f"--output-dir={output}",
+            f"--num-processes={workers}",
+        ],
+        cwd=checkout,
+        check=True,
+        capture_output=True,
+    )
+    return time.perf_counter() - start
+
+
+def original_method(lines: list[str], vocab: str, output: str) -> tuple[int, float]:
+    """Builds records as the original does; tokens and seconds."""
+    import tensorflow as tf
+    from text.plain_tokenizer import tokenize
+
+    from electra_tf.text.examples import original_order
+    from electra_tf.text.vocab import Vocabulary
+
+    vocabulary = Vocabulary.read(vocab)
+    cls, sep = vocabulary.ids["[CLS]"], vocabulary.ids["[SEP]"]
+    tokens, start = 0, time.perf_counter()
+
+    def documents():
+        nonlocal tokens
+        document = []
+        for line in lines:
+            if line:
+                ids = tokenize(line, vocabulary.ids)
+                document.append("".join(map(chr, ids)))
+                tokens += len(ids)
+            elif document:
+                yield document
+                document = []
+
+    with tf.io.TFRecordWriter(output) as writer:
+        for first, second in original_order(documents(), 128, random.Random(0)):
+            first, second = list(map(ord, first)), list(map(ord, second))
+            ids = [cls, *first, sep, *second, *([sep] if second else [])]
+            length = len(first) + 2
+            pad = [0] * (128 - len(ids))
+            features = {
+                "input_ids": ids + pad,
+                "input_mask": [1] * len(ids) + pad,
+                "segment_ids": [0] * length + [1] * (len(ids) - length) + pad,
+            }
+            feature = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+                for name, values in features.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    return tokens, time.perf_counter() - start
+
+
+def bare_tokenizer(lines: list[str], vocab: str) -> tuple[int, float]:
+    """`Tokenizer.encode` on every line, its memory empty at the start."""
+    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.vocab import Vocabulary
+
+    tokenizer = Tokenizer(Vocabulary.read(vocab))
+    start = time.perf_counter()
+    tokens = sum(len(tokenizer.encode(line)) for line in lines)
+    return tokens, time.perf_counter() - start
+
+
+def hugging_face(lines: list[str], vocab: str) -> float:
+    """`tokenizers`' BERT tokenizer on batches, which uses all cores by itself."""
+    from tokenizers import BertWordPieceTokenizer
+
+    tokenizer = BertWordPieceTokenizer(vocab)
+    start, tokens = time.perf_counter(), 0
+    for i in range(0, len(lines), 1000):
+        batch = tokenizer._tokenizer.encode_batch_fast(
+            lines[i : i + 1000], add_special_tokens=False
+        )
+        tokens += sum(len(encoding.ids) for encoding in batch)
+    return tokens / (time.perf_counter() - start)
+
+
+def in_processes(pool, function, shares: list[tuple]) -> float:
+    """Tokens per second of all processes together."""
+    results = list(pool.map(function, *zip(*shares, strict=True)))
+    return sum(tokens for tokens, _ in results) / max(s for _, s in results)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", help="a text; default: English of ELECTRA_TF_DATA")
+    parser.add_argument("--original", help="a checkout of google-research/electra")
+    parser.add_argument("--megabytes", type=float, default=200)
+    parser.add_argument("--vocab", help="default: learnt from the text")
+    parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    lines = common.text_lines(options.input, options.megabytes)
+    n = options.workers
+    with tempfile.TemporaryDirectory() as folder:
+        text = pathlib.Path(folder) / "text.txt"
+        text.write_text("\n".join(lines), encoding="utf-8")
+        vocab = options.vocab or learn(text, folder)
+        size = text.stat().st_size
+        print(f"{size / 1e6:.1f} MB of text, {n} processes, {options.rounds} rounds")
+        tokens, _ = bare_tokenizer(lines, vocab)
+        few = lines[: len(lines) // PLAIN_SHARE]
+        plain = [(few[i::n], vocab, f"{folder}/plain-{i}") for i in range(n)]
+        whole = [
+            (lines[len(lines) * i // n : len(lines) * (i + 1) // n], vocab)
+            for i in range(n)
+        ]
+        spawn = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(n, spawn) as pool:
+            measures = {
+                PLAIN: lambda: in_processes(pool, original_method, plain),
+                "electra_tf.build_records": lambda: builder(text, vocab, n, folder),
+                "bare Tokenizer.encode": lambda: in_processes(
+                    pool, bare_tokenizer, whole
+                ),
+                "bare Hugging Face encode_batch_fast": lambda: hugging_face(
+                    lines, vocab
+                ),
+            }
+            if options.original:
+                measures[ORIGINAL] = lambda: (
+                    tokens / original_builder(options.original, lines, vocab, n, folder)
+                )
+            results = common.interleaved(options.rounds, measures)
+    common.report(results, "tokens/s", ORIGINAL if options.original else PLAIN)
+
+
+def learn(text: pathlib.Path, folder: str) -> str:
+    """A vocabulary of BERT's size, learnt from the text itself."""
+    vocab = f"{folder}/vocab.txt"
+    command = [sys.executable, "-m", "electra_tf.build_vocab"]
+    subprocess.run(
+        [*command, f"--input={text}", f"--output={vocab}"],
+        check=True,
+        capture_output=True,
+    )
+    return vocab
+
+
+if __name__ == "__main__":
+    main()
