@@ -38,8 +38,10 @@ def is_ideograph(character: str) -> bool:
 def is_dropped(character: str) -> bool:
     """Whether the original deletes the character: Unicode C* and the replacement sign.
 
-    Spaces such as the tab are C* too; they are looked at first.
+    Tab, newline and carriage return are C* too, but spaces to it.
     """
+    if character in "\t\n\r":
+        return False
     return character == "\ufffd" or unicodedata.category(character).startswith("C")
 
 

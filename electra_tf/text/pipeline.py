@@ -10,6 +10,8 @@ reads all records, a few MB a second where training is fastest; in exchange a ba
 the same on one host and on many.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from electra_tf.batch import Batch
@@ -142,7 +144,7 @@ def _permutation(size, seed: tf.Tensor, purpose: int, number) -> tf.Tensor:
     return tf.argsort(bits, stable=True)
 
 
-def _parser(found: RecordSet, rows: slice):
+def _parser(found: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
     """A function from a batch of payloads to this host's rows as a `Batch`."""
     spec = {
         name: tf.io.FixedLenFeature([found.max_length], tf.int64) for name in FEATURES

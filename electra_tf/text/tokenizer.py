@@ -9,12 +9,15 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from electra_tf.config import Tokenization
 from electra_tf.errors import InputError
 from electra_tf.text.characters import UNIT, Characters
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+
+if TYPE_CHECKING:
+    from electra_tf.text.graph_tokenizer import GraphTokenizer
 
 # A longer word becomes [UNK] unread (the original's limit; Hugging Face's is 100).
 MAX_WORD_CHARACTERS = 200
@@ -68,7 +71,7 @@ class Tokenizer:
         self._units.forget_if_full()
         return pieces
 
-    def graph(self):
+    def graph(self) -> "GraphTokenizer":
         """Returns the same function as a `tf.Module` (see `graph_tokenizer.py`)."""
         # Imported here: record-building processes never pay TensorFlow's start.
         from electra_tf.text.graph_tokenizer import GraphTokenizer

@@ -85,7 +85,7 @@ def test_classes():
         "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
     )
     assert is_dropped("\x07")
-    assert not is_dropped("a")
+    assert not any(map(is_dropped, "a\t\n\r \u2028\u3000"))
     for first, last in IDEOGRAPHS:
         assert is_ideograph(chr(first))
         assert is_ideograph(chr(last))

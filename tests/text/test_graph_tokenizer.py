@@ -11,6 +11,9 @@ from electra_tf.text.graph_tokenizer import (
     compile_table,
     final_sigma_pattern,
 )
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+from text.plain_tokenizer import tokenize
 
 # What tensorflow-text adds to stock TF Serving, of which we use one.
 SERVING_HAS = {
@@ -19,6 +22,16 @@ SERVING_HAS = {
     "RegexSplitWithOffsets",
     "WordpieceTokenizeWithOffsets",
 }
+
+
+@pytest.fixture(scope="module")
+def wide(vocabulary):
+    """Both tokenizers, with both small sigmas as entries."""
+    letters = "ασς中x5.,"
+    pieces = [*letters, *(f"##{letter}" for letter in letters)]
+    tokens = dict.fromkeys([*vocabulary.tokens, *pieces])
+    tokenizer = Tokenizer(Vocabulary(tuple(tokens)))
+    return tokenizer, tokenizer.graph()
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +61,23 @@ def test_the_table_holds_every_code_point():
         assert "".join(chr(c or code) for c in become) == characters[code]
     # Equal blocks are kept once, or the table would take megabytes of each export.
     assert values.nbytes + splits.nbytes + block_of.nbytes < 1_000_000
+
+
+@pytest.mark.parametrize(
+    "between", "\t\n\r \xa0\u2028\u3000\x1c\x85\u200b\u0301.,中x5\ufffd"
+)
+def test_a_sigma_looks_as_far_as_the_originals_words_reach(wide, between):
+    tokenizer, graph = wide
+    texts = [
+        f"Α{between}Σ",
+        f"ΑΣ{between}Α",
+        f"ΑΣ{between}",
+        f"{between}Σ",
+        f"ΣΣ{between}Σ",
+    ]
+    expected = [tokenize(text, tokenizer.vocabulary.ids) for text in texts]
+    assert graph(texts).to_list() == expected
+    assert [tokenizer.encode(text) for text in texts] == expected
 
 
 def test_the_sigma_pattern_asks_for_a_letter_before_and_none_after():
