@@ -49,7 +49,8 @@ def open_records(
         max_length: Positions a record must have.
         tokenizer: Whose vocabulary and settings the records must have been made with;
             None skips that check.
-        vocabulary_size: Ids must be below it; needed without a tokenizer.
+        vocabulary_size: Ids must be below it; without a tokenizer, the manifest's size
+            unless given.
 
     Returns:
         The files and their counts. Folders without a manifest are read through once
@@ -59,24 +60,42 @@ def open_records(
         InputError: No records, a half-written folder, a missing or truncated file,
             another vocabulary, another setting, another length.
     """
-    size = len(tokenizer.vocabulary) if tokenizer else vocabulary_size
+    if tokenizer is not None:
+        vocabulary_size = len(tokenizer.vocabulary)
     manifest_path = os.path.join(data, records.MANIFEST)
     if tf.io.gfile.exists(manifest_path):
         with tf.io.gfile.GFile(manifest_path) as file:
             manifest = Manifest.parse(file.read(), manifest_path)
         if tokenizer is not None:
             tokenizer.check_identity(manifest.tokenizer, data)
-        if manifest.max_length != max_length:
-            raise _wrong_length(data, max_length, manifest.max_length)
-        paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
-        for path, shard in zip(paths, manifest.shards, strict=True):
-            _check_size(path, shard.bytes)
-        counts = tuple(shard.records for shard in manifest.shards)
-        return RecordSet(paths, counts, max_length, size, manifest)
+        return _built_here(data, manifest, max_length, vocabulary_size)
+    if not vocabulary_size:
+        raise InputError(
+            "Records without a manifest are read with a tokenizer or a vocabulary_size",
+            f"{data} and neither",
+            "Pass the tokenizer they were made for",
+        )
+    return _built_elsewhere(data, max_length, vocabulary_size)
+
+
+def _built_here(
+    data: str, manifest: Manifest, max_length: int, vocabulary_size: int
+) -> RecordSet:
+    if manifest.max_length != max_length:
+        raise _wrong_length(data, max_length, manifest.max_length)
+    paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
+    for path, shard in zip(paths, manifest.shards, strict=True):
+        _check_size(path, shard.bytes)
+    counts = tuple(shard.records for shard in manifest.shards)
+    size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
+    return RecordSet(paths, counts, max_length, size, manifest)
+
+
+def _built_elsewhere(data: str, max_length: int, vocabulary_size: int) -> RecordSet:
     paths = tuple(_find(data))
     with concurrent.futures.ThreadPoolExecutor() as threads:
         counts = tuple(threads.map(_count, paths))
-    found = RecordSet(paths, counts, max_length, size)
+    found = RecordSet(paths, counts, max_length, vocabulary_size)
     if not found.total:
         raise InputError("The record files hold records", f"{data}: none", "Build them")
     _check_first(found)

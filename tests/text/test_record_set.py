@@ -55,6 +55,14 @@ def test_own_records_are_opened_by_their_manifest(folder, vocabulary):
     assert found.vocabulary_size == 1000
 
 
+def test_the_size_of_the_vocabulary_must_be_known(folder, foreign):
+    assert (
+        open_records(str(folder), max_length=32, tokenizer=None).vocabulary_size == 1000
+    )
+    with pytest.raises(InputError, match="tokenizer or a vocabulary_size"):
+        open_records(str(foreign), max_length=32, tokenizer=None)
+
+
 def test_records_of_the_original_and_of_nvidia_are_opened_by_counting(foreign, folder):
     own = open_any(folder)
     # The original always makes 1,000 files, some of them empty, numbered unpadded,
