@@ -1,0 +1,80 @@
+"""The tools run; what they print is theirs to answer for."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import GOLDEN, ROOT
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    lines = json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(lines * 24))
+    return path
+
+
+def run(name, *arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / name, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def table(result):
+    """The rows of the last table, as name -> ratio."""
+    assert result.returncode == 0, result.stderr
+    rows = result.stdout.split("ratio")[-1].splitlines()[1:]
+    return {row[:44].strip(): float(row.split()[-1]) for row in rows}
+
+
+def test_the_records_benchmark_measures_peer_and_limit_in_one_run(text):
+    result = run(
+        "benchmark_records.py",
+        f"--input={text}",
+        f"--vocab={GOLDEN / 'vocab.txt'}",
+        "--rounds=1",
+        "--workers=1",
+    )
+    ratios = table(result)
+    assert ratios["plain reading of the original"] == 1
+    assert ratios["bare Tokenizer.encode"] > 2
+    assert len(ratios) == 4
+
+
+def test_the_pipeline_benchmark_measures_beside_the_bare_files(text, tmp_path):
+    result = run(
+        "benchmark_pipeline.py", f"--input={text}", "--rounds=1", "--rows=2048"
+    )
+    ratios = table(result)
+    assert ratios["bare TFRecordDataset"] == 1
+    assert len(ratios) == 4
+
+
+def test_a_python_that_does_not_fit_is_refused(tmp_path):
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "install", tmp_path / "tools")
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    result = subprocess.run(
+        [tmp_path / "tools" / "install"],
+        env={**os.environ, "PYTHON": "false"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    assert "Python 3.10 to 3.12" in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_an_unknown_benchmark_lists_the_known():
+    result = subprocess.run(
+        [ROOT / "tools" / "benchmark", "nothing"], capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert "tools/benchmark records" in result.stderr
