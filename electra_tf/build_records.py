@@ -1,7 +1,7 @@
 """Text -> pre-training records.
 
 python -m electra_tf.build_records --input='corpus/*.txt' --vocab=vocab.txt \\
-    --output=records --max_length=128
+    --output=records
 """
 
 import os
@@ -19,21 +19,11 @@ from electra_tf.text.tokenizer import check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_list(
-    "input",
-    None,
-    "Files, globs and tfds:NAME names, separated by commas: text, .jsonl, .parquet, "
-    "and .gz or .xz of these.",
-    flag_values=FLAGS,
-)
+cli.define_input_flags(FLAGS, "input")
 flags.DEFINE_string("vocab", None, "The vocabulary file.", flag_values=FLAGS)
 flags.DEFINE_string("output", None, "The folder to fill.", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "workers", os.cpu_count(), "Processes that tokenize.", flag_values=FLAGS
-)
-flags.DEFINE_bool(
-    "overwrite", False, "Replace records that are there.", flag_values=FLAGS
-)
+flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", flag_values=FLAGS)
+flags.DEFINE_bool("overwrite", False, "Replace what is there.", flag_values=FLAGS)
 SETTINGS = {
     "max_length": "records.max_length",
     "order": "records.order",

@@ -11,6 +11,18 @@ from electra_tf import config
 from electra_tf.errors import InputError
 
 
+def define_input_flags(flag_values: flags.FlagValues, *names: str) -> None:
+    """Adds flags that name text, such as `--input`."""
+    for name in names:
+        flags.DEFINE_list(
+            name,
+            None,
+            "Text: files, globs and tfds:NAME[@SPLIT], separated by commas. Plain text "
+            "and rows of .jsonl, also as .gz or .xz, and rows of .parquet.",
+            flag_values=flag_values,
+        )
+
+
 def define_config_flags(
     flag_values: flags.FlagValues, names: Mapping[str, str]
 ) -> None:
@@ -105,8 +117,12 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
             )
         main()
     except flags.Error as error:
-        sys.exit(f"error: {error} Run with --help for all flags.")
-    except (InputError, OSError) as error:
+        rule = "Flags and their values are as --help shows"
+        sys.exit(f"error: {InputError(rule, str(error), 'Run with --help')}")
+    except InputError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        rule, remedy = "Files can be read and written", "Check the path and the disk"
+        sys.exit(f"error: {InputError(rule, str(error), remedy)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was overwritten")

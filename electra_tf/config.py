@@ -28,6 +28,7 @@ _settings = functools.partial(
 )
 
 Positive = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @_settings()
@@ -84,7 +85,7 @@ class Records:
     """`original`: the released builder's packing, which puts later short sentences
     back into segment A and discards what does not fit. `document`: text order is
     kept and every token is used."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides segment borders and lengths."""
     shards: Annotated[int, Field(gt=0, le=1000)] | None = None
     """Number of files; null: one for each 32 MB of text, 512 at most."""
@@ -96,7 +97,7 @@ class Input:
 
     batch_size: Positive = 128
     """Rows of a global batch, over all hosts and replicas."""
-    seed: int = 0
+    seed: Seed = 0
     """Decides the order of the records, anew in each epoch."""
     shuffle_window: Positive = 65536
     """Records that are shuffled among each other at a time."""
@@ -167,34 +168,40 @@ def setting(dotted: str) -> tuple[type, list[str], str, Any]:
 def dump(config: Config) -> str:
     """Writes every setting as YAML that `load` reads back to an equal config."""
     tree = pydantic.TypeAdapter(Config).dump_python(config, mode="json")
-    return yaml.safe_dump(tree, sort_keys=False)
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
 class _Loader(yaml.SafeLoader):
     """PyYAML, but 1e-4 is a number (as in YAML 1.2) and a key given twice an error."""
 
     def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        merge = "tag:yaml.org,2002:merge"
+        nodes = [key for key, _ in node.value if key.tag != merge]
+        keys = [self.construct_object(key, deep=True) for key in nodes]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.YAMLError(f"the key {key!r} stands twice{node.start_mark}")
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that `_Loader` would take for numbers."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
 
 
 def _parse(text: str, source: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{source} must be valid YAML", problem, "Mend that line"
+            f"{source} must be valid YAML", str(error), "Mend that line"
         ) from error
 
 
@@ -249,7 +256,7 @@ def _validate(tree: dict[str, Any], source: str) -> Config:
     # becomes a number and no number a truth value.
     try:
         text = json.dumps(tree)
-    except TypeError as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"{source}: settings are numbers, words, lists and truth values",
             str(error),
@@ -263,7 +270,7 @@ def _validate(tree: dict[str, Any], source: str) -> Config:
         raise InputError(
             f"{source}: every setting is known and of its type",
             "; ".join(problem for problem, _ in problems),
-            " ".join(dict.fromkeys(remedy for _, remedy in problems)),
+            ". ".join(dict.fromkeys(remedy for _, remedy in problems)),
         ) from error
 
 
@@ -286,5 +293,5 @@ def _describe(item: Mapping[str, Any]) -> tuple[str, str]:
         if field == name
     ]
     guess = near[0] if near else everywhere[0] if everywhere else None
-    hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}."
-    return f"unknown key `{dotted}`", hint.rstrip(".")
+    hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
+    return f"unknown key `{dotted}`", hint

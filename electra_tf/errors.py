@@ -19,4 +19,9 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         parts = (self.required, f"Arrived: {self.arrived}", self.remedy)
-        return " ".join(part.rstrip(". ") + "." for part in parts)
+        return " ".join(_sentence(" ".join(part.split())) for part in parts)
+
+
+def _sentence(text: str) -> str:
+    text = text.rstrip(". ")
+    return text if text.endswith("?") else f"{text}."

@@ -97,6 +97,11 @@ def test_files_and_functions_are_short(path):
             assert length <= 50, f"{node.name} has {length} lines"
 
 
+def test_command_lines_are_thin():
+    for name in COMMANDS:
+        assert (PACKAGE / f"{name}.py").read_text().count("\n") < 80
+
+
 def functions(path):
     """(name, node, docstring) of all functions and methods but the private classes'.
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -184,7 +185,7 @@ def test_a_killed_build_is_recognised_and_can_be_redone(command, text, tmp_path)
     big = tmp_path / "big.txt"
     big.write_text((text.read_text() + "\n\n") * 400)
     output = tmp_path / "out"
-    flags = arguments(big, output, workers=1, shards=2)
+    flags = arguments(big, output, workers=2, shards=2)
     process = subprocess.Popen(
         [sys.executable, "-m", "electra_tf.build_records", *flags],
         cwd=ROOT,
@@ -194,9 +195,15 @@ def test_a_killed_build_is_recognised_and_can_be_redone(command, text, tmp_path)
     while not list(output.glob("_building/*tfrecord*")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    while len(workers := children(process.pid)) < 3:  # with multiprocessing's own
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     process.kill()
     process.wait()
     assert names(output) == ["_building"]
+    while any(os.path.exists(f"/proc/{worker}") for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlived the main process"
+        time.sleep(0.02)
     assert "half-written" in failure(command("build_records", *flags))
     fine = command("build_records", *arguments(text, output), "--overwrite")
     assert fine.returncode == 0, fine.stderr
@@ -230,15 +237,17 @@ def test_an_interrupted_build_removes_what_it_began(text, tmp_path):
 
 
 def test_help_shows_every_flag_with_its_default(command):
+    from electra_tf.build_records import FLAGS
+
     result = command("build_records", "--help")
     assert result.returncode == 0
-    for words in (
-        "--max_length",
-        "(default: '128')",
-        "--[no]overwrite",
-        "<original|doc",
-    ):
-        assert words in result.stdout
+    for name in FLAGS:
+        text = re.search(
+            rf"--(\[no\])?{name}:.*?(?=\n +--|\n +-[a-z]|\Z)", result.stdout, re.S
+        )
+        assert text, name
+        if FLAGS[name].default not in (None, []):
+            assert f"(default: {FLAGS[name].default_as_str})" in text[0], name
 
 
 @pytest.mark.slow
@@ -287,11 +296,15 @@ def resident(pid):
         try:
             with open(f"/proc/{process}/statm") as file:
                 total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            with open(f"/proc/{process}/task/{process}/children") as file:
-                waiting += file.read().split()
+            waiting += children(process)
         except OSError:
             continue
     return total
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
 
 
 def test_published_vocabularies_fit_real_text(command, data, tmp_path):

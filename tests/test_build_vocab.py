@@ -1,10 +1,13 @@
 """The real command, on real files."""
 
 import json
+import resource
+import signal
 
 import pytest
 from conftest import failure
 
+from electra_tf.text.tokenizer import settings_path
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 TEXT = "The quick brown fox, the lazy dog. Números y café para todos.\n" * 50
@@ -36,7 +39,7 @@ def test_a_vocabulary_is_learnt_and_reported(command, text, tmp_path):
     assert f"{len(vocabulary)} entries" in result.stdout
     assert "held-out text: 3 words" in result.stdout
     assert "[UNK]" in result.stdout
-    settings = json.loads(output.with_suffix(".settings.json").read_text())
+    settings = json.loads(settings_path(output).read_text())
     assert settings["lower_case"] is False
     assert settings["vocabulary_sha256"] == vocabulary.sha256
 
@@ -58,8 +61,64 @@ def test_mistakes_are_told(command, text, tmp_path):
     assert "Raise --size or lower --character_coverage" in failure(small)
     assert output.read_text() == "mine"
 
+    # What would be written beside it is not replaced either.
+    for beside in ("vocab.txt.settings.json", "vocab.txt.problems.txt"):
+        output.unlink(missing_ok=True)
+        (tmp_path / beside).write_text("mine")
+        result = command("build_vocab", f"--input={text}", f"--output={output}")
+        assert beside in failure(result)
+        assert (tmp_path / beside).read_text() == "mine"
+        (tmp_path / beside).unlink()
+
+    for path in (text / "below.txt", tmp_path):
+        result = command(
+            "build_vocab", f"--input={text}", f"--output={path}", "--overwrite"
+        )
+        assert "ame another one" in failure(result)
+
     blank = tmp_path / "blank.txt"
     blank.write_text("\n\n")
     empty = command("build_vocab", f"--input={blank}", f"--output={tmp_path / 'v.txt'}")
     assert "blank.txt: empty file" in failure(empty)
     assert not (tmp_path / "v.txt").exists()
+
+
+def test_a_full_disk_leaves_what_was_there(command, text, tmp_path):
+    output = tmp_path / "vocab.txt"
+    arguments = [f"--input={text}", f"--output={output}", "--size=90"]
+    assert command("build_vocab", *arguments).returncode == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def no_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    full = command("build_vocab", *arguments, "--overwrite", preexec_fn=no_room)
+    assert "File too large" in failure(full)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_bad_heldout_text_stops_before_anything_is_written(command, text, tmp_path):
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"not \xff fine\n")
+    output = tmp_path / "vocab.txt"
+    result = command(
+        "build_vocab",
+        f"--input={text}",
+        f"--output={output}",
+        f"--heldout={bad}",
+        "--size=90",
+    )
+    assert "bad.txt:1: invalid UTF-8" in failure(result)
+    assert not output.exists()
+    report = command(
+        "build_vocab",
+        f"--input={text}",
+        f"--output={output}",
+        f"--heldout={bad}",
+        "--size=90",
+        "--on_error=report",
+    )
+    assert report.returncode == 0, report.stderr
+    assert "1 x invalid UTF-8: listed in" in report.stdout
+    assert (tmp_path / "vocab.txt.problems.txt").exists()

@@ -46,6 +46,19 @@ def test_later_words_win(tmp_path):
     assert loaded.tokenization.lower_case is False
 
 
+@pytest.mark.parametrize("word", ["1e4", "1e-4", "2.5E3", ".5e3", "yes", "null", "1"])
+def test_words_that_look_like_numbers_are_written_so_that_they_stay_words(
+    tmp_path, word
+):
+    first = config.load(overrides={"corpus.field": word})
+    assert config.load(write(tmp_path / "c.yaml", config.dump(first))) == first
+
+
+def test_merge_keys_are_yaml_too(tmp_path):
+    text = "records: &r {seed: 4}\ninput: {<<: *r, batch_size: 8}\n"
+    assert config.load(write(tmp_path / "c.yaml", text)).input.seed == 4
+
+
 def test_settings_cannot_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().records.seed = 1
@@ -69,6 +82,8 @@ def test_settings_cannot_change():
         ("records=5", "`records`.*not 5"),
         ("records.seed", "NAME=VALUE.*'records.seed'"),
         ("records.seed=[1", "valid YAML"),
+        ("records.seed=-1", "greater than or equal to 0, not -1"),
+        ("records.seed=2020-13-45", "valid YAML"),
         ("records.seed=2020-01-01", "Quote what YAML takes for a date"),
     ],
 )
@@ -98,6 +113,8 @@ def test_numbers_may_be_written_as_in_yaml_1_2():
         ("extends: missing.yaml", "missing.yaml"),
         ("extends: [a.yaml]", "names one file"),
         ("records: [", "valid YAML"),
+        ("records: &a {seed: *a}", "numbers, words, lists"),
+        ("records: " + "[" * 5000, "valid YAML"),
     ],
 )
 def test_a_broken_file_is_told(tmp_path, text, words):

@@ -13,10 +13,12 @@ import hashlib
 import itertools
 import math
 import multiprocessing
+import os
 import pathlib
 import random
 import shutil
 import signal
+import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -147,17 +149,19 @@ def build(
 def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
     """The folder to work in, removed with all it holds if anything goes wrong."""
     folder = output / records.BUILDING
+    half_written = folder.exists() and not (output / records.MANIFEST).exists()
     try:
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         yield folder
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            output.rmdir()  # if it holds nothing else
+            # What was half-written before must not look complete now.
+            folder.mkdir() if half_written else output.rmdir()
         if isinstance(error, OSError):
             raise InputError(
-                "The input can be read and the output written; it takes about as much "
-                "room as the text",
+                "The output can be written; it takes about as much room as the text",
                 f"{error} (output {output})",
                 "Free some space or name another --output; what was begun is removed",
             ) from error
@@ -195,7 +199,6 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
             f"{output}, which holds {state} records",
             "Pass --overwrite to replace them, or name another folder",
         )
-    shutil.rmtree(ours[1], ignore_errors=True)
 
 
 def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
@@ -281,8 +284,15 @@ class Workers:
 
 def _start_worker(*arguments) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the run
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     global _builder
     _builder = ChunkBuilder(*arguments)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the main one is gone, even if it was killed."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def _build_in_worker(index: int, documents: list[str]) -> Chunk:

@@ -2,7 +2,6 @@
 
 import codecs
 import dataclasses
-import glob
 import gzip
 import json
 import lzma
@@ -18,12 +17,14 @@ from tqdm import tqdm
 from electra_tf.config import Corpus
 from electra_tf.errors import InputError
 from electra_tf.text.problems import Problem, ProblemLog
+from electra_tf.text.sources import TfdsSource, expand, is_tfds
 
-TFDS_PREFIX = "tfds:"
 MAX_LINE_BYTES = 1_000_000
 _MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
+_PARQUET_ROWS = 256  # at a time, as a row may be a whole book
 _SAMPLE_BYTES = 8192
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
 
@@ -42,7 +43,7 @@ class CorpusReader:
     """Iterates over the documents of files and data sets, in a fixed order.
 
     A document of more than 16 million characters is cut at a line's end, so memory
-    stays bounded.
+    stays bounded; a row of JSONL may have 64 MB.
 
     Args:
         patterns: Paths, globs and `tfds:NAME[/CONFIG][@SPLIT]` names. Files of a glob
@@ -61,7 +62,7 @@ class CorpusReader:
         self._finished_bytes = 0
         self._position: Callable[[], int] = int
         # Prepared data sets are opened now: what is missing should be told at once.
-        self._tfds = {s: TfdsSource(s) for s in self.sources if _is_tfds(s)}
+        self._tfds = {s: TfdsSource(s) for s in self.sources if is_tfds(s)}
         self._sizes = {
             s: self._tfds[s].bytes if s in self._tfds else os.path.getsize(s)
             for s in self.sources
@@ -99,19 +100,29 @@ class CorpusReader:
         self._problems.add(Problem(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
-        inner = path.removesuffix(".gz").removesuffix(".xz")
+        inner = path.lower().removesuffix(".gz").removesuffix(".xz")
         if inner.endswith(".parquet"):
             yield from self._parquet(path)
             return
-        with open(path, "rb") as raw:
+        try:
+            raw = open(path, "rb")  # noqa: SIM115 (closed by the `with` below)
+        except OSError as error:
+            raise InputError(
+                "Each file of the input can be read",
+                str(error),
+                "Check its permissions",
+            ) from error
+        with raw:
             self._position = raw.tell
             stream = _decompressed(raw, path)
             if not self._is_binary(path, stream):
                 jsonl = inner.endswith((".jsonl", ".ndjson", ".json"))
                 yield from (self._jsonl if jsonl else self._plain)(path, stream)
 
-    def _read(self, path: str, read: Callable[[int], bytes], limit: int) -> bytes:
-        """Reads; at a place where an archive is broken, the text ends."""
+    def _read(
+        self, path: str, read: Callable[[int], bytes], limit: int
+    ) -> bytes | None:
+        """Reads; None where an archive is broken, and the text ends."""
         try:
             return read(limit)
         except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
@@ -122,22 +133,28 @@ class CorpusReader:
                 f"{error}; what came before was read",
                 "Copy or compress it again",
             )
-            return b""
+            return None
 
     def _is_binary(self, path: str, stream: BinaryIO) -> bool:
-        sample = self._read(path, stream.peek, _SAMPLE_BYTES)[:_SAMPLE_BYTES]
+        """Whether there is nothing to read as text, which is then reported."""
+        sample = self._read(path, stream.peek, _SAMPLE_BYTES)
+        if sample is None:
+            return True
+        sample = sample[:_SAMPLE_BYTES]
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        share = (controls + invalid) / max(1, len(sample))
-        if share > 0.3:
-            self._report(
-                path,
-                0,
-                "binary file",
-                f"{share:.0%} of its first bytes are no UTF-8 text; not read",
-                "Leave it out of the glob or convert it to UTF-8",
-            )
-        return share > 0.3
+        bad, utf16 = controls + invalid, sample.startswith(_UTF16_MARKS)
+        if not utf16 and (bad <= 8 or bad <= 0.1 * len(sample)):
+            return False
+        what = "UTF-16" if utf16 else f"{bad / len(sample):.0%} of its first bytes"
+        self._report(
+            path,
+            0,
+            "binary file",
+            f"{what}, no UTF-8 text; not read",
+            "Leave it out of the glob or convert it to UTF-8",
+        )
+        return True
 
     def _lines(
         self, path: str, stream: BinaryIO, limit: int
@@ -161,7 +178,12 @@ class CorpusReader:
                     f"over {limit} bytes; read in pieces of that size",
                     "Break it into sentences or paragraphs",
                 )
-            yield number, self._decode(path, number, raw)
+            text = self._decode(path, number, raw)
+            if number == 1 and not continued:
+                text = text.removeprefix("\ufeff")
+            # A blank piece is no blank line.
+            if text.strip() or not (cut or continued):
+                yield number, text
             continued = cut
             number += ended
         if rest:
@@ -179,14 +201,17 @@ class CorpusReader:
                 f"byte {error.start} of the line; invalid bytes dropped",
                 "Convert it to UTF-8",
             )
+        return text
+
+    def _note_nul(self, source: str, number: int, text: str) -> None:
         if "\0" in text:
             self._report(source, number, "NUL", "dropped from the text", "Remove it")
-        return text
 
     def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
         blank_ends = self._settings.documents == "blank_line"
         first, lines, size = 1, [], 0
         for number, text in self._lines(path, stream, MAX_LINE_BYTES):
+            self._note_nul(path, number, text)
             text = text.strip()
             if text:
                 if not lines:
@@ -204,8 +229,8 @@ class CorpusReader:
             if not row.strip():
                 continue
             try:
-                value = json.loads(row)
-            except json.JSONDecodeError as error:
+                value = json.loads(row, strict=False)
+            except (ValueError, RecursionError) as error:
                 self._report(
                     path, number, "invalid JSON", f"{error}; row not read", "Mend it"
                 )
@@ -221,19 +246,27 @@ class CorpusReader:
                 f"{path}, and no pyarrow installed",
                 "Install it with `pip install electra_tf[parquet]`",
             ) from error
+        number = 0
         try:
             table = pyarrow.parquet.ParquetFile(path)
             known = table.schema_arrow.names
-        except pyarrow.ArrowInvalid as error:
-            self._report(path, 0, "broken Parquet", f"{error}; not read", "Rewrite it")
-            return
-        if self._settings.field not in known:
-            raise _missing_field(path, self._settings.field, known)
-        number = 0
-        for batch in table.iter_batches(columns=[self._settings.field]):
-            for row in batch.to_pylist():
-                number += 1
-                yield from self._row(path, number, row)
+            if self._settings.field not in known:
+                raise _missing_field(path, self._settings.field, known)
+            for batch in table.iter_batches(
+                _PARQUET_ROWS, columns=[self._settings.field]
+            ):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield from self._row(path, number, row)
+        except (pyarrow.ArrowException, OSError) as error:
+            # OSError is what Arrow calls a page that cannot be decoded.
+            self._report(
+                path,
+                number,
+                "broken Parquet",
+                f"{error}; what came before was read",
+                "Write it again",
+            )
 
     def _data_set(self, source: str) -> Iterator[Document]:
         read = 0
@@ -261,10 +294,16 @@ class CorpusReader:
                 f"Give the row a string in `{field}`, or name its field with --field",
             )
             return
-        if "\0" in text:
-            self._report(source, number, "NUL", "dropped from the text", "Remove it")
-        stripped = (line.strip() for line in text.split("\n"))
-        yield Document(source, number, [line for line in stripped if line])
+        self._note_nul(source, number, text)
+        lines, size = [], 0
+        for line in filter(None, map(str.strip, text.split("\n"))):
+            lines.append(line)
+            size += len(line)
+            if size > _MAX_DOCUMENT_CHARACTERS:
+                yield Document(source, number, lines)
+                lines, size = [], 0
+        if lines:
+            yield Document(source, number, lines)
 
 
 def progress_bar(reader: CorpusReader) -> tqdm:
@@ -278,48 +317,8 @@ def progress_bar(reader: CorpusReader) -> tqdm:
     )
 
 
-def expand(patterns: Iterable[str]) -> list[str]:
-    """Turns paths, globs and TFDS names into a list of sources, in order.
-
-    Args:
-        patterns: What `--input` was given, split at commas.
-
-    Returns:
-        File paths and `tfds:` names, each once.
-
-    Raises:
-        InputError: There is no pattern, or one that matches no file.
-    """
-    sources: list[str] = []
-    for pattern in patterns:
-        if _is_tfds(pattern):
-            sources.append(pattern)
-            continue
-        found = sorted(p for p in glob.glob(pattern, recursive=True))
-        files = [path for path in found if os.path.isfile(path)]
-        if not files:
-            what = f"only the folder {found[0]}" if found else "no file"
-            raise InputError(
-                "Each path or glob of the input matches at least one file",
-                f"{pattern!r}, which matches {what}",
-                "Check the spelling; for a folder write 'FOLDER/*.txt', in quotes",
-            )
-        sources += files
-    if not sources:
-        raise InputError(
-            "--input names at least one file, glob or tfds: name",
-            "nothing",
-            "Give --input='corpus/*.txt'",
-        )
-    return list(dict.fromkeys(sources))
-
-
-def _is_tfds(source: str) -> bool:
-    return source.startswith(TFDS_PREFIX)
-
-
 def _suffix(path: str) -> str:
-    return pathlib.Path(path).suffix
+    return pathlib.Path(path).suffix.lower()
 
 
 def _decompressed(raw: BinaryIO, path: str) -> BinaryIO:
@@ -336,42 +335,3 @@ def _missing_field(source: str, field: str, known: list[str]) -> InputError:
         f"{source} with the fields {', '.join(known)}",
         "Name one of them with --field",
     )
-
-
-class TfdsSource:
-    """One split of a data set that TFDS has prepared on this machine.
-
-    Args:
-        source: `tfds:NAME[/CONFIG][@SPLIT]`; the split `train` unless given.
-
-    Raises:
-        InputError: There is no such data set, or it is not prepared.
-    """
-
-    def __init__(self, source: str):
-        import tensorflow_datasets as tfds
-
-        name, _, split = source.removeprefix(TFDS_PREFIX).partition("@")
-        try:
-            # Never download: offline, TFDS retries for minutes before it says so.
-            self._dataset, info = tfds.load(
-                name,
-                split=split or "train",
-                data_dir=os.environ.get("TFDS_DATA_DIR"),
-                download=False,
-                try_gcs=False,
-                shuffle_files=False,
-                with_info=True,
-            )
-        except (AssertionError, ValueError, ImportError, OSError) as error:
-            raise InputError(
-                f"The data set `{name}` is prepared on this machine",
-                str(error).strip().splitlines()[0],
-                f"On a machine with network run `tfds build {name}` and copy the "
-                "folder, ~/tensorflow_datasets unless TFDS_DATA_DIR names another",
-            ) from error
-        self.bytes = int(info.dataset_size)
-        """Bytes of all splits, an upper bound."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._dataset.as_numpy_iterator())

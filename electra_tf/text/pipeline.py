@@ -49,6 +49,8 @@ def training_batches(
     """
     rows = _rows_of_host(settings.batch_size, host, hosts)
     batches = found.total // settings.batch_size
+    if first_batch < 0:
+        raise InputError("Batches are numbered from 0", str(first_batch), "Pass 0")
     if not batches:
         raise InputError(
             f"An epoch holds at least one batch of {settings.batch_size} records",
@@ -95,6 +97,12 @@ def evaluation_batches(
 
 
 def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
+    if not 0 <= host < hosts:
+        raise InputError(
+            "Hosts are numbered from 0 to their number less one",
+            f"host {host} of {hosts}",
+            "Pass the worker's index and the number of workers",
+        )
     if batch_size % hosts:
         raise InputError(
             f"A batch is shared equally by {hosts} hosts",

@@ -7,6 +7,7 @@ neither file nor record; `explain` then looks for it.
 import concurrent.futures
 import contextlib
 import dataclasses
+import hashlib
 import os
 from collections.abc import Iterator
 
@@ -22,7 +23,7 @@ _FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
-    """The files of one or more folders of records, with how many each holds."""
+    """Files of records, with how many each holds."""
 
     paths: tuple[str, ...]
     counts: tuple[int, ...]
@@ -39,7 +40,12 @@ class RecordSet:
 
 
 def open_records(
-    data: str, *, max_length: int, tokenizer: Tokenizer | None, vocabulary_size: int = 0
+    data: str,
+    *,
+    max_length: int,
+    tokenizer: Tokenizer | None,
+    vocabulary_size: int = 0,
+    verify: bool = False,
 ) -> RecordSet:
     """Finds the records and checks that they are what the model expects.
 
@@ -51,6 +57,8 @@ def open_records(
             None skips that check.
         vocabulary_size: Ids must be below it; without a tokenizer, the manifest's size
             unless given.
+        verify: Compare the files with the manifest's checksums, which reads them whole;
+            their sizes are always compared.
 
     Returns:
         The files and their counts. Folders without a manifest are read through once
@@ -62,37 +70,57 @@ def open_records(
     """
     if tokenizer is not None:
         vocabulary_size = len(tokenizer.vocabulary)
-    manifest_path = os.path.join(data, records.MANIFEST)
-    if tf.io.gfile.exists(manifest_path):
-        with tf.io.gfile.GFile(manifest_path) as file:
-            manifest = Manifest.parse(file.read(), manifest_path)
-        if tokenizer is not None:
-            tokenizer.check_identity(manifest.tokenizer, data)
-        return _built_here(data, manifest, max_length, vocabulary_size)
+    manifest = _manifest_of(data)
+    if manifest is not None:
+        _check_manifest(manifest, data, max_length, tokenizer)
+        size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
+        return _built_here(data, manifest, max_length, size, verify)
     if not vocabulary_size:
         raise InputError(
             "Records without a manifest are read with a tokenizer or a vocabulary_size",
             f"{data} and neither",
             "Pass the tokenizer they were made for",
         )
-    return _built_elsewhere(data, max_length, vocabulary_size)
+    paths = tuple(_find(data))
+    for folder in dict.fromkeys(map(os.path.dirname, paths)):
+        manifest = _manifest_of(folder)
+        if manifest is not None:
+            _check_manifest(manifest, folder, max_length, tokenizer)
+    return _built_elsewhere(data, paths, max_length, vocabulary_size)
+
+
+def _manifest_of(folder: str) -> Manifest | None:
+    path = os.path.join(folder, records.MANIFEST)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return Manifest.parse(file.read(), path)
+
+
+def _check_manifest(
+    manifest: Manifest, data: str, max_length: int, tokenizer: Tokenizer | None
+) -> None:
+    if tokenizer is not None:
+        tokenizer.check_identity(manifest.tokenizer, data)
+    if manifest.max_length != max_length:
+        raise _wrong_length(data, max_length, manifest.max_length)
 
 
 def _built_here(
-    data: str, manifest: Manifest, max_length: int, vocabulary_size: int
+    data: str, manifest: Manifest, max_length: int, vocabulary_size: int, verify: bool
 ) -> RecordSet:
-    if manifest.max_length != max_length:
-        raise _wrong_length(data, max_length, manifest.max_length)
     paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
     for path, shard in zip(paths, manifest.shards, strict=True):
         _check_size(path, shard.bytes)
+        if verify:
+            _check_sum(path, shard.sha256)
     counts = tuple(shard.records for shard in manifest.shards)
-    size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
-    return RecordSet(paths, counts, max_length, size, manifest)
+    return RecordSet(paths, counts, max_length, vocabulary_size, manifest)
 
 
-def _built_elsewhere(data: str, max_length: int, vocabulary_size: int) -> RecordSet:
-    paths = tuple(_find(data))
+def _built_elsewhere(
+    data: str, paths: tuple[str, ...], max_length: int, vocabulary_size: int
+) -> RecordSet:
     with concurrent.futures.ThreadPoolExecutor() as threads:
         counts = tuple(threads.map(_count, paths))
     found = RecordSet(paths, counts, max_length, vocabulary_size)
@@ -133,6 +161,19 @@ def _check_size(path: str, size: int) -> None:
         raise InputError(
             f"{path} has the {size} bytes that the manifest lists",
             arrived,
+            "Copy the folder again, or build the records again with --overwrite",
+        )
+
+
+def _check_sum(path: str, sha256: str) -> None:
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    if digest.hexdigest() != sha256:
+        raise InputError(
+            f"{path} has the checksum that the manifest lists",
+            f"{digest.hexdigest()}, not {sha256}",
             "Copy the folder again, or build the records again with --overwrite",
         )
 

@@ -157,7 +157,7 @@ class Manifest:
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
-    def parse(cls, text: str, source: str) -> "Manifest":
+    def parse(cls, text: str | bytes, source: str) -> "Manifest":
         """Reads what `write` wrote.
 
         Args:
@@ -172,7 +172,9 @@ class Manifest:
             if tree["format"] != _FORMAT:
                 raise ValueError(f"format {tree['format']}")
             shards = [Shard(**shard) for shard in tree.pop("shards")]
-            return cls(**tree, shards=shards)
+            manifest = cls(**tree, shards=shards)
+            int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])
+            return manifest
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
                 f"{source} is a manifest of format {_FORMAT}",

@@ -87,10 +87,25 @@ class Tokenizer:
         }
 
     def save(self, path: str | pathlib.Path) -> None:
-        """Writes the vocabulary and, beside it, the settings it is used with."""
-        self.vocabulary.write(path)
-        text = json.dumps(self.identity(), indent=2) + "\n"
-        _settings_path(path).write_text(text, encoding="utf-8")
+        """Writes the vocabulary and, beside it, the settings it is used with.
+
+        Both are written whole before either takes its name.
+        """
+        parts = {
+            pathlib.Path(path): self.vocabulary.text,
+            settings_path(path): json.dumps(self.identity(), indent=2) + "\n",
+        }
+        partial = {
+            target: target.with_name(f".{target.name}.partial") for target in parts
+        }
+        try:
+            for target, text in parts.items():
+                partial[target].write_text(text, encoding="utf-8", newline="\n")
+            for target, source in partial.items():
+                source.replace(target)
+        finally:
+            for source in partial.values():
+                source.unlink(missing_ok=True)
 
     def check_identity(self, stored: Mapping[str, Any], source: str) -> None:
         """Refuses an artefact that was made with another vocabulary or setting.
@@ -156,19 +171,28 @@ def stored_settings(
     Raises:
         InputError: The vocabulary was changed since.
     """
-    beside = _settings_path(path)
+    beside = settings_path(path)
     if not beside.exists():
         return None
-    stored = json.loads(beside.read_text(encoding="utf-8"))
-    if stored.pop("vocabulary_sha256") != vocabulary.sha256:
+    try:
+        stored = json.loads(beside.read_text(encoding="utf-8"))
+        sha256 = stored["vocabulary_sha256"]
+        names = [field.name for field in dataclasses.fields(Tokenization)]
+        settings = {f"tokenization.{name}": stored[name] for name in names}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{beside} holds the settings of {path}",
+            f"{type(error).__name__}: {error}",
+            "Delete it and give --lower_case and --strip_accents yourself",
+        ) from error
+    if sha256 != vocabulary.sha256:
         raise InputError(
             f"{path} is the vocabulary that {beside} was written for",
             f"another one, of {len(vocabulary)} entries",
             f"Restore it, or delete {beside.name} and give --lower_case and "
             "--strip_accents yourself",
         )
-    del stored["vocabulary_size"]
-    return {f"tokenization.{name}": value for name, value in stored.items()}
+    return settings
 
 
 def check_settings(
@@ -198,8 +222,10 @@ def check_settings(
         )
 
 
-def _settings_path(path: str | pathlib.Path) -> pathlib.Path:
-    return pathlib.Path(path).with_suffix(".settings.json")
+def settings_path(path: str | pathlib.Path) -> pathlib.Path:
+    """Returns where the settings of a vocabulary's file stand."""
+    path = pathlib.Path(path)
+    return path.with_name(f"{path.name}.settings.json")
 
 
 class _Words(dict):

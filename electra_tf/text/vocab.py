@@ -81,7 +81,7 @@ class Vocabulary:
                 str(error),
                 "Check the path, or make one with electra_tf.build_vocab",
             ) from error
-        lines = text.removesuffix("\n").split("\n")
+        lines = text.removesuffix("\n").split("\n") if text else []
         for number, line in enumerate(lines, 1):
             if not line.strip(" \t\r"):
                 raise InputError(
@@ -93,10 +93,10 @@ class Vocabulary:
         # does, it becomes an entry that no text can reach.
         return cls(tuple(line.strip() for line in lines), str(path))
 
-    def write(self, path: str | pathlib.Path) -> None:
-        """Writes the entries, one a line."""
-        text = "".join(f"{token}\n" for token in self.tokens)
-        pathlib.Path(path).write_text(text, encoding="utf-8", newline="\n")
+    @property
+    def text(self) -> str:
+        """The content of a vocabulary's file, as `read` takes it."""
+        return "".join(f"{token}\n" for token in self.tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)

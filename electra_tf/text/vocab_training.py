@@ -6,20 +6,25 @@ pieces are then learnt from the counts by Hugging Face's `tokenizers`.
 
 import collections
 import dataclasses
+import pathlib
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
-from electra_tf.config import Tokenization, VocabularyTraining
+from electra_tf.config import Config, Tokenization, VocabularyTraining
 from electra_tf.errors import InputError
 from electra_tf.text.characters import Characters
+from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
 # Different units held in memory, about 150 bytes each. Beyond, those seen once so far
 # are forgotten: they are far too rare to enter a vocabulary.
-_MAX_UNITS = 10_000_000
+_MAX_UNITS = 4_000_000
+_LONG_UNIT = 64  # a longer one hardly comes again; only its words are counted
 _REPEATS = 1000
 
 
@@ -34,26 +39,102 @@ class WordCounter:
         self._settings = settings
         self._characters = Characters(settings)
         self._units: collections.Counter[str] = collections.Counter()
+        self._words: collections.Counter[str] = collections.Counter()
         self.forgotten = 0
-        """Units that were dropped as too rare to keep."""
+        """Units and words that were dropped as too rare to keep."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Counts the words of some lines."""
         for line in lines:
-            self._units.update(split_units(line, self._settings))
-        if len(self._units) > _MAX_UNITS:
-            kept = {unit: n for unit, n in self._units.items() if n > 1}
-            self.forgotten += len(self._units) - len(kept)
-            self._units = collections.Counter(kept)
+            units = split_units(line, self._settings)
+            if max(map(len, units), default=0) > _LONG_UNIT:
+                long = [unit for unit in units if len(unit) > _LONG_UNIT]
+                self._add_words(collections.Counter(long), self._words)
+                self._words = self._bounded(self._words)
+                units = [unit for unit in units if len(unit) <= _LONG_UNIT]
+            self._units.update(units)
+        self._units = self._bounded(self._units)
 
     def words(self) -> collections.Counter[str]:
         """Returns how often each word was met, over-long ones ([UNK]) aside."""
-        words: collections.Counter[str] = collections.Counter()
-        for unit, count in self._units.items():
+        words = self._words.copy()
+        self._add_words(self._units, words)
+        return words
+
+    def _add_words(
+        self, units: collections.Counter[str], words: collections.Counter[str]
+    ) -> None:
+        for unit, count in units.items():
             for word in self._characters.words(unit):
                 if len(word) <= MAX_WORD_CHARACTERS:
                     words[word] += count
-        return words
+
+    def _bounded(self, counts: collections.Counter[str]) -> collections.Counter[str]:
+        if len(counts) <= _MAX_UNITS:
+            return counts
+        kept = {text: count for text, count in counts.items() if count > 1}
+        self.forgotten += len(counts) - len(kept)
+        return collections.Counter(kept)
+
+
+def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
+    """Refuses to replace files, or to start where none can be written.
+
+    Args:
+        paths: What will be written, all in one folder; it is made if missing.
+        overwrite: Whether files that are there may be replaced.
+
+    Raises:
+        InputError: A file is there, or the folder cannot be written to.
+    """
+    for path in paths:
+        if path.is_dir() or (path.exists() and not overwrite):
+            raise InputError(
+                "An existing output is replaced only on request, a folder never",
+                f"{path}, which exists",
+                "Pass --overwrite to replace a file, or name another one",
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise InputError(
+                "--output names a file in a folder that can be written to",
+                str(error),
+                "Name another one",
+            ) from error
+
+
+def learn(reader: CorpusReader, settings: Config) -> Tokenizer:
+    """Reads a corpus and learns a vocabulary from it, with a progress bar.
+
+    Args:
+        reader: The corpus.
+        settings: Tokenization and vocabulary training.
+
+    Returns:
+        A tokenizer with the new vocabulary.
+
+    Raises:
+        InputError: The corpus holds no word, or the size is too small.
+    """
+    start = time.perf_counter()
+    counter = WordCounter(settings.tokenization)
+    with progress_bar(reader) as bar:
+        for document in reader:
+            counter.add(document.lines)
+            bar.update(reader.position_bytes - bar.n)
+    words = counter.words()
+    if not words:
+        raise InputError(
+            "The input holds text", "not a single word", "Look at the input files"
+        )
+    seconds = time.perf_counter() - start
+    print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
+    if counter.forgotten:
+        print(f"{counter.forgotten:,} words met once were forgotten to save memory")
+    return Tokenizer(train(words, settings.vocabulary), settings.tokenization)
 
 
 def train(words: collections.Counter[str], settings: VocabularyTraining) -> Vocabulary:
@@ -131,8 +212,8 @@ def covering_characters(
 def _repeated(words: dict[str, int]) -> Iterator[str]:
     """Texts in which each word stands as often as it was counted."""
     # The library takes text, not counts.
-    for word in sorted(words):
-        whole, rest = divmod(words[word], _REPEATS)
+    for word, count in words.items():
+        whole, rest = divmod(count, _REPEATS)
         text = f"{word} "
         for _ in range(whole):
             yield text * _REPEATS

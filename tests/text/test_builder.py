@@ -1,5 +1,6 @@
 import hashlib
 import json
+import pathlib
 
 import pytest
 import tensorflow as tf
@@ -9,7 +10,7 @@ from conftest import GOLDEN
 from electra_tf import config
 from electra_tf.errors import InputError
 from electra_tf.text import builder
-from electra_tf.text.records import Manifest
+from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from text.conftest import build_records
@@ -176,3 +177,54 @@ def test_text_without_a_token_is_told(tmp_path, vocabulary):
     (tmp_path / "a.txt").write_text("\u200b\n\x07\n")
     with pytest.raises(InputError, match="not a single token"):
         build_records(tmp_path / "a.txt", tmp_path / "o", vocabulary)
+
+
+def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(
+    tmp_path, corpus_file, vocabulary
+):
+    output = tmp_path / "o"
+    build_records(corpus_file, output, vocabulary, shards=3)
+    # Broken off while the files were moved into place.
+    (output / "_building").mkdir()
+    for name in ("manifest.json", "pretrain_data.tfrecord-00002-of-00003"):
+        (output / name).rename(output / "_building" / name)
+    (tmp_path / "bad.txt").write_bytes(b"not \xff fine\n")
+    for workers in (0, 1):
+        with pytest.raises(InputError):
+            build_records(
+                tmp_path / "bad.txt",
+                output,
+                vocabulary,
+                workers=workers,
+                overwrite=True,
+            )
+        with pytest.raises(InputError, match="half-written"):
+            build_records(corpus_file, output, vocabulary)
+    build_records(corpus_file, output, vocabulary, shards=2, overwrite=True)
+    shards = [path.name for path in output.glob("*tfrecord*")]
+    assert sorted(shards) == shard_names(2)
+
+
+def test_moving_into_place_may_break_off_anywhere(
+    tmp_path, corpus_file, vocabulary, monkeypatch
+):
+    output = tmp_path / "o"
+    build_records(corpus_file, output, vocabulary, shards=2)
+    replace = pathlib.Path.replace
+    for steps in range(6):
+        left = iter(range(steps))
+
+        def stop(self, target, left=left):
+            moving = "_building" == self.parent.name != target.parent.name
+            if moving and next(left, None) is None:
+                raise RuntimeError("killed")
+            return replace(self, target)
+
+        monkeypatch.setattr(pathlib.Path, "replace", stop)
+        with pytest.raises(RuntimeError, match="killed"):
+            build_records(corpus_file, output, vocabulary, shards=3, overwrite=True)
+        monkeypatch.undo()
+        with pytest.raises(InputError, match="half-written"):
+            build_records(corpus_file, output, vocabulary)
+    build_records(corpus_file, output, vocabulary, shards=3, overwrite=True)
+    assert Manifest.parse((output / "manifest.json").read_text(), "m").records

@@ -8,7 +8,7 @@ import pytest
 from electra_tf.config import Corpus
 from electra_tf.errors import InputError
 from electra_tf.text import corpus
-from electra_tf.text.corpus import CorpusReader, expand
+from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.problems import ProblemLog
 
 TEXT = "first line\n  second \n\n\nnew document\r\n\n"
@@ -123,6 +123,63 @@ def test_or_is_counted_and_written_down(tmp_path, kind, capsys):
     assert bool(kept) == bool(text)
 
 
+def test_a_broken_page_of_parquet_is_told_with_its_file(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = [f"row {i} " + "x" * 500 for i in range(2000)]
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": texts}), path, row_group_size=500)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 2000] = b"\xff" * 2000
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.parquet.*broken Parquet"):
+        read(tmp_path, path)
+    documents, counts, _ = read(tmp_path, path, on_error="report")
+    assert counts == {"broken Parquet": 1}
+    assert 0 < len(documents) < 2000
+
+
+ODD = {
+    "utf16.txt": ("中文 text".encode("utf-16"), {"binary file": 1}, []),
+    "bom.txt": (b"\xef\xbb\xbf", {"empty file": 1}, []),
+    "bom.jsonl": ('\ufeff{"text": "a"}'.encode(), {}, ["a"]),
+    "nul.jsonl": (
+        b'{"text": "a\0b"}\n{"text": "c\\u0000"}',
+        {"NUL": 2},
+        ["a\0b", "c\0"],
+    ),
+    "deep.jsonl": (b"[" * 200_000, {"invalid JSON": 1}, []),
+    "number.jsonl": (b'{"text": ' + b"9" * 5000 + b"}", {"invalid JSON": 1}, []),
+    "spaces.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, ["a", "b"]),
+    "fake.gz": (b"no archive", {"broken archive": 1}, []),
+    "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, ["text"]),
+    "head.txt": (b"text\n" * 100 + bytes(range(256)) * 20, {"binary file": 1}, []),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_files_are_read_or_reported_once(tmp_path, name):
+    content, counts, lines = ODD[name]
+    (tmp_path / name).write_bytes(content)
+    documents, found, _ = read(tmp_path, tmp_path / name, on_error="report")
+    assert found == counts
+    assert [line for d in documents for line in d[2]] == lines
+    if name == "spaces.txt":
+        assert len(documents) == 1  # a line of spaces in pieces is no blank line
+
+
+def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("x")
+
+    def refuse(path, mode):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(InputError, match=r"Permission denied.*a\.txt"):
+        read(tmp_path, tmp_path / "a.txt")
+
+
 def test_every_occurrence_is_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a \xff\nb \xff\nc\0 \xff\n")
     _, counts, log = read(tmp_path, tmp_path / "a.txt", on_error="report")
@@ -147,28 +204,11 @@ def test_a_document_without_end_is_cut_at_a_lines_end(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "_MAX_DOCUMENT_CHARACTERS", 50)
     lines = [f"line {i}" for i in range(100)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    documents, _, _ = read(tmp_path, tmp_path / "a.txt")
-    assert [line for d in documents for line in d[2]] == lines
-    assert max(sum(map(len, d[2])) for d in documents) < 60
-
-
-def test_patterns_are_expanded_in_a_fixed_order(tmp_path):
-    for name in ("b.txt", "a.txt", "sub/c.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x")
-    found = expand([f"{tmp_path}/b*", f"{tmp_path}/**/*.txt", "tfds:some/thing"])
-    names = [path.removeprefix(f"{tmp_path}/") for path in found]
-    assert names == ["b.txt", "a.txt", "sub/c.txt", "tfds:some/thing"]
-
-
-def test_a_pattern_without_a_file_is_told(tmp_path):
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match=r"nothing\*'.*matches no file"):
-        expand([f"{tmp_path}/nothing*"])
-    with pytest.raises(InputError, match=r"only the folder .*FOLDER/\*\.txt"):
-        expand([f"{tmp_path}/folder"])
-    with pytest.raises(InputError, match="at least one file"):
-        expand([])
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": "\n".join(lines)}))
+    for name in ("a.txt", "b.jsonl"):
+        documents, _, _ = read(tmp_path, tmp_path / name)
+        assert [line for d in documents for line in d[2]] == lines
+        assert max(sum(map(len, d[2])) for d in documents) < 60
 
 
 def test_a_tfds_set_that_is_not_prepared_is_told_at_once(tmp_path, monkeypatch):

@@ -161,6 +161,13 @@ def test_evaluation_fills_the_last_batch_with_rows_of_no_weight(found, rows, hos
 def test_a_batch_that_cannot_be_made_is_told(found):
     with pytest.raises(InputError, match=f"{found.total} records.*input.batch_size"):
         training_batches(found, settings(batch_size=found.total + 1))
+    for host, hosts in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(InputError, match=f"host {host} of {hosts}"):
+            training_batches(found, settings(), host=host, hosts=hosts)
+        with pytest.raises(InputError, match=f"host {host} of {hosts}"):
+            evaluation_batches(found, 8, host=host, hosts=hosts)
+    with pytest.raises(InputError, match="numbered from 0"):
+        training_batches(found, settings(), first_batch=-1)
     with pytest.raises(InputError, match="multiple of 3"):
         training_batches(found, settings(), hosts=3)
     with pytest.raises(InputError, match="multiple of 3"):

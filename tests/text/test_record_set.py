@@ -97,6 +97,28 @@ def test_records_of_another_length_are_refused(folder, foreign):
             open_any(data, max_length=128)
 
 
+def test_naming_the_files_does_not_get_round_the_manifest(folder, vocabulary):
+    other = Tokenizer(Vocabulary((*vocabulary.tokens[:-1], "another")))
+    with pytest.raises(InputError, match="vocabulary_sha256"):
+        open_records(f"{folder}/*tfrecord*", max_length=32, tokenizer=other)
+    with pytest.raises(InputError, match="max_length=32"):
+        open_any(f"{folder}/*tfrecord*", max_length=64)
+    assert open_any(f"{folder}/*tfrecord*").total == open_any(folder).total
+
+
+def test_checksums_are_compared_on_request(copy):
+    path = shard(copy, 2)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    open_any(copy)
+    with pytest.raises(InputError, match=f"{path.name} has the checksum"):
+        open_records(str(copy), max_length=32, tokenizer=None, verify=True)
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    open_records(str(copy), max_length=32, tokenizer=None, verify=True)
+
+
 def test_a_place_without_records_is_told(tmp_path, folder):
     with pytest.raises(InputError, match="where none are"):
         open_any(tmp_path)

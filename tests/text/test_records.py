@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -83,7 +84,7 @@ MANIFEST = Manifest(
     padding_share=0.5,
     seed=0,
     settings={"records": {"max_length": 64}},
-    tokenizer={},
+    tokenizer={"vocabulary_size": 9},
     unicode="14.0.0",
     problems={},
     shards=[],
@@ -100,7 +101,13 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "{}", json.dumps({"format": 2}), json.dumps({"format": 1})],
+    [
+        *("", "{", "[]", "{}", b"\xff", '{"format": 2}', '{"format": 1}'),
+        *(
+            json.dumps({**dataclasses.asdict(MANIFEST), **change})
+            for change in ({"settings": {}}, {"tokenizer": None}, {"shards": [1]})
+        ),
+    ],
 )
 def test_a_manifest_of_another_kind_is_refused(text):
     with pytest.raises(InputError, match=r"folder/manifest\.json is a manifest"):

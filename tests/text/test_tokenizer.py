@@ -105,10 +105,11 @@ def assert_equal(texts, pair, original=None):
     ids = tokenizer.vocabulary.ids
     texts = list(texts)
     offline = [tokenizer.encode(text) for text in texts]
+    in_graph = []
     for start in range(0, len(texts), 5000):
-        in_graph = graph(texts[start : start + 5000]).to_list()
-        for text, a, b in zip(texts[start:], offline[start:], in_graph, strict=False):
-            assert a == b, text
+        in_graph += graph(texts[start : start + 5000]).to_list()
+    for text, a, b in zip(texts, offline, in_graph, strict=True):
+        assert a == b, text
     if original:
         for text, a in zip(texts, offline, strict=True):
             assert a == tokenize(text, ids, *original), text

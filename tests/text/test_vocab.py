@@ -27,7 +27,7 @@ def test_the_hash_is_of_the_entries_not_of_the_bytes(tmp_path):
 
 def test_what_is_written_is_read_again(tmp_path):
     first = Vocabulary((*GOOD, "ümläut", "##中"))
-    first.write(tmp_path / "again.txt")
+    (tmp_path / "again.txt").write_text(first.text, encoding="utf-8")
     assert Vocabulary.read(tmp_path / "again.txt") == first
 
 
@@ -38,6 +38,7 @@ def test_continuation_pieces_are_known():
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
+        ([], r"0 lines and without \[PAD\]"),
         (["a", "b"], r"without \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
         ([t for t in GOOD if t != "[MASK]"], r"6 lines and without \[MASK\]"),
         ([*GOOD, "a"], "'a' on lines 6 and 8"),

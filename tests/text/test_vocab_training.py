@@ -41,6 +41,15 @@ def test_memory_is_bounded_by_forgetting_what_is_rare(monkeypatch):
     assert words["often"] == 1002
     assert len(words) <= 102
     assert counter.forgotten == 1001 - len(words)
+    counter.add([f"long{i}" + "/" * 70 for i in range(5000)])
+    assert len(counter._words) <= 102
+
+
+def test_long_units_are_counted_by_their_words_and_not_kept():
+    counter = WordCounter(Tokenization())
+    counter.add(["x" * 300, "ab/" * 100 + "the", "the"])
+    assert max(map(len, counter._units)) <= 64
+    assert counter.words() == {"ab": 100, "/": 100, "the": 2}
 
 
 def test_characters_are_kept_until_they_cover_the_text():
