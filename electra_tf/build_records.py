@@ -66,7 +66,10 @@ def main() -> None:
         f"{len(manifest.shards)} shards from {manifest.documents:,} documents, "
         f"{manifest.sentences:,} sentences, {manifest.tokens:,} tokens "
         f"({manifest.unknown_share:.3%} [UNK], {manifest.padding_share:.1%} padding) "
-        f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s"
+        f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s\n"
+        f"{settings.tokenization}, {settings.records.order} order: "
+        f"{manifest.discarded_tokens / manifest.tokens:.1%} of the tokens discarded"
+        + (" (--order=document keeps all)" if manifest.discarded_tokens else "")
     )
     for kind, count in manifest.problems.items():
         print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")

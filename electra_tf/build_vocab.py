@@ -49,7 +49,13 @@ def main() -> None:
         coverage.add(tokenizer, document.lines)
     problems.close()
     tokenizer.save(output)
-    print(f"{output}: {len(tokenizer.vocabulary):,} entries")
+    size, wanted = len(tokenizer.vocabulary), settings.vocabulary
+    rare = (
+        f"; no other pair occurs {wanted.min_frequency} times"
+        if size < wanted.size
+        else ""
+    )
+    print(f"{output}: {size:,} entries of {wanted.size:,} asked for{rare}")
     if FLAGS.heldout:
         print(f"held-out text: {coverage}")
     for kind, count in problems.counts.items():

@@ -1,6 +1,7 @@
 """What all command lines share: flags to config, errors to one paragraph."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,7 +40,7 @@ def define_config_flags(
     flags.DEFINE_multi_string(
         "set",
         [],
-        "A setting over the config's, as NAME=VALUE; may be repeated.",
+        "A setting as NAME=VALUE, over the config's and under a flag's; repeatable",
         flag_values=flag_values,
     )
     for flag, dotted in names.items():
@@ -107,6 +108,7 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
         print(f"{usage.strip()}\n\nflags:\n{flag_values.get_help('  ')}")
         return
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         rest = flag_values(sys.argv)
         if len(rest) > 1:
@@ -126,3 +128,8 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         sys.exit(f"error: {InputError(rule, str(error), remedy)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was overwritten")
+
+
+def _interrupt(*_) -> None:
+    """Ends the command as Ctrl-C does, so that it cleans up behind itself."""
+    raise KeyboardInterrupt

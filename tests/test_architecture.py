@@ -202,7 +202,7 @@ def test_the_tree_in_the_readme_is_the_tree_on_the_disk():
         if name.endswith("/"):
             folders.append(name)
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        ["git", "ls-files"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -52,6 +52,8 @@ def test_text_becomes_records_that_can_be_opened(command, text, tmp_path, vocabu
     assert found.manifest.seed == 3
     assert f"{found.total:,} records of 64 in 1 shards" in result.stdout
     assert "tokens/s" in result.stdout
+    assert "document order: 0.0% of the tokens discarded\n" in result.stdout
+    assert "lower_case=True, strip_accents='lowered'" in result.stdout
     assert "documents" in result.stderr  # the progress bar
     # The folder's own config and vocabulary make the same records again.
     again = command(
@@ -210,7 +212,8 @@ def test_a_killed_build_is_recognised_and_can_be_redone(command, text, tmp_path)
     assert "_building" not in names(output)
 
 
-def test_an_interrupted_build_removes_what_it_began(text, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_removes_what_it_began(text, tmp_path, sent):
     big = tmp_path / "big.txt"
     big.write_text((text.read_text() + "\n\n") * 400)
     output = tmp_path / "out"
@@ -229,7 +232,7 @@ def test_an_interrupted_build_removes_what_it_began(text, tmp_path):
     while not list(output.glob("_building/*tfrecord*")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr.strip().endswith("interrupted; nothing was overwritten")

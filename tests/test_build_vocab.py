@@ -36,7 +36,7 @@ def test_a_vocabulary_is_learnt_and_reported(command, text, tmp_path):
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert "T" in vocabulary.ids
     assert "ú" in "".join(vocabulary.tokens)  # cased text keeps its accents
-    assert f"{len(vocabulary)} entries" in result.stdout
+    assert f"{len(vocabulary)} entries of 90 asked for" in result.stdout
     assert "held-out text: 3 words" in result.stdout
     assert "[UNK]" in result.stdout
     settings = json.loads(settings_path(output).read_text())

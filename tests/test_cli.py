@@ -1,3 +1,4 @@
+import signal
 import sys
 
 import pytest
@@ -59,7 +60,11 @@ def run(monkeypatch, error, *arguments):
     values = flags.FlagValues()
     cli.define_config_flags(values, NAMES)
     monkeypatch.setattr(sys, "argv", ["command", *arguments])
-    cli.run(main, values, "What it does.")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        cli.run(main, values, "What it does.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize(

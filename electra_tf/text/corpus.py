@@ -24,7 +24,7 @@ _MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
 _PARQUET_ROWS = 256  # at a time, as a row may be a whole book
 _SAMPLE_BYTES = 8192
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"PK\3\4", b"PAR1", b"%PDF")
 _CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
 
@@ -143,15 +143,17 @@ class CorpusReader:
         sample = sample[:_SAMPLE_BYTES]
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        bad, utf16 = controls + invalid, sample.startswith(_UTF16_MARKS)
-        if not utf16 and (bad <= 8 or bad <= 0.1 * len(sample)):
+        bad, marked = controls + invalid, sample.startswith(_MARKS)
+        if not marked and (bad <= 8 or bad <= 0.1 * len(sample)):
             return False
-        what = "UTF-16" if utf16 else f"{bad / len(sample):.0%} of its first bytes"
+        what = f"begins with {sample[:4]!r}"
+        if not marked:
+            what = f"{bad / len(sample):.0%} of its first bytes are odd"
         self._report(
             path,
             0,
             "binary file",
-            f"{what}, no UTF-8 text; not read",
+            f"{what}: no UTF-8 text; not read",
             "Leave it out of the glob or convert it to UTF-8",
         )
         return True

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from electra_tf.config import Tokenization
+from electra_tf.errors import InputError
 from electra_tf.text.characters import Characters, is_dropped, ranges
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
@@ -50,7 +51,21 @@ class GraphTokenizer(tf.Module):
         )
 
     def __call__(self, text_B: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of each text, int32, [B, (pieces)]."""
+        """Returns the ids of each text, int32, [B, (pieces)].
+
+        Args:
+            text_B: UTF-8 strings; invalid bytes are dropped.
+
+        Raises:
+            InputError: Not a tensor of one axis.
+        """
+        text_B = tf.convert_to_tensor(text_B, tf.string)
+        if text_B.shape.rank != 1:
+            raise InputError(
+                "The tokenizer of the graph takes a batch of texts, [B]",
+                f"the shape {text_B.shape}",
+                "Pass [text] for a single one, or reshape",
+            )
         words = tf.strings.split(self.normalize(text_B), sep=" ")
         # The kernel's limit is in bytes and lets any word of 200 characters pass. A
         # longer word is replaced by one that exceeds it, and so becomes [UNK].

@@ -9,6 +9,8 @@ import io
 import pathlib
 import sys
 
+from tqdm import tqdm
+
 from electra_tf.errors import InputError
 
 
@@ -62,7 +64,7 @@ class ProblemLog:
             self._file = self._path.open("w", encoding="utf-8", errors="replace")
         print(problem, file=self._file)
         if not self.counts[problem.kind]:
-            print(f"problem: {problem}", file=sys.stderr)
+            tqdm.write(f"problem: {problem}", file=sys.stderr)  # beside a progress bar
         self.counts[problem.kind] += 1
 
     def close(self) -> None:

@@ -89,8 +89,8 @@ class TfdsSource:
             raise InputError(
                 f"The data set `{name}` is prepared on this machine",
                 str(error).strip().splitlines()[0],
-                f"On a machine with network run `tfds build {name}` and copy the "
-                "folder, ~/tensorflow_datasets unless TFDS_DATA_DIR names another",
+                f"Run `tfds build {name}` on a machine with network, copy its folder "
+                "~/tensorflow_datasets here, and name another place in TFDS_DATA_DIR",
             ) from error
         examples = sum(part.num_examples for part in info.splits.values())
         share = info.splits[split or "train"].num_examples / max(1, examples)

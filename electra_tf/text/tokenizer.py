@@ -59,9 +59,18 @@ class Tokenizer:
 
         Returns:
             One id per piece.
+
+        Raises:
+            InputError: It is something else.
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", "ignore")
+        if not isinstance(text, str):
+            raise InputError(
+                "encode takes one text, str or bytes",
+                f"{type(text).__name__} {text!r:.50}",
+                "Call it for each text of a list",
+            )
         return list(map(ord, self.pieces(text)))
 
     def pieces(self, text: str) -> Pieces:

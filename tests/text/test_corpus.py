@@ -154,6 +154,7 @@ ODD = {
     "spaces.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, ["a", "b"]),
     "fake.gz": (b"no archive", {"broken archive": 1}, []),
     "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, ["text"]),
+    "zip.txt": (b"PK\3\4 and so on", {"binary file": 1}, []),
     "head.txt": (b"text\n" * 100 + bytes(range(256)) * 20, {"binary file": 1}, []),
 }
 

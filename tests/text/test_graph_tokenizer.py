@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.config import Tokenization
+from electra_tf.errors import InputError
 from electra_tf.text.characters import Characters
 from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,
@@ -50,6 +51,12 @@ def test_ids_are_ragged_int32(graph):
     assert ids.dtype == tf.int32
     assert ids.row_lengths().numpy().tolist() == [2, 0, 1]
     assert graph(tf.constant([], tf.string)).shape[0] == 0
+
+
+def test_a_single_text_is_told_from_a_batch(graph):
+    for text in ("a", [["a"]]):
+        with pytest.raises(InputError, match="takes a batch of texts"):
+            graph(tf.constant(text))
 
 
 def test_the_table_holds_every_code_point():

@@ -168,6 +168,12 @@ def test_no_special_token_is_made_from_text(pairs, vocabulary):
             assert vocabulary.tokens[ids[0]] == "["
 
 
+def test_encode_takes_one_text(pairs):
+    for wrong in (["a"], 3, None):
+        with pytest.raises(InputError, match="takes one text"):
+            pairs[Tokenization()][0].encode(wrong)
+
+
 def test_cased_text_loses_its_accents_only_when_told_to(vocabulary):
     wide = Vocabulary((*vocabulary.tokens, "Resume", "Résumé"))
 
