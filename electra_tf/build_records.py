@@ -19,7 +19,7 @@ from electra_tf.text.tokenizer import check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
-cli.define_input_flags(FLAGS, "input")
+cli.define_input_flags(FLAGS, {"input": "The corpus"})
 flags.DEFINE_string("vocab", None, "The vocabulary file.", flag_values=FLAGS)
 flags.DEFINE_string("output", None, "The folder to fill.", flag_values=FLAGS)
 flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", flag_values=FLAGS)

@@ -12,14 +12,21 @@ from electra_tf import config
 from electra_tf.errors import InputError
 
 
-def define_input_flags(flag_values: flags.FlagValues, *names: str) -> None:
-    """Adds flags that name text, such as `--input`."""
-    for name in names:
+def define_input_flags(
+    flag_values: flags.FlagValues, purposes: Mapping[str, str]
+) -> None:
+    """Adds flags that name text.
+
+    Args:
+        flag_values: The command's own flags.
+        purposes: From a flag's name to what the text is for.
+    """
+    for name, purpose in purposes.items():
         flags.DEFINE_list(
             name,
             None,
-            "Text: files, globs and tfds:NAME[@SPLIT], separated by commas. Plain text "
-            "and rows of .jsonl, also as .gz or .xz, and rows of .parquet.",
+            f"{purpose}: files, globs and tfds:NAME[@SPLIT], separated by commas. "
+            "Plain text and rows of .jsonl, also as .gz or .xz, and rows of .parquet.",
             flag_values=flag_values,
         )
 
@@ -106,7 +113,10 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
-        print(f"{usage.strip()}\n\nflags:\n{flag_values.get_help('  ')}")
+        # Without absl's headings, which name the modules that define the flags.
+        lines = flag_values.get_help().splitlines()
+        text = "\n".join(line for line in lines if line.startswith(" "))
+        print(f"{usage.strip()}\n\n{text}")
         return
     signal.signal(signal.SIGTERM, _interrupt)
     try:
