@@ -246,7 +246,7 @@ class CorpusReader:
             raise InputError(
                 "Reading Parquet takes the library pyarrow",
                 f"{path}, and no pyarrow installed",
-                "Install it with `pip install electra_tf[parquet]`",
+                "Install it: pip install pyarrow",
             ) from error
         number = 0
         try:
