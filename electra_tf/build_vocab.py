@@ -52,6 +52,8 @@ def main() -> None:
         coverage.add(tokenizer, document.lines)
     problems.close()
     tokenizer.save(output)
+    if not problems.counts:
+        listed.unlink(missing_ok=True)  # that of the vocabulary that was replaced
     size, wanted = len(tokenizer.vocabulary), settings.vocabulary
     rare = (
         f"; no other pair occurs {wanted.min_frequency} times"

@@ -122,3 +122,12 @@ def test_bad_heldout_text_stops_before_anything_is_written(command, text, tmp_pa
     assert report.returncode == 0, report.stderr
     assert "1 x invalid UTF-8: listed in" in report.stdout
     assert (tmp_path / "vocab.txt.problems.txt").exists()
+    clean = command(
+        "build_vocab",
+        f"--input={text}",
+        f"--output={output}",
+        "--size=90",
+        "--overwrite",
+    )
+    assert clean.returncode == 0, clean.stderr
+    assert not (tmp_path / "vocab.txt.problems.txt").exists()

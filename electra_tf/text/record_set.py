@@ -57,8 +57,8 @@ def open_records(
             None skips that check.
         vocabulary_size: Ids must be below it; without a tokenizer, the manifest's size
             unless given.
-        verify: Compare the files with the manifest's checksums, which reads them whole;
-            their sizes are always compared.
+        verify: For a folder with a manifest, compare the files with its checksums,
+            which reads them whole; their sizes are always compared.
 
     Returns:
         The files and their counts. Folders without a manifest are read through once
@@ -86,6 +86,8 @@ def open_records(
         manifest = _manifest_of(folder)
         if manifest is not None:
             _check_manifest(manifest, folder, max_length, tokenizer)
+        else:
+            _refuse_half_written(folder)
     return _built_elsewhere(data, paths, max_length, vocabulary_size)
 
 
@@ -128,13 +130,17 @@ def _built_elsewhere(
     return found
 
 
-def _find(data: str) -> list[str]:
-    if tf.io.gfile.exists(os.path.join(data, records.BUILDING)):
+def _refuse_half_written(folder: str) -> None:
+    if tf.io.gfile.exists(os.path.join(folder, records.BUILDING)):
         raise InputError(
             "A folder of records is complete, with a manifest.json",
-            f"{data}, whose build was broken off",
+            f"{folder}, whose build was broken off",
             "Run build_records again with --overwrite",
         )
+
+
+def _find(data: str) -> list[str]:
+    _refuse_half_written(data)
     if tf.io.gfile.isdir(data):
         # The second is the layout of the original's DATA_DIR.
         places = [data, os.path.join(data, "pretrain_tfrecords")]

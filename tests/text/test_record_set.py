@@ -133,6 +133,8 @@ def test_a_half_written_folder_is_refused(foreign):
     (foreign / "_building").mkdir()
     with pytest.raises(InputError, match=r"broken off.*--overwrite"):
         open_any(foreign)
+    with pytest.raises(InputError, match=r"broken off.*--overwrite"):
+        open_any(f"{foreign}/*tfrecord*")
 
 
 def test_a_missing_or_shortened_file_is_told_at_once(copy):
