@@ -315,7 +315,7 @@ def progress_bar(reader: CorpusReader) -> tqdm:
         unit="B",
         unit_scale=True,
         mininterval=0.5 if sys.stderr.isatty() else 30,
-        dynamic_ncols=True,
+        nrows=20,  # some containers say that their terminals have none, and get no bar
     )
 
 
