@@ -1,117 +1,21 @@
-"""Every setting, as frozen dataclasses: YAML in, YAML out, `--set` overrides.
+"""Settings: YAML in, YAML out, `--set` overrides, errors that name the key.
 
-A config file holds the lines that differ from the defaults below, or from the file
-it names with `extends`. Types are strict and unknown keys are errors.
+A config file holds the lines that differ from the defaults, or from the file it names
+with `extends`.
 """
 
 import difflib
-import functools
 import json
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pydantic
 import yaml
-from pydantic import Field
 
 from electra_tf.errors import InputError
-
-_settings = functools.partial(
-    pydantic.dataclasses.dataclass,
-    frozen=True,
-    kw_only=True,
-    config=pydantic.ConfigDict(
-        extra="forbid", strict=True, use_attribute_docstrings=True
-    ),
-)
-
-Positive = Annotated[int, Field(gt=0)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-@_settings()
-class Tokenization:
-    """How text becomes pieces; stored with every artefact that holds ids."""
-
-    lower_case: bool = True
-    """Lower-case the text first."""
-    strip_accents: Literal["lowered", "always", "never"] = "lowered"
-    """Which text loses its accents: `lowered` is the original's rule (only text that
-    is lower-cased too), `always` also cased text, `never` none."""
-
-    @property
-    def strips(self) -> bool:
-        """Whether accents go, both settings considered."""
-        return self.strip_accents == "always" or (
-            self.strip_accents == "lowered" and self.lower_case
-        )
-
-
-@_settings()
-class Corpus:
-    """How files are read as documents."""
-
-    documents: Literal["blank_line", "file"] = "blank_line"
-    """What ends a document of a plain text file. Rows of JSONL, Parquet and TFDS are
-    one document each."""
-    field: str = "text"
-    """The name of the text's field in JSONL, Parquet and TFDS."""
-    on_error: Literal["stop", "report"] = "stop"
-    """Stop at the first piece of bad input, or go on, count and report them all."""
-
-
-@_settings()
-class VocabularyTraining:
-    """How a WordPiece vocabulary is learnt."""
-
-    size: Positive = 30522
-    """Entries, special tokens included."""
-    min_frequency: Positive = 2
-    """Pairs of pieces rarer than this are not merged."""
-    character_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9999
-    """The most frequent characters that make up this share of the text enter the
-    vocabulary; a word with another one becomes [UNK]."""
-
-
-@_settings()
-class Records:
-    """How documents become pre-training examples."""
-
-    max_length: Annotated[int, Field(ge=8)] = 128
-    """Positions of a record, special tokens and padding included."""
-    order: Literal["original", "document"] = "original"
-    """`original`: the released builder's packing, which puts later short sentences
-    back into segment A and discards what does not fit. `document`: text order is
-    kept and every token is used."""
-    seed: Seed = 0
-    """Decides segment borders and lengths."""
-    shards: Annotated[int, Field(gt=0, le=1000)] | None = None
-    """Number of files; null: one for each 32 MB of text, 512 at most."""
-
-
-@_settings()
-class Input:
-    """How records become batches."""
-
-    batch_size: Positive = 128
-    """Rows of a global batch, over all hosts and replicas."""
-    seed: Seed = 0
-    """Decides the order of the records, anew in each epoch."""
-    shuffle_window: Positive = 65536
-    """Records that are shuffled among each other at a time."""
-
-
-@_settings()
-class Config:
-    """All settings of an experiment."""
-
-    tokenization: Tokenization = Tokenization()
-    corpus: Corpus = Corpus()
-    vocabulary: VocabularyTraining = VocabularyTraining()
-    records: Records = Records()
-    input: Input = Input()
+from electra_tf.settings import Config
 
 
 def load(
@@ -151,6 +55,19 @@ def load(
     return _validate(tree, path or "the command line")
 
 
+def parse(text: str, source: str) -> Config:
+    """Reads a config that `dump` wrote.
+
+    Args:
+        text: YAML.
+        source: Where it is from, for errors.
+
+    Returns:
+        The settings.
+    """
+    return _validate(_parse(text, source) or {}, source)
+
+
 def setting(dotted: str) -> tuple[type, list[str], str, Any]:
     """Returns the type, the choices (if any), the description and the default."""
     section, name = dotted.split(".")
@@ -160,6 +77,7 @@ def setting(dotted: str) -> tuple[type, list[str], str, Any]:
     # `int | None` is an `anyOf` whose first member is the type.
     kind = schema.get("type") or schema["anyOf"][0]["type"]
     types = {"boolean": bool, "integer": int, "number": float, "string": str}
+    types["array"] = tuple
     default = getattr(holder(), name)
     description = " ".join(field.description.split())
     return types[kind], schema.get("enum", []), description, default
@@ -278,6 +196,9 @@ def _describe(item: Mapping[str, Any]) -> tuple[str, str]:
     """One validation error as (what arrived, what to do)."""
     *path, name = [str(part) for part in item["loc"]] or ["(the whole file)"]
     dotted = ".".join([*path, name])
+    if item["type"] == "value_error":  # two settings that do not fit each other
+        place = f"`{dotted}`: " if item["loc"] else ""
+        return place + str(item["ctx"]["error"]), "Change one of them"
     if item["type"] != "unexpected_keyword_argument":
         message = item["msg"].replace("Input should", "must")
         return f"`{dotted}` {message}, not {item['input']!r}", "Change the value"

@@ -1,7 +1,9 @@
 """What tests share: the golden vocabulary, the data sets, the real command lines."""
 
+import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -18,6 +20,33 @@ def vocabulary():
     from electra_tf.text.vocab import Vocabulary
 
     return Vocabulary.read(GOLDEN / "vocab.txt")
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory):
+    """200 documents of the golden text's words, no two lines alike."""
+    golden = json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"]
+    words, rng = " ".join(golden).split(), random.Random(0)
+    lines = []
+    for _ in range(200):
+        lines += [
+            " ".join(rng.choices(words, k=rng.randint(3, 25)))
+            for _ in range(rng.randint(1, 14))
+        ]
+        lines.append("")
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory, corpus_file, vocabulary):
+    """A folder of records of 32 positions in five shards."""
+    from text.conftest import build_records
+
+    output = tmp_path_factory.mktemp("records") / "out"
+    build_records(corpus_file, output, vocabulary, max_length=32, shards=5)
+    return output
 
 
 @pytest.fixture(scope="session")

@@ -129,7 +129,7 @@ def test_a_bad_vocabulary_is_refused(command, text, tmp_path, name):
 def test_settings_other_than_the_vocabularys_are_refused(
     command, text, tmp_path, vocabulary
 ):
-    from electra_tf.config import Tokenization
+    from electra_tf.settings import Tokenization
 
     path = tmp_path / "vocab.txt"
     Tokenizer(vocabulary, Tokenization(lower_case=False)).save(path)

@@ -3,8 +3,8 @@ import dataclasses
 import pytest
 
 from electra_tf import config
-from electra_tf.config import Config, Records
 from electra_tf.errors import InputError
+from electra_tf.settings import Config, Records, Tokenization
 
 
 def write(path, text):
@@ -84,6 +84,12 @@ def test_settings_cannot_change():
         ("records.seed=[1", "valid YAML"),
         ("records.seed=-1", "greater than or equal to 0, not -1"),
         ("records.seed=2020-13-45", "valid YAML"),
+        ("model.sharing=all", "`model`: sharing: all has one encoder.*to 1"),
+        ("model.heads=3", "width 256 must be a multiple of its 3 heads"),
+        ("records.max_length=1024", "1024 must not exceed model.max_positions 512"),
+        ("training.accumulation=3", "128 must be a multiple.*accumulation 3"),
+        ("masking.scheme=Original", "'whole_word' or 'original', not 'Original'"),
+        ("optimizer.learning_rat=1", "Did you mean `learning_rate`"),
         ("records.seed=2020-01-01", "Quote what YAML takes for a date"),
     ],
 )
@@ -137,7 +143,7 @@ def test_every_setting_is_described():
 
 def test_accents_go_as_the_original_says_unless_told_otherwise():
     def strips(**settings):
-        return config.Tokenization(**settings).strips
+        return Tokenization(**settings).strips
 
     assert strips()
     assert not strips(lower_case=False)

@@ -13,7 +13,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 def text_lines(source: str | None, megabytes: float) -> list[str]:
     """The first lines of a text, WikiText-like English by default."""
-    from electra_tf.config import Corpus
+    from electra_tf.settings import Corpus
     from electra_tf.text.corpus import CorpusReader
     from electra_tf.text.problems import ProblemLog
 

@@ -9,7 +9,7 @@ import benchmark_common as common
 
 
 def make_records(folder: pathlib.Path, length: int, lines: list[str]):
-    from electra_tf.config import Config, Corpus, Records
+    from electra_tf.settings import Config, Corpus, Records
     from electra_tf.text import vocab_training
     from electra_tf.text.builder import build
     from electra_tf.text.corpus import CorpusReader
@@ -35,7 +35,7 @@ def make_records(folder: pathlib.Path, length: int, lines: list[str]):
 
 def drain(found, batch_size: int, rows: int) -> float:
     """Rows per second after the first batch."""
-    from electra_tf.config import Input
+    from electra_tf.settings import Input
     from electra_tf.text.pipeline import training_batches
 
     batches = iter(training_batches(found, Input(batch_size=batch_size)))

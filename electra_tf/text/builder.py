@@ -25,8 +25,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 
 from electra_tf import config as config_lib
-from electra_tf.config import Config
 from electra_tf.errors import InputError
+from electra_tf.settings import Config
 from electra_tf.text import records
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.examples import ORDERS

@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from electra_tf.config import Tokenization
+from electra_tf.settings import Tokenization
 
 # The eight ranges the original calls Chinese; a space goes on both sides of each.
 IDEOGRAPHS = (

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from electra_tf.config import Corpus
 from electra_tf.errors import InputError
+from electra_tf.settings import Corpus
 from electra_tf.text.problems import Problem, ProblemLog
 from electra_tf.text.sources import TfdsSource, expand, is_tfds
 

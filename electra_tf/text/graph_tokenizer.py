@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from electra_tf.config import Tokenization
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization
 from electra_tf.text.characters import Characters, is_dropped, ranges
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.config import Input
 from electra_tf.errors import InputError
+from electra_tf.settings import Input
 from electra_tf.text.record_set import RecordSet
 from electra_tf.text.records import FEATURES
 

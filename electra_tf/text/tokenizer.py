@@ -11,8 +11,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from electra_tf.config import Tokenization
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization
 from electra_tf.text.characters import UNIT, Characters
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
@@ -95,6 +95,11 @@ class Tokenizer:
             **dataclasses.asdict(self.settings),
         }
 
+    @property
+    def identity_text(self) -> str:
+        """The content of the file that stands beside a vocabulary."""
+        return json.dumps(self.identity(), indent=2) + "\n"
+
     def save(self, path: str | pathlib.Path) -> None:
         """Writes the vocabulary and, beside it, the settings it is used with.
 
@@ -102,7 +107,7 @@ class Tokenizer:
         """
         parts = {
             pathlib.Path(path): self.vocabulary.text,
-            settings_path(path): json.dumps(self.identity(), indent=2) + "\n",
+            settings_path(path): self.identity_text,
         }
         partial = {
             target: target.with_name(f".{target.name}.partial") for target in parts

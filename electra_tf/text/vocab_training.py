@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
-from electra_tf.config import Config, Tokenization, VocabularyTraining
 from electra_tf.errors import InputError
+from electra_tf.settings import Config, Tokenization, VocabularyTraining
 from electra_tf.text.characters import Characters
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units

@@ -3,7 +3,7 @@ import unicodedata
 
 import pytest
 
-from electra_tf.config import Tokenization
+from electra_tf.settings import Tokenization
 from electra_tf.text.characters import (
     IDEOGRAPHS,
     SPACES,

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from electra_tf.config import Corpus
 from electra_tf.errors import InputError
+from electra_tf.settings import Corpus
 from electra_tf.text import corpus
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.problems import ProblemLog

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config import Tokenization
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization
 from electra_tf.text.characters import Characters
 from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,

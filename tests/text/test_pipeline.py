@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config import Input
 from electra_tf.errors import InputError
+from electra_tf.settings import Input
 from electra_tf.text.pipeline import evaluation_batches, training_batches
 from electra_tf.text.record_set import RecordSet, open_records
 

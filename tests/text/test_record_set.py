@@ -3,8 +3,8 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from electra_tf.config import Input, Tokenization
 from electra_tf.errors import InputError
+from electra_tf.settings import Input, Tokenization
 from electra_tf.text.pipeline import evaluation_batches, training_batches
 from electra_tf.text.record_set import explaining, open_records
 from electra_tf.text.records import FEATURES

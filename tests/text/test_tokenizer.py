@@ -13,8 +13,8 @@ import unicodedata
 import pytest
 from conftest import GOLDEN, ROOT
 
-from electra_tf.config import Tokenization
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization
 from electra_tf.text import tokenizer as tokenizer_lib
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from electra_tf.config import Tokenization, VocabularyTraining
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization, VocabularyTraining
 from electra_tf.text import vocab_training
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
