@@ -1,0 +1,1 @@
+"""Ids -> vectors -> logits: Keras layers, on any backend."""

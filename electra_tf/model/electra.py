@@ -1,0 +1,208 @@
+"""Generator, discriminator, and every rule about the weights they share.
+
+`dtype` is the Keras policy of the encoders; what stands around them is float32 (see
+`heads.py`).
+"""
+
+import dataclasses
+from typing import Any
+
+import keras
+from keras import ops
+
+from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
+from electra_tf.model.transformer import Encoder, Noise, Seeds, Tensor
+from electra_tf.settings import Encoder as Shape
+from electra_tf.settings import Model as Settings
+
+# Parts draw their initial values apart, so that none shifts another's.
+_DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
+
+
+class MaskedLanguageModel(keras.layers.Layer):
+    """An encoder that guesses the tokens at given positions.
+
+    Args:
+        encoder: The encoder; its token table is the output matrix too.
+        seed: Decides the initial values of the head.
+        name: Of the layer.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, encoder: Encoder, seed: int, name: str, dtype: Any = None):
+        super().__init__(name=name, dtype="float32")
+        self.encoder = encoder
+        shape = encoder.shape
+        self.head = MaskedLMHead(
+            shape.width,
+            encoder.embeddings.width,
+            shape.vocabulary_size,
+            Seeds(seed, shape.initializer_range),
+            dtype,
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights that are not another tower's."""
+        if not self.encoder.built:
+            self.encoder.build()
+        self.head.build()
+
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        positions: Tensor,
+        training: bool = False,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """From three [B, L] and int32 `positions` [B, M] to float32 [B, M, V]."""
+        x_BLD = self.encoder(
+            token_ids, segment_ids, padding_mask, training=training, noise=noise
+        )
+        at_BMD = gather(x_BLD, positions)
+        return self.head(at_BMD, self.encoder.embeddings.word_embeddings)
+
+
+class Discriminator(keras.layers.Layer):
+    """An encoder that tells replaced tokens from the text's own.
+
+    Args:
+        encoder: The encoder.
+        seed: Decides the initial values of the head.
+        name: Of the layer.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, encoder: Encoder, seed: int, name: str, dtype: Any = None):
+        super().__init__(name=name, dtype="float32")
+        self.encoder = encoder
+        seeds = Seeds(seed, encoder.shape.initializer_range)
+        self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights that are not another tower's."""
+        if not self.encoder.built:
+            self.encoder.build()
+        self.head.build()
+
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool = False,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """From three [B, L] to float32 [B, L]."""
+        x_BLD = self.encoder(
+            token_ids, segment_ids, padding_mask, training=training, noise=noise
+        )
+        return self.head(x_BLD)
+
+
+class Electra(keras.layers.Layer):
+    """Both towers (paper, sections 2 and 3.2).
+
+    With shared embeddings the tables and their layer norm are one, while each tower
+    has its own projection; with `all` the encoders are one and only the heads differ;
+    with `none` the generator's tables are as narrow as the generator.
+
+    Args:
+        settings: Shapes and sharing, with a vocabulary size.
+        seed: Decides the initial values.
+        generator: False leaves the generator out (a uniform one needs no network).
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        seed: int = 0,
+        generator: bool = True,
+        dtype: Any = None,
+    ):
+        super().__init__(name="electra", dtype="float32")
+        self._policy = dtype
+        self.settings, self.seed = settings, seed
+        encoder = Encoder(settings.encoder, _part(seed, _DISCRIMINATOR), dtype=dtype)
+        self.discriminator = Discriminator(
+            encoder, _part(seed, _DISCRIMINATOR_HEAD), "discriminator", dtype
+        )
+        self.generator = None
+        if generator:
+            self.generator = MaskedLanguageModel(
+                _generator_encoder(settings, encoder, seed, dtype),
+                _part(seed, _GENERATOR_HEAD),
+                "generator",
+                dtype,
+            )
+
+    @property
+    def encoder(self) -> Encoder:
+        """The part that is fine-tuned."""
+        return self.discriminator.encoder
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes all weights; what is shared belongs to the discriminator."""
+        self.discriminator.build()
+        if self.generator is not None:
+            self.generator.build()
+
+    def call(
+        self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor
+    ) -> Tensor:
+        """The discriminator's logits, float32 [B, L], for text as it is."""
+        return self.discriminator(token_ids, segment_ids, padding_mask)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` makes an equal pair of."""
+        return {
+            "settings": dataclasses.asdict(self.settings),
+            "seed": self.seed,
+            "generator": self.generator is not None,
+            "dtype": self._policy,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Electra":
+        """A pair of the same shapes and initial values."""
+        return cls(**{**config, "settings": Settings(**config["settings"])})
+
+
+def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguageModel:
+    """One full-size encoder that is trained as BERT is.
+
+    Args:
+        settings: The encoder's shape, with a vocabulary size.
+        seed: Decides the initial values; the encoder's are those of the ELECTRA
+            discriminator of the same seed.
+        dtype: Keras dtype policy.
+
+    Returns:
+        The encoder with a masked-LM head.
+    """
+    encoder = Encoder(settings.encoder, _part(seed, _DISCRIMINATOR), dtype=dtype)
+    return MaskedLanguageModel(encoder, _part(seed, _GENERATOR_HEAD), "bert", dtype)
+
+
+def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
+    """The vectors at given positions of each row, [B, M, D]."""
+    length, width = x_BLD.shape[1:]
+    rows = ops.arange(ops.shape(positions_BM)[0], dtype="int32")
+    flat_BM = rows[:, None] * length + ops.cast(positions_BM, "int32")
+    return ops.take(ops.reshape(x_BLD, (-1, width)), flat_BM, axis=0)
+
+
+def _generator_encoder(
+    settings: Settings, discriminator: Encoder, seed: int, dtype: Any
+) -> Encoder:
+    if settings.sharing == "all":
+        return discriminator
+    shape: Shape = settings.generator
+    shared = discriminator.embeddings if settings.sharing == "embeddings" else None
+    return Encoder(shape, _part(seed, _GENERATOR), shared, dtype=dtype)
+
+
+def _part(seed: int, part: int) -> int:
+    return seed * 4 + part

@@ -1,0 +1,86 @@
+"""Vectors -> logits, always float32.
+
+A head is a float32 layer whatever `dtype` says: Keras lets a float32 layer inside a
+mixed one read its weights in low precision, so only the hidden product is mixed.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from electra_tf.model.transformer import Seeds, Tensor, gelu, layer_norm
+
+
+class MaskedLMHead(keras.layers.Layer):
+    """Guesses the token at a position: a product with the token table (BERT).
+
+    Args:
+        width: Of the hidden states.
+        embedding: Width of the token table.
+        vocabulary_size: Rows of the token table.
+        seeds: Decides the initial values.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        embedding: int,
+        vocabulary_size: int,
+        seeds: Seeds,
+        dtype: Any = None,
+    ):
+        super().__init__(name="head", dtype="float32")
+        self.width, self.vocabulary_size = width, vocabulary_size
+        self.dense = keras.layers.Dense(
+            embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
+            dtype=dtype,
+        )  # fmt: skip
+        self.layer_norm = layer_norm("layer_norm", dtype)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights; the table is the embeddings'."""
+        self.dense.build((None, None, self.width))
+        self.layer_norm.build((None, None, self.dense.units))
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
+        )
+
+    def call(self, x_BMD: Tensor, table_VE: Tensor) -> Tensor:
+        """From [B, M, D] to float32 [B, M, V]."""
+        guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
+        flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
+        table_EV = ops.transpose(ops.convert_to_tensor(table_VE, "float32"))
+        bias_V = ops.convert_to_tensor(self.output_bias, "float32")
+        logits_XV = ops.matmul(flat_XE, table_EV) + bias_V
+        return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
+
+
+class ReplacedTokenHead(keras.layers.Layer):
+    """Says of each position whether its token was replaced (paper, section 2).
+
+    Args:
+        width: Of the hidden states.
+        seeds: Decides the initial values.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, width: int, seeds: Seeds, dtype: Any = None):
+        super().__init__(name="head", dtype="float32")
+        self.width = width
+        self.dense = keras.layers.Dense(
+            width, gelu, kernel_initializer=seeds.normal(), name="dense", dtype=dtype
+        )
+        self.score = keras.layers.Dense(
+            1, kernel_initializer=seeds.glorot(), name="score", dtype="float32"
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of both products."""
+        self.dense.build((None, None, self.width))
+        self.score.build((None, None, self.width))
+
+    def call(self, x_BLD: Tensor) -> Tensor:
+        """From [B, L, D] to float32 [B, L]; above 0 means replaced."""
+        return self.score(self.dense(x_BLD))[..., 0]

@@ -1,0 +1,307 @@
+"""Ids -> vectors: BERT's encoder, layer norm after each residual sum.
+
+What the layers share: `noise` is a function from (tensor, rate) to the tensor with
+values dropped, for callers who bring randomness as an argument; without it Keras's own
+dropout works, in training only. `dtype` is a Keras dtype policy.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from electra_tf.settings import Encoder as Shape
+
+Tensor = Any
+Noise = Callable[[Tensor, float], Tensor]
+
+_MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
+
+
+class Seeds:
+    """One initialiser after the other, all decided by one seed.
+
+    Args:
+        seed: Any number.
+        stddev: Of the normal ones.
+    """
+
+    def __init__(self, seed: int, stddev: float = 0.02):
+        self._seed, self._stddev, self._drawn = seed, stddev, 0
+
+    def normal(self) -> keras.initializers.Initializer:
+        """Truncated normal, cut at twice its standard deviation: BERT's."""
+        return keras.initializers.TruncatedNormal(
+            stddev=self._stddev, seed=self._next()
+        )
+
+    def glorot(self) -> keras.initializers.Initializer:
+        """Glorot-uniform, where the original names no initialiser."""
+        return keras.initializers.GlorotUniform(seed=self._next())
+
+    def _next(self) -> int:
+        self._drawn += 1
+        digest = hashlib.sha256(f"{self._seed}:{self._drawn}".encode()).digest()
+        return int.from_bytes(digest[:4], "big") >> 1
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The exact form, x times the normal distribution function of x."""
+    return 0.5 * x * (1.0 + ops.erf(x * 0.5**0.5))
+
+
+def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
+    """Layer normalisation with BERT's epsilon."""
+    return keras.layers.LayerNormalization(epsilon=1e-12, name=name, dtype=dtype)
+
+
+class Dropout(keras.layers.Dropout):
+    """Keras's dropout, unless the caller brings the noise."""
+
+    def call(
+        self, inputs: Tensor, training: bool = False, noise: Noise | None = None
+    ) -> Tensor:
+        """Drops values of `inputs`, of any shape."""
+        if noise is None:
+            return super().call(inputs, training=training)
+        return noise(inputs, self.rate)
+
+
+class Embeddings(keras.layers.Layer):
+    """Token, segment and position vectors, summed and normalised.
+
+    Args:
+        shape: The tower whose tables these are.
+        seeds: Decides the initial values.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, shape: Shape, seeds: Seeds, dtype: Any = None):
+        super().__init__(name="embeddings", dtype=dtype)
+        self._rows = {
+            "word_embeddings": shape.vocabulary_size,
+            "segment_embeddings": shape.segments,
+            "position_embeddings": shape.max_positions,
+        }
+        self._initializers = {name: seeds.normal() for name in self._rows}
+        self.width = shape.embedding
+        self.layer_norm = layer_norm("layer_norm", dtype)
+        self.dropout = Dropout(shape.dropout, dtype=dtype)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the tables."""
+        for name, rows in self._rows.items():
+            initializer = self._initializers[name]
+            table = self.add_weight(
+                name=name, shape=(rows, self.width), initializer=initializer
+            )
+            setattr(self, name, table)
+        self.layer_norm.build((None, None, self.width))
+
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        training: bool = False,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """From two [B, L] to [B, L, E]."""
+        words_BLE = ops.take(self.word_embeddings, token_ids, axis=0)
+        segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
+        positions_LE = ops.cast(self.position_embeddings, words_BLE.dtype)
+        positions_LE = positions_LE[: ops.shape(token_ids)[1]]
+        x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
+        return self.dropout(x_BLE, training=training, noise=noise)
+
+
+class SelfAttention(keras.layers.Layer):
+    """Every position looks at every real position of its row.
+
+    Args:
+        shape: The tower it belongs to.
+        seeds: Decides the initial values.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, shape: Shape, seeds: Seeds, dtype: Any = None):
+        super().__init__(name="attention", dtype=dtype)
+        self.width, self.heads = shape.width, shape.heads
+        self.head_width = shape.width // shape.heads
+        self.query, self.key, self.value, self.output_dense = (
+            keras.layers.Dense(
+                shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype
+            )
+            for name in ("query", "key", "value", "output")
+        )
+        self.dropout = Dropout(shape.attention_dropout, dtype=dtype)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the four products' weights."""
+        for dense in (self.query, self.key, self.value, self.output_dense):
+            dense.build((None, None, self.width))
+
+    def call(
+        self,
+        x_BLD: Tensor,
+        bias_B11K: Tensor,
+        training: bool = False,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """From [B, L, D] to [B, L, D]; `bias_B11K` is added to the scores."""
+        q_BNLH = self._split(self.query(x_BLD) * self.head_width**-0.5)
+        k_BNKH = self._split(self.key(x_BLD))
+        v_BNKH = self._split(self.value(x_BLD))
+        scores_BNLK = ops.matmul(q_BNLH, ops.transpose(k_BNKH, (0, 1, 3, 2)))
+        scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
+        weights_BNLK = ops.cast(ops.softmax(scores_BNLK), self.compute_dtype)
+        weights_BNLK = self.dropout(weights_BNLK, training=training, noise=noise)
+        seen_BLNH = ops.transpose(ops.matmul(weights_BNLK, v_BNKH), (0, 2, 1, 3))
+        length = ops.shape(x_BLD)[1]
+        return self.output_dense(ops.reshape(seen_BLNH, (-1, length, self.width)))
+
+    def _split(self, x_BLD: Tensor) -> Tensor:
+        """[B, L, D] as [B, N, L, H]."""
+        parted = (-1, ops.shape(x_BLD)[1], self.heads, self.head_width)
+        return ops.transpose(ops.reshape(x_BLD, parted), (0, 2, 1, 3))
+
+
+class Block(keras.layers.Layer):
+    """Self-attention, then a feed-forward network; a residual sum around each.
+
+    Args:
+        shape: The tower it belongs to.
+        seeds: Decides the initial values.
+        name: `layer_0`, `layer_1`, ...
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, shape: Shape, seeds: Seeds, name: str, dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self.width, self.inner = shape.width, shape.feed_forward
+        self.attention = SelfAttention(shape, seeds, dtype)
+        self.attention_layer_norm = layer_norm("attention_layer_norm", dtype)
+        self.intermediate = keras.layers.Dense(
+            self.inner, gelu, kernel_initializer=seeds.normal(), name="intermediate",
+            dtype=dtype,
+        )  # fmt: skip
+        self.output_dense = keras.layers.Dense(
+            self.width, kernel_initializer=seeds.normal(), name="output", dtype=dtype
+        )
+        self.output_layer_norm = layer_norm("output_layer_norm", dtype)
+        self.attention_drop = Dropout(shape.dropout, dtype=dtype)
+        self.output_drop = Dropout(shape.dropout, dtype=dtype)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of attention, feed-forward network and norms."""
+        wide = (None, None, self.width)
+        self.attention.build()
+        self.attention_layer_norm.build(wide)
+        self.intermediate.build(wide)
+        self.output_dense.build((None, None, self.inner))
+        self.output_layer_norm.build(wide)
+
+    def call(
+        self,
+        x_BLD: Tensor,
+        bias_B11K: Tensor,
+        training: bool = False,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """From [B, L, D] to [B, L, D]."""
+        seen_BLD = self.attention(x_BLD, bias_B11K, training=training, noise=noise)
+        seen_BLD = self.attention_drop(seen_BLD, training=training, noise=noise)
+        x_BLD = self.attention_layer_norm(x_BLD + seen_BLD)
+        thought_BLD = self.output_dense(self.intermediate(x_BLD))
+        thought_BLD = self.output_drop(thought_BLD, training=training, noise=noise)
+        return self.output_layer_norm(x_BLD + thought_BLD)
+
+
+class Encoder(keras.layers.Layer):
+    """The Transformer encoder of one tower (BERT; ELECTRA paper, section 2).
+
+    Embeddings that are not as wide as the hidden states are projected, after their
+    layer norm and dropout.
+
+    Args:
+        shape: Depth, widths, tables and dropout.
+        seed: Decides the initial values.
+        embeddings: Tables of another tower to use instead of own ones.
+        name: Of the layer, the first part of its weights' paths.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        seed: int = 0,
+        embeddings: Embeddings | None = None,
+        name: str = "encoder",
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.shape, self.seed = shape, seed
+        seeds = Seeds(seed, shape.initializer_range)
+        self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
+        self.embeddings_project = None
+        if self.embeddings.width != shape.width:
+            self.embeddings_project = keras.layers.Dense(
+                shape.width, kernel_initializer=seeds.glorot(),
+                name="embeddings_project", dtype=dtype,
+            )  # fmt: skip
+        self.blocks = [
+            Block(shape, seeds, f"layer_{i}", dtype) for i in range(shape.depth)
+        ]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes all weights; shared tables are made once."""
+        if not self.embeddings.built:
+            self.embeddings.build()
+        if self.embeddings_project is not None:
+            self.embeddings_project.build((None, None, self.embeddings.width))
+        for block in self.blocks:
+            block.build()
+
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool = False,
+        noise: Noise | None = None,
+    ) -> Tensor:
+        """Hidden states of the last layer.
+
+        Args:
+            token_ids: int32 [B, L].
+            segment_ids: int32 [B, L].
+            padding_mask: [B, L], 1 at real tokens.
+            training: Whether Keras's own dropout is on.
+            noise: Drops values, in place of Keras's dropout.
+
+        Returns:
+            [B, L, D]; the first vector of a row stands for the whole of it.
+        """
+        real_BL = ops.cast(padding_mask, "float32")
+        bias_B11K = (1.0 - real_BL[:, None, None, :]) * _MASKED
+        x = self.embeddings(token_ids, segment_ids, training=training, noise=noise)
+        if self.embeddings_project is not None:
+            x = self.embeddings_project(x)
+        for block in self.blocks:
+            x = block(x, bias_B11K, training=training, noise=noise)
+        return x
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` makes an equal encoder of, with tables of its own."""
+        config = super().get_config()
+        return {**config, "shape": dataclasses.asdict(self.shape), "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Encoder":
+        """An encoder of the same shape and initial values."""
+        given = {k: config[k] for k in ("seed", "name", "dtype")}
+        encoder = cls(Shape(**config["shape"]), **given)
+        encoder.trainable = config["trainable"]
+        return encoder

@@ -1,0 +1,139 @@
+"""The formulas against the products in the graphs that TensorFlow traced."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.model.cost import (
+    Work,
+    discriminator_flops,
+    encoder_flops,
+    masked_lm_flops,
+    step_bytes,
+    step_flops,
+)
+from electra_tf.model.electra import Electra, bert
+from electra_tf.settings import Model
+
+WORK = Work(rows=3, length=12, slots=2)
+TINY = {
+    "depth": 2,
+    "width": 32,
+    "embedding": 16,
+    "heads": 4,
+    "vocabulary_size": 50,
+    "max_positions": 24,
+    "generator_width": 0.25,
+    "generator_depth": 0.5,
+}
+SHAPES = (
+    {},
+    {
+        "depth": 1,
+        "embedding": None,
+        "sharing": "none",
+        "feed_forward": 40,
+        "generator_depth": 1.0,
+    },
+    {"depth": 1, "sharing": "all", "generator_width": 1.0, "generator_depth": 1.0},
+)
+PRODUCTS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}
+
+
+def flops(function, *shapes):
+    """Twice the multiply-adds of every product in the traced graph."""
+    traced = tf.function(function, autograph=False).get_concrete_function()
+    total = 0
+    for operation in traced.graph.get_operations():
+        assert "Call" not in operation.type  # nothing hides in a function
+        assert operation.type not in {"Einsum", "Conv2D", "XlaDot"}
+        if operation.type in PRODUCTS:
+            left = operation.inputs[0].shape
+            name = "transpose_a" if operation.type == "MatMul" else "adj_x"
+            inner = left[-2] if operation.get_attr(name) else left[-1]
+            total += 2 * math.prod(operation.outputs[0].shape) * inner
+    return total
+
+
+def text():
+    ones_BL = np.ones((WORK.rows, WORK.length), np.int32)
+    return {"token_ids": ones_BL, "segment_ids": ones_BL, "padding_mask": ones_BL}
+
+
+POSITIONS_BM = np.array([[1, 2]] * WORK.rows, np.int32)
+
+
+def built(generator=True, **changes):
+    model = Electra(Model(**{**TINY, **changes}), generator=generator)
+    model.build()
+    return model
+
+
+def test_a_forward_pass_has_the_products_in_its_graph():
+    model = built(depth=1, generator_depth=1.0)
+    encoder = model.settings.encoder
+    found = flops(lambda: model.encoder(**text()))
+    assert found == encoder_flops(encoder, WORK)
+    found = flops(lambda: model(**text()))
+    wanted = encoder_flops(encoder, WORK) + discriminator_flops(encoder, WORK)
+    assert found == wanted
+    generator = model.settings.generator
+    found = flops(lambda: model.generator(**text(), positions=POSITIONS_BM))
+    assert found == encoder_flops(generator, WORK) + masked_lm_flops(generator, WORK)
+
+
+@pytest.mark.parametrize("changes", SHAPES)
+def test_a_training_step_has_the_products_in_its_graph(changes):
+    model = built(**changes)
+
+    def step():
+        with tf.GradientTape() as tape:
+            guesses = model.generator(**text(), positions=POSITIONS_BM)
+            loss = tf.reduce_sum(guesses**2) + tf.reduce_sum(model(**text()) ** 2)
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    assert flops(step) == step_flops(model.settings, "electra", True, WORK)
+
+
+def test_other_steps():
+    model = built(generator=False, depth=1, generator_depth=1.0)
+    forward = flops(lambda: model(**text()))
+    assert step_flops(model.settings, "electra", False, WORK) == 3 * forward
+    single = bert(model.settings)
+    single.build()
+    forward = flops(lambda: single(**text(), positions=POSITIONS_BM))
+    assert step_flops(model.settings, "mlm", True, WORK) == 3 * forward
+    assert step_flops(model.settings, "mlm", False, WORK) == 3 * forward
+
+
+def test_electra_small_by_hand():
+    # Per token and layer: Q, K, V and output 4 x 256^2, inner layer 8 x 256^2, scores
+    # and what they weigh 2 x 128 x 256; embeddings 128 x 256. The generator: 64.
+    disc = 12 * (12 * 256**2 + 2 * 128 * 256) + 128 * 256 + 256**2 + 256
+    gen = 12 * (12 * 64**2 + 2 * 128 * 64) + 128 * 64
+    guesses = 64 * 128 + 128 * 30522
+    per_row = 128 * (disc + gen) + 20 * guesses
+    settings, work = Model(vocabulary_size=30522), Work(128, 128, 20)
+    assert step_flops(settings, "electra", True, work) == 6 * 128 * per_row
+
+
+def test_memory_grows_with_what_it_holds():
+    settings = Model(**TINY)
+
+    def found(parameters=1000, objective="electra", generator=True, **changes):
+        work = Work(**{**vars(WORK), **changes})
+        return step_bytes(settings, objective, generator, parameters, work)
+
+    # A weight, two slots and a gradient, of four bytes each.
+    assert found(parameters=1001) - found() == 4 * 4
+    activations = found() - 16 * 1000
+    assert found(rows=6) - 16 * 1000 == 2 * activations
+    # By hand: tower by tower, then the logits.
+    disc = 2 * 36 * (11 * 32 + 3 * 128 + 4 * 4 * 12)
+    gen = 1 * 36 * (11 * 8 + 3 * 32 + 4 * 1 * 12)
+    logits = 5 * 3 * 2 * 50
+    assert activations == 4 * (disc + gen + logits)
+    assert found(objective="mlm") - 16 * 1000 == 4 * (disc + logits)
+    assert found(generator=False) - 16 * 1000 == 4 * (disc + logits)

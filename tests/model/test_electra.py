@@ -1,0 +1,317 @@
+import json
+import math
+import re
+
+import keras
+import numpy as np
+import pytest
+from conftest import GOLDEN, ROOT
+from pretraining.original import our_name
+
+from electra_tf.config import load
+from electra_tf.model.electra import Electra, bert, gather
+from electra_tf.settings import Model
+
+VOCABULARY = 30522
+TINY = {
+    "depth": 1,
+    "width": 32,
+    "embedding": 16,
+    "heads": 4,
+    "vocabulary_size": 50,
+    "max_positions": 24,
+    "generator_width": 0.5,
+}
+KERAS_HUB = {"small": 13_548_800, "base": 109_482_240, "large": 335_141_888}
+# Of the original: discriminator's encoder, generator's own, heads of generator and
+# discriminator, variables.
+SMALL = (13_483_008, 608_064, 39_098, 66_049, 402)
+SMALL_PLUS_PLUS = (13_483_008, 9_510_144, 63_674, 66_049, 402)
+BASE = (108_891_648, 9_673_984, 229_434, 591_361, 400)
+LARGE = (334_092_288, 19_216_640, 295_738, 1_050_625, 784)
+TOTAL = {SMALL: 14_196_219, SMALL_PLUS_PLUS: 23_122_875, BASE: 119_386_427}
+TOTAL[LARGE] = 354_655_291
+
+
+def settings(**changes):
+    return Model(**{**TINY, **changes})
+
+
+def built(seed=0, generator=True, dtype=None, **changes):
+    model = Electra(settings(**changes), seed, generator, dtype)
+    model.build()
+    return model
+
+
+def by_path(model):
+    return {v.path.removeprefix(f"{model.name}/"): v for v in model.trainable_variables}
+
+
+def inputs(rows=3, length=12):
+    random = np.random.default_rng(0)
+    return {
+        "token_ids": random.integers(0, 50, (rows, length)).astype(np.int32),
+        "segment_ids": random.integers(0, 2, (rows, length)).astype(np.int32),
+        "padding_mask": np.ones((rows, length), np.int32),
+    }
+
+
+@pytest.fixture
+def shapes_alone():
+    """Weights that are described and never made: large ones cost nothing."""
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    keras.utils.clear_session(free_memory=False)  # or the next scope would make them
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return built(seed=7)
+
+
+def parts_of(model):
+    """Numbers of weights, by the part of the model."""
+    counts = dict.fromkeys(
+        (
+            "discriminator/encoder",
+            "generator/encoder",
+            "generator/head",
+            "discriminator/head",
+        ),
+        0,
+    )
+    for path, variable in by_path(model).items():
+        counts["/".join(path.split("/")[:2])] += math.prod(variable.shape)
+    return tuple(counts.values())
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("small", SMALL),
+        ("small++", SMALL_PLUS_PLUS),
+        ("base", BASE),
+        ("base++", BASE),
+        ("large-400k", LARGE),
+        ("large-1.75M", LARGE),
+    ],
+)
+def test_published_models_have_their_numbers_of_weights(config, expected, shapes_alone):
+    shape = load(str(ROOT / "configs" / f"{config}.yaml")).model
+    model = built(**{**vars(shape), "vocabulary_size": VOCABULARY})
+    found = parts_of(model)
+    assert (*found, len(model.trainable_variables)) == expected
+    assert sum(found) == TOTAL[expected]
+    # KerasHub's encoder has a dense layer on the first vector that is never used.
+    width = shape.width
+    pooler = width * width + width
+    assert found[0] + pooler == KERAS_HUB[config.split("-")[0].removesuffix("++")]
+
+
+def test_a_base_model_with_a_quarter_generator_and_one_embedding_table(shapes_alone):
+    model = built(
+        **{
+            **TINY,
+            "depth": 12,
+            "width": 768,
+            "heads": None,
+            "embedding": None,
+            "generator_width": 0.25,
+            "vocabulary_size": VOCABULARY,
+            "max_positions": 512,
+        }
+    )
+    assert parts_of(model) == (108_891_648, 5_486_016, 180_282, 591_361)
+    assert sum(parts_of(model)) == 115_149_307
+    tables = model.encoder.embeddings.trainable_variables
+    assert sum(math.prod(v.shape) for v in tables) == 23_837_184
+
+
+def test_every_weight_of_the_original_has_its_shape(shapes_alone):
+    model = built(**{**vars(Model()), "vocabulary_size": VOCABULARY})
+    found = {path: list(v.shape) for path, v in by_path(model).items()}
+    lines = (GOLDEN / "electra_small_variables.txt").read_text().splitlines()
+    expected = {
+        our_name(name): json.loads(shape)
+        for name, shape in (line.split(maxsplit=1) for line in lines)
+    }
+    assert len(lines) == len(expected) == 402
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("width", "share", "rounded", "heads"),
+    [
+        (768, 0.33333, 256, 4),  # 255.997
+        (768, 0.25, 192, 3),
+        (256, 0.25, 64, 1),
+        (32, 0.25, 8, 1),
+        (10, 0.25, 2, 1),  # 2.5, to even
+        (14, 0.25, 4, 1),  # 3.5, to even
+        (200, 0.64, 128, 2),
+    ],
+)
+def test_the_generator_is_rounded_as_the_original_rounds(width, share, rounded, heads):
+    shape = settings(width=width, heads=1, generator_width=share).generator
+    found = (shape.width, shape.heads, shape.feed_forward)
+    assert found == (rounded, heads, 4 * rounded)
+
+
+@pytest.mark.parametrize(
+    ("depth", "share", "rounded"),
+    [(3, 0.5, 2), (5, 0.5, 2), (12, 1 / 3, 4), (7, 0.1, 1)],
+)
+def test_so_is_its_depth(depth, share, rounded):
+    model = Electra(settings(depth=depth, generator_depth=share, width=8))
+    assert len(model.encoder.blocks) == depth
+    assert len(model.generator.encoder.blocks) == rounded
+
+
+def test_shared_embeddings(shapes_alone):
+    model = built()
+    generator, discriminator = model.generator.encoder, model.encoder
+    assert generator.embeddings is discriminator.embeddings
+    assert generator.embeddings_project is not discriminator.embeddings_project
+    assert generator.embeddings_project is None  # 16 wide, as the tables are
+    assert discriminator.embeddings_project.kernel.shape == (16, 32)
+    narrow = built(generator_width=0.25).generator
+    assert narrow.encoder.embeddings_project.kernel.shape == (16, 8)
+    assert narrow.head.dense.kernel.shape == (8, 16)
+    own = {path for path in by_path(model) if path.startswith("generator/")}
+    assert not any("embeddings" in path for path in own)
+    shared = [path for path in by_path(model) if "/embeddings/" in path]
+    assert len(shared) == 5
+    assert len({id(v) for v in by_path(model).values()}) == len(by_path(model))
+
+
+def test_nothing_shared(shapes_alone):
+    model = built(sharing="none")
+    tables = [m.encoder.embeddings for m in (model.generator, model.discriminator)]
+    assert tables[0].word_embeddings.shape == (50, 16)
+    assert tables[1].word_embeddings.shape == (50, 16)
+    narrow = built(sharing="none", generator_width=0.25).generator
+    assert narrow.encoder.embeddings.word_embeddings.shape == (50, 8)
+    assert narrow.encoder.embeddings_project is None
+    assert narrow.head.dense.kernel.shape == (8, 8)
+    ids = [{id(v) for v in tower.trainable_variables} for tower in tables]
+    assert len(ids[0]) == len(ids[1]) == 5
+    assert not ids[0] & ids[1]
+
+
+def test_all_shared(shapes_alone):
+    model = built(sharing="all", generator_width=1.0)
+    assert model.generator.encoder is model.encoder
+    own = [path for path in by_path(model) if path.startswith("generator/")]
+    assert all(path.startswith("generator/head/") for path in own)
+    assert len(own) == 5
+
+
+def test_no_generator(shapes_alone):
+    model = built(generator=False)
+    assert model.generator is None
+    assert all(path.startswith("discriminator/") for path in by_path(model))
+    assert set(by_path(model)) < set(by_path(built()))
+
+
+def test_equal_seeds_give_equal_weights_and_parts_shift_no_other_part(pair):
+    model = pair
+    others = {
+        "again": built(seed=7),
+        "no generator": built(seed=7, generator=False),
+        "another generator": built(seed=7, generator_width=0.25, sharing="none"),
+        "bert": bert(settings(), seed=7),
+    }
+    others["bert"].build()
+    expected = by_path(model)
+    for name, other in others.items():
+        prefix = "discriminator/" if name != "again" else ""
+        start = "discriminator/encoder/" if name == "bert" else prefix
+        paths = [path for path in expected if path.startswith(start)]
+        for path in paths:
+            own = path.removeprefix("discriminator/") if name == "bert" else path
+            np.testing.assert_array_equal(expected[path], by_path(other)[own])
+    other = by_path(built(seed=8))
+    for path, variable in expected.items():
+        if not re.search(r"bias|beta|gamma", path):
+            assert (variable.numpy() != other[path].numpy()).mean() > 0.99, path
+
+
+def test_no_two_weights_start_alike():
+    first = [
+        float(np.ravel(variable)[0])
+        for path, variable in by_path(built(sharing="none")).items()
+        if not re.search(r"bias|beta|gamma", path)
+    ]
+    # Tables and blocks of both towers, one projection, the heads.
+    assert len(set(first)) == len(first) == 2 * (3 + 6) + 1 + 1 + 2
+
+
+def test_the_generators_projection_starts_within_glorots_bound():
+    model = built(width=256, embedding=128, generator_width=0.25)
+    kernel = np.abs(model.generator.encoder.embeddings_project.kernel)
+    assert kernel.shape == (128, 64)
+    assert 0.176 < kernel.max() <= 0.1768
+
+
+def test_from_config_makes_an_equal_pair(pair):
+    again = Electra.from_config(json.loads(json.dumps(pair.get_config())))
+    again.build()
+    assert set(by_path(again)) == set(by_path(pair))
+    for path, variable in by_path(pair).items():
+        np.testing.assert_array_equal(variable, by_path(again)[path])
+    other = Electra(settings(sharing="none"), 3, False, "mixed_bfloat16")
+    again = Electra.from_config(other.get_config())
+    assert again.get_config() == other.get_config() != pair.get_config()
+    assert again.generator is None
+    assert (again.seed, again.settings) == (3, other.settings)
+    assert again.encoder.compute_dtype == "bfloat16"
+
+
+def test_the_token_table_is_the_generators_output_matrix():
+    model = built()
+    positions_BM = np.array([[0, 5], [3, 11], [7, 7]], np.int32)
+    logits_BMV = model.generator(**inputs(), positions=positions_BM).numpy()
+    assert logits_BMV.shape == (3, 2, 50)
+    table_VE = model.encoder.embeddings.word_embeddings
+    unseen = min(set(range(50)) - set(inputs()["token_ids"].ravel()))
+    changed_VE = table_VE.numpy()
+    changed_VE[unseen] += 1
+    table_VE.assign(changed_VE)
+    moved = model.generator(**inputs(), positions=positions_BM).numpy() != logits_BMV
+    assert moved[..., unseen].all()
+    assert not np.delete(moved, unseen, axis=-1).any()
+
+
+def test_vectors_are_gathered_row_by_row():
+    x_BLD = np.random.default_rng(0).normal(size=(3, 12, 5)).astype(np.float32)
+    positions_BM = np.array([[0, 11], [3, 3], [7, 2]], np.int32)
+    expected_BMD = x_BLD[np.arange(3)[:, None], positions_BM]
+    found = gather(keras.ops.convert_to_tensor(x_BLD), positions_BM)
+    np.testing.assert_array_equal(found, expected_BMD)
+
+
+def test_the_call_is_the_discriminators(pair):
+    logits_BL = pair(**inputs())
+    np.testing.assert_array_equal(logits_BL, pair.discriminator(**inputs()))
+    assert logits_BL.shape == (3, 12)
+
+
+def test_low_precision_ends_before_the_logits(pair):
+    exact, mixed = pair, built(seed=7, dtype="mixed_bfloat16")
+    assert {v.dtype for v in mixed.trainable_variables} == {"float32"}
+    assert keras.backend.standardize_dtype(mixed.encoder(**inputs()).dtype) == (
+        "bfloat16"
+    )
+    positions_BM = np.array([[0, 5], [3, 11], [7, 7]], np.int32)
+    for one, other in (
+        (exact(**inputs()), mixed(**inputs())),
+        (
+            exact.generator(**inputs(), positions=positions_BM),
+            mixed.generator(**inputs(), positions=positions_BM),
+        ),
+    ):
+        assert keras.backend.standardize_dtype(other.dtype) == "float32"
+        difference = np.abs(one.numpy() - other.numpy()).max()
+        assert 0 < difference < 0.05
+        rounded = keras.ops.cast(keras.ops.cast(other, "bfloat16"), "float32")
+        assert (rounded.numpy() != other.numpy()).mean() > 0.9
