@@ -1,0 +1,1 @@
+"""Batch -> loss: masking, sampling, objectives, the train step."""

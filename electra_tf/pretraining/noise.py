@@ -1,0 +1,88 @@
+"""Random numbers as a function of (seed, step, purpose, row of the global batch).
+
+Everything is made from Philox bits, which graph, XLA and eager mode draw alike. A
+replica's rows draw what they would draw on one device: the generator is a counter, and
+each row of the global batch has its own stretch of it.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+TRAINING, EVALUATION = 0, 1
+# Purposes; dropout sites count on from DROPOUT.
+POSITIONS, WRITING, TOKENS, SAMPLES, DROPOUT = 0, 1, 2, 3, 16
+
+
+class Noise(NamedTuple):
+    """A source of random numbers for the rows of one replica's batch."""
+
+    seed: tf.Tensor
+    """int64 [2], already folded with the step."""
+    first_row: tf.Tensor
+    """int32: which row of the global batch is this replica's first."""
+
+    def bits(self, purpose: int, rows: int, shape: tuple[int, ...]) -> tf.Tensor:
+        """Random bits, uint32 [rows, *shape], the same for a row wherever it is."""
+        size = 1
+        for axis in shape:
+            size *= axis
+        groups = -(-size // 4)  # Philox makes four numbers a count
+        # Not `StatelessRandomGetKeyCounter`: XLA drops the upper half of a seed there.
+        key = tf.random.stateless_uniform(
+            [1], self.seed, minval=None, maxval=None, dtype=tf.uint64, alg="philox"
+        )
+        skipped = tf.cast(self.first_row, tf.uint64) * groups
+        counter = tf.stack([skipped, tf.constant(purpose, tf.uint64)])
+        numbers = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[rows, groups * 4], key=key, counter=counter, alg=1, dtype=tf.uint32
+        )
+        return tf.reshape(numbers[:, :size], [rows, *shape])
+
+    def uniform(self, purpose: int, rows: int, shape: tuple[int, ...]) -> tf.Tensor:
+        """Uniform numbers, float32 [rows, *shape], within and never at 0 and 1."""
+        bits = tf.bitwise.right_shift(self.bits(purpose, rows, shape), 9)
+        return (tf.cast(bits, tf.float32) + 0.5) * 2.0**-23
+
+    def dropout(self) -> "Dropout":
+        """Noise for the towers; each call of it is another site."""
+        return Dropout(self)
+
+
+class Dropout:
+    """Drops values at one site after the other, in the order the model calls it.
+
+    Args:
+        noise: Where the random bits come from.
+    """
+
+    def __init__(self, noise: Noise):
+        self._noise, self._site = noise, DROPOUT
+
+    def __call__(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+        """`x` with a share of `rate` zeroed and the rest scaled up."""
+        if not rate:
+            return x
+        self._site += 1
+        bits = self._noise.bits(self._site, x.shape[0], tuple(x.shape[1:]))
+        kept = bits >= tf.constant(round(rate * 2**32), tf.uint32)
+        return tf.where(kept, x / tf.cast(1.0 - rate, x.dtype), tf.zeros([], x.dtype))
+
+
+def noise_of(
+    seed: int, kind: int, step: tf.Tensor | int, first_row: tf.Tensor | int = 0
+) -> Noise:
+    """The source for one step.
+
+    Args:
+        seed: The run's seed.
+        kind: TRAINING or EVALUATION, which never draw the same.
+        step: Number of the update, or of the batch of an evaluation.
+        first_row: Which row of the global batch is this replica's first.
+
+    Returns:
+        The same source for the same arguments, in every mode and on every restart.
+    """
+    step = tf.cast(step, tf.int64)  # the type decides what is drawn
+    folded = tf.random.fold_in(tf.constant([seed, kind], tf.int64), step, alg="philox")
+    return Noise(folded, tf.cast(first_row, tf.int32))

@@ -1,0 +1,14 @@
+"""What can be learnt; one file each.
+
+An objective is made from (config, tokens) and has
+
+    model                    the Keras layer whose weights are trained
+    mask(batch, noise)       -> MaskedBatch
+    weights(masked)          -> what each loss is an average over, by the loss's name
+    losses(masked, noise)    -> Losses
+"""
+
+from electra_tf.pretraining.objectives.electra import Electra
+from electra_tf.pretraining.objectives.mlm import MaskedLM
+
+OBJECTIVES = {"electra": Electra, "mlm": MaskedLM}

@@ -1,0 +1,45 @@
+"""What every objective answers with."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from electra_tf.batch import MaskedBatch
+from electra_tf.pretraining.losses import Pair
+
+
+class Losses(NamedTuple):
+    """The parts of a loss, not yet divided, and what was measured on the way."""
+
+    parts: dict[str, Pair]
+    """The losses by name, as sums over this replica's rows."""
+    factors: dict[str, float]
+    """How much each counts in the whole."""
+    metrics: dict[str, Pair]
+    """By the original's names."""
+
+    def combined(self, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """The loss: each part divided by its weight, times its factor.
+
+        Args:
+            weights: By the part's name, float32 scalars of the global batch. The sum
+                of what all replicas get is the loss of the global batch.
+
+        Returns:
+            float32 scalar; a part of weight 0 counts 0.
+        """
+        return tf.add_n(
+            [
+                factor * tf.math.divide_no_nan(self.parts[name].total, weights[name])
+                for name, factor in self.factors.items()
+            ]
+        )
+
+
+def text(masked: MaskedBatch) -> dict[str, tf.Tensor]:
+    """Segments and mask as the towers' arguments."""
+    return {
+        "segment_ids": masked.segment_ids_BL,
+        "padding_mask": masked.input_mask_BL,
+    }

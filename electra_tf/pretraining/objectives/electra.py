@@ -1,0 +1,89 @@
+"""Replaced-token detection beside a masked-LM generator (paper, section 2)."""
+
+import tensorflow as tf
+
+from electra_tf.batch import MaskedBatch
+from electra_tf.model import electra as towers
+from electra_tf.pretraining.losses import masked_lm_loss, replaced_token_loss
+from electra_tf.pretraining.masking import Masker, TokenIds
+from electra_tf.pretraining.metrics import (
+    discriminator_metrics,
+    masked_lm_metrics,
+    sampled_metrics,
+)
+from electra_tf.pretraining.noise import SAMPLES, Noise
+from electra_tf.pretraining.objectives.common import Losses, text
+from electra_tf.pretraining.sampling import corrupt, sample
+from electra_tf.settings import Config
+
+
+class Electra:
+    """L_MLM + lambda x L_Disc, where no gradient goes through the samples.
+
+    Args:
+        config: The experiment.
+        tokens: What masking has to know of the vocabulary.
+    """
+
+    def __init__(self, config: Config, tokens: TokenIds):
+        self.settings = config.objective
+        self.mask = Masker(config.masking, tokens, config.records.max_length)
+        self.model = towers.Electra(
+            config.model,
+            config.training.seed,
+            generator=not config.objective.uniform_generator,
+            dtype=config.training.precision,
+        )
+        self._vocabulary_size = tokens.vocabulary_size
+
+    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+        """Masked positions for the generator, real tokens for the discriminator."""
+        return {
+            "masked_lm": tf.reduce_sum(masked.weights_BM),
+            "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
+        }
+
+    def losses(self, masked: MaskedBatch, noise: Noise, training: bool) -> Losses:
+        """Fills in the masks, samples from what was guessed, judges every token."""
+        dropout = noise.dropout() if training else None
+        logits_BMV = self._guess(masked, dropout)
+        masked_lm = masked_lm_loss(logits_BMV, masked.labels_BM, masked.weights_BM)
+        sampled_BM = sample(
+            logits_BMV,
+            noise.uniform(SAMPLES, logits_BMV.shape[0], tuple(logits_BMV.shape[1:])),
+            masked.labels_BM,
+            temperature=self.settings.temperature,
+            disallow_correct=self.settings.disallow_correct,
+        )
+        corrupted = corrupt(masked, sampled_BM)
+        judged_BL = self.model.discriminator(
+            corrupted.corrupted_ids_BL, **text(masked), noise=dropout
+        )
+        disc = replaced_token_loss(
+            judged_BL, corrupted.is_fake_BL, masked.input_mask_BL
+        )
+        return Losses(
+            parts={"masked_lm": masked_lm, "disc": disc},
+            factors={
+                "masked_lm": self.settings.generator_weight,
+                "disc": self.settings.discriminator_weight,
+            },
+            metrics={
+                **masked_lm_metrics(logits_BMV, masked, masked_lm),
+                **sampled_metrics(sampled_BM, masked),
+                **discriminator_metrics(
+                    judged_BL, corrupted, masked.input_mask_BL, disc
+                ),
+            },
+        )
+
+    def _guess(self, masked: MaskedBatch, dropout) -> tf.Tensor:
+        """The generator's logits, float32 [B, M, V]; all 0 for a uniform one."""
+        if self.model.generator is None:
+            return tf.zeros([*masked.positions_BM.shape, self._vocabulary_size])
+        return self.model.generator(
+            masked.masked_ids_BL,
+            **text(masked),
+            positions=masked.positions_BM,
+            noise=dropout,
+        )

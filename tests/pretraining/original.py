@@ -1,0 +1,143 @@
+"""What the original computed, and this project's model set up to compute it too."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+from conftest import GOLDEN
+
+from electra_tf.batch import Batch
+from electra_tf.pretraining.masking import TokenIds, first_slots, mask_as_original
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.settings import Config, Masking, Model, Objective, Records
+
+_PARTS = (  # of a name: the original's, this project's
+    ("attention/self/", "attention/"),
+    ("attention/output/dense/", "attention/output/"),
+    ("attention/output/LayerNorm/", "attention_layer_norm/"),
+    ("intermediate/dense/", "intermediate/"),
+    ("output/LayerNorm/", "output_layer_norm/"),
+    ("output/dense/", "output/"),
+    ("LayerNorm/", "layer_norm/"),
+    ("token_type_embeddings", "segment_embeddings"),
+    ("dense_1/", "score/"),
+)
+
+
+def our_name(name):
+    """The path, below the model, of the weight the original calls `name`."""
+    places = {
+        "electra/encoder/": "discriminator/encoder/",
+        "electra/": "discriminator/encoder/",
+        "generator/encoder/": "generator/encoder/",
+        "generator/": "generator/encoder/",
+        "generator_predictions/": "generator/head/",
+        "discriminator_predictions/": "discriminator/head/",
+    }
+    start = next(place for place in places if name.startswith(place))
+    name = places[start] + name.removeprefix(start)
+    for theirs, ours in _PARTS:
+        if theirs in name:
+            return name.replace(theirs, ours)
+    return name
+
+
+class Fixture:
+    """One file of numbers, with a pretrainer that has its weights."""
+
+    def __init__(self, file, path=GOLDEN):
+        self.arrays = np.load(path / file)
+        info = json.loads(str(self["info_json"]))
+        self.theirs, self.ids = info["config"], info["special_ids"]
+        self.config = _config(info)
+        self.tokens = TokenIds(
+            cls=self.ids["[CLS]"],
+            sep=self.ids["[SEP]"],
+            mask=self.ids["[MASK]"],
+            vocabulary_size=self.theirs["vocab_size"],
+            is_continuation_V=np.zeros(self.theirs["vocab_size"], bool),
+        )
+        self.pretrainer = Pretrainer(self.config, self.tokens)
+        self.paths = {
+            v.path.removeprefix("electra/"): v
+            for v in self.pretrainer.trainable_variables
+        }
+        names = [n.removeprefix("var/") for n in self.arrays if n.startswith("var/")]
+        self.variables = {name: self.paths[our_name(name)] for name in names}
+        assert len({id(v) for v in self.variables.values()}) == len(self.paths)
+        self.reset()
+
+    def __getitem__(self, name):
+        return self.arrays[name]
+
+    def reset(self):
+        for name, variable in self.variables.items():
+            variable.assign(self["var/" + name])
+
+    def batch(self):
+        names = ("input_ids", "input_mask", "segment_ids")
+        return Batch(*(tf.constant(self[name]) for name in names))
+
+    def masked(self):
+        """The batch, masked where and as the original drew."""
+        batch, masker = self.batch(), self.pretrainer.objective.mask
+        count_B = masker.counts[self["input_mask"].sum(1)]
+        everything_BL = tf.ones_like(batch.input_ids_BL, tf.bool)
+        positions_BM, weights_BM = first_slots(
+            tf.constant(self["rand_positions"]), count_B, everything_BL
+        )
+        uniform_BM = tf.constant(self["rand_replace_uniform"])
+        return mask_as_original(
+            batch, positions_BM, weights_BM, uniform_BM, self.tokens.mask
+        )
+
+    def noise(self):
+        return _Given(self["rand_gumbel_uniform"])
+
+
+class _Given:
+    """Noise with the original's random numbers; nothing is dropped."""
+
+    def __init__(self, uniform_BMV):
+        self.uniform_BMV = uniform_BMV
+
+    def uniform(self, purpose, rows, shape):
+        assert self.uniform_BMV.shape == (rows, *shape)
+        return tf.constant(self.uniform_BMV)
+
+    def dropout(self):
+        return lambda x, rate: x
+
+
+def _config(info):
+    theirs = info["config"]
+    tower = info["disc_bert_config"]
+    if not theirs["untied_generator"]:
+        sharing, width, depth = "all", 1.0, 1.0
+    else:
+        sharing = "none" if theirs["untied_generator_embeddings"] else "embeddings"
+        width = float(theirs["generator_hidden_size"])
+        depth = float(theirs["generator_layers"])
+    return Config(
+        records=Records(max_length=theirs["max_seq_length"]),
+        model=Model(
+            depth=tower["num_hidden_layers"],
+            width=tower["hidden_size"],
+            embedding=theirs["embedding_size"],
+            heads=tower["num_attention_heads"],
+            feed_forward=tower["intermediate_size"],
+            vocabulary_size=theirs["vocab_size"],
+            max_positions=tower["max_position_embeddings"],
+            sharing=sharing,
+            generator_width=width,
+            generator_depth=depth,
+        ),
+        masking=Masking(scheme="original", rate=theirs["mask_prob"]),
+        objective=Objective(
+            discriminator_weight=theirs["disc_weight"],
+            generator_weight=theirs["gen_weight"],
+            temperature=theirs["temperature"],
+            disallow_correct=theirs["disallow_correct"],
+            uniform_generator=theirs["uniform_generator"],
+        ),
+    )

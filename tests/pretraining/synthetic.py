@@ -1,0 +1,83 @@
+"""Small texts, experiments and random numbers that tests make up."""
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.batch import Batch
+from electra_tf.pretraining.masking import TokenIds
+from electra_tf.settings import Config, Masking, Model, Objective, Records
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCABULARY = 50
+LENGTH = 16
+# Every third entry goes on a word.
+TOKENS = TokenIds(
+    cls=CLS,
+    sep=SEP,
+    mask=MASK,
+    vocabulary_size=VOCABULARY,
+    is_continuation_V=(np.arange(VOCABULARY) > MASK) & (np.arange(VOCABULARY) % 3 == 0),
+)
+
+
+def batch(lengths, length=LENGTH, seed=0):
+    """A row for each number of real tokens: [CLS] A [SEP] B [SEP], then padding.
+
+    Rows shorter than four have nothing but special tokens; 0 is an empty row.
+    """
+    random = np.random.default_rng(seed)
+    ids_BL, mask_BL, segments_BL = (
+        np.zeros((len(lengths), length), np.int32) for _ in range(3)
+    )
+    for row, real in enumerate(lengths):
+        ids_BL[row, :real] = random.integers(MASK + 1, VOCABULARY, real)
+        mask_BL[row, :real] = 1
+        middle = real // 2
+        ids_BL[row, [0, middle, max(real - 1, 0)]] = CLS, SEP, SEP
+        ids_BL[row, 0] = CLS
+        ids_BL[row] *= mask_BL[row]
+        segments_BL[row, middle + 1 : real] = 1
+    return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
+
+
+def config(*, masking=None, objective=None, length=LENGTH, **model):
+    """An experiment with two small towers that drop nothing."""
+    shape = {
+        "depth": 1,
+        "width": 16,
+        "embedding": 8,
+        "heads": 2,
+        "vocabulary_size": VOCABULARY,
+        "max_positions": 32,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "generator_width": 0.5,
+    }
+    return Config(
+        records=Records(max_length=length),
+        model=Model(**{**shape, **model}),
+        masking=Masking(**(masking or {})),
+        objective=Objective(**(objective or {})),
+    )
+
+
+def in_every_mode(function, *arguments):
+    """What `function` answers as it is, in a graph, and compiled by XLA."""
+    modes = (
+        function,
+        tf.function(function, autograph=False),
+        tf.function(function, autograph=False, jit_compile=True),
+    )
+    return [tf.nest.map_structure(np.asarray, mode(*arguments)) for mode in modes]
+
+
+def chi_square(counts, expected):
+    """Pearson's statistic, as its distance from the mean in standard deviations.
+
+    `expected` sums to what `counts` sums to.
+    """
+    counts, expected = np.ravel(counts), np.ravel(expected)
+    np.testing.assert_allclose(counts.sum(), expected.sum(), rtol=1e-4)
+    freedom = len(counts) - 1
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return (statistic - freedom) / (2 * freedom) ** 0.5

@@ -1,0 +1,133 @@
+"""Whole words: the greedy rule against plain Python, and its chances."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.batch import Batch
+from electra_tf.pretraining.masking import Masker, draw_words, maskable, word_starts
+from electra_tf.pretraining.noise import TRAINING, noise_of
+from electra_tf.settings import Masking
+from pretraining.synthetic import CLS, MASK, SEP, TOKENS, batch, chi_square
+
+LENGTH = 24
+SPECIAL = (CLS, SEP, MASK)
+# Pieces that begin a word, and one that goes on.
+A, B, C, D, GOES_ON = 5, 7, 8, 10, 6
+
+
+def text_of(rows, length=LENGTH):
+    ids_BL = np.zeros((len(rows), length), np.int32)
+    for line, row in zip(ids_BL, rows, strict=True):
+        line[: len(row)] = row
+    mask_BL = [[int(i < len(row)) for i in range(length)] for row in rows]
+    return Batch(*map(tf.constant, (ids_BL, mask_BL, np.zeros_like(ids_BL))))
+
+
+def words_of(ids, real):
+    """Positions of each word, as a person would group the pieces."""
+    words, open_word = [], False
+    for position in range(real):
+        if ids[position] in SPECIAL:
+            open_word = False
+        elif open_word and TOKENS.is_continuation_V[ids[position]]:
+            words[-1].append(position)
+        else:
+            words.append([position])
+            open_word = True
+    return words
+
+
+def plainly_drawn(words, keys, count):
+    """The rule in plain Python: words by their first piece's key, highest first."""
+    taken = []
+    for word in sorted(words, key=lambda word: -keys[word[0]]):
+        if len(taken) + len(word) <= count:
+            taken += word
+    return sorted(taken)
+
+
+def test_a_piece_goes_on_the_word_before_it_unless_a_special_token_stands_between():
+    rows = [
+        [CLS, A, GOES_ON, GOES_ON, B, SEP, GOES_ON, GOES_ON, C, SEP],
+        [CLS, GOES_ON, A, SEP, B, SEP],
+        [GOES_ON, GOES_ON, A],
+    ]
+    expected = [[[1, 2, 3], [4], [6, 7], [8]], [[1], [2], [4]], [[0, 1], [2]]]
+    text = text_of(rows)
+    can_be_BL = maskable(text, TOKENS)
+    starts_BL = word_starts(text, can_be_BL, TOKENS).numpy() & can_be_BL.numpy()
+    for row, words, starts in zip(rows, expected, starts_BL, strict=True):
+        assert words_of(row, len(row)) == words
+        assert np.flatnonzero(starts).tolist() == [word[0] for word in words]
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.5])
+def test_the_greedy_rule_is_that_of_plain_python(rate):
+    lengths = [0, 1, 3, 4, *range(5, LENGTH + 1), *[LENGTH] * 30]
+    text = batch(lengths, LENGTH, seed=3)
+    masker = Masker(Masking(scheme="whole_word", rate=rate), TOKENS, LENGTH)
+    keys_BL = np.random.default_rng(0).permuted(
+        np.tile(np.arange(LENGTH), (len(lengths), 1)), axis=1
+    )
+    can_be_BL = maskable(text, TOKENS)
+    positions_BM, weights_BM = draw_words(
+        tf.constant(keys_BL.astype(np.int32)),
+        word_starts(text, can_be_BL, TOKENS),
+        can_be_BL,
+        tf.gather(masker.counts, lengths),
+        masker.slots,
+    )
+    sizes = set()
+    for row, real in enumerate(lengths):
+        words = words_of(text.input_ids_BL.numpy()[row], real)
+        sizes |= {len(word) for word in words}
+        wanted = plainly_drawn(words, keys_BL[row], masker.counts[real])
+        used = weights_BM.numpy()[row] == 1
+        assert sorted(positions_BM.numpy()[row][used].tolist()) == wanted
+        assert not positions_BM.numpy()[row][~used].any()
+    assert {1, 2, 3} <= sizes
+
+
+def test_pieces_of_a_word_are_masked_together_or_not_at_all():
+    lengths = list(range(4, LENGTH + 1)) * 5
+    text = batch(lengths, LENGTH)
+    masker = Masker(Masking(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
+    seen = set()
+    for step in range(3):
+        masked_ids_BL = masker(text, noise_of(0, TRAINING, step)).masked_ids_BL.numpy()
+        for row, real in enumerate(lengths):
+            for word in words_of(text.input_ids_BL.numpy()[row], real):
+                hidden = masked_ids_BL[row][word] == MASK
+                assert hidden.all() or not hidden.any()
+                seen.add((len(word), bool(hidden.all())))
+    assert seen >= set(itertools.product((1, 2, 3), (True, False)))
+
+
+def test_words_of_one_size_are_equally_likely():
+    # ceil(0.3 x 11) = 4 of eight positions: two of four words of two pieces.
+    row = [CLS, A, GOES_ON, B, GOES_ON, SEP, C, GOES_ON, D, GOES_ON, SEP]
+    text, times = text_of([row] * 3000), 3
+    masker = Masker(Masking(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
+    counts = dict.fromkeys(itertools.combinations((1, 3, 6, 8), 2), 0)
+    for step in range(times):
+        masked = masker(text, noise_of(0, TRAINING, step))
+        for positions in masked.positions_BM.numpy()[:, :4]:
+            first, _, second, _ = sorted(positions.tolist())
+            counts[first, second] += 1
+    assert chi_square(list(counts.values()), np.full(6, 3000 * times / 6)) < 5
+
+
+def test_a_word_that_does_not_fit_leaves_room_for_one_that_does():
+    # One position may be masked; only the words of one piece fit.
+    text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200)
+    masker = Masker(Masking(scheme="whole_word", rate=0.1), TOKENS, LENGTH)
+    masked = masker(text, noise_of(0, TRAINING, 0))
+    assert masker.counts[7] == 1
+    assert (masked.positions_BM.numpy()[:, 0] == 3).all()
+    assert masked.weights_BM.numpy().sum() == 200
+    # Where no word fits, nothing is masked.
+    long_words = text_of([[CLS, A, GOES_ON, B, GOES_ON, SEP]])
+    assert not masker(long_words, noise_of(0, TRAINING, 0)).weights_BM.numpy().any()

@@ -1,0 +1,147 @@
+"""The numbers google-research/electra computed on the same weights and draws."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.pretraining.sampling import corrupt, sample
+from pretraining.original import Fixture
+
+FILES = (
+    "pretraining.npz",
+    "pretraining_tied.npz",
+    "pretraining_untied_embeddings.npz",
+)
+
+
+@pytest.fixture(scope="module", params=FILES)
+def fixture(request):
+    return Fixture(request.param)
+
+
+def logits(fixture):
+    masked, model = fixture.masked(), fixture.pretrainer.core
+    args = {
+        "segment_ids": masked.segment_ids_BL,
+        "padding_mask": masked.input_mask_BL,
+    }
+    return model.generator(masked.masked_ids_BL, **args, positions=masked.positions_BM)
+
+
+def sampled(fixture):
+    objective = fixture.config.objective
+    return sample(
+        logits(fixture),
+        fixture["rand_gumbel_uniform"],
+        fixture["masked_lm_ids"],
+        temperature=objective.temperature,
+        disallow_correct=objective.disallow_correct,
+    )
+
+
+def test_masking(fixture):
+    masked = fixture.masked()
+    np.testing.assert_array_equal(masked.masked_ids_BL, fixture["masked_input_ids"])
+    np.testing.assert_array_equal(masked.positions_BM, fixture["masked_lm_positions"])
+    np.testing.assert_array_equal(masked.labels_BM, fixture["masked_lm_ids"])
+    np.testing.assert_array_equal(masked.weights_BM, fixture["masked_lm_weights"])
+    assert fixture.pretrainer.objective.mask.slots == masked.positions_BM.shape[1]
+
+
+def test_generator_and_samples(fixture):
+    np.testing.assert_allclose(logits(fixture), fixture["gen_logits"], atol=2e-5)
+    np.testing.assert_array_equal(sampled(fixture), fixture["sampled_ids"])
+
+
+def test_corrupted_text_with_its_averaged_ids(fixture):
+    corrupted = corrupt(fixture.masked(), sampled(fixture))
+    np.testing.assert_array_equal(
+        corrupted.corrupted_ids_BL, fixture["corrupted_input_ids"]
+    )
+    np.testing.assert_array_equal(corrupted.is_fake_BL, fixture["is_fake"])
+
+
+def test_hidden_states(fixture):
+    core = fixture.pretrainer.core
+    inputs = {
+        "gen": (core.generator.encoder, "masked_input_ids"),
+        "disc": (core.discriminator.encoder, "corrupted_input_ids"),
+    }
+    for tower, (encoder, ids) in inputs.items():
+        states_BLD = encoder(
+            fixture[ids], fixture["segment_ids"], fixture["input_mask"]
+        )
+        np.testing.assert_allclose(
+            states_BLD, fixture[f"{tower}_sequence_output"], atol=2e-5
+        )
+
+
+def test_every_layers_hidden_states_and_embeddings():
+    fixture = Fixture(FILES[0])
+    core = fixture.pretrainer.core
+    mask_BL = fixture["input_mask"].astype("float32")
+    bias_B11K = (1 - mask_BL[:, None, None, :]) * -10000
+    inputs = {
+        "gen": (core.generator.encoder, "masked_input_ids"),
+        "disc": (core.discriminator.encoder, "corrupted_input_ids"),
+    }
+    for tower, (encoder, ids) in inputs.items():
+        x_BLD = encoder.embeddings(fixture[ids], fixture["segment_ids"])
+        x_BLD = encoder.embeddings_project(x_BLD)
+        np.testing.assert_allclose(
+            x_BLD, fixture[f"{tower}_embedding_output"], atol=2e-5
+        )
+        for block, expected_BLD in zip(
+            encoder.blocks, fixture[f"{tower}_all_layer_outputs"], strict=True
+        ):
+            x_BLD = block(x_BLD, bias_B11K)
+            np.testing.assert_allclose(x_BLD, expected_BLD, atol=2e-5)
+
+
+def test_discriminator(fixture):
+    logits_BL = fixture.pretrainer.core(
+        token_ids=fixture["corrupted_input_ids"],
+        segment_ids=fixture["segment_ids"],
+        padding_mask=fixture["input_mask"],
+    )
+    np.testing.assert_allclose(logits_BL, fixture["disc_logits"], atol=2e-5)
+
+
+def gradients(fixture, factors=None):
+    objective = fixture.pretrainer.objective
+    masked = fixture.masked()
+    variables = [v.value for v in fixture.variables.values()]
+    with tf.GradientTape() as tape:
+        losses = objective.losses(masked, fixture.noise(), training=True)
+        if factors:
+            losses = losses._replace(factors=factors)
+        loss = losses.combined(objective.weights(masked))
+    found = tape.gradient(loss, variables, unconnected_gradients="zero")
+    found = [tf.convert_to_tensor(g).numpy() for g in found]
+    return losses, loss, dict(zip(fixture.variables, found, strict=True))
+
+
+def close(found, expected):
+    atol = 1e-4 * np.abs(expected).max() + 1e-5
+    np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
+
+
+def test_losses_and_every_gradient(fixture):
+    losses, loss, found = gradients(fixture)
+    for name, theirs in (("masked_lm", "gen_loss"), ("disc", "disc_loss")):
+        total, weight = losses.parts[name]
+        np.testing.assert_allclose(total / weight, fixture[theirs], rtol=1e-5)
+    np.testing.assert_allclose(loss, fixture["total_loss"], rtol=1e-5)
+    for name, gradient in found.items():
+        close(gradient, fixture["grad/" + name])
+
+
+def test_the_gradient_of_each_loss_alone():
+    fixture = Fixture(FILES[0])
+    for key, factors in (("gen", {"masked_lm": 1.0}), ("disc", {"disc": 1.0})):
+        _, _, found = gradients(fixture, factors)
+        for name, gradient in found.items():
+            if f"grad_{key}/{name}" in fixture.arrays:
+                close(gradient, fixture[f"grad_{key}/{name}"])
+            else:
+                assert not gradient.any(), name

@@ -1,0 +1,253 @@
+"""The train step against the original's trajectory, and the laws of `train_step`."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.batch import Batch
+from electra_tf.pretraining import metrics
+from electra_tf.pretraining import pretrainer as pretrainer_lib
+from electra_tf.pretraining.masking import TokenIds
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.settings import Config, Input, Model, Optimizer, Records, Training
+from electra_tf.training.optimizer import build_optimizer
+from pretraining.original import Fixture
+
+FILES = (
+    ("pretraining.npz", 5),
+    ("pretraining_tied.npz", 3),
+    ("pretraining_untied_embeddings.npz", 3),
+)
+
+
+@pytest.mark.parametrize(("file", "steps"), FILES)
+def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
+    fixture = Fixture(file)
+    settings = Optimizer(
+        learning_rate=fixture.theirs["learning_rate"],
+        warmup_steps=fixture.theirs["num_warmup_steps"],
+        decay_power=fixture.theirs["lr_decay_power"],
+        weight_decay=fixture.theirs["weight_decay_rate"],
+    )
+    trained = fixture.pretrainer
+    trained.compile(build_optimizer(settings, fixture.theirs["num_train_steps"]))
+    masked, noise = fixture.masked(), fixture.noise()
+    monkeypatch.setattr(trained.objective, "mask", lambda batch, noise: masked)
+    monkeypatch.setattr(pretrainer_lib, "noise_of", lambda *_: noise)
+    step = tf.function(lambda: trained.train_step(fixture.batch()), autograph=False)
+    found = [step() for _ in range(steps + 1)]
+    for name, theirs in (
+        ("loss", "total_loss"),
+        ("masked_lm_loss", "gen_loss"),
+        ("disc_loss", "disc_loss"),
+        ("gradient_norm", "dense_norm"),
+        ("learning_rate", "lr"),
+    ):
+        ours = [float(values[name]) for values in found[:steps]]
+        np.testing.assert_allclose(ours, fixture[f"traj/{theirs}"], rtol=1e-5)
+    np.testing.assert_allclose(
+        found[steps]["loss"], fixture["traj/final_total_loss"], rtol=1e-5
+    )
+
+
+TOKENS = TokenIds(2, 3, 4, vocabulary_size=100, is_continuation_V=np.zeros(100, bool))
+CONFIG = Config(
+    records=Records(max_length=16),
+    input=Input(batch_size=8),
+    model=Model(
+        depth=1,
+        width=16,
+        embedding=8,
+        heads=2,
+        vocabulary_size=100,
+        max_positions=16,
+        generator_width=0.5,
+    ),
+    optimizer=Optimizer(learning_rate=1e-2, warmup_steps=2),
+    training=Training(steps=100),
+)
+
+
+def make(**changes):
+    """A compiled pretrainer whose config differs in some settings of some sections."""
+    config = CONFIG
+    for section, settings in changes.items():
+        new = dataclasses.replace(getattr(config, section), **settings)
+        config = dataclasses.replace(config, **{section: new})
+    found = Pretrainer(config, TOKENS)
+    found.compile(build_optimizer(config.optimizer, config.training.steps))
+    return found
+
+
+def rows(count=8, length=16, seed=0):
+    """Rows of unlike lengths; the last one is empty."""
+    rng = np.random.default_rng(seed)
+    ids_BL = rng.integers(5, 100, (count, length))
+    ids_BL[:, 0] = 2
+    lengths_B = np.append(rng.integers(4, length + 1, count - 1), 0)
+    mask_BL = (np.arange(length) < lengths_B[:, None]).astype(np.int32)
+    segments_BL = (np.arange(length) >= 8) * mask_BL
+    arrays = (ids_BL * mask_BL, mask_BL, segments_BL)
+    return Batch(*(tf.constant(a.astype(np.int32)) for a in arrays))
+
+
+def train(pretrainer, steps=3, jit=False):
+    step = tf.function(pretrainer.train_step, autograph=False, jit_compile=jit)
+    return [
+        {k: float(v) for k, v in step(rows(seed=seed)).items()} for seed in range(steps)
+    ]
+
+
+def weights(pretrainer):
+    return {v.path: v.numpy() for v in pretrainer.trainable_variables}
+
+
+def assert_equal_weights(one, other, **tolerance):
+    one, other = weights(one), weights(other)
+    assert one.keys() == other.keys()
+    for path, values in one.items():
+        np.testing.assert_allclose(values, other[path], err_msg=path, **tolerance)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Three steps with dropout, and what they answered."""
+    pretrainer = make()
+    return pretrainer, train(pretrainer)
+
+
+def test_the_same_seed_gives_the_same_bits(trained):
+    again = make()
+    assert train(again) == trained[1]
+    assert_equal_weights(again, trained[0], rtol=0)
+
+
+def test_another_seed_gives_other_masks_and_weights(trained):
+    other = train(make(training={"seed": 1}))
+    assert other[0]["loss"] != trained[1][0]["loss"]
+
+
+def test_xla_computes_the_same(trained):
+    whole = make()
+    found = train(whole, jit=True)
+    for ours, theirs in zip(found, trained[1], strict=True):
+        for name, value in theirs.items():
+            np.testing.assert_allclose(ours[name], value, rtol=2e-4, atol=2e-5)
+    assert_equal_weights(whole, trained[0], atol=2e-4)
+
+
+def test_parts_of_a_batch_add_up_to_the_batch(trained):
+    parted = make(training={"accumulation": 4})
+    for ours, theirs in zip(train(parted), trained[1], strict=True):
+        for name, value in theirs.items():
+            np.testing.assert_allclose(ours[name], value, rtol=1e-4, err_msg=name)
+    # The sums are those of the whole; Adam turns their rounding into steps where a
+    # gradient is nearly nothing.
+    assert_equal_weights(parted, trained[0], atol=2e-4)
+
+
+def test_what_is_measured_has_the_originals_names(trained):
+    generator = {"masked_lm_loss", "masked_lm_accuracy", "sampled_masked_lm_accuracy"}
+    discriminator = {f"disc_{n}" for n in ("loss", "accuracy", "precision", "recall")}
+    update = {"loss", "tokens", "learning_rate", "gradient_norm"}
+    values = trained[1][0]
+    assert set(values) == generator | discriminator | update
+    expected = values["masked_lm_loss"] + 50 * values["disc_loss"]
+    np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
+    assert values["tokens"] == rows().input_mask_BL.numpy().sum()
+    assert [v["learning_rate"] for v in trained[1]][:2] == [0, pytest.approx(4.95e-3)]
+
+
+def test_the_evaluation_draws_the_same_for_the_same_number(trained):
+    pretrainer, _ = trained
+    one, same, other = (
+        metrics.read(pretrainer.test_step(rows(), number, read=False))
+        for number in (0, 0, 1)
+    )
+    # As text, because NaN equals nothing.
+    assert str(one) == str(same)
+    assert str(one) != str(other)
+    assert 0 <= one["disc_auc"] <= 1
+
+
+def test_mlm_trains_one_encoder(trained):
+    pretrainer = make(objective={"name": "mlm"}, masking={"writing": "bert"})
+    found = train(pretrainer, steps=30)
+    assert found[-1]["masked_lm_loss"] < found[0]["masked_lm_loss"]
+    assert not any("discriminator" in path for path in weights(pretrainer))
+
+
+def test_a_batch_with_nothing_to_mask_gives_finite_losses():
+    pretrainer = make()
+    empty = Batch(*(tf.zeros([8, 16], tf.int32) for _ in range(3)))
+    values = {k: float(v) for k, v in pretrainer.train_step(empty).items()}
+    assert values["loss"] == values["masked_lm_loss"] == values["disc_loss"] == 0
+    assert all(np.isfinite(w).all() for w in weights(pretrainer).values())
+
+
+def test_mixed_bfloat16_is_near_float32(trained):
+    pretrainer = make(training={"precision": "mixed_bfloat16"})
+    found = train(pretrainer)
+    assert {v.dtype for v in pretrainer.trainable_variables} == {"float32"}
+    for name in ("masked_lm_loss", "disc_loss"):
+        np.testing.assert_allclose(found[0][name], trained[1][0][name], rtol=2e-2)
+        assert found[0][name] != trained[1][0][name]
+
+
+def operations(graph):
+    """Types of all operations, those of the functions it calls too."""
+    found = {op.type for op in graph.get_operations()}
+    for function in graph.as_graph_def().library.function:
+        found |= {node.op for node in function.node_def}
+    return found
+
+
+def test_nothing_in_the_step_calls_back_to_python_and_all_shapes_are_static():
+    pretrainer = make()
+    step = tf.function(lambda b: pretrainer.train_step(b, read=False), autograph=False)
+    graph = step.get_concrete_function(rows()).graph
+    found = operations(graph)
+    assert {"MatMul", "BatchMatMulV2", "Erf"} <= found
+    assert not {name for name in found if re.search("PyFunc|Print|HostCall", name)}
+    for op in graph.get_operations():
+        for output in op.outputs:
+            if output.dtype not in (tf.resource, tf.variant):
+                assert output.shape.is_fully_defined(), op.name
+
+
+def test_nothing_in_the_compiled_step_leaves_the_device():
+    pretrainer = make()
+    step = tf.function(
+        lambda b: pretrainer.train_step(b, read=False),
+        autograph=False,
+        jit_compile=True,
+    )
+    hlo = step.experimental_get_compiler_ir(rows())(stage="hlo")
+    assert " dot(" in hlo
+    for word in ("infeed", "outfeed", "send(", "recv(", "callback", "<="):
+        assert word not in hlo, word
+
+
+def test_keras_fit_trains_and_evaluates():
+    pretrainer = make()
+    batches = tf.data.Dataset.from_tensors(rows()).repeat()
+    history = pretrainer.fit(batches, steps_per_epoch=20, epochs=2, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    assert int(pretrainer.optimizer.iterations) == 40
+    measured = pretrainer.evaluate(batches, steps=2, verbose=0, return_dict=True)
+    assert 0 < measured["masked_lm_loss"] < 5
+    logits_BL = pretrainer.predict(
+        {"token_ids": rows()[0], "padding_mask": rows()[1], "segment_ids": rows()[2]},
+        verbose=0,
+    )
+    assert logits_BL.shape == (8, 16)
+
+
+def test_a_uniform_generator_is_no_network():
+    pretrainer = make(objective={"uniform_generator": True})
+    values = train(pretrainer, steps=1)[0]
+    np.testing.assert_allclose(values["masked_lm_loss"], np.log(100), rtol=1e-5)
+    assert not any("generator" in path.split("/") for path in weights(pretrainer))

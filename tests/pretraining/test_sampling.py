@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.batch import MaskedBatch
+from electra_tf.pretraining.masking import mask
+from electra_tf.pretraining.noise import SAMPLES, TRAINING, noise_of
+from electra_tf.pretraining.sampling import corrupt, sample
+from pretraining.synthetic import MASK, batch, chi_square, in_every_mode
+
+DRAWS = 20_000
+LOGITS = np.array([0.0, 1.0, -1.0, 2.0, 0.5, -4.0], np.float32)
+
+
+def drawn(logits_V, labels=0, draws=DRAWS, step=0, **settings):
+    """How often each token is drawn from the same logits."""
+    logits_BMV = tf.tile(tf.constant(logits_V)[None, None], [draws, 1, 1])
+    uniform_BMV = noise_of(0, TRAINING, step).uniform(
+        SAMPLES, draws, (1, len(logits_V))
+    )
+    labels_BM = tf.fill([draws, 1], labels)
+    sampled_BM = sample(logits_BMV, uniform_BMV, labels_BM, **settings)
+    assert sampled_BM.dtype == tf.int32
+    return np.bincount(np.ravel(sampled_BM), minlength=len(logits_V))
+
+
+def softmax(logits_V):
+    powers = np.exp(np.asarray(logits_V, np.float64))
+    return powers / powers.sum()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_samples_follow_the_softmax(temperature):
+    expected = DRAWS * softmax(LOGITS / temperature)
+    assert chi_square(drawn(LOGITS, temperature=temperature), expected) < 5
+
+
+def test_equal_logits_draw_the_whole_vocabulary_evenly():
+    counts = drawn(np.zeros(200, np.float32))
+    assert chi_square(counts, np.full(200, DRAWS / 200)) < 5
+
+
+def test_the_texts_token_is_never_drawn_if_that_is_disallowed():
+    expected = softmax(np.delete(LOGITS, 3)) * DRAWS
+    counts = drawn(LOGITS, labels=3, disallow_correct=True)
+    assert counts[3] == 0
+    assert chi_square(np.delete(counts, 3), expected) < 5
+    certain = np.where(np.arange(6) == 3, np.float32(40), LOGITS)
+    assert drawn(certain, labels=3, draws=100)[3] == 100
+    assert drawn(certain, labels=3, draws=100, disallow_correct=True)[3] == 0
+
+
+def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
+    random = np.random.default_rng(0)
+    logits_BMV = random.normal(size=(3, 4, 30)).astype(np.float32)
+    uniform_BMV = random.random((3, 4, 30), np.float32)
+    labels_BM = random.integers(0, 30, (3, 4)).astype(np.int32)
+    gumbel_BMV = -np.log(-np.log(uniform_BMV.astype(np.float64) + 1e-9) + 1e-9)
+    allowed_BMV = np.arange(30) != labels_BM[..., None]
+    expected = (
+        (logits_BMV / 0.7 + gumbel_BMV).argmax(-1),
+        np.where(allowed_BMV, logits_BMV / 0.7 + gumbel_BMV, -np.inf).argmax(-1),
+    )
+    assert (expected[0] == labels_BM).any() or (expected[0] != expected[1]).any()
+    for disallow, wanted_BM in zip((False, True), expected, strict=True):
+
+        def draw(logits_BMV, disallow=disallow):
+            return sample(
+                logits_BMV,
+                uniform_BMV,
+                labels_BM,
+                temperature=0.7,
+                disallow_correct=disallow,
+            )
+
+        for found_BM in in_every_mode(draw, tf.constant(logits_BMV)):
+            np.testing.assert_array_equal(found_BM, wanted_BM)
+
+
+def test_uniform_numbers_at_the_ends_give_finite_noise():
+    ends_BMV = np.array([[[2.0**-24, 0.5, 1 - 2.0**-24]]], np.float32)
+    zeros_BMV = tf.zeros([1, 1, 3])
+    assert sample(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [[2]]
+    ends_BMV[0, 0, 2] = 0.0
+    assert sample(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [[1]]
+
+
+def test_no_gradient_goes_through_a_sample():
+    logits_BMV = tf.Variable(LOGITS[None, None])
+    with tf.GradientTape() as tape:
+        uniform_BMV, labels_BM = tf.fill([1, 1, 6], 0.5), tf.zeros([1, 1], tf.int32)
+        sampled_BM = sample(logits_BMV, uniform_BMV, labels_BM)
+        value = tf.reduce_sum(tf.cast(sampled_BM, tf.float32))
+    assert tape.gradient(value, logits_BMV) is None
+
+
+def test_what_was_sampled_right_is_real():
+    text = batch([8, 6], length=8)
+    ids_BL = text.input_ids_BL.numpy()
+    positions_BM = tf.constant([[1, 5, 6], [2, 0, 0]])
+    weights_BM = tf.constant([[1.0, 1, 1], [1, 0, 0]])
+    masked = mask(text, positions_BM, weights_BM, tf.fill([2, 3], MASK))
+    wrong = (ids_BL[0, 5] + 1, ids_BL[1, 2] + 1)
+    sampled_BM = tf.constant([[ids_BL[0, 1], wrong[0], ids_BL[0, 6]], [wrong[1], 9, 9]])
+    corrupted = corrupt(masked, sampled_BM)
+    expected_BL, fake_BL = ids_BL.copy(), np.zeros((2, 8), np.int32)
+    expected_BL[0, 5], expected_BL[1, 2] = wrong
+    fake_BL[0, 5] = fake_BL[1, 2] = 1
+    np.testing.assert_array_equal(corrupted.corrupted_ids_BL, expected_BL)
+    np.testing.assert_array_equal(corrupted.is_fake_BL, fake_BL)
+
+
+def test_two_samples_at_one_position_become_the_mean_of_their_ids():
+    # The original does so (google-research/electra#41); its masking alone can.
+    text = batch([8], length=8)
+    ids_BL = text.input_ids_BL
+    positions_BM, weights_BM = tf.constant([[3, 5, 3, 3]]), tf.ones([1, 4])
+    masked = MaskedBatch(
+        *text, ids_BL, positions_BM, tf.gather(ids_BL[0], positions_BM), weights_BM
+    )
+    corrupted = corrupt(masked, tf.constant([[10, 20, 31, 10]]))
+    expected_BL = ids_BL.numpy()
+    expected_BL[0, 3], expected_BL[0, 5] = 51 // 3, 20
+    np.testing.assert_array_equal(corrupted.corrupted_ids_BL, expected_BL)
