@@ -1,0 +1,1 @@
+"""Time: optimizers, strategies, checkpoints, the loop, whatever is trained."""

@@ -1,0 +1,52 @@
+"""Beginning a run with another run's weights: what carries over, and what does not."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf import config as config_lib
+from electra_tf.errors import InputError
+from electra_tf.training.checkpoint import CONFIG, open_checkpoint
+from electra_tf.training.run_folder import differences
+from electra_tf.training.state import restore_weights
+
+
+def over(trainer: Any, path: str, files: Mapping[str, bytes]) -> str:
+    """Puts a checkpoint's weights into a new run.
+
+    Args:
+        trainer: With initial weights.
+        path: A checkpoint, or a run's folder.
+        files: What the new run's own checkpoints will hold: config and vocabulary.
+
+    Returns:
+        What was done, for people.
+
+    Raises:
+        InputError: No checkpoint, another vocabulary, other weights.
+    """
+    checkpoint = open_checkpoint(path)
+    for name in files:
+        if name.endswith(".settings.json"):
+            then, now = json.loads(checkpoint.read(name)), json.loads(files[name])
+            if then != now:
+                raise InputError(
+                    "A run begins with weights of its own vocabulary",
+                    f"{checkpoint.path}: {then}, not {now}",
+                    "Build the records with the checkpoint's vocab.txt",
+                )
+    restore_weights(trainer, checkpoint)
+    then = config_lib.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    now = config_lib.parse(files[CONFIG].decode(), "the new run's config")
+    changed = [
+        f"  {name}: {old!r} -> {new!r}"
+        for name, (old, new) in differences(then, now).items()
+    ]
+    lines = [
+        f"from {checkpoint.path}, step {checkpoint.step:,}:",
+        f"  carried over: all {len(trainer.trainable_variables)} weights",
+        "  begun anew: the optimizer's moments, the step, the learning rate's "
+        "schedule, the order of the records",
+        *(["settings that differ:", *changed] if changed else []),
+    ]
+    return "\n".join(lines)

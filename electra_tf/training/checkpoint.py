@@ -1,0 +1,269 @@
+"""What a checkpoint is: a folder that needs nothing beside it.
+
+    step_00001000/
+      weights.safetensors     every trained weight by its path
+      optimizer.safetensors   the optimizer's slots by slot and path
+      config.yaml             the resolved experiment, itself a --config
+      ...                     other small files the caller adds (the vocabulary, sums
+                              of metrics between two lines)
+      checkpoint.json         written last: step, sizes and checksums of the others
+
+It appears under its name only when it is whole, so a kill leaves either a good folder
+or none. The step says everything about randomness and input position, both of which
+are functions of (seed, step).
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import safetensors.numpy
+
+from electra_tf.errors import InputError
+
+WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
+CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
+CHECKPOINTS = "checkpoints"  # the folder of them within a run's
+_FORMAT = 1
+_NAME = re.compile(r"step_(\d+)")
+_UNFINISHED = ".unfinished"
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A folder that was found whole."""
+
+    path: str
+    step: int
+    """Updates done; the next batch is the one of this number."""
+    details: Mapping[str, object]
+    """What the run noted about itself: the identity of its data, for one."""
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All weights by path."""
+        return safetensors.numpy.load(self.read(WEIGHTS))
+
+    def slots(self) -> dict[str, np.ndarray]:
+        """The optimizer's slots by slot and path, `m/electra/...`."""
+        return safetensors.numpy.load(self.read(SLOTS))
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one of the files."""
+        return pathlib.Path(self.path, name).read_bytes()
+
+
+def open_checkpoint(path: str) -> Checkpoint:
+    """Finds a checkpoint and checks that its files are whole.
+
+    Args:
+        path: A checkpoint's folder, or a run's folder, whose newest is taken.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        InputError: There is none, or a file's size or checksum is not as written.
+    """
+    if not pathlib.Path(path, MANIFEST).exists():
+        found = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
+        if not found:
+            raise InputError(
+                "A checkpoint is a folder with a checkpoint.json, or a run's folder "
+                "with checkpoints",
+                f"{path!r}, which is neither",
+                "Pass --model_dir of a run of pretrain, or one of its checkpoints/*",
+            )
+        path = found[max(found)]
+    manifest = _parse(pathlib.Path(path, MANIFEST).read_bytes(), path)
+    for name, (size, sha256) in manifest["files"].items():
+        _check(pathlib.Path(path, name), size, sha256)
+    return Checkpoint(path, manifest["step"], manifest["details"])
+
+
+def saved_steps(folder: str) -> dict[int, str]:
+    """The whole checkpoints in a folder, by step."""
+    found = {}
+    for manifest in pathlib.Path(folder).glob(f"step_*/{MANIFEST}"):
+        if match := _NAME.fullmatch(manifest.parent.name):
+            found[int(match[1])] = str(manifest.parent)
+    return found
+
+
+def steps_of(shares: Sequence[float], steps: int) -> set[int]:
+    """The first steps at which these shares of training are done.
+
+    Args:
+        shares: Between 0 and 1.
+        steps: Updates of the whole training.
+
+    Returns:
+        Numbers of steps, from 1 to `steps`.
+    """
+    # Rounded first: 0.07 * 100 is more than 7, and would be 8.
+    return {math.ceil(round(share * steps, 6)) or 1 for share in shares}
+
+
+class Checkpoints:
+    """Writes checkpoints into a run's folder and deletes those that are not kept.
+
+    Args:
+        folder: `checkpoints/` of the run.
+        keep: How many of the newest stay.
+        keep_at: Shares of training whose checkpoint stays for ever.
+        steps: Updates of the whole training.
+    """
+
+    def __init__(self, folder: str, keep: int, keep_at: Sequence[float], steps: int):
+        self.folder, self._keep = folder, keep
+        self._forever = steps_of(keep_at, steps)
+
+    def clean(self) -> None:
+        """Deletes what a killed run left unfinished or half deleted."""
+        for path in pathlib.Path(self.folder).glob(f"*{_UNFINISHED}"):
+            shutil.rmtree(path)
+        for path in pathlib.Path(self.folder).glob("step_*"):
+            if not (path / MANIFEST).exists():
+                shutil.rmtree(path)
+
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint to go on from, if there is one."""
+        found = saved_steps(self.folder)
+        return open_checkpoint(found[max(found)]) if found else None
+
+    def read(self, step: int, name: str) -> bytes | None:
+        """A file of the checkpoint of a step, None without one."""
+        path = self._path(step) / name
+        return path.read_bytes() if path.exists() else None
+
+    def _path(self, step: int) -> pathlib.Path:
+        return pathlib.Path(self.folder, f"step_{step:08d}")
+
+    def save(
+        self,
+        step: int,
+        weights: Arrays,
+        slots: Arrays,
+        files: Mapping[str, bytes],
+        details: Mapping[str, object],
+    ) -> str:
+        """Writes one checkpoint, whole or not at all.
+
+        Args:
+            step: Updates done.
+            weights: By path.
+            slots: By slot and path.
+            files: Other files by name, the config among them.
+            details: What the run notes about itself, as JSON.
+
+        Returns:
+            Its folder.
+        """
+        path = self._path(step)
+        if (path / MANIFEST).exists():
+            return str(path)
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        content = {
+            WEIGHTS: safetensors.numpy.save(dict(weights)),
+            SLOTS: safetensors.numpy.save(dict(slots)),
+            **files,
+        }
+        try:
+            unfinished.mkdir(parents=True)
+            for name, data in content.items():
+                _write(unfinished / name, data)
+            _write(unfinished / MANIFEST, _manifest(step, content, details))
+            _sync(unfinished)
+            os.replace(unfinished, path)
+            _sync(path.parent)
+        except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise InputError(
+                f"A checkpoint of {sum(map(len, content.values())):,} bytes can be "
+                f"written to {self.folder}",
+                str(error),
+                "Free space or lower training.keep, then run the same command again; "
+                "the earlier checkpoints are untouched",
+            ) from error
+        self._delete_old()
+        return str(path)
+
+    def _delete_old(self) -> None:
+        found = saved_steps(self.folder)
+        for step in sorted(found)[: -self._keep]:
+            if step not in self._forever:
+                # The manifest goes first: what is left of a kill here is no checkpoint.
+                os.remove(os.path.join(found[step], MANIFEST))
+                shutil.rmtree(found[step])
+
+
+def _manifest(
+    step: int, files: Mapping[str, bytes], details: Mapping[str, object]
+) -> bytes:
+    sums = {
+        name: [len(content), hashlib.sha256(content).hexdigest()]
+        for name, content in files.items()
+    }
+    content = {"format": _FORMAT, "step": step, "files": sums, "details": details}
+    return json.dumps(content, indent=1).encode()
+
+
+def _write(path: pathlib.Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """Makes the names in a folder outlast a loss of power, as `fsync` does a file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parse(content: bytes, path: str) -> dict:
+    try:
+        manifest = json.loads(content)
+        number = manifest["format"]
+        _ = manifest["step"], manifest["files"].items(), manifest["details"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}/{MANIFEST} is as it was written",
+            f"{type(error).__name__}: {error}",
+            "Copy the folder again, or delete it to go on from an earlier checkpoint",
+        ) from error
+    if number != _FORMAT:
+        raise InputError(
+            f"This version reads checkpoints of format {_FORMAT}",
+            f"{path}: format {number}",
+            "Use the version of electra_tf that wrote it",
+        )
+    return manifest
+
+
+def _check(path: pathlib.Path, size: int, sha256: str) -> None:
+    data = path.read_bytes() if path.exists() else None
+    if data is None:
+        arrived = "no such file"
+    elif len(data) != size:
+        arrived = f"{len(data)} bytes"
+    elif hashlib.sha256(data).hexdigest() != sha256:
+        arrived = "as many bytes, but others"
+    else:
+        return
+    raise InputError(
+        f"{path} has the {size} bytes and the checksum that {MANIFEST} lists",
+        arrived,
+        "Copy the folder again, or delete it to go on from an earlier checkpoint",
+    )

@@ -1,0 +1,317 @@
+"""Time: steps, lines of metrics, evaluations, checkpoints, stopping and going on.
+
+What is trained is anything with a `train_step(batch, read=False)` that answers with
+metrics as pairs, an `optimizer` and `trainable_variables`.
+"""
+
+import dataclasses
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.settings import Training
+from electra_tf.training.checkpoint import Checkpoints, steps_of
+from electra_tf.training.device_loop import DeviceLoop, add, distribute
+from electra_tf.training.health import HealthCheck
+from electra_tf.training.reports import Reports
+from electra_tf.training.state import state
+
+_SECONDS_A_CALL = 2.0  # so long a signal waits, at most, once the pace is known
+_MOST_STEPS_A_CALL = 1000
+_SUMS = "sums.safetensors"  # in a checkpoint: metrics that no line has told yet
+
+Read = Callable[[Mapping[str, Any]], dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Writer:
+    """Where the one writing process puts a run's checkpoints and numbers."""
+
+    checkpoints: Checkpoints
+    reports: Reports
+    health: HealthCheck
+    details: Mapping[str, Any]
+    """Noted in every checkpoint."""
+    files: Mapping[str, bytes]
+    """Written into every checkpoint, by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a step costs and where the limit is."""
+
+    flops: int
+    """Of a step on all replicas."""
+    peak: float
+    """FLOP/s of large products on all replicas, measured."""
+
+
+class Loop:
+    """Trains from the step the optimizer is at to the last one.
+
+    Args:
+        trainer: What is trained.
+        strategy: The replicas.
+        settings: How long, and when to tell and save.
+        batches: From (first batch, host, hosts) to that host's rows, without end.
+        read: From summed metrics to numbers.
+        work: For FLOP/s.
+        evaluate: Metrics on held-out data, or None.
+        writer: None in processes that do not write.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        strategy: tf.distribute.Strategy,
+        settings: Training,
+        batches: Callable[[int, int, int], tf.data.Dataset],
+        read: Read,
+        work: Work,
+        evaluate: Callable[[], Mapping[str, Any]] | None,
+        writer: Writer | None,
+    ):
+        self._trainer, self._strategy, self._settings = trainer, strategy, settings
+        self._batches, self._read, self._work = batches, read, work
+        self._evaluate, self._writer = evaluate, writer
+        self._loop = DeviceLoop(strategy, lambda b: trainer.train_step(b, read=False))
+        self._keep = steps_of(settings.keep_at, settings.steps)
+        self._signal: int | None = None
+
+    def run(self) -> int:
+        """Trains until the last step or until a signal, after a checkpoint of it.
+
+        Returns:
+            The signal that ended it, or 0.
+
+        Raises:
+            InputError: Loss, gradient or weights are no longer finite, or the workers
+                do not begin at the same step.
+        """
+        step = int(self._trainer.optimizer.iterations.numpy())
+        self._check_together(step)
+        dataset = distribute(self._strategy, lambda h, n: self._batches(step, h, n))
+        iterator = iter(dataset)
+        before = {s: signal.signal(s, self._note) for s in _SIGNALS}
+        try:
+            ended = self._train(iterator, step)
+            self._of_all(0.0)  # no worker leaves before the last checkpoint is there
+            return ended
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _train(self, iterator: Any, step: int) -> int:
+        window = _Window(self._stored_sums(step))
+        while step < self._settings.steps:
+            count = min(window.steps_a_call, self._boundary(step) - step)
+            begin = time.perf_counter()
+            metrics, waited = self._loop(iterator, count)
+            seconds = time.perf_counter() - begin
+            broken = [n for n in _FINITE if not np.isfinite(metrics[n][0]).all()]
+            self._check_finite(broken, step, step + count)
+            step += count
+            stop, seconds = self._agreed(seconds)
+            window.note(metrics, count, seconds, waited)
+            last = step == self._settings.steps
+            if step % self._log == 0 or last:
+                self._report(step, window)
+                window = window.following()
+            if self._evaluate and (step % self._test == 0 or last):
+                self._test_now(step)
+            if step % self._save == 0 or step in self._keep or last or stop:
+                self._save_now(step, count, window)
+            if stop:
+                return stop
+        return 0
+
+    def _boundary(self, step: int) -> int:
+        """The next step after which there is something to do."""
+        ends = [_next(step, every) for every in (self._log, self._save, self._test)]
+        ends += [kept for kept in self._keep if kept > step]
+        return min(*ends, self._settings.steps)
+
+    @property
+    def _log(self) -> int:
+        return self._settings.log_every
+
+    @property
+    def _save(self) -> int:
+        return self._settings.save_every
+
+    @property
+    def _test(self) -> int:
+        return self._settings.evaluate_every
+
+    def _note(self, number: int, _) -> None:
+        """Remembers a signal; a second one does not wait."""
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = number
+
+    def _agreed(self, seconds: float) -> tuple[int, float]:
+        """The signal and the longest time of any worker: all must do the same next."""
+        signals, times = self._of_all(float(self._signal or 0), seconds)
+        return int(max(signals)), max(times)
+
+    def _check_together(self, step: int) -> None:
+        """Refuses workers that found different checkpoints, or some and none."""
+        (steps,) = self._of_all(float(step))
+        if min(steps) != max(steps):
+            raise InputError(
+                "All workers go on from the same step",
+                ", ".join(f"worker {i} at {int(s):,}" for i, s in enumerate(steps)),
+                "Give them one --model_dir on a file system that all of them share",
+            )
+
+    def _of_all(self, *own: float) -> list[list[float]]:
+        """Each number of this worker with those of the others, in their order."""
+        if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return [[number] for number in own]
+        row = tf.constant([own], tf.float64)
+        gathered = self._strategy.run(
+            lambda: tf.distribute.get_replica_context().all_gather(row, 0)
+        )
+        rows = self._strategy.experimental_local_results(gathered)[0].numpy()
+        return rows.T.tolist()
+
+    def _check_finite(self, broken: list[str], first: int, last: int) -> None:
+        """Raises an InputError for what broke after `first` steps, up to `last`."""
+        if not broken:
+            return
+        newest = self._writer and self._writer.checkpoints.newest()
+        good = newest.path if newest else None
+        raise InputError(
+            "Loss, gradient and weights stay finite",
+            f"NaN or infinity in {', '.join(broken[:3])}, in steps {first + 1:,} to "
+            f"{last:,}; the last good checkpoint: {good or 'none yet'}",
+            "Begin a new --model_dir with a lower optimizer.learning_rate, more "
+            "optimizer.warmup_steps or a smaller optimizer.clip_norm"
+            + (f", from --init_checkpoint={good}" if good else ""),
+        )
+
+    def _report(self, step: int, window: "_Window") -> None:
+        if self._writer is None:
+            return
+        values = self._read(window.metrics)
+        tokens = values.pop("tokens")
+        values |= window.pace(tokens, self._settings.steps - step, self._work)
+        self._writer.reports.train(step, values)
+        for sentence in self._writer.health.check(step, values):
+            self._writer.reports.say(f"health: {sentence}")
+
+    def _test_now(self, step: int) -> None:
+        metrics = self._evaluate()
+        if self._writer is not None:
+            self._writer.reports.evaluation(step, self._read(metrics))
+
+    def _save_now(self, step: int, count: int, window: "_Window") -> None:
+        weights, slots = state(self._trainer)
+        # An update may overflow, which no loss has told yet.
+        values = [*weights.items(), *slots.items()]
+        broken = [name for name, array in values if not np.isfinite(array).all()]
+        self._check_finite(broken, step - count, step)
+        if self._writer is None:
+            return
+        files = {**self._writer.files}
+        if window.metrics:
+            files[_SUMS] = _packed(window.metrics)
+        self._writer.checkpoints.save(step, weights, slots, files, self._writer.details)
+
+    def _stored_sums(self, step: int) -> dict[str, Any]:
+        """What an earlier process had summed up when it saved this step."""
+        stored = self._writer and self._writer.checkpoints.read(step, _SUMS)
+        return _unpacked(stored) if stored else {}
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FINITE = ("loss", "gradient_norm")
+
+
+class _Window:
+    """What has been summed up since the last line of metrics."""
+
+    def __init__(self, metrics: dict[str, Any], seconds_a_step: float | None = None):
+        self.metrics = metrics
+        self._steps = self._timed_steps = 0
+        self._seconds = self._waited = 0.0
+        self._known = seconds_a_step
+
+    @property
+    def steps_a_call(self) -> int:
+        """1 until the pace is known: the first call also traces and compiles."""
+        if not self._known:
+            return 1
+        wanted = int(_SECONDS_A_CALL / self._known)
+        return max(1, min(_MOST_STEPS_A_CALL, wanted))
+
+    def note(
+        self, metrics: dict[str, Any], steps: int, seconds: float, waited: float
+    ) -> None:
+        """Adds a call, whose time counts unless it is the first one of the run."""
+        self.metrics = add(self.metrics, metrics)
+        self._steps += steps
+        if self._known is None:
+            self._known = 0.0
+            return
+        self._timed_steps += steps
+        self._seconds += seconds
+        self._waited += waited
+        self._known = self._seconds / self._timed_steps
+
+    def pace(self, tokens: float, left: int, work: Work) -> dict[str, float]:
+        """Speeds and the time left, NaN where nothing was timed."""
+        if not self._timed_steps:
+            nan = math.nan
+            return dict.fromkeys(_PACE, nan)
+        a_step = self._seconds / self._timed_steps
+        rate = work.flops / a_step
+        speeds = (tokens / a_step, rate, rate / work.peak)
+        shares = (self._waited / self._seconds, a_step * left)
+        return dict(zip(_PACE, (*speeds, *shares), strict=True))
+
+    def following(self) -> "_Window":
+        """An empty one that knows the pace."""
+        return _Window({}, self._known)
+
+
+_PACE = (
+    "tokens_per_second",
+    "flops_per_second",
+    "share_of_peak",
+    "input_share",
+    "seconds_left",
+)
+
+
+def _packed(metrics: Mapping[str, Any]) -> bytes:
+    pairs = {
+        name: dict(zip(_PAIR, pair, strict=True)) for name, pair in metrics.items()
+    }
+    return safetensors.numpy.save(
+        {
+            f"{name}/{part}": np.asarray(values, np.float64)
+            for name, pair in pairs.items()
+            for part, values in pair.items()
+        }
+    )
+
+
+def _unpacked(data: bytes) -> dict[str, Any]:
+    arrays = safetensors.numpy.load(data)
+    names = sorted({name.rpartition("/")[0] for name in arrays})
+    return {name: tuple(arrays[f"{name}/{part}"] for part in _PAIR) for name in names}
+
+
+_PAIR = ("total", "weight")
+
+
+def _next(step: int, every: int) -> int:
+    return (step // every + 1) * every

@@ -1,0 +1,109 @@
+"""A run's folder: one run at a time, and what may change when it goes on."""
+
+import dataclasses
+import fcntl
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf import config as config_lib
+from electra_tf.errors import InputError
+from electra_tf.settings import Config
+from electra_tf.training.checkpoint import CONFIG, Checkpoint
+
+_LOCK = ".lock"
+# What a run may change when it goes on, because no bit of its weights depends on it.
+FREE = {
+    "corpus",
+    "vocabulary",
+    "records.order",
+    "records.seed",
+    "records.shards",
+    "training.log_every",
+    "training.save_every",
+    "training.keep",
+    "training.keep_at",
+    "training.evaluate_every",
+    "training.evaluation_batches",
+}
+
+
+def lock(folder: str) -> Any:
+    """Makes the folder and holds it until the process ends, however it ends.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        What must be kept alive.
+
+    Raises:
+        InputError: Another process trains there, or the folder is a remote one.
+    """
+    if "://" in folder:
+        raise InputError(
+            "--model_dir is a folder of this machine's file system",
+            folder,
+            "Mount the bucket (gcsfuse) and name the mount",
+        )
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    held = open(os.path.join(folder, _LOCK), "w")  # noqa: SIM115 - held, not read
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(
+            "One run at a time trains in a --model_dir",
+            f"{folder}, where another process is at work",
+            "Wait for it, stop it, or choose another --model_dir",
+        ) from error
+    return held
+
+
+def check_resumable(
+    checkpoint: Checkpoint, now: Config, details: Mapping[str, Any]
+) -> None:
+    """Raises an InputError if a run would go on as something else than it began.
+
+    Args:
+        checkpoint: Where it would go on.
+        now: The settings of now.
+        details: What identifies the data of now.
+    """
+    then = config_lib.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    changed = [
+        f"`{name}` is {new!r}, was {old!r}"
+        for name, (old, new) in differences(then, now).items()
+        if name not in FREE and name.split(".")[0] not in FREE
+    ]
+    changed += [
+        f"{name} is {details.get(name)!r}, was {value!r}"
+        for name, value in checkpoint.details.items()
+        if details.get(name) != value
+    ]
+    if changed:
+        raise InputError(
+            f"A run goes on as it began ({checkpoint.path})",
+            "; ".join(changed),
+            "Give these back their values, or choose another --model_dir, with "
+            f"--init_checkpoint={checkpoint.path} to begin from these weights",
+        )
+
+
+def differences(then: Config, now: Config) -> dict[str, tuple[Any, Any]]:
+    """What differs between two experiments.
+
+    Args:
+        then: The one.
+        now: The other.
+
+    Returns:
+        Pairs of values by dotted name.
+    """
+    old, new = dataclasses.asdict(then), dataclasses.asdict(now)
+    return {
+        f"{section}.{name}": (value, new[section][name])
+        for section, settings in old.items()
+        for name, value in settings.items()
+        if value != new[section][name]
+    }

@@ -1,0 +1,109 @@
+"""The learning rate: over the steps of a run, and over the layers of a model."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+import keras
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The original's rate: a decay that begins with the warm-up, not after it.
+
+    rate(t) = peak * (1 - min(t, steps) / steps)^power * min(1, t / warmup), t from 0,
+    in float32.
+
+    Args:
+        peak: What decay and warm-up are factors of; no step reaches it.
+        steps: From this step on the rate is 0 (with a power of 0, `peak`).
+        warmup: Steps of the warm-up, which need not be whole; 0: none.
+        power: Of the decay; 1 is a straight line.
+
+    Raises:
+        InputError: No steps, or a negative warm-up.
+    """
+
+    def __init__(
+        self, peak: float, steps: int, warmup: float = 0.0, power: float = 1.0
+    ):
+        if steps < 1 or warmup < 0:
+            raise InputError(
+                "A schedule has one step or more, and a warm-up of 0 or more",
+                f"{steps} steps, a warm-up of {warmup}",
+                "Train for longer, or set optimizer.warmup_steps to 0",
+            )
+        self.peak, self.steps, self.warmup, self.power = peak, steps, warmup, power
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """The rate of update `step`, a float32 scalar; the first one is number 0."""
+        step = tf.cast(step, tf.float32)
+        # 1 - step / steps, as the original has it, is off near the end in float32,
+        # and under XLA it even ends below 0.
+        left = (self.steps - tf.minimum(step, self.steps)) / self.steps
+        rate = self.peak * tf.pow(left, self.power)
+        return rate * tf.minimum(1.0, step / self.warmup) if self.warmup else rate
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, by name."""
+        return {
+            "peak": self.peak,
+            "steps": self.steps,
+            "warmup": self.warmup,
+            "power": self.power,
+        }
+
+
+def layerwise_multipliers(
+    depth: int, decay: float, rule: Literal["original", "exact"] = "original"
+) -> Callable[[str], float]:
+    """Gives lower layers lower rates: decay^distance from the head.
+
+    Args:
+        depth: Transformer layers of the encoder.
+        decay: Factor from one layer to the one below it.
+        rule: `original`: the last layer is at distance 2, as released (a pooler once
+            stood between it and the head). `exact`: it is at distance 1.
+
+    Returns:
+        The factor for a variable's path. Embeddings and their projection are one
+        below the first layer; what belongs to no layer is a head, of factor 1. A
+        path with a layer beyond `depth` is an `InputError`.
+    """
+    return _Layerwise(depth, decay, rule)
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+@dataclasses.dataclass(frozen=True)
+class _Layerwise:
+    """A function of a path that can be saved with its optimizer."""
+
+    depth: int
+    decay: float
+    rule: Literal["original", "exact"]
+
+    def __call__(self, path: str) -> float:
+        # Whole components only: `layer_1` is no part of `layer_10`.
+        layer = re.search(r"(?:^|/)(?:(embeddings(?:_project)?)|layer_(\d+))/", path)
+        if not layer:
+            return 1.0
+        number = -1 if layer[1] else int(layer[2])
+        if number >= self.depth:
+            raise InputError(
+                f"Layer-wise rates are told the depth of the model: {self.depth}",
+                path,
+                "Pass the encoder's depth",
+            )
+        pooler = 1 if self.rule == "original" else 0
+        return self.decay ** (self.depth - number + pooler)
+
+    def get_config(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "_Layerwise":
+        return cls(**config)

@@ -1,0 +1,237 @@
+"""What is on the disk after a save, a kill, a full disk, a bad copy."""
+
+import hashlib
+import json
+import resource
+import shutil
+
+import numpy as np
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.training import checkpoint as checkpoint_lib
+from electra_tf.training.checkpoint import Checkpoints, open_checkpoint, steps_of
+
+FILES = {"config.yaml": b"training: {steps: 10}\n", "vocab.txt": b"[PAD]\n"}
+NAMES = ["weights.safetensors", "optimizer.safetensors", *FILES]
+DETAILS = {"records": 7, "vocabulary": "abc"}
+
+
+def arrays(step):
+    weights = {"a/kernel": np.full([2, 3], step, "f"), "a/bias": np.zeros(3, "f")}
+    return weights, {f"m/{name}": -values for name, values in weights.items()}
+
+
+def save(checkpoints, step, **files):
+    return checkpoints.save(step, *arrays(step), {**FILES, **files}, DETAILS)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run" / "checkpoints"
+
+
+@pytest.fixture
+def checkpoints(folder):
+    return Checkpoints(str(folder), keep=2, keep_at=(0.25, 0.5), steps=10)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_checkpoint_gives_back_what_was_saved(checkpoints, folder):
+    path = save(checkpoints, 3)
+    assert path == str(folder / "step_00000003")
+    found = open_checkpoint(path)
+    assert (found.path, found.step, found.details) == (path, 3, DETAILS)
+    weights, slots = arrays(3)
+    for wanted, there in ((weights, found.weights()), (slots, found.slots())):
+        assert wanted.keys() == there.keys()
+        for name, values in wanted.items():
+            assert there[name].dtype == np.float32
+            np.testing.assert_array_equal(there[name], values)
+    assert found.read("vocab.txt") == FILES["vocab.txt"]
+    assert checkpoints.read(3, "vocab.txt") == FILES["vocab.txt"]
+    assert checkpoints.read(3, "none") is checkpoints.read(4, "vocab.txt") is None
+    assert names(folder) == ["step_00000003"]
+    assert names(folder / "step_00000003") == sorted([*NAMES, "checkpoint.json"])
+
+
+def test_the_manifest_lists_sizes_and_checksums(checkpoints, folder):
+    path = folder / "step_00000003"
+    save(checkpoints, 3)
+    manifest = json.loads((path / "checkpoint.json").read_text())
+    assert manifest.pop("files") == {
+        name: [len(data), hashlib.sha256(data).hexdigest()]
+        for name in NAMES
+        for data in [(path / name).read_bytes()]
+    }
+    assert manifest == {"format": 1, "step": 3, "details": DETAILS}
+
+
+def test_equal_arrays_make_equal_bytes(checkpoints, folder, tmp_path):
+    save(checkpoints, 3)
+    shutil.copytree(folder, tmp_path / "first")
+    shutil.rmtree(folder)
+    save(checkpoints, 3)
+    for name in [*NAMES, "checkpoint.json"]:
+        path = f"step_00000003/{name}"
+        assert (folder / path).read_bytes() == (tmp_path / "first" / path).read_bytes()
+
+
+def test_the_newest_and_those_at_shares_of_training_stay(checkpoints, folder):
+    for step in range(1, 11):
+        save(checkpoints, step)
+        assert checkpoints.newest().step == step
+    # ceil(0.25 * 10) and 0.5 * 10 for ever, 9 and 10 as the newest two.
+    assert names(folder) == [f"step_{n:08d}" for n in (3, 5, 9, 10)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "steps", "wanted"),
+    [
+        ((0.0625, 0.125, 0.25, 0.5, 1.0), 1000, {63, 125, 250, 500, 1000}),
+        ((0.07,), 100, {7}),  # 7.000000000000001 in floating point
+        ((1e-9,), 1000, {1}),
+        ((0.1, 0.11), 10, {1, 2}),
+        ((), 10, set()),
+    ],
+)
+def test_shares_of_training_are_steps(shares, steps, wanted):
+    assert steps_of(shares, steps) == wanted
+
+
+def test_every_place_of_a_run_leads_to_its_newest(checkpoints, folder):
+    save(checkpoints, 2)
+    save(checkpoints, 4)
+    for place in (folder.parent, folder, folder / "step_00000004"):
+        assert open_checkpoint(str(place)).step == 4
+    assert open_checkpoint(str(folder / "step_00000002")).step == 2
+
+
+def test_a_place_without_checkpoints_is_told(tmp_path, checkpoints):
+    with pytest.raises(InputError, match="neither"):
+        open_checkpoint(str(tmp_path))
+    with pytest.raises(InputError, match="neither"):
+        open_checkpoint(str(tmp_path / "none"))
+    assert checkpoints.newest() is None
+    checkpoints.clean()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("change", ["cut", "flip", "remove"])
+def test_a_damaged_file_is_named(checkpoints, folder, name, change):
+    path = folder / "step_00000003" / name
+    save(checkpoints, 3)
+    data = path.read_bytes()
+    if change == "remove":
+        path.unlink()
+    else:
+        last = bytes([data[-1] ^ 1]) if change == "flip" else b""
+        path.write_bytes(data[:-1] + last)
+    for place in (folder, path.parent):
+        with pytest.raises(InputError) as found:
+            open_checkpoint(str(place))
+        assert f"{name} has the {len(data)} bytes" in found.value.required
+        assert (
+            found.value.arrived
+            == {
+                "cut": f"{len(data) - 1} bytes",
+                "flip": "as many bytes, but others",
+                "remove": "no such file",
+            }[change]
+        )
+    with pytest.raises(InputError, match="go on from an earlier checkpoint"):
+        checkpoints.newest()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text[: len(text) // 2], "checkpoint.json is as it was written"),
+        (lambda text: "[]", "checkpoint.json is as it was written"),
+        (lambda text: text.replace('"step"', '"stop"'), "KeyError: 'step'"),
+        (lambda text: text.replace('"files"', '"fills"'), "KeyError: 'files'"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "format 2"),
+    ],
+)
+def test_a_damaged_manifest_is_told(checkpoints, folder, change, words):
+    path = folder / "step_00000003" / "checkpoint.json"
+    save(checkpoints, 3)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(InputError, match=words):
+        checkpoints.newest()
+
+
+@pytest.mark.parametrize("file", range(len(NAMES) + 1))
+def test_a_kill_within_a_save_leaves_no_checkpoint(
+    checkpoints, folder, monkeypatch, file
+):
+    save(checkpoints, 1)
+    written = []
+
+    def write(path, data):
+        written.append(path.name)
+        path.write_bytes(data[: len(data) // 2] if len(written) > file else data)
+        if len(written) > file:
+            raise KeyboardInterrupt  # stands for a kill: nothing cleans up
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_lib, "_write", write)
+        with pytest.raises(KeyboardInterrupt):
+            save(checkpoints, 2)
+    assert len(written) == file + 1
+    assert written[-1] == [*NAMES, "checkpoint.json"][file]
+    assert names(folder) == ["step_00000001", "step_00000002.unfinished"]
+    assert open_checkpoint(str(folder)).step == checkpoints.newest().step == 1
+    checkpoints.clean()
+    assert names(folder) == ["step_00000001"]
+    save(checkpoints, 2)
+    assert checkpoints.newest().step == 2
+
+
+def test_a_kill_within_a_deletion_leaves_no_checkpoint(
+    checkpoints, folder, monkeypatch
+):
+    save(checkpoints, 1)
+    save(checkpoints, 2)
+
+    def rmtree(path, **_):
+        (folder / "step_00000001" / "vocab.txt").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_lib.shutil, "rmtree", rmtree)
+        with pytest.raises(KeyboardInterrupt):
+            save(checkpoints, 3)
+    assert "step_00000001" in names(folder)
+    assert checkpoints.newest().step == 3
+    with pytest.raises(InputError, match="neither"):
+        open_checkpoint(str(folder / "step_00000001"))
+    checkpoints.clean()
+    assert names(folder) == ["step_00000002", "step_00000003"]
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoints(checkpoints, folder):
+    save(checkpoints, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # bytes of one file
+    try:
+        with pytest.raises(InputError, match=r"File too large.*keep") as found:
+            save(checkpoints, 2, large=bytes(20_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "the earlier checkpoints are untouched" in str(found.value)
+    assert names(folder) == ["step_00000001"]
+    assert checkpoints.newest().step == 1
+
+
+def test_a_step_is_saved_once(checkpoints, folder):
+    save(checkpoints, 1)
+    weights = folder / "step_00000001" / "weights.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert checkpoints.save(1, *arrays(2), FILES, DETAILS) == str(weights.parent)
+    assert weights.stat().st_mtime_ns == before
+    assert checkpoints.newest().weights()["a/kernel"][0, 0] == 1

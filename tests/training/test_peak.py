@@ -1,0 +1,31 @@
+"""FLOP/s by hand: a clock that ticks once a look makes every product take a second."""
+
+import itertools
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.training import peak
+from training.toy import one_device
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_peak_is_flops_over_the_best_time(monkeypatch, precision):
+    clock = itertools.chain([0, 4, 10, 12, 20, 25], itertools.repeat(0))
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: float(next(clock)))
+    types = []
+    matmul = tf.matmul
+
+    def watched(left, right):
+        types.append((left.dtype, left.shape[0]))
+        return matmul(left, right)
+
+    monkeypatch.setattr(peak.tf, "matmul", watched)
+    found = peak.measure_peak(one_device(), precision)
+    dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
+    assert types == [(dtype, 1024)]  # traced once, done eight times
+    assert found == 2 * 1024**3 * 8 / 2  # the best of 4, 2 and 5 seconds
+
+
+def test_a_machine_does_more_than_a_billion_a_second():
+    assert 1e9 < peak.measure_peak(one_device(), "float32") < 1e15

@@ -1,0 +1,133 @@
+"""One run at a time in a folder, and what a run may change when it goes on."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from electra_tf import config as config_lib
+from electra_tf.errors import InputError
+from electra_tf.settings import Config
+from electra_tf.training.checkpoint import Checkpoint
+from electra_tf.training.run_folder import FREE, check_resumable, differences, lock
+
+DETAILS = {"vocabulary": "abc", "records": 7}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    (tmp_path / "config.yaml").write_text(config_lib.dump(Config()))
+    return Checkpoint(str(tmp_path), 5, DETAILS)
+
+
+def test_a_folder_is_held_until_it_is_let_go(tmp_path):
+    folder = tmp_path / "a" / "run"
+    held = lock(str(folder))
+    with pytest.raises(InputError, match="where another process is at work"):
+        lock(str(folder))
+    other = lock(str(tmp_path / "b"))
+    held.close()
+    lock(str(folder)).close()
+    other.close()
+
+
+def test_a_process_that_is_killed_lets_go(tmp_path):
+    program = (
+        "import os, signal, sys; from electra_tf.training.run_folder import lock;"
+        "held = lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    with process:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=str(tmp_path)):
+            lock(str(tmp_path))
+        process.kill()
+        process.wait()
+        lock(str(tmp_path)).close()
+
+
+def test_a_bucket_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="gcsfuse"):
+        lock("gs://bucket/run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_goes_on_as_it_began(checkpoint):
+    check_resumable(checkpoint, Config(), DETAILS)
+    check_resumable(checkpoint, Config(), {**DETAILS, "new": 1})
+
+
+FREE_NOW = (
+    "training.log_every=7",
+    "training.save_every=7",
+    "training.keep=1",
+    "training.keep_at=[0.3]",
+    "training.evaluate_every=7",
+    "training.evaluation_batches=null",
+    "vocabulary.size=5",
+    "corpus.field=body",
+    "records.seed=4",
+)
+FIXED = (
+    ("training.steps=7", "`training.steps` is 7, was 1000000"),
+    ("training.seed=7", "`training.seed` is 7, was 0"),
+    ("training.accumulation=2", "`training.accumulation` is 2, was 1"),
+    ("training.precision=mixed_bfloat16", "'mixed_bfloat16', was 'float32'"),
+    ("training.xla='on'", "`training.xla` is 'on', was 'auto'"),
+    ("input.batch_size=64", "`input.batch_size` is 64, was 128"),
+    ("input.shuffle_window=64", "`input.shuffle_window` is 64, was 65536"),
+    ("model.dropout=0.2", "`model.dropout` is 0.2, was 0.1"),
+    ("masking.rate=0.3", "`masking.rate` is 0.3, was 0.15"),
+    ("objective.name=mlm", "`objective.name` is 'mlm', was 'electra'"),
+    ("optimizer.learning_rate=0.1", "`optimizer.learning_rate` is 0.1, was 0.0005"),
+    ("optimizer.clip_norm=null", "`optimizer.clip_norm` is None, was 1.0"),
+    ("records.max_length=64", "`records.max_length` is 64, was 128"),
+    ("tokenization.lower_case=false", "`tokenization.lower_case` is False, was True"),
+)
+
+
+def test_what_no_weight_depends_on_may_change(checkpoint):
+    check_resumable(checkpoint, config_lib.load(sets=FREE_NOW), DETAILS)
+    # Each name is one that exists, or the whole section is free.
+    sections = dataclasses.asdict(Config())
+    for name in FREE:
+        section, _, setting = name.partition(".")
+        assert section in sections
+        assert not setting or setting in sections[section]
+
+
+@pytest.mark.parametrize(("changed", "words"), FIXED)
+def test_what_weights_depend_on_may_not(checkpoint, changed, words):
+    with pytest.raises(InputError) as found:
+        check_resumable(checkpoint, config_lib.load(sets=[changed]), DETAILS)
+    assert words in str(found.value)
+    assert f"--init_checkpoint={checkpoint.path}" in str(found.value)
+
+
+def test_all_that_changed_is_named(checkpoint):
+    sets = ["training.seed=1", "training.log_every=3", "model.depth=2"]
+    with pytest.raises(InputError) as found:
+        check_resumable(checkpoint, config_lib.load(sets=sets), {"records": 8})
+    assert found.value.arrived == (
+        "`model.depth` is 2, was 12; `training.seed` is 1, was 0; "
+        "vocabulary is None, was 'abc'; records is 8, was 7"
+    )
+
+
+def test_differences_are_pairs_by_name():
+    then = config_lib.load(sets=["training.seed=1", "model.depth=2"])
+    now = config_lib.load(sets=["training.seed=1", "records.max_length=64"])
+    assert differences(then, now) == {
+        "model.depth": (2, 12),
+        "records.max_length": (128, 64),
+    }
+    assert not differences(now, now)

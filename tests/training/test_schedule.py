@@ -1,0 +1,117 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN
+
+from electra_tf.errors import InputError
+from electra_tf.training.schedule import Schedule, layerwise_multipliers
+
+FLAT = {
+    "pretrain_small_1M": Schedule(5e-4, 1_000_000, 10_000),
+    "pretrain_50": Schedule(5e-4, 50, 10),
+    "pretrain_power2": Schedule(5e-4, 1_000_000, 10_000, power=2.0),
+    "finetune_flat": Schedule(1e-4, 1051, 105.1),
+    "warmup0": Schedule(0.05, 10),
+}
+LAYERWISE = {
+    "finetune_layerwise_12_0.8": (Schedule(1e-4, 1051, 105.1), 12, 0.8),
+    "finetune_layerwise_24_0.9": (Schedule(5e-5, 1051, 105.1), 24, 0.9),
+}
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDEN / "optimizer.npz") as file:
+        return {key: file[key] for key in file if key.startswith("sched/")}
+
+
+def test_every_schedule_of_the_original_is_compared(golden):
+    assert {key.split("/")[1] for key in golden} == {*FLAT, *LAYERWISE}
+
+
+@pytest.mark.parametrize("case", FLAT)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+def test_rates_are_the_originals(golden, case, compiled):
+    schedule = FLAT[case]
+    if compiled:
+        spec = tf.TensorSpec([], tf.int64)
+        schedule = tf.function(schedule, input_signature=[spec], jit_compile=True)
+    rates = [schedule(tf.constant(t)) for t in golden[f"sched/{case}/steps"]]
+    assert all(rate.dtype == tf.float32 and rate.shape == () for rate in rates)
+    # Near the end the original's own rounding shows, 1e-7 of the peak at most.
+    np.testing.assert_allclose(
+        rates, golden[f"sched/{case}/lr"], rtol=1e-6, atol=1e-7 * FLAT[case].peak
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+def test_the_last_rates_are_exact(compiled):
+    schedule = tf.function(Schedule(5e-4, 1_000_000), jit_compile=compiled)
+    rates = [float(schedule(tf.constant(t))) for t in (999_999, 1_000_000, 1_000_005)]
+    np.testing.assert_allclose(rates, [5e-10, 0, 0], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("case", LAYERWISE)
+def test_layer_wise_rates_are_the_originals(golden, case):
+    schedule, depth, decay = LAYERWISE[case]
+    factor = layerwise_multipliers(depth, decay)
+    keys = golden[f"sched/{case}/keys"]
+    factors = [factor(f"electra/{key.strip('/')}/kernel") for key in keys]
+    for step, rates in zip(
+        golden[f"sched/{case}/steps"], golden[f"sched/{case}/lr"], strict=True
+    ):
+        np.testing.assert_allclose(
+            schedule(int(step)) * factors, rates, rtol=1e-6, err_msg=str(step)
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "original", "exact"),
+    [
+        ("discriminator/embeddings/word_embeddings", 14, 13),
+        ("discriminator/embeddings_project/kernel", 14, 13),
+        ("embeddings/layer_norm/gamma", 14, 13),
+        ("discriminator/layer_0/query/kernel", 13, 12),
+        ("discriminator/layer_1/query/kernel", 12, 11),
+        ("discriminator/layer_10/query/kernel", 3, 2),
+        ("layer_11/output/bias", 2, 1),
+        ("head/kernel", 0, 0),
+        ("head/layer_norm/gamma", 0, 0),
+        ("head/embeddings_of_spans/kernel", 0, 0),
+        ("head/last_layer_1/kernel", 0, 0),
+    ],
+)
+def test_distances_from_the_head(path, original, exact):
+    assert layerwise_multipliers(12, 0.5)(path) == 0.5**original
+    assert layerwise_multipliers(12, 0.5, "exact")(path) == 0.5**exact
+
+
+def test_a_layer_beyond_the_depth_is_an_error():
+    with pytest.raises(InputError, match=r"of the model: 12.*layer_12/query"):
+        layerwise_multipliers(12, 0.8)("encoder/layer_12/query/kernel")
+
+
+def test_a_power_of_0_is_a_constant_rate():
+    schedule = Schedule(0.25, 4, power=0.0)
+    assert [float(schedule(t)) for t in (0, 3, 4, 9)] == [0.25] * 4
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(0, 0), (5, -1)])
+def test_impossible_schedules_are_errors(steps, warmup):
+    with pytest.raises(InputError, match=f"Arrived: {steps} steps, a warm-up of"):
+        Schedule(1.0, steps, warmup)
+
+
+@pytest.mark.parametrize(
+    ("thing", "argument"),
+    [(Schedule(0.3, 7, 2.5, 2.0), 2), (layerwise_multipliers(4, 0.5, "exact"), "a")],
+    ids=["schedule", "multipliers"],
+)
+def test_both_survive_json(thing, argument):
+    text = json.dumps(keras.saving.serialize_keras_object(thing))
+    again = keras.saving.deserialize_keras_object(json.loads(text))
+    assert again.get_config() == thing.get_config()
+    assert again(argument) == thing(argument)

@@ -1,0 +1,69 @@
+"""Weights, slots and step, out of a trainer and into another one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.training.checkpoint import Checkpoints
+from electra_tf.training.state import assign, restore, restore_weights, state
+from training.toy import Toy
+
+
+@pytest.fixture
+def trained():
+    toy = Toy()
+    for number in range(3):
+        toy.train_step(tf.constant([number, number], tf.float32))
+    return toy
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path):
+    checkpoints = Checkpoints(str(tmp_path), 1, (), 20)
+    checkpoints.save(3, *state(trained), {"config.yaml": b""}, {})
+    return checkpoints.newest()
+
+
+def test_state_is_named_by_path_and_slot(trained):
+    weights, slots = state(trained)
+    assert list(weights) == ["toy/pull", "toy/layer_norm"]
+    assert sorted(slots) == sorted(f"{s}/{path}" for s in "mv" for path in weights)
+    np.testing.assert_array_equal(weights["toy/pull"], trained.trainable_variables[0])
+    assert weights["toy/layer_norm"].shape == slots["v/toy/layer_norm"].shape == (2, 2)
+    assert np.abs(slots["m/toy/pull"]).min() > 0
+
+
+def test_a_restored_trainer_goes_on_bit_for_bit(trained, checkpoint):
+    other = Toy()
+    restore(other, checkpoint)
+    assert int(other.optimizer.iterations) == 3
+    for toy in (trained, other):
+        toy.train_step(tf.constant([4.0, 4.0]))
+    for mine, its in zip(state(trained), state(other), strict=True):
+        for name, values in mine.items():
+            np.testing.assert_array_equal(values, its[name], name)
+
+
+def test_weights_alone_leave_the_optimizer_as_new(trained, checkpoint):
+    other = Toy()
+    restore_weights(other, checkpoint)
+    weights, slots = state(other)
+    np.testing.assert_array_equal(weights["toy/pull"], state(trained)[0]["toy/pull"])
+    assert int(other.optimizer.iterations) == 0
+    assert not any(values.any() for values in slots.values())
+
+
+def test_other_names_and_shapes_are_listed_and_nothing_is_assigned():
+    variables = {name: tf.Variable(tf.zeros([2])) for name in ("same", "long", "new")}
+    arrays = {"same": np.ones(2, "f"), "long": np.ones(3, "f"), "old": np.ones(2, "f")}
+    with pytest.raises(InputError) as found:
+        assign(variables, arrays, "there")
+    wanted = "there: a surplus old; long of shape (3,), not (2,); no new"
+    assert found.value.arrived == wanted
+    assert not any(variable.numpy().any() for variable in variables.values())
+
+
+def test_a_long_list_of_differences_is_cut():
+    with pytest.raises(InputError, match=r"no 15; no 16; no 17 and 12 more"):
+        assign({str(10 + n): tf.Variable(0.0) for n in range(20)}, {}, "there")

@@ -1,0 +1,92 @@
+"""A trainer small enough to be followed by hand, and what a run of it is made of."""
+
+import contextlib
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.pretraining.metrics import read
+from electra_tf.settings import Optimizer, Training
+from electra_tf.training.checkpoint import Checkpoints
+from electra_tf.training.health import HealthCheck
+from electra_tf.training.loop import Loop, Work, Writer
+from electra_tf.training.optimizer import build_optimizer
+from electra_tf.training.reports import Reports
+
+
+class Toy:
+    """Two weights that are pulled to the mean of each batch, which is its number."""
+
+    def __init__(self, steps=20, rate=0.1, **settings):
+        with keras.name_scope("toy"):
+            self.trainable_variables = [
+                keras.Variable(np.array([1.0, 2.0], "f"), name="pull"),
+                keras.Variable(np.full([2, 2], 3.0, "f"), name="layer_norm"),
+            ]
+        settings = Optimizer(learning_rate=rate, warmup_steps=0, **settings)
+        self.optimizer = build_optimizer(settings, steps)
+        self.optimizer.build(self.trainable_variables)
+        self.traced = 0
+
+    def train_step(self, batch_B, read=False):
+        self.traced += 1
+        pull, other = self.trainable_variables
+        number = tf.reduce_mean(batch_B)
+        distance = pull.value - number
+        loss = 0.5 * tf.reduce_sum(distance**2)
+        gradients = [distance, 0.1 * other.value]
+        norm = self.optimizer.update(gradients, self.trainable_variables)
+        one = tf.ones([])
+        return {
+            "loss": (loss, one),
+            "gradient_norm": (norm, one),
+            "tokens": (tf.cast(tf.size(batch_B), tf.float32), one),
+            "numbers": (tf.stack([number, number**2]), tf.ones([2])),
+        }
+
+
+def batches(first, host=0, hosts=1):
+    """Batch n holds n - 1/2 and n + 1/2."""
+    numbers = tf.data.Dataset.range(first, 10**6)
+    return numbers.map(lambda n: tf.cast(n, tf.float32) + tf.constant([-0.5, 0.5]))
+
+
+def told(metrics):
+    """What of the summed metrics can be read as one number."""
+    return read({k: v for k, v in metrics.items() if k != "numbers"})
+
+
+@functools.cache
+def one_device():
+    return tf.distribute.OneDeviceStrategy("/device:CPU:0")
+
+
+def train(toy, folder, evaluate, writes=True, **changes):
+    """Trains a toy in a folder, from the step it is at."""
+    rhythm = {"log_every": 5, "save_every": 7, "evaluate_every": 2, "keep_at": ()}
+    settings = Training(**{"steps": 20, **rhythm, **changes})
+    step, writer = int(toy.optimizer.iterations.numpy()), None
+    with contextlib.ExitStack() as stack:
+        if writes:
+            reports = Reports(
+                str(folder), steps=settings.steps, resumed_at=step, quiet=True
+            )
+            checkpoints = Checkpoints(
+                str(folder / "checkpoints"),
+                settings.keep,
+                settings.keep_at,
+                settings.steps,
+            )
+            writer = Writer(
+                checkpoints,
+                stack.enter_context(reports),
+                HealthCheck(settings.steps, 0, 10),
+                details={"data": "toy"},
+                files={},
+            )
+        work = Work(flops=100, peak=1e9)
+        return Loop(
+            toy, one_device(), settings, batches, told, work, evaluate, writer
+        ).run()
