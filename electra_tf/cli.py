@@ -3,13 +3,16 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from electra_tf import config
 from electra_tf.errors import InputError
+
+# Before a command imports TensorFlow, which reads it then and never again.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def define_input_flags(
@@ -56,6 +59,45 @@ def define_config_flags(
             flags.DEFINE_enum(flag, default, choices, text, flag_values=flag_values)
         else:
             _DEFINE[kind](flag, default, text, flag_values=flag_values)
+
+
+def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> None:
+    """Adds flags that name devices.
+
+    Args:
+        flag_values: The command's own flags.
+        names: The strategies there are, the default first.
+    """
+    flags.DEFINE_enum(
+        "strategy", names[0], names, "Which devices train together.",
+        flag_values=flag_values,
+    )  # fmt: skip
+    flags.DEFINE_flag(
+        _NameOrAlone("tpu", "local", "A TPU: --tpu alone is this machine's own."),
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "cpu_replicas",
+        1,
+        "Replicas the CPU is split into for --strategy=mirrored without GPUs, to try "
+        "distribution out.",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+
+
+class _NameOrAlone(flags.Flag):
+    """A flag with a name as its value, which may also stand alone."""
+
+    boolean = True  # so absl lets it stand without a value
+
+    def __init__(self, name: str, alone: str, text: str):
+        super().__init__(flags.ArgumentParser(), None, name, None, text)
+        self._alone = alone
+
+    def _parse(self, argument):
+        spoken = {"true": self._alone, "false": None}
+        return spoken.get(argument, argument)
 
 
 _DEFINE = {
@@ -111,7 +153,6 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         flag_values: The command's own flags.
         usage: What `--help` prints above the flags.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
         # Without absl's headings, which name the modules that define the flags.
         lines = flag_values.get_help().splitlines()

@@ -1,0 +1,306 @@
+"""A config and a vocabulary that fit each other, and all that follows from the two."""
+
+import dataclasses
+import hashlib
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import config as config_lib
+from electra_tf.errors import InputError
+from electra_tf.model import cost
+from electra_tf.pretraining.masking import Masker, TokenIds
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.settings import Config
+from electra_tf.text import records
+from electra_tf.text.pipeline import evaluation_batches
+from electra_tf.text.record_set import RecordSet, open_records
+from electra_tf.text.tokenizer import (
+    Tokenizer,
+    check_settings,
+    settings_path,
+    stored_settings,
+)
+from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
+from electra_tf.training.checkpoint import CONFIG, Checkpoint
+from electra_tf.training.evaluation import Evaluation
+from electra_tf.training.optimizer import build_optimizer
+from electra_tf.training.peak import measure_peak
+from electra_tf.training.strategy import check_batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A config and the tokenizer it goes with, checked against each other."""
+
+    config: Config
+    tokenizer: Tokenizer
+
+    @classmethod
+    def resolve(
+        cls,
+        data: str,
+        vocab: str | None,
+        settings: Callable[[Mapping | None], Config],
+    ) -> "Experiment":
+        """Reads the vocabulary of the records and fills in what follows from it.
+
+        Args:
+            data: The records, a folder or globs.
+            vocab: The vocabulary's file where it does not lie among the records.
+            settings: From what is stored beside the vocabulary to the settings.
+
+        Returns:
+            The experiment.
+
+        Raises:
+            InputError: No vocabulary, other tokenization settings, another size.
+        """
+        path = _vocabulary_path(data, vocab)
+        vocabulary = Vocabulary.read(path)
+        stored = stored_settings(path, vocabulary)
+        config = settings(stored)
+        check_settings(config.tokenization, stored, path)
+        wanted = config.model.vocabulary_size
+        if wanted not in (None, len(vocabulary)):
+            raise InputError(
+                f"The vocabulary has the {wanted} entries of model.vocabulary_size",
+                f"{path}: {len(vocabulary)} entries",
+                f"Set model.vocabulary_size={len(vocabulary)} or null, or use records "
+                "of the other vocabulary",
+            )
+        model = dataclasses.replace(config.model, vocabulary_size=len(vocabulary))
+        config = dataclasses.replace(config, model=model)
+        return cls(config, Tokenizer(vocabulary, config.tokenization))
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "Experiment":
+        """The experiment of a checkpoint.
+
+        Args:
+            checkpoint: One that pretrain wrote.
+
+        Returns:
+            Its config with the tokenizer that lies in it.
+        """
+        config = config_lib.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
+        vocabulary = Vocabulary.read(os.path.join(checkpoint.path, records.VOCABULARY))
+        return cls(config, Tokenizer(vocabulary, config.tokenization))
+
+    def files(self) -> dict[str, bytes]:
+        """Config and vocabulary, as every checkpoint holds them."""
+        identity = self.tokenizer.identity_text.encode()
+        vocabulary = self.tokenizer.vocabulary.text.encode()
+        return {
+            CONFIG: config_lib.dump(self.config).encode(),
+            records.VOCABULARY: vocabulary,
+            settings_path(records.VOCABULARY).name: identity,
+        }
+
+    def open(self, data: str) -> RecordSet:
+        """Opens records of this experiment's length and vocabulary."""
+        return open_records(
+            data,
+            max_length=self.config.records.max_length,
+            tokenizer=self.tokenizer,
+        )
+
+    def pretrainer(self, strategy: tf.distribute.Strategy | None = None) -> Pretrainer:
+        """The compiled model, with initial weights.
+
+        Args:
+            strategy: On whose replicas; None: on one device, for Keras's `fit`.
+
+        Returns:
+            A Keras model with its optimizer.
+        """
+        strategy = strategy or tf.distribute.get_strategy()
+        check_batch(
+            strategy, self.config.input.batch_size, self.config.training.accumulation
+        )
+        with strategy.scope():
+            pretrainer = Pretrainer(self.config, token_ids(self.tokenizer.vocabulary))
+            pretrainer.compile(
+                build_optimizer(self.config.optimizer, self.config.training.steps)
+            )
+        return pretrainer
+
+    def evaluation(
+        self,
+        pretrainer: Pretrainer,
+        strategy: tf.distribute.Strategy,
+        found: RecordSet,
+        batches: int | None,
+    ) -> Evaluation:
+        """Metrics on held-out records.
+
+        Args:
+            pretrainer: What is measured.
+            strategy: Its replicas.
+            found: The records.
+            batches: How many at most; None: all.
+
+        Returns:
+            Something to call.
+        """
+        size = self.config.input.batch_size
+        count = min(math.ceil(found.total / size), batches or found.total)
+        return Evaluation(
+            strategy,
+            lambda batch, number: pretrainer.test_step(batch, number, read=False),
+            lambda host, hosts: evaluation_batches(found, size, host=host, hosts=hosts),
+            count,
+        )
+
+    @property
+    def work(self) -> cost.Work:
+        """What one step works on."""
+        size, length = self.config.input.batch_size, self.config.records.max_length
+        tokens = token_ids(self.tokenizer.vocabulary)
+        slots = Masker(self.config.masking, tokens, length).slots
+        return cost.Work(rows=size, length=length, slots=slots)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of a step's products."""
+        objective = self.config.objective
+        has_generator = not objective.uniform_generator
+        return cost.step_flops(
+            self.config.model, objective.name, has_generator, self.work
+        )
+
+    def describe(self, pretrainer: Pretrainer, strategy: tf.distribute.Strategy) -> str:
+        """The resolved config, sizes, cost and time, for people.
+
+        Args:
+            pretrainer: The model.
+            strategy: Its replicas.
+
+        Returns:
+            Lines.
+        """
+        config, replicas = self.config, strategy.num_replicas_in_sync
+        part = dataclasses.replace(
+            self.work,
+            rows=self.work.rows // replicas // config.training.accumulation,
+        )
+        total = count(pretrainer.trainable_variables)
+        memory = cost.step_bytes(
+            config.model,
+            config.objective.name,
+            not config.objective.uniform_generator,
+            total,
+            part,
+        )
+        peak = measure_peak(strategy, config.training.precision)
+        lines = [config_lib.dump(config).rstrip(), ""]
+        lines += [f"{name}: {n:,} parameters" for name, n in parts(pretrainer).items()]
+        seconds = [config.training.steps * self.flops / peak / s for s in (0.65, 0.3)]
+        lines += [
+            f"all: {total:,} parameters, {len(pretrainer.trainable_variables)} weights",
+            f"{self.flops:.4g} FLOPs a step, {self.flops * config.training.steps:.4g} "
+            f"in {config.training.steps:,} steps",
+            f"memory: about {memory / 2**30:.2f} GiB on each of {replicas} replicas",
+            f"time to train: {_days(seconds[0])} to {_days(seconds[1])}, at 65% to 30% "
+            f"of the {peak:.3g} FLOP/s that large products reach here",
+        ]
+        return "\n".join(lines)
+
+
+def token_ids(vocabulary: Vocabulary) -> TokenIds:
+    """What masking has to know of a vocabulary.
+
+    Args:
+        vocabulary: The pieces.
+
+    Returns:
+        Special ids and continuation pieces.
+    """
+    return TokenIds(
+        cls=vocabulary.ids[CLS],
+        sep=vocabulary.ids[SEP],
+        mask=vocabulary.ids[MASK],
+        vocabulary_size=len(vocabulary),
+        is_continuation_V=np.array(vocabulary.is_continuation),
+    )
+
+
+def identity(found: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What tells one set of records from another, wherever it lies.
+
+    Args:
+        found: The records.
+        tokenizer: Whose ids they hold.
+
+    Returns:
+        Values that JSON knows.
+    """
+    digest = hashlib.sha256()
+    for path, number in zip(found.paths, found.counts, strict=True):
+        digest.update(f"{os.path.basename(path)} {number}\n".encode())
+    if found.manifest is not None:
+        for shard in found.manifest.shards:
+            digest.update(shard.sha256.encode())
+    return {
+        "vocabulary": tokenizer.vocabulary.sha256,
+        "records": found.total,
+        "records_sha256": digest.hexdigest(),
+    }
+
+
+def parts(pretrainer: Pretrainer) -> dict[str, int]:
+    """Parameters by part; shared ones count with the part that made them.
+
+    Args:
+        pretrainer: The model.
+
+    Returns:
+        Numbers by the part's path.
+    """
+    found: dict[str, int] = {}
+    for variable in pretrainer.trainable_variables:
+        names = variable.path.split("/")
+        depth = 4 if "embeddings" in names else 3
+        name = "/".join(names[: min(depth, len(names) - 1)])
+        found[name] = found.get(name, 0) + count([variable])
+    return found
+
+
+def count(variables: list[Any]) -> int:
+    """Numbers in all variables.
+
+    Args:
+        variables: Any.
+
+    Returns:
+        How many.
+    """
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def _vocabulary_path(data: str, vocab: str | None) -> str:
+    beside = os.path.join(data, records.VOCABULARY)
+    if vocab or os.path.exists(beside):
+        return vocab or beside
+    if not os.path.exists(data) and not tf.io.gfile.glob(data.split(",")[0]):
+        raise InputError(
+            "--data is a folder of records, or globs of record files",
+            f"{data!r}, where nothing is",
+            "Build records with electra_tf.build_records, or check the path",
+        )
+    raise InputError(
+        "Records are read with the vocabulary they were made with",
+        f"{data!r}, without a {records.VOCABULARY}",
+        "Name the vocabulary's file with --vocab",
+    )
+
+
+def _days(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

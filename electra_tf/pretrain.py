@@ -1,0 +1,67 @@
+"""Pre-training records -> a pre-trained model, checkpoint by checkpoint.
+
+python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
+    --model_dir=run
+
+The same command goes on where a run was stopped or killed.
+"""
+
+import signal
+import sys
+
+from absl import flags
+
+from electra_tf import cli, runs
+from electra_tf.experiment import Experiment
+from electra_tf.training import strategy
+from electra_tf.training.run_folder import lock
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_string("data", None, "The records to learn from.", flag_values=FLAGS)
+flags.DEFINE_string("model_dir", None, "The run's folder.", flag_values=FLAGS)
+flags.DEFINE_string(
+    "evaluation_data", None, "Held-out records to measure on.", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "vocab", None, "The vocabulary, where it is not in --data.", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "A checkpoint whose weights a new run begins with; the config may differ.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_bool(
+    "dry_run", False, "Tell sizes, cost and time, then stop.", flag_values=FLAGS
+)
+cli.define_device_flags(FLAGS, strategy.NAMES)
+cli.define_config_flags(FLAGS, {})
+
+
+def main() -> None:
+    """Trains until the last step or until a signal."""
+    cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
+    devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+    experiment = Experiment.resolve(
+        FLAGS.data, FLAGS.vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
+    )
+    found, held_out = experiment.open(FLAGS.data), None
+    if FLAGS.evaluation_data:
+        held_out = experiment.open(FLAGS.evaluation_data)
+    if FLAGS.dry_run:
+        print(experiment.describe(experiment.pretrainer(devices), devices))
+        return
+    held = lock(FLAGS.model_dir) if strategy.is_chief(devices) else None
+    ended, last = runs.train(
+        experiment, devices, FLAGS.model_dir, found, held_out, FLAGS.init_checkpoint
+    )
+    del held
+    if ended:
+        name = signal.Signals(ended).name
+        print(f"stopped by {name}; the same command goes on from {last}")
+        sys.exit(0 if ended == signal.SIGTERM else 128 + ended)
+    print(f"trained; the checkpoint is {last}")
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

@@ -1,0 +1,61 @@
+"""The command: the same metrics each time, as a table and as JSON."""
+
+import json
+
+import pytest
+from conftest import failure
+from test_experiment import SMALL
+
+SETS = [f"--set={item}" for item in [*SMALL, "training.steps=3"]]
+
+
+@pytest.fixture(scope="module")
+def run(command, folder, tmp_path_factory):
+    """A run of three steps with an evaluation on its own records."""
+    model_dir = tmp_path_factory.mktemp("run")
+    result = command(
+        "pretrain",
+        f"--data={folder}",
+        f"--evaluation_data={folder}",
+        f"--model_dir={model_dir}",
+        "--set=training.evaluation_batches=null",
+        *SETS,
+    )
+    assert result.returncode == 0, result.stderr
+    return model_dir
+
+
+def test_it_repeats_what_training_measured(command, run, folder, tmp_path):
+    output = tmp_path / "metrics.json"
+    result = command(
+        "evaluate", f"--checkpoint={run}", f"--data={folder}", f"--output={output}"
+    )
+    assert result.returncode == 0, result.stderr
+    printed = json.loads(result.stdout.splitlines()[-1])
+    assert printed == json.loads(output.read_text())
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    trained = [json.loads(line) for line in lines]
+    measured = next(line for line in trained if line["kind"] == "evaluation")
+    names = set(measured) - {"step", "kind", "time"}
+    assert names == {
+        "masked_lm_loss",
+        "masked_lm_accuracy",
+        "sampled_masked_lm_accuracy",
+        "disc_loss",
+        "disc_accuracy",
+        "disc_precision",
+        "disc_recall",
+        "disc_auc",
+    }
+    for name in names:
+        assert printed[name] == measured[name], name
+        assert f"  {name}" in result.stdout
+    assert printed["step"] == 3
+    assert 6.5 < printed["masked_lm_loss"] < 7.2  # log 1000 = 6.9 after three steps
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert printed["records"] == sum(s["records"] for s in manifest["shards"])
+
+
+def test_what_is_not_a_checkpoint_is_told(command, tmp_path, folder):
+    result = command("evaluate", f"--checkpoint={tmp_path}", f"--data={folder}")
+    assert "checkpoint.json" in failure(result)

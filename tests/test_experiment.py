@@ -1,0 +1,135 @@
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN
+
+from electra_tf import config as config_lib
+from electra_tf.errors import InputError
+from electra_tf.experiment import Experiment, count, identity, parts, token_ids
+from electra_tf.text.vocab import Vocabulary
+
+SMALL = [
+    "records.max_length=32",
+    "model.depth=2",
+    "model.width=32",
+    "model.heads=2",
+    "model.embedding=16",
+    "model.max_positions=32",
+    "model.generator_width=0.5",
+    "input.batch_size=8",
+    "training.steps=1000",
+]
+
+
+def resolve(data, *sets, vocab=None):
+    return Experiment.resolve(
+        str(data),
+        vocab,
+        lambda stored: config_lib.load(sets=[*SMALL, *sets], base=stored),
+    )
+
+
+@pytest.fixture(scope="module")
+def experiment(folder):
+    return resolve(folder)
+
+
+@pytest.fixture(scope="module")
+def devices():
+    return tf.distribute.get_strategy()
+
+
+def test_what_follows_from_the_vocabulary_is_filled_in(experiment):
+    assert experiment.config.model.vocabulary_size == 1000
+    assert experiment.config.model.encoder.vocabulary_size == 1000
+    assert experiment.tokenizer.vocabulary.tokens[4] == "[MASK]"
+
+
+def test_its_files_are_a_config_and_a_vocabulary(experiment, tmp_path):
+    files = experiment.files()
+    assert set(files) == {"config.yaml", "vocab.txt", "vocab.txt.settings.json"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    assert config_lib.load(str(tmp_path / "config.yaml")) == experiment.config
+    assert (tmp_path / "vocab.txt").read_text() == (GOLDEN / "vocab.txt").read_text()
+
+
+def test_records_elsewhere_need_a_vocabulary(folder, tmp_path):
+    shard = next(folder.glob("*tfrecord*"))
+    shutil.copy(shard, tmp_path)
+    with pytest.raises(InputError, match=r"without a vocab\.txt.*--vocab"):
+        resolve(tmp_path)
+    vocab = str(GOLDEN / "vocab.txt")
+    found = resolve(tmp_path, vocab=vocab)
+    assert found.open(str(tmp_path)).total > 0
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (["model.vocabulary_size=999"], "999 entries.*1000 entries.*=1000 or null"),
+        (["tokenization.lower_case=false"], "lower_case"),
+    ],
+)
+def test_a_vocabulary_that_does_not_fit_is_refused(folder, sets, words):
+    with pytest.raises(InputError, match=words):
+        resolve(folder, *sets)
+
+
+def test_nothing_at_the_path_is_told_as_such(tmp_path):
+    with pytest.raises(InputError, match="where nothing is"):
+        resolve(tmp_path / "none")
+
+
+def test_records_of_another_length_are_refused(folder):
+    with pytest.raises(InputError, match=r"Set records\.max_length=32"):
+        resolve(folder, "records.max_length=16").open(str(folder))
+
+
+def test_special_ids_and_continuations_come_from_the_vocabulary(vocabulary):
+    ids = token_ids(vocabulary)
+    assert (ids.cls, ids.sep, ids.mask, ids.vocabulary_size) == (2, 3, 4, 1000)
+    expected = [token.startswith("##") for token in vocabulary.tokens]
+    np.testing.assert_array_equal(ids.is_continuation_V, expected)
+
+
+def test_a_description_tells_config_sizes_cost_and_time(experiment, devices):
+    pretrainer = experiment.pretrainer(devices)
+    text = experiment.describe(pretrainer, devices)
+    assert text.startswith(config_lib.dump(experiment.config).rstrip())
+    total = count(pretrainer.trainable_variables)
+    assert sum(parts(pretrainer).values()) == total
+    weights = len(pretrainer.trainable_variables)
+    assert f"all: {total:,} parameters, {weights} weights" in text
+    for words in ("discriminator/encoder/embeddings: ", "FLOPs a step", "GiB on each"):
+        assert words in text
+    assert f"{experiment.flops:.4g} FLOPs a step" in text
+
+
+def test_data_is_told_by_its_content_not_its_place(experiment, folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    found, again = experiment.open(str(folder)), experiment.open(str(copy))
+    assert identity(found, experiment.tokenizer) == identity(
+        again, experiment.tokenizer
+    )
+    fewer = dataclasses.replace(found, counts=(1, *found.counts[1:]))
+    assert identity(fewer, experiment.tokenizer) != identity(
+        found, experiment.tokenizer
+    )
+
+
+def test_a_batch_that_cannot_be_shared_is_refused(folder):
+    mirrored = tf.distribute.MirroredStrategy(["/cpu:0"])
+    odd = resolve(folder, "input.batch_size=9", "training.accumulation=9")
+    assert odd.pretrainer(mirrored).config.input.batch_size == 9
+    with pytest.raises(InputError, match="must be a multiple"):
+        resolve(folder, "input.batch_size=9", "training.accumulation=2")
+
+
+def test_the_vocabulary_of_a_folder_is_what_its_records_were_made_with(folder):
+    path = folder / "vocab.txt"
+    assert resolve(folder).tokenizer.vocabulary == Vocabulary.read(path)

@@ -1,0 +1,44 @@
+"""What README shows in Python runs as it stands there."""
+
+import re
+
+import pytest
+from conftest import ROOT
+from text.conftest import build_records
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, corpus_file, vocabulary):
+    """A folder with `records` of 128 positions and the project's `configs`."""
+    place = tmp_path_factory.mktemp("readme")
+    build_records(corpus_file, place / "records", vocabulary, max_length=128)
+    (place / "configs").symlink_to(ROOT / "configs")
+    return place
+
+
+def run(block, place, monkeypatch):
+    monkeypatch.chdir(place)
+    names = {}
+    exec(compile(block, "README.md", "exec"), names)
+    return names
+
+
+def test_records_as_batches(place, monkeypatch):
+    names = run(BLOCKS[0], place, monkeypatch)
+    assert names["batch"].input_ids_BL.shape == (32, 128)
+
+
+def test_training_with_fit_takes_ten_lines(place, monkeypatch):
+    block = BLOCKS[1]
+    assert len(block.strip().splitlines()) <= 11
+    shorter = block.replace("steps_per_epoch=100, epochs=3", "steps_per_epoch=2")
+    assert shorter != block
+    names = run(shorter, place, monkeypatch)
+    assert int(names["pretrainer"].optimizer.iterations) == 2
+    assert names["pretrainer"].core.encoder.shape.depth == 4
+
+
+def test_there_is_no_block_that_is_not_run():
+    assert len(BLOCKS) == 2
