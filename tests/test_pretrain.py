@@ -1,0 +1,281 @@
+"""The command: killed, stopped, gone on with, begun with another run's weights."""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import time
+
+import pytest
+from conftest import GOLDEN
+from pretrain_commands import arguments, lines, one_paragraph, run_here, start, tree
+from text.conftest import build_records
+
+from electra_tf import evaluate, pretrain
+from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import saved_steps
+from electra_tf.training.reports import read_metrics
+from electra_tf.training.run_folder import lock
+
+
+@pytest.fixture
+def said(capsys, monkeypatch):
+    return functools.partial(run_here, capsys, monkeypatch)
+
+
+def wait_for(process, condition):
+    """Looks very often; a process that ends before is a failure."""
+    while not condition():
+        if process.poll() is not None:
+            pytest.fail(f"ended too early: {process.communicate()}")
+        time.sleep(0.0002)
+
+
+def newest(folder):
+    return max(saved_steps(str(folder / "checkpoints")), default=0)
+
+
+def unfinished(folder):
+    path = folder / "checkpoints"
+    with contextlib.suppress(FileNotFoundError), os.scandir(path) as found:
+        return any(entry.name.endswith(".unfinished") for entry in found)
+
+
+@pytest.fixture(scope="session")
+def whole(folder, tmp_path_factory):
+    """A run that nothing stopped, in a process of its own."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    process = start(*arguments(folder, output, evaluation_data=folder))
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out == f"trained; the checkpoint is {output}/checkpoints/step_00000060\n"
+    assert "beginning with random weights of seed 0" in err
+    return output
+
+
+def test_a_run_leaves_what_it_should(whole):
+    steps = saved_steps(str(whole / "checkpoints"))
+    assert sorted(steps) == [30, 57, 60]
+    assert sorted(p.name for p in pathlib.Path(steps[60]).iterdir()) == [
+        "checkpoint.json",
+        "config.yaml",
+        "optimizer.safetensors",
+        "vocab.txt",
+        "vocab.txt.settings.json",
+        "weights.safetensors",
+    ]
+    found = list(lines(whole))
+    assert [step for kind, step in found if kind == "train"] == list(range(4, 61, 4))
+    assert [s for kind, s in found if kind == "evaluation"] == [12, 24, 36, 48, 60]
+    kinds = {path.parent.name for path in whole.rglob("*tfevents*")}
+    assert kinds == {"train", "evaluation"}
+
+
+def test_it_learns(whole):
+    told = [line for line in read_metrics(str(whole)) if line["kind"] == "evaluation"]
+    assert told[0]["masked_lm_loss"] > told[-1]["masked_lm_loss"] + 0.1
+    assert told[-1]["disc_auc"] > 0.8
+
+
+def test_whatever_stops_a_run_it_ends_as_if_nothing_had(folder, whole, tmp_path):
+    """Killed within a save and between, stopped by both signals."""
+    output = tmp_path / "run"
+    given = arguments(folder, output, evaluation_data=folder)
+    for _ in range(5):
+        process = start(*given)
+        wait_for(process, lambda: unfinished(output))
+        process.kill()
+        process.communicate()
+        if unfinished(output):
+            break
+    assert unfinished(output), "no kill hit a save"
+    begun = newest(output)
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        process = start(*given)
+        wait_for(process, lambda begun=begun: newest(output) > begun)
+        process.send_signal(number)
+        out, err = process.communicate()
+        assert process.returncode == code, err
+        begun = newest(output)
+        assert out == (
+            f"stopped by {number.name}; the same command goes on from "
+            f"{output}/checkpoints/step_{begun:08d}\n"
+        )
+        assert begun < 60
+    process = start(*given)
+    out, err = process.communicate()
+    assert f"going on after step {begun} of 60" in err
+    assert out.startswith("trained; ")
+    assert tree(output) == tree(whole)
+    assert lines(output) == lines(whole)
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_nothing(folder, whole, tmp_path):
+    chance, kills, in_saves = random.Random(), 0, 0
+    output = tmp_path / "run"
+    given = arguments(folder, output, evaluation_data=folder)
+    while newest(output) < 60 or kills < 8:
+        if newest(output) == 60:
+            shutil.rmtree(output)
+        process = start(*given)
+        begun, kills = newest(output), kills + 1
+        if kills % 2:
+            wait_for(process, lambda: unfinished(output))
+        elif kills % 4 == 0:
+            wait_for(process, lambda begun=begun: newest(output) > begun)
+            time.sleep(chance.uniform(0, 0.3))
+        else:  # perhaps before it has begun
+            time.sleep(chance.uniform(1, 30))
+        process.kill()
+        process.communicate()
+        in_saves += unfinished(output)
+    assert in_saves > 1
+    assert tree(output) == tree(whole)
+    assert lines(output) == lines(whole)
+
+
+@contextlib.contextmanager
+def unchanged(run):
+    """A context that must leave a run's folder as it is."""
+    before = tree(run), (run / "metrics.jsonl").read_bytes()
+    yield
+    assert (tree(run), (run / "metrics.jsonl").read_bytes()) == before
+
+
+def test_a_finished_run_says_so_and_changes_nothing(folder, whole, said):
+    with unchanged(whole):
+        code, out, err = said(pretrain, *arguments(folder, whole))
+    assert code == 0, err
+    assert "nothing is left to do: all 60 steps are done" in err
+    assert out == f"trained; the checkpoint is {whole}/checkpoints/step_00000060\n"
+
+
+def test_a_checkpoint_needs_nothing_beside_it(folder, whole, said, tmp_path):
+    copied = tmp_path / "elsewhere"
+    shutil.copytree(whole / "checkpoints" / "step_00000060", copied)
+    shutil.copytree(folder, tmp_path / "records")
+    given = [f"--checkpoint={copied}", f"--data={tmp_path / 'records'}", "--batches=4"]
+    code, out, error = said(evaluate, *given)
+    assert code == 0, error
+    printed = json.loads(out.splitlines()[-1])
+    measured = [m for m in read_metrics(str(whole)) if m["kind"] == "evaluation"][-1]
+    for name in ("masked_lm_loss", "disc_loss", "disc_auc", "masked_lm_accuracy"):
+        assert printed[name] == measured[name]
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (
+            ["model.dropout=0.2", "training.log_every=7", "masking.rate=0.2"],
+            ["`model.dropout` is 0.2, was 0.1; `masking.rate` is 0.2, was 0.15. "],
+        ),
+        (
+            ["training.steps=90"],
+            ["`training.steps` is 90, was 60", "--init_checkpoint"],
+        ),
+    ],
+)
+def test_a_run_goes_on_with_its_settings(folder, whole, said, sets, words):
+    with unchanged(whole):
+        message = one_paragraph(*said(pretrain, *arguments(folder, whole, *sets)))
+    for word in words:
+        assert word in message
+    assert "log_every" not in message
+
+
+@pytest.fixture(scope="module")
+def longer(corpus_file, vocabulary, tmp_path_factory):
+    """Records of 64 positions."""
+    output = tmp_path_factory.mktemp("longer") / "out"
+    build_records(corpus_file, output, vocabulary, max_length=64, shards=1)
+    return output
+
+
+def test_a_run_goes_on_with_its_records(longer, whole, said):
+    given = arguments(longer, whole, "records.max_length=64")
+    with unchanged(whole):
+        message = one_paragraph(*said(pretrain, *given))
+    assert "`records.max_length` is 64, was 32" in message
+    assert "records_sha256 is" in message
+
+
+def test_two_phases(longer, whole, said, tmp_path):
+    second = ("records.max_length=64", "training.steps=3", "training.log_every=1")
+    run = tmp_path / "second"
+    given = arguments(longer, run, *second, init_checkpoint=whole)
+    code, _, err = said(pretrain, *given)
+    assert code == 0, err
+    for words in (
+        f"from {whole}/checkpoints/step_00000060, step 60:",
+        "carried over: all ",
+        "begun anew: the optimizer's moments, the step",
+        "  records.max_length: 32 -> 64",
+        "  training.steps: 60 -> 3",
+    ):
+        assert words in err
+    before = [m for m in read_metrics(str(whole)) if m["kind"] == "train"]
+    first = read_metrics(str(run))[0]
+    assert first["step"] == 1
+    for name in ("masked_lm_loss", "disc_loss"):
+        # Nearer to where the first phase ended than to where it began.
+        gone = before[0][name] - before[-1][name]
+        assert abs(first[name] - before[-1][name]) < 0.4 * gone, name
+    # The same command goes on; what it began with need not be there any more.
+    given = arguments(longer, run, *second, init_checkpoint=tmp_path / "gone")
+    with unchanged(run):
+        code, _, err = said(pretrain, *given)
+    assert code == 0, err
+    assert "nothing is left to do" in err
+
+
+@pytest.fixture(scope="module")
+def another_vocabulary(corpus_file, tmp_path_factory):
+    """Records of 32 positions, of a vocabulary with one piece less."""
+    place = tmp_path_factory.mktemp("another")
+    lines = (GOLDEN / "vocab.txt").read_text().splitlines()
+    (place / "vocab.txt").write_text("\n".join(lines[:-1]) + "\n")
+    vocabulary = Vocabulary.read(place / "vocab.txt")
+    build_records(corpus_file, place / "out", vocabulary, max_length=32, shards=1)
+    return place / "out"
+
+
+def test_weights_of_another_vocabulary_are_refused(
+    another_vocabulary, whole, said, tmp_path
+):
+    given = arguments(another_vocabulary, tmp_path / "run", init_checkpoint=whole)
+    message = one_paragraph(*said(pretrain, *given))
+    assert "weights of its own vocabulary" in message
+    assert not tree(tmp_path / "run")
+
+
+def test_weights_of_another_model_are_refused(folder, whole, said, tmp_path):
+    sets = ("model.width=16", "model.depth=2")
+    given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
+    message = one_paragraph(*said(pretrain, *given))
+    assert "no electra/discriminator/encoder/layer_1/" in message
+    assert "Use the config.yaml that lies in the checkpoint's folder" in message
+    assert not tree(tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_is_told(folder, whole, said, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    damaged = run / "checkpoints" / "step_00000060" / "optimizer.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    with unchanged(run):
+        message = one_paragraph(*said(pretrain, *arguments(folder, run)))
+    assert f"{damaged} has the" in message
+    assert "delete it to go on from an earlier checkpoint" in message
+
+
+def test_a_second_run_in_a_folder_is_refused(folder, whole, said):
+    held = lock(str(whole))
+    with held, unchanged(whole):
+        message = one_paragraph(*said(pretrain, *arguments(folder, whole)))
+    assert f"{whole}, where another process is at work" in message

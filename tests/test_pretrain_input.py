@@ -1,0 +1,155 @@
+"""The command and bad input: one paragraph, nothing overwritten."""
+
+import functools
+import resource
+import shutil
+
+import numpy as np
+import pytest
+from conftest import failure
+from pretrain_commands import arguments, one_paragraph, run_here
+
+from electra_tf import pretrain
+from electra_tf.training.checkpoint import open_checkpoint
+
+
+@pytest.fixture
+def said(capsys, monkeypatch):
+    return functools.partial(run_here, capsys, monkeypatch)
+
+
+BAD = {
+    "a typo": (["training.stpes=3"], {}, "Did you mean `steps`?"),
+    "no steps": (["training.steps=0"], {}, "`training.steps` must be greater than 0"),
+    "a config that is not there": ([], {"config": "gone.yaml"}, "gone.yaml"),
+    "records that are not there": ([], {"data": "gone"}, "'gone', where nothing is"),
+    "no records": ([], {"data": None}, "no --data"),
+    "no folder": ([], {"model_dir": None}, "no --model_dir"),
+    "measures that are not there": ([], {"evaluation_data": "gone"}, "'gone', where"),
+    "a vocabulary of another size": (
+        ["model.vocabulary_size=30522"],
+        {},
+        "vocab.txt: 1000 entries",
+    ),
+    "another length": (["records.max_length=64"], {}, "Set records.max_length=32"),
+    "more rows than records": (["input.batch_size=100000"], {}, "input.batch_size"),
+    "no workers": ([], {"strategy": "multi_worker"}, "TF_CONFIG"),
+    "devices that contradict": ([], {"strategy": "mirrored", "tpu": "x"}, "--tpu"),
+    "one replica of two": ([], {"cpu_replicas": 2}, "--cpu_replicas"),
+    "no checkpoint": ([], {"init_checkpoint": "gone"}, "'gone', which is neither"),
+    "a bucket": ([], {"model_dir": "gs://bucket/run"}, "gcsfuse"),
+    "a wrong flag": ([], {"stratgy": "auto"}, "stratgy"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_paragraph_and_leaves_nothing(folder, said, tmp_path, name):
+    sets, flags, words = BAD[name]
+    given = {"data": folder, "model_dir": tmp_path / "run", **flags}
+    message = one_paragraph(*said(pretrain, *arguments(*[None] * 2, *sets, **given)))
+    assert words in message
+    left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert set(left) <= {".lock"}
+
+
+QUICK = ("objective.name=mlm", "training.steps=4", "training.log_every=1")
+
+
+def damaged(folder, place, change):
+    """A copy of the records in which the last file is changed."""
+    shutil.copytree(folder, place)
+    shard = sorted(place.glob("*tfrecord*"))[-1]
+    data = bytearray(shard.read_bytes())
+    shard.write_bytes(change(data))
+    return shard
+
+
+def test_a_record_file_cut_off_is_named(folder, said, tmp_path):
+    shard = damaged(folder, tmp_path / "records", lambda data: data[:-3])
+    given = arguments(shard.parent, tmp_path / "run")
+    message = one_paragraph(*said(pretrain, *given))
+    assert str(shard) in message
+    (shard.parent / "manifest.json").unlink()  # as other builders leave it
+    message = one_paragraph(*said(pretrain, *given))
+    assert f"{shard}: record " in message
+    given = arguments(folder, tmp_path / "run", evaluation_data=shard.parent)
+    assert str(shard) in one_paragraph(*said(pretrain, *given))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("flag", ["data", "evaluation_data"])
+def test_a_damaged_record_is_named_while_training(folder, said, tmp_path, flag):
+    def flip(data):
+        data[len(data) // 2] ^= 1
+        return data
+
+    shard = damaged(folder, tmp_path / "records", flip)
+    sets = (*QUICK, "training.evaluate_every=1", "training.evaluation_batches=null")
+    flags = {"evaluation_data": folder, flag: shard.parent}
+    data = flags.pop("data", folder)
+    message = one_paragraph(
+        *said(pretrain, *arguments(data, tmp_path / "run", *sets, **flags))
+    )
+    assert f"{shard}: record " in message
+    assert "is corrupt or cut off" in message
+
+
+@pytest.mark.parametrize("bytes_of_a_file", [60_000])
+def test_a_full_disk_is_told(folder, said, tmp_path, bytes_of_a_file):
+    given = arguments(folder, tmp_path / "run", *QUICK)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_of_a_file, hard))
+    try:
+        message = one_paragraph(*said(pretrain, *given))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in message
+    assert "run the same command again" in message
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(folder, said, tmp_path):
+    sets = ("optimizer.learning_rate=1e30", "optimizer.clip_norm=null")
+    sets = (*QUICK, *sets, "training.save_every=1")
+    message = one_paragraph(*said(pretrain, *arguments(folder, tmp_path, *sets)))
+    good = open_checkpoint(str(tmp_path))
+    span = f"in steps {good.step + 1} to {good.step + 1}; "
+    assert f"{span}the last good checkpoint: {good.path}" in message
+    assert "a lower optimizer.learning_rate" in message
+    for arrays in (good.weights(), good.slots()):
+        assert all(np.isfinite(values).all() for values in arrays.values())
+
+
+def test_a_dry_run_tells_and_leaves_nothing(folder, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = said(pretrain, *arguments(folder, None), "--dry_run")
+    assert code == 0, err
+    for words in (
+        "vocabulary_size: 1000",
+        "keep_at:",
+        "electra/generator/encoder/layer_0: 3,296 parameters",
+        "FLOPs a step",
+        "GiB on each of 1 replicas",
+        "time to train: ",
+    ):
+        assert words in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_shows_every_flag_with_its_default(said):
+    code, out, _ = said(pretrain, "--help")
+    assert code == 0
+    for name in pretrain.FLAGS:
+        flag = pretrain.FLAGS[name]
+        assert f"{name}: " in out
+        if flag.default not in (None, []):
+            assert f"(default: {flag.default_as_str})" in out
+    assert "The same command goes on where a run was stopped" in out
+
+
+def test_a_tpu_that_is_not_there_is_told(command, folder, tmp_path):
+    result = command("pretrain", *arguments(folder, tmp_path / "run"), "--tpu")
+    message = failure(result)
+    assert "There is a TPU at this machine" in message
+    assert "--strategy=auto" in message
+    assert not (tmp_path / "run").exists()
