@@ -253,6 +253,17 @@ def test_the_generators_projection_starts_within_glorots_bound():
     assert 0.176 < kernel.max() <= 0.1768
 
 
+def test_the_width_of_initial_values_is_a_setting_of_every_part(pair):
+    wide = by_path(built(seed=7, initializer_range=0.06))
+    for path, variable in by_path(pair).items():
+        # Glorot's bound and what starts at 0 or 1 stay.
+        kept = re.search(r"bias|beta|gamma|embeddings_project|score", path)
+        factor = 1 if kept else 3
+        np.testing.assert_allclose(
+            wide[path].numpy(), factor * variable.numpy(), rtol=1e-5
+        )
+
+
 def test_from_config_makes_an_equal_pair(pair):
     again = Electra.from_config(json.loads(json.dumps(pair.get_config())))
     again.build()
