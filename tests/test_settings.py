@@ -1,0 +1,61 @@
+"""What follows from a setting, and settings that contradict each other."""
+
+import pytest
+
+from electra_tf.settings import Config, Input, Masking, Model, Records, Training
+
+
+def test_the_default_is_the_papers_small_model():
+    small = Model(vocabulary_size=30522)
+    shape, generator = small.encoder, small.generator
+    assert (shape.depth, shape.width, shape.heads) == (12, 256, 4)
+    assert (shape.feed_forward, shape.embedding) == (1024, 128)
+    assert (generator.depth, generator.width, generator.heads) == (12, 64, 1)
+    assert (generator.feed_forward, generator.embedding) == (256, 128)
+
+
+@pytest.mark.parametrize(
+    ("width", "share", "expected"),
+    [(768, 0.33333, 256), (768, 0.25, 192), (1024, 0.25, 256), (32, 0.5, 16)],
+)
+def test_the_generators_width_is_rounded_as_the_original_does(width, share, expected):
+    model = Model(width=width, generator_width=share, embedding=None)
+    assert model.generator.width == expected
+    assert model.generator.heads == max(1, expected // 64)
+    assert model.generator.embedding == width  # the shared tables are the larger's
+
+
+def test_unshared_tables_are_as_narrow_as_the_generator():
+    assert Model(sharing="none").generator.embedding == 64
+
+
+def test_with_everything_shared_there_is_one_shape():
+    model = Model(sharing="all", generator_width=1.0, generator_depth=1.0)
+    assert model.generator == model.encoder
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Model(sharing="all"), "generator_width and generator_depth to 1"),
+        (lambda: Model(heads=3), "width 256 must be a multiple of its 3 heads"),
+        (lambda: Model(width=2, generator_width=0.1), "round to 1 or more"),
+        (
+            lambda: Masking(scheme="original", writing="bert"),
+            "original has its own writing",
+        ),
+        (
+            lambda: Config(records=Records(max_length=513)),
+            "513 must not exceed model.max_positions 512",
+        ),
+        (
+            lambda: Config(
+                input=Input(batch_size=6), training=Training(accumulation=4)
+            ),
+            "6 must be a multiple of training.accumulation 4",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
