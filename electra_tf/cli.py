@@ -89,10 +89,9 @@ def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> 
 class _NameOrAlone(flags.Flag):
     """A flag with a name as its value, which may also stand alone."""
 
-    boolean = True  # so absl lets it stand without a value
-
     def __init__(self, name: str, alone: str, text: str):
-        super().__init__(flags.ArgumentParser(), None, name, None, text)
+        # A boolean one, so that absl lets it stand without a value.
+        super().__init__(flags.ArgumentParser(), None, name, None, text, boolean=True)
         self._alone = alone
 
     def _parse(self, argument):

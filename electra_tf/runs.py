@@ -47,6 +47,7 @@ def train(
     """
     config = experiment.config
     settings, steps = config.training, config.training.steps
+    training_batches(found, config.input)  # refuses too few before anything is written
     details = identity(found, experiment.tokenizer)
     checkpoints = Checkpoints(
         os.path.join(folder, CHECKPOINTS), settings.keep, settings.keep_at, steps

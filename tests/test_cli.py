@@ -98,3 +98,20 @@ def test_help_is_printed_and_nothing_run(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("What it does.")
     assert "(default: '128')" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], None),
+        (["--tpu"], "local"),
+        (["--tpu", "--strategy=tpu"], "local"),
+        (["--tpu=node-1"], "node-1"),
+        (["--notpu"], None),
+    ],
+)
+def test_a_tpu_may_be_named_or_not(given, expected):
+    values = flags.FlagValues()
+    cli.define_device_flags(values, ("auto", "tpu"))
+    assert values(["command", *given]) == ["command"]
+    assert values.tpu == expected

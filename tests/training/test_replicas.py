@@ -5,6 +5,7 @@ one of them.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -94,72 +95,83 @@ def assert_same_lines(folder, other, tolerance):
         assert mine["disc_auc"] == pytest.approx(its["disc_auc"], abs=1e-3)
 
 
-@pytest.fixture(scope="module")
-def processes(folder, tmp_path_factory):
-    """What two replicas and two workers leave and say, all started at once."""
-    output = tmp_path_factory.mktemp("replicas")
-    path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
-    environment = {**os.environ, "PYTHONPATH": path}
+def started(name, data, output, environment):
+    """A process with this program's task `name`; its errors go to a file."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "training.test_replicas", name, str(data), str(output)],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=(output / f"{name}{environment.get('INDEX', '')}.log").open("w"),
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def started_workers(name, data, output):
+    """Two processes that train together."""
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(socket.socket()) for _ in range(2)]
         for port in ports:
             port.bind(("localhost", 0))
         workers = [f"localhost:{port.getsockname()[1]}" for port in ports]
-    cluster = {"cluster": {"worker": workers}}
-    tasks = [{**cluster, "task": {"type": "worker", "index": i}} for i in range(2)]
-    running = {}
-    for name, task in (
-        ("mirrored", {}),
-        ("worker-0", tasks[0]),
-        ("worker-1", tasks[1]),
-    ):
-        running[name] = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "training.test_replicas",
-                name,
-                str(folder),
-                str(output),
-            ],
-            env={**environment, "TF_CONFIG": json.dumps(task)},
-            stdout=subprocess.PIPE,
-            stderr=(output / f"{name}.log").open("w"),
-            text=True,
-            cwd=ROOT,
-        )
-    yield output, running
-    for process in running.values():
-        process.kill()
-        process.wait()
+    tasks = [{"type": "worker", "index": index} for index in range(2)]
+    configs = [
+        json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks
+    ]
+    return [
+        started(name, data, output, {"TF_CONFIG": configs[index], "INDEX": str(index)})
+        for index in range(2)
+    ]
+
+
+def said(*processes):
+    """What they have said, as JSON, once they are done."""
+    answers = []
+    try:
+        for process in processes:
+            out, _ = process.communicate()
+            assert process.returncode == 0
+            answers.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return answers
 
 
 @pytest.fixture(scope="module")
-def one(processes, folder):
-    """The same runs on one device, trained while the others train."""
-    output = processes[0] / "one"
+def output(tmp_path_factory):
+    return tmp_path_factory.mktemp("replicas")
+
+
+@pytest.fixture(scope="module")
+def together(folder, output):
+    """All of the quick suite's processes, started at once, and what they say."""
+    replicas = started("mirrored", folder, output, {})
+    workers = started_workers("workers", folder, output)
+    return functools.cache(lambda: said(replicas, *workers))
+
+
+@pytest.fixture(scope="module")
+def one(together, folder, output):
+    """The runs on one device, while the others train."""
     for name in RUNS:
-        assert train(one_device(), folder, output / name, name) == 0
-    return output
-
-
-def ended(processes, name):
-    """What a process has said, as JSON, once it is done."""
-    output, running = processes
-    process = running[name]
-    said = process.communicate()[0] if process.stdout else ""
-    assert process.returncode == 0, (output / f"{name}.log").read_text()[-5000:]
-    return json.loads(said.splitlines()[-1])
+        assert train(one_device(), folder, output / "one" / name, name) == 0
+    return output / "one"
 
 
 @pytest.fixture(scope="module")
-def mirrored(processes):
-    return ended(processes, "mirrored")
+def mirrored(together):
+    return together()[0]
 
 
 @pytest.fixture(scope="module")
-def workers(processes):
-    return [ended(processes, f"worker-{index}") for index in range(2)]
+def workers(together):
+    return together()[1:]
 
 
 def test_the_batches_put_it_to_the_test(folder, one):
@@ -177,28 +189,22 @@ def test_the_batches_put_it_to_the_test(folder, one):
 
 
 @pytest.mark.parametrize("name", ["paper", "original"])
-def test_two_replicas_train_as_one(one, processes, mirrored, name):
-    other = processes[0] / "mirrored" / name
+def test_two_replicas_train_as_one(one, output, mirrored, name):
+    other = output / "mirrored" / name
     assert distance(one / name, other) < 1e-5
     assert_same_lines(one / name, other, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["paper", "original"])
-def test_two_workers_train_as_one(one, processes, workers, name):
-    other = processes[0] / "workers" / name
-    assert distance(one / name, other) < 1e-5
-    assert_same_lines(one / name, other, 1e-5)
+def test_two_workers_train_as_one(one, output, workers):
+    assert [worker["chief"] for worker in workers] == [True, False]
+    other = output / "workers" / "paper"
+    assert distance(one / "paper", other) < 1e-5
+    assert_same_lines(one / "paper", other, 1e-5)
 
 
 def test_xla_trains_as_the_graph(one):
     assert distance(one / "original", one / "xla") < 1e-4
     assert_same_lines(one / "original", one / "xla", 1e-4)
-
-
-def test_xla_on_two_replicas_trains_as_the_graph_on_one(one, processes, mirrored):
-    other = processes[0] / "mirrored" / "xla"
-    assert distance(one / "original", other) < 1e-4
-    assert_same_lines(one / "original", other, 1e-4)
 
 
 def test_replicas_have_parts_of_each_batch_in_their_order(mirrored):
@@ -211,54 +217,77 @@ def test_a_batch_that_replicas_cannot_share_is_told(mirrored):
     assert "Set input.batch_size=8 or 10" in mirrored["odd"]
 
 
-def test_a_signal_to_one_worker_stops_all_and_they_go_on(workers, one):
-    # That they then train as one is told above.
-    assert [worker["chief"] for worker in workers] == [True, False]
-    assert [worker["stopped"] for worker in workers] == [signal.SIGTERM] * 2
-    assert workers[0]["step"] == workers[1]["step"]
-    assert 0 < workers[0]["step"] < 20
-
-
 def test_workers_that_share_no_folder_are_told(workers):
     for worker in workers:
         assert "Arrived: worker 0 at 20, worker 1 at 0." in worker["apart"]
         assert "one --model_dir" in worker["apart"]
 
 
+@pytest.mark.slow
+def test_xla_on_two_replicas_trains_as_the_graph_on_one(folder, one, output):
+    said(started("mirrored_xla", folder, output, {}))
+    other = output / "mirrored" / "xla"
+    assert distance(one / "original", other) < 1e-4
+    assert_same_lines(one / "original", other, 1e-4)
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_worker_stops_all_and_they_go_on(folder, one, output):
+    first, second = said(*started_workers("stopped_workers", folder, output))
+    assert first == second
+    assert first["stopped"] == signal.SIGTERM
+    assert 0 < first["step"] < 20
+    other = output / "workers" / "original"
+    assert distance(one / "original", other) < 1e-5
+    assert_same_lines(one / "original", other, 1e-5)
+
+
 def as_mirrored(data, output):
     devices = strategy.choose("mirrored", cpu_replicas=2)
-    for name in RUNS:
+    for name in ("paper", "original"):
         train(devices, data, output / "mirrored" / name, name)
     numbers = tf.data.Dataset.range(8).batch(4, drop_remainder=True)
     parts = iter(distribute(devices, lambda *_: tf.data.Dataset.zip((numbers,))))
     rows = [[p.numpy().tolist() for p in next(parts)[0].values] for _ in range(2)]
-    try:
-        resolve(data, "input.batch_size=9").pretrainer(devices)
-        odd = None
-    except InputError as error:
-        odd = str(error)
-    return {"replicas": devices.num_replicas_in_sync, "rows": rows, "odd": odd}
+    return {
+        "replicas": devices.num_replicas_in_sync,
+        "rows": rows,
+        "odd": told(lambda: resolve(data, "input.batch_size=9").pretrainer(devices)),
+    }
 
 
-def as_worker(index, data, output):
+def as_mirrored_xla(data, output):
+    devices = strategy.choose("mirrored", cpu_replicas=2)
+    return train(devices, data, output / "mirrored" / "xla", "xla")
+
+
+def as_workers(data, output):
+    devices = strategy.choose("auto")
+    train(devices, data, output / "workers" / "paper", "paper")
+    chief = strategy.is_chief(devices)
+    apart = output / "workers" / f"apart-{os.environ['INDEX']}"
+    if chief:
+        shutil.copytree(output / "workers" / "paper", apart)
+    return {"chief": chief, "apart": told(lambda: train(devices, data, apart, "paper"))}
+
+
+def as_stopped_workers(data, output):
     devices = strategy.choose("auto")
     folder = output / "workers" / "original"
-    if index == 1:  # it gets the signal, the other one hears of it
+    if not strategy.is_chief(devices):  # it gets the signal, the other hears of it
         threading.Thread(target=interrupt_after, args=(folder,), daemon=True).start()
     stopped = train(devices, data, folder, "original")
     step = open_checkpoint(str(folder)).step
     train(devices, data, folder, "original")
-    paper = output / "workers" / "paper"
-    train(devices, data, paper, "paper")
-    apart = output / "workers" / f"apart-{index}"
-    if index == 0:
-        shutil.copytree(paper, apart)
+    return {"stopped": stopped, "step": step}
+
+
+def told(action):
+    """The error that an action ends with."""
     try:
-        told = train(devices, data, apart, "paper")
+        action()
     except InputError as error:
-        told = str(error)
-    chief = strategy.is_chief(devices)
-    return {"chief": chief, "stopped": stopped, "step": step, "apart": told}
+        return str(error)
 
 
 def interrupt_after(folder):
@@ -267,10 +296,13 @@ def interrupt_after(folder):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+TASKS = {
+    "mirrored": as_mirrored,
+    "mirrored_xla": as_mirrored_xla,
+    "workers": as_workers,
+    "stopped_workers": as_stopped_workers,
+}
+
 if __name__ == "__main__":
-    role, data, output = sys.argv[1], *map(pathlib.Path, sys.argv[2:])
-    if role == "mirrored":
-        said = as_mirrored(data, output)
-    else:
-        said = as_worker(int(role[-1]), data, output)
-    print(json.dumps(said))
+    task, *places = sys.argv[1:]
+    print(json.dumps(TASKS[task](*map(pathlib.Path, places))))
