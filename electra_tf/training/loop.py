@@ -84,6 +84,7 @@ class Loop:
         self._loop = DeviceLoop(strategy, lambda b: trainer.train_step(b, read=False))
         self._keep = steps_of(settings.keep_at, settings.steps)
         self._signal: int | None = None
+        self._gathered = tf.function(self._gather)
 
     def run(self) -> int:
         """Trains until the last step or until a signal, after a checkpoint of it.
@@ -104,6 +105,13 @@ class Loop:
             ended = self._train(iterator, step)
             self._of_all(0.0)  # no worker leaves before the last checkpoint is there
             return ended
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            raise InputError(
+                "All workers run until the end of training",
+                f"a worker that is gone ({error.message[-300:]})",
+                "See what the others said, then start all of them again: the same "
+                "command goes on from the newest checkpoint",
+            ) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -175,12 +183,13 @@ class Loop:
         """Each number of this worker with those of the others, in their order."""
         if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return [[number] for number in own]
-        row = tf.constant([own], tf.float64)
-        gathered = self._strategy.run(
+        return self._gathered(tf.constant([own], tf.float64)).numpy().T.tolist()
+
+    def _gather(self, row: tf.Tensor) -> tf.Tensor:
+        rows = self._strategy.run(
             lambda: tf.distribute.get_replica_context().all_gather(row, 0)
         )
-        rows = self._strategy.experimental_local_results(gathered)[0].numpy()
-        return rows.T.tolist()
+        return self._strategy.experimental_local_results(rows)[0]
 
     def _check_finite(self, broken: list[str], first: int, last: int) -> None:
         """Raises an InputError for what broke after `first` steps, up to `last`."""
