@@ -318,7 +318,8 @@ def test_ctrl_c_stops_it_and_the_same_command_goes_on(tmp_path):
         cwd=tmp_path,
         start_new_session=True,
     )
-    while not (tmp_path / "run/run/metrics.jsonl").exists():
+    metrics = tmp_path / "run/run/metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
         assert process.poll() is None
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
