@@ -128,13 +128,14 @@ def started_workers(name, data, output):
     ]
 
 
-def said(*processes):
-    """What they have said, as JSON, once they are done."""
+def said(output, *processes):
+    """What they have said, as JSON, once they are done; their errors if they fail."""
     answers = []
     try:
         for process in processes:
             out, _ = process.communicate()
-            assert process.returncode == 0
+            errors = {log.name: log.read_text()[-3000:] for log in output.glob("*.log")}
+            assert process.returncode == 0, json.dumps(errors, indent=1)
             answers.append(json.loads(out.splitlines()[-1]))
     finally:
         for process in processes:
@@ -153,7 +154,7 @@ def together(folder, output):
     """All of the quick suite's processes, started at once, and what they say."""
     replicas = started("mirrored", folder, output, {})
     workers = started_workers("workers", folder, output)
-    return functools.cache(lambda: said(replicas, *workers))
+    return functools.cache(lambda: said(output, replicas, *workers))
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +226,7 @@ def test_workers_that_share_no_folder_are_told(workers):
 
 @pytest.mark.slow
 def test_xla_on_two_replicas_trains_as_the_graph_on_one(folder, one, output):
-    said(started("mirrored_xla", folder, output, {}))
+    said(output, started("mirrored_xla", folder, output, {}))
     other = output / "mirrored" / "xla"
     assert distance(one / "original", other) < 1e-4
     assert_same_lines(one / "original", other, 1e-4)
@@ -233,7 +234,7 @@ def test_xla_on_two_replicas_trains_as_the_graph_on_one(folder, one, output):
 
 @pytest.mark.slow
 def test_a_signal_to_one_worker_stops_all_and_they_go_on(folder, one, output):
-    first, second = said(*started_workers("stopped_workers", folder, output))
+    first, second = said(output, *started_workers("stopped_workers", folder, output))
     assert first == second
     assert first["stopped"] == signal.SIGTERM
     assert 0 < first["step"] < 20
