@@ -5,6 +5,7 @@ property. `config.py` reads and writes these as YAML.
 """
 
 import functools
+import re
 from typing import Annotated, Literal
 
 import pydantic
@@ -25,6 +26,17 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0)]
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    return pattern
+
+
+Pattern = Annotated[str, pydantic.AfterValidator(_compiles)]
 
 
 @_settings()
@@ -279,7 +291,7 @@ class Optimizer:
     """The rate falls with (1 - step / steps) to this power, from the first step on."""
     weight_decay: Weight = 0.01
     """Decoupled weight decay, a factor of the learning rate."""
-    no_decay: tuple[str, ...] = ("LayerNorm", "layer_norm", "bias")
+    no_decay: tuple[Pattern, ...] = ("LayerNorm", "layer_norm", "bias")
     """Weights whose name holds one of these regular expressions do not decay."""
     beta_1: Rate = 0.9
     """Memory of the gradient's mean."""

@@ -2,7 +2,15 @@
 
 import pytest
 
-from electra_tf.settings import Config, Input, Masking, Model, Records, Training
+from electra_tf.settings import (
+    Config,
+    Input,
+    Masking,
+    Model,
+    Optimizer,
+    Records,
+    Training,
+)
 
 
 def test_the_default_is_the_papers_small_model():
@@ -54,6 +62,7 @@ def test_with_everything_shared_there_is_one_shape():
             ),
             "6 must be a multiple of training.accumulation 4",
         ),
+        (lambda: Optimizer(no_decay=("bias", "(a")), r"'\(a' is no regular expression"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(make, words):

@@ -62,6 +62,12 @@ class Electra:
         disc = replaced_token_loss(
             judged_BL, corrupted.is_fake_BL, masked.input_mask_BL
         )
+        # A constant log(vocabulary size) would pass for a generator that stands still.
+        guesses = (
+            masked_lm_metrics(logits_BMV, masked, masked_lm)
+            if self.model.generator is not None
+            else {}
+        )
         return Losses(
             parts={"masked_lm": masked_lm, "disc": disc},
             factors={
@@ -69,7 +75,7 @@ class Electra:
                 "disc": self.settings.discriminator_weight,
             },
             metrics={
-                **masked_lm_metrics(logits_BMV, masked, masked_lm),
+                **guesses,
                 **sampled_metrics(sampled_BM, masked),
                 **discriminator_metrics(
                     judged_BL, corrupted, masked.input_mask_BL, disc
