@@ -35,7 +35,7 @@ CONFIG = ROOT / "configs" / "tiny.yaml"
 STEPS, MINUTES = 500, 4
 # Over configs/tiny.yaml, which is made for hours: what learns most within minutes.
 TRAINING = {
-    "optimizer.warmup_steps": 50,
+    "optimizer.warmup_steps": 100,
     "training.log_every": 10,
     "training.save_every": 100,
     "training.evaluate_every": 100,
@@ -290,7 +290,7 @@ def make_records(
             commands.run(
                 "build_records", f"--input={near(text / source)}",
                 f"--vocab={near(vocab)}", f"--output={near(records)}",
-                "--max_length=128", "--order=document",
+                f"--config={near(CONFIG)}",
                 *(["--overwrite"] if records.exists() else []),
             )  # fmt: skip
 

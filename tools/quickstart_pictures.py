@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 CURVES = ("loss", "masked_lm_accuracy", "disc_auc")
 SENTENCES = 3
-LENGTHS = range(25, 61)  # word pieces of a sentence that is shown
 COLUMNS = 88
 LEGEND = (
     "Tokens that the generator put in are underlined; the text's own follow in ‹›. "
@@ -117,15 +116,16 @@ def rows(lines: Sequence[str], experiment: Any) -> Any:
     from electra_tf.text.vocab import CLS, SEP
 
     tokenizer = experiment.tokenizer
-    ids = tokenizer.vocabulary.ids
+    special = tokenizer.vocabulary.ids
     encoded = list(map(tokenizer.encode, lines))
-    fitting = [pieces for pieces in encoded if len(pieces) in LENGTHS]
-    fitting = fitting or [max(encoded, key=len)[: LENGTHS[-1]]]
+    length = experiment.config.records.max_length
+    fitting = [ids for ids in encoded if length / 2 <= len(ids) <= min(length - 2, 60)]
+    fitting = fitting or [max(encoded, key=len)[: length - 2]]
     chosen = fitting[:: max(1, len(fitting) // SENTENCES)][:SENTENCES]
-    shape = (len(chosen), experiment.config.records.max_length)
+    shape = (len(chosen), length)
     ids_BL, mask_BL = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for row, pieces in enumerate(chosen):
-        ids_BL[row, : len(pieces) + 2] = [ids[CLS], *pieces, ids[SEP]]
+        ids_BL[row, : len(pieces) + 2] = [special[CLS], *pieces, special[SEP]]
         mask_BL[row, : len(pieces) + 2] = 1
     segments_BL = np.zeros_like(ids_BL)
     return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
@@ -301,7 +301,7 @@ these weights, trained longer:
 --init_checkpoint={checkpoint} --model_dir={folder}/longer --set training.steps={steps}
 these weights, measured on your text:
   {python} -m electra_tf.build_records --input='my/*.txt' --vocab={folder}/vocab.txt \
---output=my_records --max_length=128
+--output=my_records --config={configs}/tiny.yaml
   {python} -m electra_tf.evaluate --checkpoint={checkpoint} --data=my_records
 the paper's small model on your text:
   {python} -m electra_tf.build_vocab --input='my/*.txt' --output=vocab.txt
