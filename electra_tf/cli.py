@@ -180,6 +180,9 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         sys.exit("interrupted; nothing was overwritten")
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends the command as Ctrl-C does, so that it cleans up behind itself."""
+
+
 def _interrupt(*_) -> None:
-    """Ends the command as Ctrl-C does, so that it cleans up behind itself."""
-    raise KeyboardInterrupt
+    raise Terminated

@@ -90,7 +90,10 @@ def dump(config: Config) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML, but 1e-4 is a number (as in YAML 1.2) and a key given twice an error."""
+    """PyYAML with the numbers and truth values of YAML 1.2; a key given twice fails.
+
+    1e-4 is a number; on, off, yes and no are words.
+    """
 
     def construct_mapping(self, node, deep=False):
         merge = "tag:yaml.org,2002:merge"
@@ -103,9 +106,17 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the words that `_Loader` would take for numbers."""
+    """Quotes the words that `_Loader` would take for something else."""
 
 
+_BOOL = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _BOOL, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 for _class in (_Loader, _Dumper):
     _class.add_implicit_resolver(
         "tag:yaml.org,2002:float",

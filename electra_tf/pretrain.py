@@ -6,8 +6,10 @@ python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
 The same command goes on where a run was stopped or killed.
 """
 
+import contextlib
 import signal
 import sys
+from typing import NoReturn
 
 from absl import flags
 
@@ -26,11 +28,9 @@ flags.DEFINE_string(
     "vocab", None, "The vocabulary, where it is not in --data.", flag_values=FLAGS
 )
 flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "A checkpoint whose weights a new run begins with; the config may differ.",
+    "init_checkpoint", None, "A checkpoint whose weights a new run begins with.",
     flag_values=FLAGS,
-)
+)  # fmt: skip
 flags.DEFINE_bool(
     "dry_run", False, "Tell sizes, cost and time, then stop.", flag_values=FLAGS
 )
@@ -39,7 +39,15 @@ cli.define_config_flags(FLAGS, {})
 
 
 def main() -> None:
-    """Trains until the last step or until a signal."""
+    """Trains until the last step or until a signal, which may come before the first."""
+    try:
+        _pretrain()
+    except KeyboardInterrupt as stop:
+        number = signal.SIGTERM if isinstance(stop, cli.Terminated) else signal.SIGINT
+        _stop(number, "from the newest checkpoint, or begins")
+
+
+def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     experiment = Experiment.resolve(
@@ -49,18 +57,22 @@ def main() -> None:
     if FLAGS.evaluation_data:
         held_out = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:
+        runs.check(experiment, found, FLAGS.model_dir, FLAGS.init_checkpoint)
         print(experiment.describe(experiment.pretrainer(devices), devices))
         return
-    held = lock(FLAGS.model_dir) if strategy.is_chief(devices) else None
-    ended, last = runs.train(
-        experiment, devices, FLAGS.model_dir, found, held_out, FLAGS.init_checkpoint
-    )
-    del held
+    chief = strategy.is_chief(devices)
+    with lock(FLAGS.model_dir) if chief else contextlib.nullcontext():
+        ended, last = runs.train(
+            experiment, devices, FLAGS.model_dir, found, held_out, FLAGS.init_checkpoint
+        )
     if ended:
-        name = signal.Signals(ended).name
-        print(f"stopped by {name}; the same command goes on from {last}")
-        sys.exit(0 if ended == signal.SIGTERM else 128 + ended)
+        _stop(ended, f"from {last}")
     print(f"trained; the checkpoint is {last}")
+
+
+def _stop(number: int, where: str) -> NoReturn:
+    print(f"stopped by {signal.Signals(number).name}; the same command goes on {where}")
+    sys.exit(0 if number == signal.SIGTERM else 128 + number)
 
 
 if __name__ == "__main__":

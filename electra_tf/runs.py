@@ -1,6 +1,7 @@
 """A run of pre-training in a folder of its own, from its newest checkpoint on."""
 
 import contextlib
+import hashlib
 import os
 from typing import Any
 
@@ -12,15 +13,23 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet, explaining
 from electra_tf.training import carry
-from electra_tf.training.checkpoint import CHECKPOINTS, Checkpoints
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    WEIGHTS,
+    Checkpoint,
+    Checkpoints,
+    open_checkpoint,
+    saved_steps,
+)
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.health import HealthCheck
 from electra_tf.training.loop import Loop, Work, Writer
 from electra_tf.training.peak import measure_peak
 from electra_tf.training.reports import TRAIN, Reports, read_metrics
-from electra_tf.training.run_folder import check_resumable
+from electra_tf.training.run_folder import check_resumable, place
 from electra_tf.training.state import restore
 from electra_tf.training.strategy import is_chief
+from electra_tf.training.workers import Workers, explaining_workers
 
 
 def train(
@@ -45,20 +54,17 @@ def train(
     Returns:
         The signal that ended it, or 0, and the folder of the last checkpoint.
     """
-    config = experiment.config
-    settings, steps = config.training, config.training.steps
-    training_batches(found, config.input)  # refuses too few before anything is written
-    details = identity(found, experiment.tokenizer)
+    settings, steps = experiment.config.training, experiment.config.training.steps
     checkpoints = Checkpoints(
         os.path.join(folder, CHECKPOINTS), settings.keep, settings.keep_at, steps
     )
-    newest = checkpoints.newest()
-    if newest is not None:
-        check_resumable(newest, config, details)
-    pretrainer = experiment.pretrainer(devices)
-    begin = _begin(experiment, pretrainer, newest, init)
+    newest, details = check(experiment, found, folder, init)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(explaining_workers())
         stack.enter_context(explaining(found))
+        pretrainer = experiment.pretrainer(devices)
+        Workers(devices).check(newest.step if newest else 0, place(folder))
+        begin = _begin(experiment, pretrainer, newest, init)
         writer, evaluate = None, None
         if is_chief(devices):
             resumed_at = newest.step if newest else 0
@@ -73,6 +79,41 @@ def train(
         loop = _loop(experiment, pretrainer, devices, found, evaluate, writer)
         ended = loop.run()
     return ended, checkpoints.newest().path
+
+
+def check(
+    experiment: Experiment,
+    found: RecordSet,
+    folder: str | None,
+    init: str | None,
+) -> tuple[Checkpoint | None, dict[str, Any]]:
+    """Refuses a run that could not begin or go on, before anything is written.
+
+    Args:
+        experiment: What is to be done.
+        found: The records to learn from.
+        folder: The run's folder, if it is known.
+        init: As for `train`.
+
+    Returns:
+        The checkpoint to go on from, and what each one notes about the run.
+
+    Raises:
+        InputError: Too few records, an initial checkpoint that is none, settings or
+            data that are not those the run began with.
+    """
+    training_batches(found, experiment.config.input)
+    newest = None
+    if folder and saved_steps(os.path.join(folder, CHECKPOINTS)):
+        newest = open_checkpoint(folder)
+    then = newest.details.get("begun_from") if newest else None
+    details = {**identity(found, experiment.tokenizer), "begun_from": then}
+    if init and (newest is None or os.path.exists(init)):
+        weights = open_checkpoint(init).read(WEIGHTS)
+        details["begun_from"] = hashlib.sha256(weights).hexdigest()
+    if newest is not None:
+        check_resumable(newest, experiment.config, details)
+    return newest, details
 
 
 def _loop(

@@ -275,6 +275,22 @@ class Objective:
     uniform_generator: bool = False
     """Sample from the whole vocabulary evenly; there is no generator network then."""
 
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> "Objective":
+        if self.name == "mlm":
+            idle = ("temperature", "disallow_correct", "uniform_generator")
+            weights = self.generator_weight
+        else:
+            idle = ("temperature",) if self.uniform_generator else ()
+            weights = self.generator_weight + self.discriminator_weight
+        for name in idle:
+            if getattr(self, name) != type(self).__pydantic_fields__[name].default:
+                who = self.name if self.name == "mlm" else "uniform_generator"
+                raise ValueError(f"{who}: there is nothing that `{name}` could change")
+        if not weights:
+            raise ValueError(f"name: {self.name} needs a weight above 0 to learn from")
+        return self
+
 
 @_settings()
 class Optimizer:

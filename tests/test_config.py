@@ -54,6 +54,19 @@ def test_words_that_look_like_numbers_are_written_so_that_they_stay_words(
     assert config.load(write(tmp_path / "c.yaml", config.dump(first))) == first
 
 
+@pytest.mark.parametrize("word", ["on", "off", "auto"])
+def test_on_and_off_are_words(tmp_path, word):
+    typed = config.load(sets=[f"training.xla={word}"])
+    written = config.load(write(tmp_path / "c.yaml", f"training: {{xla: {word}}}"))
+    assert typed.training.xla == written.training.xla == word
+
+
+@pytest.mark.parametrize("word", ["true", "True", "TRUE", "false", "False", "FALSE"])
+def test_truth_values_are_those_of_yaml_1_2(word):
+    typed = config.load(sets=[f"tokenization.lower_case={word}"])
+    assert typed.tokenization.lower_case is (word.lower() == "true")
+
+
 def test_merge_keys_are_yaml_too(tmp_path):
     text = "records: &r {seed: 4}\ninput: {<<: *r, batch_size: 8}\n"
     assert config.load(write(tmp_path / "c.yaml", text)).input.seed == 4

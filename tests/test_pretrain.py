@@ -16,7 +16,7 @@ from conftest import GOLDEN
 from pretrain_commands import arguments, lines, one_paragraph, run_here, start, tree
 from text.conftest import build_records
 
-from electra_tf import evaluate, pretrain
+from electra_tf import cli, evaluate, pretrain
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.reports import read_metrics
@@ -252,6 +252,27 @@ def test_two_phases(longer, whole, said, tmp_path):
         code, _, err = said(pretrain, *given)
     assert code == 0, err
     assert "nothing is left to do" in err
+    # It is no longer the same command if it names other weights.
+    given = arguments(longer, run, *second, init_checkpoint=run)
+    with unchanged(run):
+        assert "begun_from is" in one_paragraph(*said(pretrain, *given))
+
+
+@pytest.mark.parametrize(
+    ("signal_", "code", "name"),
+    [(cli.Terminated, 0, "SIGTERM"), (KeyboardInterrupt, 130, "SIGINT")],
+)
+def test_a_signal_before_the_first_step(
+    folder, said, tmp_path, monkeypatch, signal_, code, name
+):
+    def begin(*_):
+        raise signal_
+
+    monkeypatch.setattr(pretrain.runs, "train", begin)
+    found, out, err = said(pretrain, *arguments(folder, tmp_path / "run"))
+    assert (found, err) == (code, "")
+    words = "the same command goes on from the newest checkpoint, or begins"
+    assert out == f"stopped by {name}; {words}\n"
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +300,7 @@ def test_weights_of_another_model_are_refused(folder, whole, said, tmp_path):
     given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
     message = one_paragraph(*said(pretrain, *given))
     assert "query/kernel of shape (32, 32), not (16, 16)" in message
-    assert "Use the config.yaml that lies in the checkpoint's folder" in message
+    assert "--set model.depth=1 --set model.width=32" in message
     assert not tree(tmp_path / "run")
 
 

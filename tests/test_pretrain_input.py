@@ -120,6 +120,18 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder, said, tmp_path):
         assert all(np.isfinite(values).all() for values in arrays.values())
 
 
+@pytest.mark.parametrize(
+    ("sets", "flags", "words"),
+    [
+        (["input.batch_size=100000"], {}, "at least one batch"),
+        ([], {"init_checkpoint": "/nowhere"}, "'/nowhere', which is neither"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(folder, said, sets, flags, words):
+    given = arguments(folder, None, *sets, **flags)
+    assert words in one_paragraph(*said(pretrain, *given, "--dry_run"))
+
+
 def test_a_dry_run_tells_and_leaves_nothing(folder, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = said(pretrain, *arguments(folder, None), "--dry_run")

@@ -7,6 +7,7 @@ from electra_tf.settings import (
     Input,
     Masking,
     Model,
+    Objective,
     Optimizer,
     Records,
     Training,
@@ -61,6 +62,26 @@ def test_with_everything_shared_there_is_one_shape():
                 input=Input(batch_size=6), training=Training(accumulation=4)
             ),
             "6 must be a multiple of training.accumulation 4",
+        ),
+        (
+            lambda: Objective(name="mlm", temperature=2.0),
+            "mlm: there is nothing that `temperature` could change",
+        ),
+        (
+            lambda: Objective(name="mlm", uniform_generator=True),
+            "mlm: there is nothing that `uniform_generator` could change",
+        ),
+        (
+            lambda: Objective(uniform_generator=True, temperature=2.0),
+            "uniform_generator: there is nothing that `temperature` could change",
+        ),
+        (
+            lambda: Objective(name="mlm", generator_weight=0.0),
+            "mlm needs a weight above 0",
+        ),
+        (
+            lambda: Objective(generator_weight=0.0, discriminator_weight=0.0),
+            "electra needs a weight above 0",
         ),
         (lambda: Optimizer(no_decay=("bias", "(a")), r"'\(a' is no regular expression"),
     ],

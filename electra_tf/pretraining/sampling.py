@@ -5,8 +5,6 @@ import tensorflow as tf
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.pretraining.masking import write
 
-_NEVER = 1000.0  # taken off a logit, makes its token impossible
-
 
 def sample(
     logits_BMV: tf.Tensor,
@@ -30,7 +28,8 @@ def sample(
     """
     logits_BMV = tf.stop_gradient(logits_BMV) / temperature
     if disallow_correct:
-        logits_BMV -= _NEVER * tf.one_hot(labels_BM, logits_BMV.shape[-1])
+        own_BMV = tf.one_hot(labels_BM, logits_BMV.shape[-1], True, False)
+        logits_BMV = tf.where(own_BMV, logits_BMV.dtype.min, logits_BMV)
     gumbel_BMV = -tf.math.log(-tf.math.log(uniform_BMV + 1e-9) + 1e-9)
     return tf.argmax(logits_BMV + gumbel_BMV, -1, tf.int32)
 

@@ -35,13 +35,20 @@ def over(trainer: Any, path: str, files: Mapping[str, bytes]) -> str:
                     f"{checkpoint.path}: {then}, not {now}",
                     "Build the records with the checkpoint's vocab.txt",
                 )
-    restore_weights(trainer, checkpoint)
     then = config_lib.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
     now = config_lib.parse(files[CONFIG].decode(), "the new run's config")
-    changed = [
-        f"  {name}: {old!r} -> {new!r}"
-        for name, (old, new) in differences(then, now).items()
-    ]
+    differing = differences(then, now)
+    try:
+        restore_weights(trainer, checkpoint)
+    except InputError as error:
+        theirs = [
+            f"--set {name}={old}"
+            for name, (old, _) in differing.items()
+            if name.startswith(("model.", "objective."))
+        ]
+        remedy = f"Train the model it holds: {' '.join(theirs)}"
+        raise InputError(error.required, error.arrived, remedy) from error
+    changed = [f"  {name}: {a!r} -> {b!r}" for name, (a, b) in differing.items()]
     lines = [
         f"from {checkpoint.path}, step {checkpoint.step:,}:",
         f"  carried over: all {len(trainer.trainable_variables)} weights",

@@ -128,10 +128,10 @@ class Checkpoints:
 
     def clean(self) -> None:
         """Deletes what a killed run left unfinished or half deleted."""
-        for path in pathlib.Path(self.folder).glob(f"*{_UNFINISHED}"):
+        for path in pathlib.Path(self.folder).glob(f"step_*{_UNFINISHED}"):
             shutil.rmtree(path)
         for path in pathlib.Path(self.folder).glob("step_*"):
-            if not (path / MANIFEST).exists():
+            if _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
                 shutil.rmtree(path)
 
     def newest(self) -> Checkpoint | None:

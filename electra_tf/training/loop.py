@@ -22,6 +22,7 @@ from electra_tf.training.device_loop import DeviceLoop, add, distribute
 from electra_tf.training.health import HealthCheck
 from electra_tf.training.reports import Reports
 from electra_tf.training.state import state
+from electra_tf.training.workers import Workers
 
 _SECONDS_A_CALL = 2.0  # so long a signal waits, at most, once the pace is known
 _MOST_STEPS_A_CALL = 1000
@@ -84,7 +85,7 @@ class Loop:
         self._loop = DeviceLoop(strategy, lambda b: trainer.train_step(b, read=False))
         self._keep = steps_of(settings.keep_at, settings.steps)
         self._signal: int | None = None
-        self._gathered = tf.function(self._gather)
+        self._workers = Workers(strategy)
 
     def run(self) -> int:
         """Trains until the last step or until a signal, after a checkpoint of it.
@@ -93,25 +94,16 @@ class Loop:
             The signal that ended it, or 0.
 
         Raises:
-            InputError: Loss, gradient or weights are no longer finite, or the workers
-                do not begin at the same step.
+            InputError: Loss, gradient or weights are no longer finite.
         """
         step = int(self._trainer.optimizer.iterations.numpy())
-        self._check_together(step)
         dataset = distribute(self._strategy, lambda h, n: self._batches(step, h, n))
         iterator = iter(dataset)
         before = {s: signal.signal(s, self._note) for s in _SIGNALS}
         try:
             ended = self._train(iterator, step)
-            self._of_all(0.0)  # no worker leaves before the last checkpoint is there
+            self._workers.numbers(0)  # none leaves before the last checkpoint is there
             return ended
-        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-            raise InputError(
-                "All workers run until the end of training",
-                f"a worker that is gone ({type(error).__name__})",
-                "See what the others said, then start all of them again: the same "
-                "command goes on from the newest checkpoint",
-            ) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -166,37 +158,8 @@ class Loop:
 
     def _agreed(self, seconds: float) -> tuple[int, float]:
         """The signal and the longest time of any worker: all must do the same next."""
-        signals, times = self._of_all(float(self._signal or 0), seconds)
+        signals, times = self._workers.numbers(self._signal or 0, seconds)
         return int(max(signals)), max(times)
-
-    def _check_together(self, step: int) -> None:
-        """Refuses workers that found different checkpoints, or some and none."""
-        (steps,) = self._of_all(float(step))
-        if min(steps) != max(steps):
-            raise InputError(
-                "All workers go on from the same step",
-                ", ".join(f"worker {i} at {int(s):,}" for i, s in enumerate(steps)),
-                "Give them one --model_dir on a file system that all of them share",
-            )
-
-    def _of_all(self, *own: float) -> list[list[float]]:
-        """Each number of this worker with those of the others, by replica."""
-        if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return [[number] for number in own]
-        return self._gathered(tf.constant([own], tf.float64)).numpy().T.tolist()
-
-    def _gather(self, row: tf.Tensor) -> tf.Tensor:
-        """The rows of all replicas, [replicas, numbers]."""
-
-        def gather() -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            replicas = context.num_replicas_in_sync
-            own = context.replica_id_in_sync_group
-            place = tf.one_hot(own, replicas, dtype=tf.float64)
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, place[:, None] * row)
-
-        rows = self._strategy.run(gather)
-        return self._strategy.experimental_local_results(rows)[0]
 
     def _check_finite(self, broken: list[str], first: int, last: int) -> None:
         """Raises an InputError for what broke after `first` steps, up to `last`."""

@@ -1,5 +1,6 @@
 """What a run tells while it trains: metrics.jsonl, TensorBoard, a line of progress."""
 
+import contextlib
 import json
 import math
 import os
@@ -164,19 +165,29 @@ class _Events:
         self._file: tf.io.TFRecordWriter | None = None
 
     def write(self, step: int, now: float, values: Mapping[str, float]) -> None:
-        if self._file is None:
-            self._begin(now)
         points = [
             tf.compat.v1.Summary.Value(tag=name, simple_value=value)
             for name, value in values.items()
         ]
         summary = tf.compat.v1.Summary(value=points)
-        self._add(tf.compat.v1.Event(wall_time=now, step=step, summary=summary))
-        self._file.flush()
+        with self._explaining():
+            if self._file is None:
+                self._begin(now)
+            self._add(tf.compat.v1.Event(wall_time=now, step=step, summary=summary))
+            self._file.flush()
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with self._explaining():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """A full disk under the name it has everywhere else."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise OSError(f"{self._folder}: {error.message}") from error
 
     def _begin(self, now: float) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import os
 import pathlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from electra_tf.settings import Config
 from electra_tf.training.checkpoint import CONFIG, Checkpoint
 
 _LOCK = ".lock"
+_MARKS = 2**50
 # What a run may change when it goes on, because no bit of its weights depends on it.
 FREE = {
     "corpus",
@@ -47,8 +49,14 @@ def lock(folder: str) -> Any:
             folder,
             "Mount the bucket (gcsfuse) and name the mount",
         )
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise InputError(
+            "--model_dir is a folder, new or a run's own",
+            f"{folder}, a file",
+            "Choose another name",
+        )
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    held = open(os.path.join(folder, _LOCK), "w")  # noqa: SIM115 - held, not read
+    held = open(os.path.join(folder, _LOCK), "a")  # noqa: SIM115 - held open
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -57,7 +65,23 @@ def lock(folder: str) -> Any:
             f"{folder}, where another process is at work",
             "Wait for it, stop it, or choose another --model_dir",
         ) from error
+    held.truncate(0)
+    held.write(str(time.time_ns() % _MARKS))
+    held.flush()
     return held
+
+
+def place(folder: str) -> int:
+    """What whoever holds a folder has marked it with, to tell it from another.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        A number below 2^50, which every float64 can hold; 0 where nobody was.
+    """
+    path = pathlib.Path(folder, _LOCK)
+    return int(path.read_text() or 0) if path.exists() else 0
 
 
 def check_resumable(

@@ -99,6 +99,7 @@ def _multi_worker() -> tf.distribute.Strategy:
     if not _workers():
         raise _bad_tf_config("no TF_CONFIG that names a worker")
     try:
+        print(f"waiting for all workers: {', '.join(_workers())}", flush=True)
         return tf.distribute.MultiWorkerMirroredStrategy()
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise _bad_tf_config(str(error)) from error

@@ -77,6 +77,20 @@ def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
             np.testing.assert_array_equal(found_BM, wanted_BM)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.01, 1e-6])
+def test_the_texts_own_token_is_never_drawn_however_sure_the_generator(temperature):
+    logits_BMV = tf.fill([50, 1, 4], 0.0) + tf.constant([12.0, 0.0, -3.0, 1.0])
+    uniform_BMV = np.random.default_rng(0).random((50, 1, 4), np.float32)
+    sampled_BM = sample(
+        logits_BMV,
+        uniform_BMV,
+        tf.zeros([50, 1], tf.int32),
+        temperature=temperature,
+        disallow_correct=True,
+    )
+    assert 0 not in sampled_BM.numpy()
+
+
 def test_uniform_numbers_at_the_ends_give_finite_noise():
     ends_BMV = np.array([[[2.0**-24, 0.5, 1 - 2.0**-24]]], np.float32)
     zeros_BMV = tf.zeros([1, 1, 3])

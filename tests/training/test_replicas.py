@@ -31,6 +31,7 @@ from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.device_loop import distribute
 from electra_tf.training.reports import read_metrics
+from electra_tf.training.run_folder import lock
 from training.toy import one_device
 
 SETS = [
@@ -54,7 +55,7 @@ SETS = [
 RUNS = {
     "paper": ["masking.scheme=paper", "training.accumulation=2"],
     "original": ["masking.scheme=original"],
-    "xla": ["masking.scheme=original", "training.xla='on'"],
+    "xla": ["masking.scheme=original", "training.xla=on"],
 }
 LOSSES = ("loss", "masked_lm_loss", "disc_loss", "gradient_norm", "learning_rate")
 
@@ -218,10 +219,12 @@ def test_a_batch_that_replicas_cannot_share_is_told(mirrored):
     assert "Set input.batch_size=8 or 10" in mirrored["odd"]
 
 
-def test_workers_that_share_no_folder_are_told(workers):
+def test_workers_that_share_no_folder_are_told(workers, output):
     for worker in workers:
         assert "Arrived: worker 0 at 20, worker 1 at 0." in worker["apart"]
         assert "one --model_dir" in worker["apart"]
+        assert "another folder at worker 1" in worker["elsewhere"]
+    assert not list(output.glob("workers/elsewhere-*/checkpoints"))
 
 
 @pytest.mark.slow
@@ -269,7 +272,15 @@ def as_workers(data, output):
     apart = output / "workers" / f"apart-{os.environ['INDEX']}"
     if chief:
         shutil.copytree(output / "workers" / "paper", apart)
-    return {"chief": chief, "apart": told(lambda: train(devices, data, apart, "paper"))}
+    elsewhere = output / "workers" / f"elsewhere-{os.environ['INDEX']}"
+    held = lock(str(elsewhere)) if chief else None
+    found = {
+        "chief": chief,
+        "apart": told(lambda: train(devices, data, apart, "paper")),
+        "elsewhere": told(lambda: train(devices, data, elsewhere, "paper")),
+    }
+    del held
+    return found
 
 
 def as_stopped_workers(data, output):

@@ -180,6 +180,14 @@ def test_tensorboard_drops_the_points_that_a_resumed_run_repeats(tmp_path):
     assert starts == [1, 6]
 
 
+def test_a_full_disk_is_an_error_of_the_operating_system(tmp_path):
+    reports = quiet(tmp_path)
+    reports.train(1, {"loss": 1.0})
+    reports._events["train"]._file = tf.io.TFRecordWriter("/dev/full")
+    with pytest.raises(OSError, match=r"tensorboard/train: .*No space left"):
+        reports.train(2, {"loss": 1.0})
+
+
 def test_off_a_terminal_each_report_is_a_plain_line(tmp_path, capsys):
     with Reports(str(tmp_path), steps=20_000, resumed_at=0) as reports:
         reports.train(1000, VALUES)

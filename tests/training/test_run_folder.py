@@ -11,7 +11,13 @@ from electra_tf import config as config_lib
 from electra_tf.errors import InputError
 from electra_tf.settings import Config
 from electra_tf.training.checkpoint import Checkpoint
-from electra_tf.training.run_folder import FREE, check_resumable, differences, lock
+from electra_tf.training.run_folder import (
+    FREE,
+    check_resumable,
+    differences,
+    lock,
+    place,
+)
 
 DETAILS = {"vocabulary": "abc", "records": 7}
 
@@ -54,6 +60,26 @@ def test_a_process_that_is_killed_lets_go(tmp_path):
         lock(str(tmp_path)).close()
 
 
+def test_who_holds_a_folder_marks_it(tmp_path):
+    assert place(str(tmp_path)) == 0
+    with lock(str(tmp_path / "one")), lock(str(tmp_path / "other")):
+        first = place(str(tmp_path / "one"))
+        assert 0 < first < 2**50
+        assert place(str(tmp_path / "other")) != first
+        with pytest.raises(InputError):
+            lock(str(tmp_path / "one"))
+        assert place(str(tmp_path / "one")) == first
+    with lock(str(tmp_path / "one")):
+        assert place(str(tmp_path / "one")) != first
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"file, a file\. Choose another name"):
+        lock(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_bucket_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="gcsfuse"):
@@ -82,7 +108,7 @@ FIXED = (
     ("training.seed=7", "`training.seed` is 7, was 0"),
     ("training.accumulation=2", "`training.accumulation` is 2, was 1"),
     ("training.precision=mixed_bfloat16", "'mixed_bfloat16', was 'float32'"),
-    ("training.xla='on'", "`training.xla` is 'on', was 'auto'"),
+    ("training.xla=on", "`training.xla` is 'on', was 'auto'"),
     ("input.batch_size=64", "`input.batch_size` is 64, was 128"),
     ("input.shuffle_window=64", "`input.shuffle_window` is 64, was 65536"),
     ("model.dropout=0.2", "`model.dropout` is 0.2, was 0.1"),
