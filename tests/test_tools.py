@@ -57,6 +57,42 @@ def test_the_pipeline_benchmark_measures_beside_the_bare_files(text, tmp_path):
     assert len(ratios) == 4
 
 
+def test_the_train_benchmark_measures_beside_large_products():
+    result = run(
+        "benchmark_train.py",
+        f"--config={ROOT / 'configs' / 'tiny.yaml'}",
+        "--batch_size=4",
+        "--length=32",
+        "--rounds=2",
+        "--steps=1",
+        "--peers=products,electra_tf",
+        "--set=model.depth=1",
+    )
+    assert result.returncode == 0, result.stderr
+    limit, ours = (row.split() for row in result.stdout.splitlines()[-2:])
+    assert (limit[0], limit[6], ours[0], ours[7]) == (
+        "products",
+        "100.0%",
+        "electra_tf",
+        "1.00",
+    )
+    # Tokens a second, FLOP/s and the share of the limit follow from the times.
+    for name, milliseconds, _, _, tokens, _, _, _, memory, start in (limit, ours):
+        assert name in ("products", "electra_tf")
+        expected = 4 * 32 * 1000 / float(milliseconds.replace(",", ""))
+        assert float(tokens.replace(",", "")) == pytest.approx(expected, rel=0.3)
+        assert float(memory) > 0.1
+        assert float(start) > 1
+
+
+def test_the_train_benchmark_says_what_it_needs():
+    result = run("benchmark_train.py", "--torch_python=false")
+    assert result.returncode == 1
+    assert "false has no torch and transformers" in result.stderr
+    result = run("benchmark_train.py", "--peers=torch")
+    assert "--peers holds products and electra_tf" in result.stderr
+
+
 def test_a_python_that_does_not_fit_is_refused(tmp_path):
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "install", tmp_path / "tools")
