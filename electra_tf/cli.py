@@ -29,7 +29,8 @@ def define_input_flags(
             name,
             None,
             f"{purpose}: files, globs and tfds:NAME[@SPLIT], separated by commas. "
-            "Plain text and rows of .jsonl, also as .gz or .xz, and rows of .parquet.",
+            "Plain text and rows of .jsonl, .ndjson or .json, also as .gz or .xz, and "
+            "rows of .parquet.",
             flag_values=flag_values,
         )
 
@@ -50,7 +51,8 @@ def define_config_flags(
     flags.DEFINE_multi_string(
         "set",
         [],
-        "A setting as NAME=VALUE, over the config's and under a flag's; repeatable",
+        "A setting, --set section.name=value. It wins over --config's; flags of their "
+        "own win over it. The section's names stand in electra_tf/settings.py",
         flag_values=flag_values,
     )
     for flag, dotted in names.items():
@@ -73,7 +75,9 @@ def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> 
         flag_values=flag_values,
     )  # fmt: skip
     flags.DEFINE_flag(
-        _NameOrAlone("tpu", "local", "A TPU: --tpu alone is this machine's own."),
+        _NameOrAlone(
+            "tpu", "local", "A TPU, as --tpu=NAME; --tpu alone is this machine's own."
+        ),
         flag_values=flag_values,
     )
     flags.DEFINE_integer(

@@ -44,7 +44,7 @@ def main() -> None:
         _pretrain()
     except KeyboardInterrupt as stop:
         number = signal.SIGTERM if isinstance(stop, cli.Terminated) else signal.SIGINT
-        _stop(number, "from the newest checkpoint, or begins")
+        _stop(number, "from its newest checkpoint, or begins anew without one")
 
 
 def _pretrain() -> None:

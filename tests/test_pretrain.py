@@ -271,8 +271,8 @@ def test_a_signal_before_the_first_step(
     monkeypatch.setattr(pretrain.runs, "train", begin)
     found, out, err = said(pretrain, *arguments(folder, tmp_path / "run"))
     assert (found, err) == (code, "")
-    words = "the same command goes on from the newest checkpoint, or begins"
-    assert out == f"stopped by {name}; {words}\n"
+    words = "goes on from its newest checkpoint, or begins anew without one"
+    assert out == f"stopped by {name}; the same command {words}\n"
 
 
 @pytest.fixture(scope="module")

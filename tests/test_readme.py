@@ -33,7 +33,7 @@ def test_records_as_batches(place, monkeypatch):
 def test_training_with_fit_takes_a_dozen_lines(place, monkeypatch):
     block = BLOCKS[1]
     assert len(block.strip().splitlines()) <= 12
-    shorter = block.replace("steps_per_epoch=100, epochs=3", "steps_per_epoch=2")
+    shorter = block.replace("steps_per_epoch=10, epochs=3", "steps_per_epoch=2")
     assert shorter != block
     names = run(shorter, place, monkeypatch)
     assert int(names["pretrainer"].optimizer.iterations) == 2

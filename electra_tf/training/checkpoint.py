@@ -80,7 +80,7 @@ def open_checkpoint(path: str) -> Checkpoint:
                 "A checkpoint is a folder with a checkpoint.json, or a run's folder "
                 "with checkpoints",
                 f"{path!r}, which is neither",
-                "Pass --model_dir of a run of pretrain, or one of its checkpoints/*",
+                "Name the model_dir of a run of pretrain, or one of its checkpoints/*",
             )
         path = found[max(found)]
     manifest = _parse(pathlib.Path(path, MANIFEST).read_bytes(), path)

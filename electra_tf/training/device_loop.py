@@ -76,7 +76,8 @@ class DeviceLoop:
         size = one.structured_outputs[0].shape
         total, waited = tf.zeros(size, tf.float64), tf.zeros([], tf.float64)
         for number in tf.range(count):
-            more, seconds = self._one(iterator, number)
+            with tf.control_dependencies([total]):  # its clock starts after the last
+                more, seconds = self._one(iterator, number)
             total += tf.cast(more, tf.float64)
             waited += seconds
         return total, waited
@@ -87,6 +88,9 @@ class DeviceLoop:
             batch = next(iterator)
         with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
             waited = tf.timestamp() - begin
+        # Or one thread alone would begin the step before it reads the clock.
+        with tf.control_dependencies([waited]):
+            batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
         arguments = (batch, number) if self._numbered else (batch,)
         # A step is TensorFlow through and through; to search it all for Python's loops
         # and branches would take as long as to trace it.

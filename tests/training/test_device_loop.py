@@ -1,10 +1,14 @@
 """Steps on one device, followed by hand; several replicas are in test_replicas.py."""
 
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import ROOT
 
 from electra_tf.training.device_loop import DeviceLoop, add, distribute
 from training.toy import Toy, batches, one_device
@@ -118,3 +122,35 @@ def test_one_device_gets_the_batches_as_they_are():
     found = next(iter(distribute(one_device(), made)))
     assert seen == [(0, 1)]
     np.testing.assert_array_equal(found, [2.5, 3.5])
+
+
+WAITING = """
+import time, tensorflow as tf
+from electra_tf.training.device_loop import DeviceLoop, distribute
+from training.toy import one_device
+tf.config.threading.set_inter_op_parallelism_threads(1)
+
+def work(batch_BD):
+    for _ in range(20):
+        batch_BD = tf.tanh(tf.matmul(batch_BD, batch_BD))
+    return {"sum": (tf.reduce_sum(batch_BD), 1.0)}
+
+data = tf.data.Dataset.from_tensors(tf.ones([512, 512])).repeat()
+iterator = iter(distribute(one_device(), lambda *_: data))
+loop = DeviceLoop(one_device(), work)
+loop(iterator, 1)
+begin = time.perf_counter()
+print(loop(iterator, 5)[1] / (time.perf_counter() - begin))
+"""
+
+
+def test_one_thread_alone_does_not_take_work_for_waiting():
+    result = subprocess.run(
+        [sys.executable, "-c", WAITING],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 0.3
