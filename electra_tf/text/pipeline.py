@@ -10,6 +10,7 @@ reads all records, a few MB a second where training is fastest; in exchange a ba
 the same on one host and on many.
 """
 
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -21,6 +22,7 @@ from electra_tf.text.record_set import RecordSet
 from electra_tf.text.records import FEATURES
 
 _SHARD_ORDER, _WINDOW_ORDER = 0, 1  # purposes that the seed is folded with
+_READY = 4  # parsed batches that wait to be taken
 
 
 def training_batches(
@@ -64,12 +66,8 @@ def training_batches(
         payloads = _shuffled(found, settings, number, tf.cast(skip, tf.int64))
         return payloads.rebatch(settings.batch_size, drop_remainder=True)
 
-    return (
-        tf.data.Dataset.range(first_epoch, tf.int64.max)
-        .flat_map(epoch)
-        .map(_parser(found, rows), tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    payloads = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch)
+    return _parsed(payloads, found, rows)
 
 
 def evaluation_batches(
@@ -88,12 +86,21 @@ def evaluation_batches(
         up has an input mask of zeros and thus no weight.
     """
     rows = _rows_of_host(batch_size, host, hosts)
-    return (
-        tf.data.TFRecordDataset(found.paths)
-        .batch(batch_size)
-        .map(_parser(found, rows), tf.data.AUTOTUNE, deterministic=True)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    payloads = tf.data.TFRecordDataset(found.paths).batch(batch_size)
+    return _parsed(payloads, found, rows)
+
+
+def _parsed(
+    payloads: tf.data.Dataset, found: RecordSet, rows: slice
+) -> tf.data.Dataset:
+    """Batches of payloads as `Batch`es, ready before they are asked for."""
+    options = tf.data.Options()
+    # With its tuner on, an iterator that has run for minutes takes up to one more to
+    # end: the tuner sleeps ever longer, and is waited for.
+    options.autotune.enabled = False
+    parser = _parser(found, rows)
+    parsed = payloads.map(parser, os.cpu_count(), deterministic=True)
+    return parsed.prefetch(_READY).with_options(options)
 
 
 def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:

@@ -46,6 +46,12 @@ def test_batches_are_int32_of_a_static_shape(found):
             assert spec == tf.TensorSpec([8, 32], tf.int32)
 
 
+def test_no_tuner_keeps_a_stream_from_ending(found):
+    # Its thread sleeps up to a minute, and an iterator that ends waits for it.
+    for batches in (training_batches(found, settings()), evaluation_batches(found, 8)):
+        assert batches.options().autotune.enabled is False
+
+
 def test_an_epoch_holds_every_record_once_and_drops_the_remainder(found, rows):
     batches, rest = divmod(found.total, 8)
     assert rest
