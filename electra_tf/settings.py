@@ -137,8 +137,7 @@ class Model:
     attention_dropout: Rate = 0.1
     """Share of attention probabilities zeroed in training."""
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
-    """Standard deviation of initial weights. Narrow models begin to learn sooner with
-    more, about 0.5 / sqrt(width)."""
+    """Standard deviation of initial weights; 0.02 is the original's at every width."""
     generator_width: Share = 0.25
     """The generator's width as a share of the discriminator's."""
     generator_depth: Share = 1.0

@@ -42,7 +42,7 @@ def over(trainer: Any, path: str, files: Mapping[str, bytes]) -> str:
         restore_weights(trainer, checkpoint)
     except InputError as error:
         theirs = [
-            f"--set {name}={old}"
+            f"--set {name}={json.dumps(old)}"
             for name, (old, _) in differing.items()
             if name.startswith(("model.", "objective."))
         ]
