@@ -19,9 +19,9 @@ from electra_tf.text.tokenizer import check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
-cli.define_input_flags(FLAGS, {"input": "The corpus"})
-flags.DEFINE_string("vocab", None, "The vocabulary file.", flag_values=FLAGS)
-flags.DEFINE_string("output", None, "The folder to fill.", flag_values=FLAGS)
+cli.define_input_flags(FLAGS, {"input": "Required: the corpus"})
+flags.DEFINE_string("vocab", None, "Required: the vocabulary.", flag_values=FLAGS)
+flags.DEFINE_string("output", None, "Required: the folder to fill.", flag_values=FLAGS)
 flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", flag_values=FLAGS)
 flags.DEFINE_bool("overwrite", False, "Replace what is there.", flag_values=FLAGS)
 SETTINGS = {
@@ -62,12 +62,12 @@ def main() -> None:
     )
     seconds = time.perf_counter() - start
     print(
-        f"{output}: {manifest.records:,} records of {manifest.max_length} in "
-        f"{len(manifest.shards)} shards from {manifest.documents:,} documents, "
+        f"{output}: {manifest.records:,} records of {manifest.max_length} (shards: "
+        f"{len(manifest.shards)}) from {manifest.documents:,} documents, "
         f"{manifest.sentences:,} sentences, {manifest.tokens:,} tokens "
         f"({manifest.unknown_share:.3%} [UNK], {manifest.padding_share:.1%} padding) "
         f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s\n"
-        f"{settings.tokenization}, {settings.records.order} order: "
+        f"text {settings.tokenization}, {settings.records.order} order: "
         f"{manifest.discarded_tokens / manifest.tokens:.1%} of the tokens discarded"
         + (" (--order=document keeps all)" if manifest.discarded_tokens else "")
     )

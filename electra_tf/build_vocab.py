@@ -17,9 +17,12 @@ from electra_tf.text.vocab_training import Coverage, check_outputs, learn
 FLAGS = flags.FlagValues()
 cli.define_input_flags(
     FLAGS,
-    {"input": "The corpus", "heldout": "Other text, to report [UNK] and pieces on"},
+    {
+        "input": "Required: the corpus",
+        "heldout": "Other text, to report [UNK] and pieces on",
+    },
 )
-flags.DEFINE_string("output", None, "The file to write.", flag_values=FLAGS)
+flags.DEFINE_string("output", None, "Required: the file to write.", flag_values=FLAGS)
 flags.DEFINE_bool(
     "overwrite", False, "Replace a vocabulary that is there.", flag_values=FLAGS
 )

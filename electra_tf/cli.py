@@ -11,8 +11,10 @@ from absl import flags
 from electra_tf import config
 from electra_tf.errors import InputError
 
-# Before a command imports TensorFlow, which reads it then and never again.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Before a command imports TensorFlow, which reads it then and never again. Where no
+# NVIDIA driver is, its errors (level 2) begin with one that only says so.
+_HAS_DRIVER = any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _HAS_DRIVER else "3")
 
 
 def define_input_flags(

@@ -5,8 +5,10 @@ python -m electra_tf.evaluate --checkpoint=run --data=heldout
 
 import json
 import math
+import sys
 
 from absl import flags
+from tqdm import tqdm
 
 from electra_tf import cli
 from electra_tf.experiment import Experiment
@@ -18,9 +20,11 @@ from electra_tf.training.state import restore_weights
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
-    "checkpoint", None, "A checkpoint, or a run's folder.", flag_values=FLAGS
+    "checkpoint", None, "Required: a checkpoint, or a run's folder.", flag_values=FLAGS
 )
-flags.DEFINE_string("data", None, "The records to measure on.", flag_values=FLAGS)
+flags.DEFINE_string(
+    "data", None, "Required: the records to measure on.", flag_values=FLAGS
+)
 flags.DEFINE_integer(
     "batches", None, "How many batches at most; all unless given.", lower_bound=1,
     flag_values=FLAGS,
@@ -39,8 +43,14 @@ def main() -> None:
     pretrainer = experiment.pretrainer(devices)
     restore_weights(pretrainer, checkpoint)
     with explaining(found):
-        measure = experiment.evaluation(pretrainer, devices, found, FLAGS.batches)
+        progress = tqdm(unit="batch", disable=None)  # shown on a terminal alone
+        measure = experiment.evaluation(
+            pretrainer, devices, found, FLAGS.batches, progress.update
+        )
+        print(f"compiling, then measuring {measure.count:,} batches", file=sys.stderr)
+        progress.reset(measure.count)
         values = metrics.read(measure())
+        progress.close()
     rows = min(found.total, experiment.config.input.batch_size * measure.count)
     report = {"checkpoint": checkpoint.path, "step": checkpoint.step, "records": rows}
     report |= {k: v if math.isfinite(v) else None for k, v in values.items()}

@@ -135,6 +135,7 @@ class Experiment:
         strategy: tf.distribute.Strategy,
         found: RecordSet,
         batches: int | None,
+        progress: Callable[[int], None] | None = None,
     ) -> Evaluation:
         """Metrics on held-out records.
 
@@ -143,6 +144,7 @@ class Experiment:
             strategy: Its replicas.
             found: The records.
             batches: How many at most; None: all.
+            progress: Told, every few batches, how many more are done.
 
         Returns:
             Something to call.
@@ -154,6 +156,7 @@ class Experiment:
             lambda batch, number: pretrainer.test_step(batch, number, read=False),
             lambda host, hosts: evaluation_batches(found, size, host=host, hosts=hosts),
             count,
+            progress,
         )
 
     @property
@@ -197,7 +200,7 @@ class Experiment:
             part,
         )
         peak = measure_peak(strategy, config.training.precision)
-        lines = [config_lib.dump(config).rstrip(), ""]
+        lines = [config_lib.dump(config).rstrip(), "", *self._towers()]
         lines += [f"{name}: {n:,} parameters" for name, n in parts(pretrainer).items()]
         seconds = [config.training.steps * self.flops / peak / s for s in (0.65, 0.3)]
         lines += [
@@ -209,6 +212,19 @@ class Experiment:
             f"of the {peak:.3g} FLOP/s that large products reach here",
         ]
         return "\n".join(lines)
+
+    def _towers(self) -> list[str]:
+        """Each tower's shape, where the config says null too."""
+        model, objective = self.config.model, self.config.objective
+        main = "encoder" if objective.name == "mlm" else "discriminator"
+        towers = {main: model.encoder}
+        if objective.name == "electra" and not objective.uniform_generator:
+            towers["generator"] = model.generator
+        return [
+            f"{name}: {shape.depth} layers {shape.width} wide, heads: {shape.heads}, "
+            f"feed-forward: {shape.feed_forward}, embeddings: {shape.embedding}"
+            for name, shape in towers.items()
+        ]
 
 
 def token_ids(vocabulary: Vocabulary) -> TokenIds:
@@ -264,8 +280,8 @@ def parts(pretrainer: Pretrainer) -> dict[str, int]:
     found: dict[str, int] = {}
     for variable in pretrainer.trainable_variables:
         names = variable.path.split("/")
-        depth = 4 if "embeddings" in names else 3
-        name = "/".join(names[: min(depth, len(names) - 1)])
+        depth = 1 + min(names.index(n) for n in ("encoder", "head") if n in names)
+        name = "/".join(names[: depth + (names[depth] == "embeddings")])
         found[name] = found.get(name, 0) + count([variable])
     return found
 

@@ -19,8 +19,8 @@ from electra_tf.training import strategy
 from electra_tf.training.run_folder import lock
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("data", None, "The records to learn from.", flag_values=FLAGS)
-flags.DEFINE_string("model_dir", None, "The run's folder.", flag_values=FLAGS)
+flags.DEFINE_string("data", None, "Required: the records.", flag_values=FLAGS)
+flags.DEFINE_string("model_dir", None, "Required: the run's folder.", flag_values=FLAGS)
 flags.DEFINE_string(
     "evaluation_data", None, "Held-out records to measure on.", flag_values=FLAGS
 )

@@ -106,14 +106,29 @@ def check(
     newest = None
     if folder and saved_steps(os.path.join(folder, CHECKPOINTS)):
         newest = open_checkpoint(folder)
-    then = newest.details.get("begun_from") if newest else None
-    details = {**identity(found, experiment.tokenizer), "begun_from": then}
-    if init and (newest is None or os.path.exists(init)):
-        weights = open_checkpoint(init).read(WEIGHTS)
-        details["begun_from"] = hashlib.sha256(weights).hexdigest()
+    details = {**identity(found, experiment.tokenizer), **_origin(newest, init)}
     if newest is not None:
         check_resumable(newest, experiment.config, details)
     return newest, details
+
+
+def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
+    """The weights a run began with, by name and content, as its checkpoints note it.
+
+    A run that goes on may name them as it did, though a run of that name has trained
+    on since, or name another copy of them, or not name them.
+    """
+    known = dict.fromkeys(("init_checkpoint", "begun_from"))
+    if newest is not None:
+        known = {name: newest.details.get(name) for name in known}
+        if init == known["init_checkpoint"] or not os.path.exists(init or ""):
+            return known
+    if not init:
+        return known
+    digest = hashlib.sha256(open_checkpoint(init).read(WEIGHTS)).hexdigest()
+    if digest == known["begun_from"]:
+        return known
+    return {"init_checkpoint": init, "begun_from": digest}
 
 
 def _loop(

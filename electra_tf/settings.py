@@ -56,6 +56,11 @@ class Tokenization:
             self.strip_accents == "lowered" and self.lower_case
         )
 
+    def __str__(self) -> str:
+        """What is done to the text, in words."""
+        case = "lower-cased" if self.lower_case else "cased"
+        return f"{case}, {'without' if self.strips else 'with'} accents"
+
 
 @_settings()
 class Corpus:

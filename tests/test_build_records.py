@@ -50,10 +50,10 @@ def test_text_becomes_records_that_can_be_opened(command, text, tmp_path, vocabu
     found = open_records(str(output), max_length=64, tokenizer=Tokenizer(vocabulary))
     assert found.manifest.settings["records"]["order"] == "document"
     assert found.manifest.seed == 3
-    assert f"{found.total:,} records of 64 in 1 shards" in result.stdout
+    assert f"{found.total:,} records of 64 (shards: 1)" in result.stdout
     assert "tokens/s" in result.stdout
     assert "document order: 0.0% of the tokens discarded\n" in result.stdout
-    assert "lower_case=True, strip_accents='lowered'" in result.stdout
+    assert "text lower-cased, without accents, " in result.stdout
     assert "documents" in result.stderr  # the progress bar
     # The folder's own config and vocabulary make the same records again.
     again = command(

@@ -31,6 +31,7 @@ def test_it_repeats_what_training_measured(command, run, folder, tmp_path):
         "evaluate", f"--checkpoint={run}", f"--data={folder}", f"--output={output}"
     )
     assert result.returncode == 0, result.stderr
+    assert "compiling, then measuring " in result.stderr
     printed = json.loads(result.stdout.splitlines()[-1])
     assert printed == json.loads(output.read_text())
     lines = (run / "metrics.jsonl").read_text().splitlines()

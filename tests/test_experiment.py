@@ -107,6 +107,21 @@ def test_a_description_tells_config_sizes_cost_and_time(experiment, devices):
     for words in ("discriminator/encoder/embeddings: ", "FLOPs a step", "GiB on each"):
         assert words in text
     assert f"{experiment.flops:.4g} FLOPs a step" in text
+    assert (
+        "generator: 2 layers 16 wide, heads: 1, feed-forward: 64, embeddings: 16"
+        in text
+    )
+
+
+def test_parts_and_towers_are_told_alike_for_every_objective(folder, devices):
+    experiment = resolve(folder, "objective.name=mlm")
+    text = experiment.describe(experiment.pretrainer(devices), devices)
+    assert (
+        "encoder: 2 layers 32 wide, heads: 2, feed-forward: 128, embeddings: 16" in text
+    )
+    assert "generator" not in text.split("evaluation_batches")[1]
+    names = ["bert/encoder/embeddings", "bert/encoder", "bert/head"]
+    assert list(parts(experiment.pretrainer(devices))) == names
 
 
 def test_data_is_told_by_its_content_not_its_place(experiment, folder, tmp_path):

@@ -252,6 +252,17 @@ def test_two_phases(longer, whole, said, tmp_path):
         code, _, err = said(pretrain, *given)
     assert code == 0, err
     assert "nothing is left to do" in err
+    # And so it does where the first phase has trained on since.
+    moved = tmp_path / "first"
+    shutil.copytree(whole, moved)
+    third = tmp_path / "third"
+    given = arguments(longer, third, *second, init_checkpoint=moved)
+    assert said(pretrain, *given)[0] == 0
+    shutil.rmtree(moved)
+    shutil.copytree(run, moved)
+    with unchanged(third):
+        code, _, err = said(pretrain, *given)
+    assert code == 0, err
     # It is no longer the same command if it names other weights.
     given = arguments(longer, run, *second, init_checkpoint=run)
     with unchanged(run):

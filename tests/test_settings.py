@@ -10,6 +10,7 @@ from electra_tf.settings import (
     Objective,
     Optimizer,
     Records,
+    Tokenization,
     Training,
 )
 
@@ -41,6 +42,11 @@ def test_unshared_tables_are_as_narrow_as_the_generator():
 def test_with_everything_shared_there_is_one_shape():
     model = Model(sharing="all", generator_width=1.0, generator_depth=1.0)
     assert model.generator == model.encoder
+
+
+def test_tokenization_is_told_in_words():
+    assert str(Tokenization()) == "lower-cased, without accents"
+    assert str(Tokenization(lower_case=False)) == "cased, with accents"
 
 
 @pytest.mark.parametrize(

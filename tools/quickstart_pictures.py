@@ -316,7 +316,8 @@ def _draw_curves(curves: dict[str, Any], path: str) -> None:
 
     figure, axes = pyplot.subplots(1, len(curves), figsize=(4.5 * len(curves), 3.5))
     for axis, (name, kinds) in zip(axes, curves.items(), strict=True):
-        axis.plot(*kinds["train"], label="training")
+        alone = "o" if len(kinds["train"][0]) == 1 else None  # a line needs two points
+        axis.plot(*kinds["train"], marker=alone, label="training")
         if kinds["evaluation"][0]:
             axis.plot(*kinds["evaluation"], "o-", label="held-out text")
         axis.set(title=name, xlabel="step")

@@ -41,7 +41,7 @@ class DeviceLoop:
     Args:
         strategy: The replicas.
         step: From a replica's rows (and a number) to metrics: pairs by name.
-        numbered: Whether `step` takes the number of its batch within the call too.
+        numbered: Whether `step` takes the number of its batch too.
     """
 
     def __init__(
@@ -52,30 +52,34 @@ class DeviceLoop:
         self._one = tf.function(self._one_step)
         self._many = tf.function(self._many_steps)
 
-    def __call__(self, iterator: Any, count: int) -> tuple[dict[str, Any], float]:
+    def __call__(
+        self, iterator: Any, count: int, first: int = 0
+    ) -> tuple[dict[str, Any], float]:
         """Takes `count` batches off the iterator.
 
         Args:
             iterator: Of a distributed dataset.
             count: How many steps.
+            first: Number of the first of these batches.
 
         Returns:
             Metrics summed over steps and replicas as pairs of float64 arrays, and the
             seconds that were spent waiting for batches.
         """
-        total, waited = self._many(iterator, tf.constant(count, tf.int64))
+        numbers = (tf.constant(n, tf.int64) for n in (first, first + count))
+        total, waited = self._many(iterator, *numbers)
         return self._unpacked(total.numpy()), float(waited)
 
     def graph(self, iterator: Any) -> tf.Graph:
         """The graph of one step, for those who want to see what is in it."""
         return self._one.get_concrete_function(iterator, tf.constant(0, tf.int64)).graph
 
-    def _many_steps(self, iterator: Any, count: tf.Tensor):
+    def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
         # Traced once alone, so that the size of its answer is known.
         one = self._one.get_concrete_function(iterator, tf.constant(0, tf.int64))
         size = one.structured_outputs[0].shape
         total, waited = tf.zeros(size, tf.float64), tf.zeros([], tf.float64)
-        for number in tf.range(count):
+        for number in tf.range(first, end):
             with tf.control_dependencies([total]):  # its clock starts after the last
                 more, seconds = self._one(iterator, number)
             total += tf.cast(more, tf.float64)

@@ -5,7 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf.training.device_loop import DeviceLoop, Step, distribute
+from electra_tf.training.device_loop import DeviceLoop, Step, add, distribute
+
+_BATCHES_A_CALL = 10  # always the same: where sums are cut decides their rounding
 
 
 class Evaluation:
@@ -16,6 +18,7 @@ class Evaluation:
         step: From a replica's rows and a batch's number to metrics.
         batches: From (host, hosts) to that host's rows of each batch, finite.
         count: How many batches there are in it.
+        progress: Told, every few batches, how many more are done.
     """
 
     def __init__(
@@ -24,11 +27,19 @@ class Evaluation:
         step: Step,
         batches: Callable[[int, int], tf.data.Dataset],
         count: int,
+        progress: Callable[[int], None] | None = None,
     ):
+        self._progress = progress
         self._loop = DeviceLoop(strategy, step, numbered=True)
         self._dataset, self.count = distribute(strategy, batches), count
 
     def __call__(self) -> dict[str, Any]:
         """Metrics over all its batches, as pairs."""
-        metrics, _ = self._loop(iter(self._dataset), self.count)
-        return metrics
+        iterator, sums = iter(self._dataset), {}
+        for first in range(0, self.count, _BATCHES_A_CALL):
+            count = min(_BATCHES_A_CALL, self.count - first)
+            metrics, _ = self._loop(iterator, count, first)
+            sums = add(sums, metrics)
+            if self._progress:
+                self._progress(count)
+        return sums

@@ -110,6 +110,8 @@ class Loop:
 
     def _train(self, iterator: Any, step: int) -> int:
         window = _Window(self._stored_sums(step))
+        if step < self._settings.steps:
+            self._tell("compiling the train step: a minute or more for large models")
         while step < self._settings.steps:
             count = min(window.steps_a_call, self._boundary(step) - step)
             begin = time.perf_counter()
@@ -186,7 +188,12 @@ class Loop:
         for sentence in self._writer.health.check(step, values):
             self._writer.reports.say(f"health: {sentence}")
 
+    def _tell(self, what: str) -> None:
+        if self._writer is not None:
+            self._writer.reports.doing(what)
+
     def _test_now(self, step: int) -> None:
+        self._tell("measuring on held-out records")
         metrics = self._evaluate()
         if self._writer is not None:
             self._writer.reports.evaluation(step, self._read(metrics))

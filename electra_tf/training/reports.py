@@ -41,13 +41,18 @@ class Reports:
     ):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         path = pathlib.Path(folder, METRICS)
-        _forget_later(path, resumed_at)
+        forgotten = _forget_later(path, resumed_at)
         self._metrics = path.open("a", encoding="utf-8")
         self._events = {
             kind: _Events(pathlib.Path(folder, TENSORBOARD, kind), resumed_at)
             for kind in (TRAIN, EVALUATION)
         }
         self._progress = _Quiet() if quiet else _progress(steps, resumed_at)
+        if forgotten:
+            self.say(
+                f"{forgotten} lines of {METRICS} from after step {resumed_at:,} are "
+                "taken out: no checkpoint holds those steps, they are done again"
+            )
 
     def __enter__(self) -> "Reports":
         return self
@@ -84,6 +89,14 @@ class Reports:
             text: What to print.
         """
         self._progress.say(text)
+
+    def doing(self, what: str) -> None:
+        """Says what takes a while now: on a terminal, until there is more to show.
+
+        Args:
+            what: What is being done.
+        """
+        self._progress.doing(what)
 
     def close(self) -> None:
         """Ends the line of progress and closes the files; twice does no harm."""
@@ -143,13 +156,15 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         yield line, parsed
 
 
-def _forget_later(path: pathlib.Path, step: int) -> None:
-    """Removes the lines beyond a step and a half-written one, all at once or none."""
-    kept = b"".join(raw + b"\n" for raw, line in _lines(path) if line["step"] <= step)
+def _forget_later(path: pathlib.Path, step: int) -> int:
+    """Removes lines beyond a step, and half a one, all or none; tells how many."""
+    lines = list(_lines(path))
+    kept = b"".join(raw + b"\n" for raw, line in lines if line["step"] <= step)
     if path.exists():
         fresh = path.with_name(f"{path.name}.new")
         fresh.write_bytes(kept)
         os.replace(fresh, path)
+    return sum(line["step"] > step for _, line in lines)
 
 
 class _Events:
@@ -212,6 +227,9 @@ class _Quiet:
     def say(self, text: str) -> None:
         pass
 
+    def doing(self, what: str) -> None:
+        self.say(what)
+
     def close(self) -> None:
         pass
 
@@ -233,10 +251,11 @@ class _Bar(_Quiet):
     """One line that is drawn anew with each log, for a terminal."""
 
     def __init__(self, steps: int, resumed_at: int):
+        self._line = _told(resumed_at, steps, {})
         self._bar = tqdm(
             total=steps,
             initial=resumed_at,
-            desc=_told(resumed_at, steps, {}),
+            desc=self._line,
             file=sys.stderr,
             # The bar comes last: where the terminal is narrow, it is what gives way.
             bar_format="{desc}  |{bar}|",
@@ -255,10 +274,15 @@ class _Bar(_Quiet):
         told = _told(step, self._bar.total, shown).removeprefix("step ")
         # First what must not be cut off where the terminal is narrow.
         left = _clock(values.get("seconds_left", math.nan))
-        self._bar.set_description_str(f"{left} left  {told}")
+        self._line = f"{left} left  {told}"
+        self._bar.set_description_str(self._line)
 
     def say(self, text: str) -> None:
+        self._bar.set_description_str(self._line, refresh=False)
         self._bar.write(text, file=self._bar.fp)
+
+    def doing(self, what: str) -> None:
+        self._bar.set_description_str(f"{what} ...")
 
     def close(self) -> None:
         self._bar.close()

@@ -22,6 +22,15 @@ def test_every_call_measures_the_same():
         assert metrics["number"] == (0 + 1 + 4 + 9 + 16, 5)
 
 
+def test_batches_keep_their_numbers_and_are_told_a_few_at_a_time():
+    told = []
+    measure = Evaluation(one_device(), step, finite(25), 25, told.append)
+    metrics = measure()
+    assert metrics["batch"] == (sum(range(10, 35)), 25)
+    assert metrics["number"] == (sum(n * n for n in range(25)), 25)
+    assert told == [10, 10, 5]
+
+
 def test_it_stops_after_its_count():
     measure = Evaluation(one_device(), step, finite(5), 3)
     assert measure.count == 3

@@ -188,6 +188,19 @@ def test_a_full_disk_is_an_error_of_the_operating_system(tmp_path):
         reports.train(2, {"loss": 1.0})
 
 
+def test_lines_that_no_checkpoint_holds_go_with_a_word(tmp_path, capsys):
+    run(tmp_path, 1, 3)
+    Reports(str(tmp_path), steps=9, resumed_at=2).close()
+    told = capsys.readouterr().err
+    assert told.startswith("2 lines of metrics.jsonl from after step 2 are taken out")
+
+
+def test_what_takes_a_while_is_told(tmp_path, capsys):
+    with Reports(str(tmp_path), steps=10, resumed_at=0) as reports:
+        reports.doing("compiling")
+    assert capsys.readouterr().err == "compiling\n"
+
+
 def test_off_a_terminal_each_report_is_a_plain_line(tmp_path, capsys):
     with Reports(str(tmp_path), steps=20_000, resumed_at=0) as reports:
         reports.train(1000, VALUES)
@@ -246,6 +259,7 @@ def test_a_terminal_shows_one_living_line(tmp_path, monkeypatch, rows, columns):
             held.append(reports)  # or its end would close it too
             reports.train(500_000, VALUES | {"tokens_per_second": 9e5})
             reports.say("a word")
+            reports.doing("measuring")
             reports.evaluation(500_000, {"disc_auc": 0.5})
             values = {k: v for k, v in VALUES.items() if k != "disc_auc"}
             reports.train(600_000, values | {"loss": 6.9, "masked_lm_accuracy": NAN})
@@ -266,6 +280,7 @@ def test_a_terminal_shows_one_living_line(tmp_path, monkeypatch, rows, columns):
         line,
         "a word",
         line,
+        "measuring ...",
         "evaluation at step 500,000  disc_auc 0.5000",
         line,
         last[: columns - 1] if columns else last,
