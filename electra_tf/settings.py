@@ -272,6 +272,9 @@ class Objective:
     """Factor of the masked-LM loss."""
     discriminator_weight: Weight = 50.0
     """Factor of the replaced-token loss, the paper's lambda."""
+    sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
+    """How a token is drawn; the distribution is the same. `inverse_cdf` takes two
+    random numbers, `gumbel` one for each entry of the vocabulary, as the original."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the generator's logits before a token is sampled."""
     disallow_correct: bool = False
@@ -282,7 +285,7 @@ class Objective:
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "Objective":
         if self.name == "mlm":
-            idle = ("temperature", "disallow_correct", "uniform_generator")
+            idle = ("sampler", "temperature", "disallow_correct", "uniform_generator")
             weights = self.generator_weight
         else:
             idle = ("temperature",) if self.uniform_generator else ()

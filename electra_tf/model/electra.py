@@ -10,8 +10,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from electra_tf.model.chains import Chains, Tensor
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
-from electra_tf.model.transformer import Encoder, Noise, Seeds, Tensor
+from electra_tf.model.transformer import Encoder, Seeds
 from electra_tf.settings import Encoder as Shape
 from electra_tf.settings import Model as Settings
 
@@ -54,11 +55,11 @@ class MaskedLanguageModel(keras.layers.Layer):
         padding_mask: Tensor,
         positions: Tensor,
         training: bool = False,
-        noise: Noise | None = None,
+        chains: Chains | None = None,
     ) -> Tensor:
         """From three [B, L] and int32 `positions` [B, M] to float32 [B, M, V]."""
         x_BLD = self.encoder(
-            token_ids, segment_ids, padding_mask, training=training, noise=noise
+            token_ids, segment_ids, padding_mask, training=training, chains=chains
         )
         at_BMD = gather(x_BLD, positions)
         return self.head(at_BMD, self.encoder.embeddings.word_embeddings)
@@ -92,11 +93,11 @@ class Discriminator(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         training: bool = False,
-        noise: Noise | None = None,
+        chains: Chains | None = None,
     ) -> Tensor:
         """From three [B, L] to float32 [B, L]."""
         x_BLD = self.encoder(
-            token_ids, segment_ids, padding_mask, training=training, noise=noise
+            token_ids, segment_ids, padding_mask, training=training, chains=chains
         )
         return self.head(x_BLD)
 

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.model.transformer import Seeds, Tensor, gelu, layer_norm
+from electra_tf.model.chains import Tensor, gelu
+from electra_tf.model.transformer import Seeds, layer_norm
 
 
 class MaskedLMHead(keras.layers.Layer):

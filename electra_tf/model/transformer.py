@@ -1,22 +1,18 @@
 """Ids -> vectors: BERT's encoder, layer norm after each residual sum.
 
-What the layers share: `noise` is a function from (tensor, rate) to the tensor with
-values dropped, for callers who bring randomness as an argument; without it Keras's own
-dropout works, in training only. `dtype` is a Keras dtype policy.
+What the layers share: `chains` is what works element by element between the products,
+dropout included (see `chains.py`); `dtype` is a Keras dtype policy.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
+from electra_tf.model.chains import Chains, Tensor
 from electra_tf.settings import Encoder as Shape
-
-Tensor = Any
-Noise = Callable[[Tensor, float], Tensor]
 
 _MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
 
@@ -48,26 +44,17 @@ class Seeds:
         return int.from_bytes(digest[:4], "big") >> 1
 
 
-def gelu(x: Tensor) -> Tensor:
-    """The exact form, x times the normal distribution function of x."""
-    return 0.5 * x * (1.0 + ops.erf(x * 0.5**0.5))
-
-
 def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
     """Layer normalisation with BERT's epsilon."""
     return keras.layers.LayerNormalization(epsilon=1e-12, name=name, dtype=dtype)
 
 
-class Dropout(keras.layers.Dropout):
-    """Keras's dropout, unless the caller brings the noise."""
+class Product(keras.layers.Dense):
+    """A dense layer whose bias is left to the chain that follows."""
 
-    def call(
-        self, inputs: Tensor, training: bool = False, noise: Noise | None = None
-    ) -> Tensor:
-        """Drops values of `inputs`, of any shape."""
-        if noise is None:
-            return super().call(inputs, training=training)
-        return noise(inputs, self.rate)
+    def call(self, x: Tensor) -> Tensor:
+        """The product of the last axis with the kernel."""
+        return ops.matmul(x, self.kernel)
 
 
 class Embeddings(keras.layers.Layer):
@@ -89,7 +76,7 @@ class Embeddings(keras.layers.Layer):
         self._initializers = {name: seeds.normal() for name in self._rows}
         self.width = shape.embedding
         self.layer_norm = layer_norm("layer_norm", dtype)
-        self.dropout = Dropout(shape.dropout, dtype=dtype)
+        self.dropout = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Makes the tables."""
@@ -105,8 +92,7 @@ class Embeddings(keras.layers.Layer):
         self,
         token_ids: Tensor,
         segment_ids: Tensor,
-        training: bool = False,
-        noise: Noise | None = None,
+        chains: Chains | None = None,
     ) -> Tensor:
         """From two [B, L] to [B, L, E]."""
         words_BLE = ops.take(self.word_embeddings, token_ids, axis=0)
@@ -114,7 +100,7 @@ class Embeddings(keras.layers.Layer):
         positions_LE = ops.cast(self.position_embeddings, words_BLE.dtype)
         positions_LE = positions_LE[: ops.shape(token_ids)[1]]
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
-        return self.dropout(x_BLE, training=training, noise=noise)
+        return (chains or Chains()).drop(x_BLE, self.dropout)
 
 
 class SelfAttention(keras.layers.Layer):
@@ -131,12 +117,13 @@ class SelfAttention(keras.layers.Layer):
         self.width, self.heads = shape.width, shape.heads
         self.head_width = shape.width // shape.heads
         self.query, self.key, self.value, self.output_dense = (
-            keras.layers.Dense(
-                shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype
+            kind(shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype)
+            for name, kind in (
+                *((name, keras.layers.Dense) for name in ("query", "key", "value")),
+                ("output", Product),
             )
-            for name in ("query", "key", "value", "output")
         )
-        self.dropout = Dropout(shape.attention_dropout, dtype=dtype)
+        self.dropout = keras.layers.Dropout(shape.attention_dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Makes the four products' weights."""
@@ -147,17 +134,18 @@ class SelfAttention(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         bias_B11K: Tensor,
-        training: bool = False,
-        noise: Noise | None = None,
+        chains: Chains | None = None,
     ) -> Tensor:
-        """From [B, L, D] to [B, L, D]; `bias_B11K` is added to the scores."""
+        """From [B, L, D] to [B, L, D], whose bias is still to be added.
+
+        `bias_B11K` is added to the scores.
+        """
         q_BNLH = self._split(self.query(x_BLD) * self.head_width**-0.5)
         k_BNKH = self._split(self.key(x_BLD))
         v_BNKH = self._split(self.value(x_BLD))
         scores_BNLK = ops.matmul(q_BNLH, ops.transpose(k_BNKH, (0, 1, 3, 2)))
-        scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
-        weights_BNLK = ops.cast(ops.softmax(scores_BNLK), self.compute_dtype)
-        weights_BNLK = self.dropout(weights_BNLK, training=training, noise=noise)
+        chains = chains or Chains()
+        weights_BNLK = chains.attend(scores_BNLK, bias_B11K, self.dropout)
         seen_BLNH = ops.transpose(ops.matmul(weights_BNLK, v_BNKH), (0, 2, 1, 3))
         length = ops.shape(x_BLD)[1]
         return self.output_dense(ops.reshape(seen_BLNH, (-1, length, self.width)))
@@ -183,16 +171,13 @@ class Block(keras.layers.Layer):
         self.width, self.inner = shape.width, shape.feed_forward
         self.attention = SelfAttention(shape, seeds, dtype)
         self.attention_layer_norm = layer_norm("attention_layer_norm", dtype)
-        self.intermediate = keras.layers.Dense(
-            self.inner, gelu, kernel_initializer=seeds.normal(), name="intermediate",
-            dtype=dtype,
-        )  # fmt: skip
-        self.output_dense = keras.layers.Dense(
-            self.width, kernel_initializer=seeds.normal(), name="output", dtype=dtype
+        self.intermediate, self.output_dense = (
+            Product(size, kernel_initializer=seeds.normal(), name=name, dtype=dtype)
+            for name, size in (("intermediate", self.inner), ("output", self.width))
         )
         self.output_layer_norm = layer_norm("output_layer_norm", dtype)
-        self.attention_drop = Dropout(shape.dropout, dtype=dtype)
-        self.output_drop = Dropout(shape.dropout, dtype=dtype)
+        self.attention_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
+        self.output_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Makes the weights of attention, feed-forward network and norms."""
@@ -207,16 +192,25 @@ class Block(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         bias_B11K: Tensor,
-        training: bool = False,
-        noise: Noise | None = None,
+        chains: Chains | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D]."""
-        seen_BLD = self.attention(x_BLD, bias_B11K, training=training, noise=noise)
-        seen_BLD = self.attention_drop(seen_BLD, training=training, noise=noise)
-        x_BLD = self.attention_layer_norm(x_BLD + seen_BLD)
-        thought_BLD = self.output_dense(self.intermediate(x_BLD))
-        thought_BLD = self.output_drop(thought_BLD, training=training, noise=noise)
-        return self.output_layer_norm(x_BLD + thought_BLD)
+        chains = chains or Chains()
+        x_BLD = chains.add_norm(
+            self.attention(x_BLD, bias_B11K, chains=chains),
+            self.attention.output_dense.bias,
+            x_BLD,
+            self.attention_drop,
+            self.attention_layer_norm,
+        )
+        inner_BLF = chains.gelu(self.intermediate(x_BLD), self.intermediate.bias)
+        return chains.add_norm(
+            self.output_dense(inner_BLF),
+            self.output_dense.bias,
+            x_BLD,
+            self.output_drop,
+            self.output_layer_norm,
+        )
 
 
 class Encoder(keras.layers.Layer):
@@ -270,7 +264,7 @@ class Encoder(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         training: bool = False,
-        noise: Noise | None = None,
+        chains: Chains | None = None,
     ) -> Tensor:
         """Hidden states of the last layer.
 
@@ -278,19 +272,20 @@ class Encoder(keras.layers.Layer):
             token_ids: int32 [B, L].
             segment_ids: int32 [B, L].
             padding_mask: [B, L], 1 at real tokens.
-            training: Whether Keras's own dropout is on.
-            noise: Drops values, in place of Keras's dropout.
+            training: Whether Keras's own dropout is on, without `chains`.
+            chains: What works between the products; None: Keras's own operations.
 
         Returns:
             [B, L, D]; the first vector of a row stands for the whole of it.
         """
         real_BL = ops.cast(padding_mask, "float32")
         bias_B11K = (1.0 - real_BL[:, None, None, :]) * _MASKED
-        x = self.embeddings(token_ids, segment_ids, training=training, noise=noise)
+        chains = chains or Chains(training)
+        x = self.embeddings(token_ids, segment_ids, chains=chains)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
         for block in self.blocks:
-            x = block(x, bias_B11K, training=training, noise=noise)
+            x = block(x, bias_B11K, chains=chains)
         return x
 
     def get_config(self) -> dict[str, Any]:

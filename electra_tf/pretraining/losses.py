@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.pretraining.chains import loop
+
 
 class Pair(NamedTuple):
     """A sum and what it is a sum over; their quotient is read at the very end."""
@@ -14,21 +16,66 @@ class Pair(NamedTuple):
     """float32 scalar: number of tokens."""
 
 
-def masked_lm_loss(
-    logits_BMV: tf.Tensor, labels_BM: tf.Tensor, weights_BM: tf.Tensor
-) -> Pair:
-    """Cross-entropy of the text's tokens at masked positions, in nats.
+class Guess(NamedTuple):
+    """What a masked language model thinks of the masked positions."""
+
+    xent_BM: tf.Tensor
+    """float32: cross-entropy of the text's tokens, in nats."""
+    probabilities_BMV: tf.Tensor
+    """float32, through which no gradient goes."""
+    is_right_BM: tf.Tensor
+    """bool: no token is likelier than the text's own."""
+
+
+def guess(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> Guess:
+    """One softmax over the vocabulary for loss, gradient, samples and accuracy.
 
     Args:
         logits_BMV: float32.
         labels_BM: int32.
+
+    Returns:
+        All that is asked of the logits.
+    """
+    logits_BMV = tf.convert_to_tensor(logits_BMV)
+    largest_BM = tf.reduce_max(logits_BMV, -1)
+    own_BM = tf.gather(logits_BMV, labels_BM, batch_dims=2)
+
+    @tf.custom_gradient
+    def softmax(logits_BMV: tf.Tensor):
+        probabilities_BMV = tf.nn.softmax(logits_BMV)
+        # exp(largest) is the share of the largest in the sum.
+        log_sum_BM = largest_BM - tf.math.log(tf.reduce_max(probabilities_BMV, -1))
+
+        def gradient(of_xent_BM, _):
+            return _xent_backward(of_xent_BM, probabilities_BMV, labels_BM)
+
+        return (log_sum_BM - own_BM, probabilities_BMV), gradient
+
+    xent_BM, probabilities_BMV = softmax(logits_BMV)
+    return Guess(xent_BM, tf.stop_gradient(probabilities_BMV), own_BM >= largest_BM)
+
+
+@loop
+def _xent_backward(
+    of_xent_BM: tf.Tensor, probabilities_BMV: tf.Tensor, labels_BM: tf.Tensor
+) -> tf.Tensor:
+    own_BMV = tf.one_hot(labels_BM, probabilities_BMV.shape[-1])
+    return of_xent_BM[..., None] * (probabilities_BMV - own_BMV)
+
+
+def masked_lm_loss(guessed: Guess, weights_BM: tf.Tensor) -> Pair:
+    """Cross-entropy of the text's tokens at masked positions, in nats.
+
+    Args:
+        guessed: What the model thinks.
         weights_BM: float32, 0 in unused slots.
 
     Returns:
         The sum over used slots, and their number.
     """
-    xent_BM = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_BM, logits_BMV)
-    return Pair(tf.reduce_sum(xent_BM * weights_BM), tf.reduce_sum(weights_BM))
+    total = tf.reduce_sum(guessed.xent_BM * weights_BM)
+    return Pair(total, tf.reduce_sum(weights_BM))
 
 
 def replaced_token_loss(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.pretraining.losses import Pair
+from electra_tf.pretraining.losses import Guess, Pair
 
 AUC = "disc_auc"
 # Bins of the histograms, even in sign(x) log(1 + 10 |x|): 0.0001 wide at a logit of 0,
@@ -22,22 +22,21 @@ Metrics = Mapping[str, Pair]
 
 
 def masked_lm_metrics(
-    logits_BMV: tf.Tensor, masked: MaskedBatch, loss: Pair
+    guessed: Guess, masked: MaskedBatch, loss: Pair
 ) -> dict[str, Pair]:
     """How well a masked language model guesses.
 
     Args:
-        logits_BMV: float32.
+        guessed: What it thinks.
         masked: The batch with labels and weights.
         loss: Its masked-LM loss.
 
     Returns:
         `masked_lm_loss` and `masked_lm_accuracy`, over used slots.
     """
-    guesses_BM = tf.argmax(logits_BMV, -1, tf.int32)
     return {
         "masked_lm_loss": loss,
-        "masked_lm_accuracy": _share(guesses_BM == masked.labels_BM, masked.weights_BM),
+        "masked_lm_accuracy": _share(guessed.is_right_BM, masked.weights_BM),
     }
 
 

@@ -5,6 +5,7 @@ replica's rows draw what they would draw on one device: the generator is a count
 each row of the global batch has its own stretch of it.
 """
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -22,12 +23,17 @@ class Noise(NamedTuple):
     first_row: tf.Tensor
     """int32: which row of the global batch is this replica's first."""
 
-    def bits(self, purpose: int, rows: int, shape: tuple[int, ...]) -> tf.Tensor:
-        """Random bits, uint32 [rows, *shape], the same for a row wherever it is."""
-        size = 1
-        for axis in shape:
-            size *= axis
-        groups = -(-size // 4)  # Philox makes four numbers a count
+    def bits(
+        self,
+        purpose: int,
+        rows: int,
+        shape: tuple[int, ...],
+        dtype: tf.DType = tf.uint32,
+    ) -> tf.Tensor:
+        """Random bits, [rows, *shape], the same for a row wherever it is."""
+        size = math.prod(shape)
+        # Philox makes four 32-bit numbers a count.
+        groups = math.ceil(size * dtype.size / 16)
         # Not `StatelessRandomGetKeyCounter`: XLA drops the upper half of a seed there.
         key = tf.random.stateless_uniform(
             [1], self.seed, minval=None, maxval=None, dtype=tf.uint64, alg="philox"
@@ -37,6 +43,8 @@ class Noise(NamedTuple):
         numbers = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[rows, groups * 4], key=key, counter=counter, alg=1, dtype=tf.uint32
         )
+        if dtype != tf.uint32:
+            numbers = tf.reshape(tf.bitcast(numbers, dtype), [rows, -1])
         return tf.reshape(numbers[:, :size], [rows, *shape])
 
     def uniform(self, purpose: int, rows: int, shape: tuple[int, ...]) -> tf.Tensor:
@@ -50,7 +58,7 @@ class Noise(NamedTuple):
 
 
 class Dropout:
-    """Drops values at one site after the other, in the order the model calls it.
+    """Random bits for one site after the other, in the order the model calls it.
 
     Args:
         noise: Where the random bits come from.
@@ -59,14 +67,27 @@ class Dropout:
     def __init__(self, noise: Noise):
         self._noise, self._site = noise, DROPOUT
 
-    def __call__(self, x: tf.Tensor, rate: float) -> tf.Tensor:
-        """`x` with a share of `rate` zeroed and the rest scaled up."""
-        if not rate:
-            return x
+    def bits(self, shape: tf.TensorShape) -> tf.Tensor:
+        """uint16 of a shape whose first axis is the rows."""
         self._site += 1
-        bits = self._noise.bits(self._site, x.shape[0], tuple(x.shape[1:]))
-        kept = bits >= tf.constant(round(rate * 2**32), tf.uint32)
-        return tf.where(kept, x / tf.cast(1.0 - rate, x.dtype), tf.zeros([], x.dtype))
+        return self._noise.bits(self._site, shape[0], tuple(shape[1:]), tf.uint16)
+
+
+def kept(x: tf.Tensor, bits: tf.Tensor | None, rate: float) -> tf.Tensor:
+    """Drops values: zeroes a share of `rate` and scales the rest up.
+
+    Args:
+        x: Any.
+        bits: uint16 of its shape; None keeps all.
+        rate: Below 1; 65,536 shares are told apart.
+
+    Returns:
+        As `x`.
+    """
+    if bits is None:
+        return x
+    stays = bits >= tf.constant(min(round(rate * 2**16), 2**16 - 1), tf.uint16)
+    return tf.where(stays, x / tf.cast(1.0 - rate, x.dtype), tf.zeros([], x.dtype))
 
 
 def noise_of(

@@ -282,18 +282,17 @@ class Optimizer(keras.optimizers.Optimizer):
     ) -> None:
         """Updates one replica's copy of a variable and of its slots."""
         settings = self.settings
-        m = settings.beta_1 * mean + scalars.gain_1 * gradient
-        v = settings.beta_2 * square + tf.square(scalars.gain_2 * gradient)
+        values = [tf.convert_to_tensor(t) for t in (variable, gradient, mean, square)]
+        new, m, v = _updated(
+            *values,
+            scalars._replace(rate=scalars.rate * factor),
+            betas=(settings.beta_1, settings.beta_2),
+            decays=decays and settings.weight_decay > 0,
+            trusts=decays and settings.name == "lamb",
+        )
         mean.assign(m)
         square.assign(v)
-        # All of it is still to be multiplied by k, and the rate is.
-        direction = m / (tf.sqrt(v) + scalars.epsilon)
-        if decays and settings.weight_decay:
-            direction += scalars.decay * variable
-        rate = scalars.rate * factor
-        if decays and settings.name == "lamb":
-            rate *= _trust(tf.norm(variable), scalars.k * tf.norm(direction))
-        variable.assign_sub(rate * direction)
+        variable.assign(new)
 
 
 class _Scalars(NamedTuple):
@@ -305,6 +304,31 @@ class _Scalars(NamedTuple):
     decay: tf.Tensor
     gain_1: tf.Tensor
     gain_2: tf.Tensor
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _updated(
+    value: tf.Tensor,
+    gradient: tf.Tensor,
+    mean: tf.Tensor,
+    square: tf.Tensor,
+    scalars: _Scalars,
+    *,
+    betas: tuple[float, float],
+    decays: bool,
+    trusts: bool,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The new weights and slots, which XLA makes in one pass over the old ones."""
+    m = betas[0] * mean + scalars.gain_1 * gradient
+    v = betas[1] * square + tf.square(scalars.gain_2 * gradient)
+    # All of it is still to be multiplied by k, and the rate is.
+    direction = m / (tf.sqrt(v) + scalars.epsilon)
+    if decays:
+        direction += scalars.decay * value
+    rate = scalars.rate
+    if trusts:
+        rate *= _trust(tf.norm(value), scalars.k * tf.norm(direction))
+    return value - rate * direction, m, v
 
 
 def _correction(beta: float, updates: tf.Tensor) -> tf.Tensor:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.model.transformer import Dropout, Encoder, Seeds, gelu
+from electra_tf.model.chains import Chains
+from electra_tf.model.transformer import Encoder, Seeds
 from electra_tf.settings import Model
 
 TINY = {
@@ -111,12 +112,6 @@ def test_no_two_initialisers_have_one_seed():
     assert all(0 <= seed < 2**31 for seed in drawn)
 
 
-def test_gelu_is_the_exact_one():
-    x = np.linspace(-6, 6, 241).astype(np.float32)
-    expected = [value * 0.5 * (1 + math.erf(value / 2**0.5)) for value in x.tolist()]
-    np.testing.assert_allclose(gelu(tf.constant(x)), expected, atol=2e-6)
-
-
 def test_every_norm_has_berts_epsilon(encoder):
     norms = [
         layer
@@ -174,27 +169,28 @@ def test_a_tower_has_the_originals_dropout_sites():
     encoder = built(dropout=0.1, attention_dropout=0.2, depth=3)
     sites = []
 
-    def noise(x, rate):
-        sites.append((tuple(x.shape), rate))
-        return x
+    class Recorded(Chains):
+        def drop(self, x, dropout):
+            sites.append((tuple(x.shape), dropout.rate))
+            return x
 
     given = text()
-    with_noise_BLD = encoder(**given, noise=noise)
+    recorded_BLD = encoder(**given, chains=Recorded())
     attention, hidden = ((4, 2, 12, 12), 0.2), ((4, 12, 16), 0.1)
     assert sites == [((4, 12, 8), 0.1), *[attention, hidden, hidden] * 3]
-    np.testing.assert_array_equal(with_noise_BLD, encoder(**given))
+    np.testing.assert_array_equal(recorded_BLD, encoder(**given))
 
 
-def test_what_noise_drops_is_dropped():
+def test_what_chains_drop_is_dropped():
     encoder = built(depth=1)
 
-    def nothing_left(x, rate):
-        return 0 * x
+    class NothingLeft(Chains):
+        def drop(self, x, dropout):
+            return 0 * x
 
     # Nothing of the embeddings, of attention, of the inner layer: the norms' shifts.
-    states_BLD = encoder(**text(), noise=nothing_left).numpy()
+    states_BLD = encoder(**text(), chains=NothingLeft()).numpy()
     np.testing.assert_allclose(states_BLD, 0, atol=1e-3)
-    assert Dropout(0.5)(tf.ones([2, 3]), noise=nothing_left).numpy().sum() == 0
 
 
 def test_the_encoder_is_an_ordinary_layer_that_fit_trains(users):

@@ -106,7 +106,7 @@ class _Given:
         return tf.constant(self.uniform_BMV)
 
     def dropout(self):
-        return lambda x, rate: x
+        return None
 
 
 def _config(info):
@@ -134,6 +134,7 @@ def _config(info):
         ),
         masking=Masking(scheme="original", rate=theirs["mask_prob"]),
         objective=Objective(
+            sampler="gumbel",
             discriminator_weight=theirs["disc_weight"],
             generator_weight=theirs["gen_weight"],
             temperature=theirs["temperature"],

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.pretraining.losses import masked_lm_loss, replaced_token_loss
+from electra_tf.pretraining import losses
+from electra_tf.pretraining.losses import guess, replaced_token_loss
+from pretraining.synthetic import in_every_mode
 
 RANDOM = np.random.default_rng(0)
 LOGITS_BMV = RANDOM.normal(scale=3, size=(4, 3, 11)).astype(np.float32)
@@ -11,6 +13,10 @@ WEIGHTS_BM = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]], np.float32)
 LOGITS_BL = RANDOM.normal(scale=3, size=(4, 6)).astype(np.float32)
 FAKE_BL = RANDOM.integers(0, 2, (4, 6)).astype(np.int32)
 MASK_BL = np.arange(6) < np.array([[6], [4], [1], [0]])
+
+
+def masked_lm_loss(logits_BMV, labels_BM, weights_BM):
+    return losses.masked_lm_loss(guess(logits_BMV, labels_BM), weights_BM)
 
 
 def close(pair, total, weight):
@@ -25,6 +31,37 @@ def test_the_masked_lm_loss_by_hand():
     label_BM = np.take_along_axis(logits_BMV, LABELS_BM[..., None], -1)[..., 0]
     total = ((normaliser_BM - label_BM) * WEIGHTS_BM).sum()
     close(masked_lm_loss(LOGITS_BMV, LABELS_BM, WEIGHTS_BM), total, 6)
+
+
+def test_one_softmax_answers_all():
+    """As TensorFlow's own, which takes no part in it."""
+    logits_BMV, labels_BM = tf.constant(LOGITS_BMV), tf.constant(LABELS_BM)
+    upstream_BM = tf.constant(RANDOM.normal(size=(4, 3)).astype(np.float32))
+
+    def found(logits_BMV):
+        with tf.GradientTape() as tape:
+            tape.watch(logits_BMV)
+            guessed = guess(logits_BMV, labels_BM)
+        gradient = tape.gradient(guessed.xent_BM, logits_BMV, upstream_BM)
+        return (*guessed, gradient)
+
+    with tf.GradientTape() as tape:
+        tape.watch(logits_BMV)
+        xent_BM = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_BM, logits_BMV)
+    gradient = tape.gradient(xent_BM, logits_BMV, upstream_BM)
+    right_BM = tf.argmax(logits_BMV, -1, tf.int32) == labels_BM
+    assert 0 < np.mean(right_BM) < 1
+    expected = (xent_BM, tf.nn.softmax(logits_BMV), right_BM, gradient)
+    for mode in in_every_mode(found, logits_BMV):
+        for one, other in zip(mode, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_no_gradient_goes_through_the_probabilities():
+    logits_BMV = tf.Variable(LOGITS_BMV)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(guess(logits_BMV, LABELS_BM).probabilities_BMV ** 2)
+    assert tape.gradient(total, logits_BMV) is None
 
 
 def test_the_replaced_token_loss_by_hand():

@@ -12,7 +12,9 @@ from electra_tf.pretraining.noise import (
     TOKENS,
     TRAINING,
     WRITING,
+    Dropout,
     Noise,
+    kept,
     noise_of,
 )
 from electra_tf.pretraining.objectives import OBJECTIVES
@@ -28,21 +30,24 @@ def noise(seed=0, kind=TRAINING, step=0, first_row=0):
 def test_every_mode_draws_the_same_bits(shape):
     def draw(step, first_row):
         source = noise(3, TRAINING, step, first_row)
-        return source.bits(SAMPLES, 6, shape), source.uniform(WRITING, 6, shape)
+        bits = (source.bits(SAMPLES, 6, shape, dtype) for dtype in dtypes)
+        return *bits, source.uniform(WRITING, 6, shape)
 
+    dtypes = (tf.uint32, tf.uint16)
     found = in_every_mode(draw, tf.constant(12), tf.constant(4))
-    for bits, uniform in found:
-        assert bits.shape == uniform.shape == (6, *shape)
-        assert (bits.dtype, uniform.dtype) == (np.uint32, np.float32)
-        np.testing.assert_array_equal(bits, found[0][0])
-        np.testing.assert_array_equal(uniform, found[0][1])
+    for drawn in found:
+        assert [d.dtype for d in drawn] == [np.uint32, np.uint16, np.float32]
+        for one, other in zip(drawn, found[0], strict=True):
+            assert one.shape == (6, *shape)
+            np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("dtype", [tf.uint32, tf.uint16])
 @pytest.mark.parametrize("shape", [(1,), (3,), (4,), (19,), (3, 7)])
-def test_a_row_draws_the_same_wherever_it_is(shape):
-    whole = noise().bits(POSITIONS, 12, shape).numpy()
+def test_a_row_draws_the_same_wherever_it_is(shape, dtype):
+    whole = noise().bits(POSITIONS, 12, shape, dtype).numpy()
     for rows, first_row in ((6, 6), (5, 3), (1, 11), (1, 0)):
-        part = noise(first_row=first_row).bits(POSITIONS, rows, shape)
+        part = noise(first_row=first_row).bits(POSITIONS, rows, shape, dtype)
         np.testing.assert_array_equal(part, whole[first_row : first_row + rows])
     assert len(np.unique(whole.reshape(12, -1), axis=0)) == 12
 
@@ -86,10 +91,16 @@ def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
     assert uniform.tolist() == [2.0**-24, 1 - 2.0**-24]
 
 
+def drop(x, rate, dropout=None, **source):
+    """What one site leaves of `x`."""
+    dropout = dropout or noise(**source).dropout()
+    return kept(x, dropout.bits(x.shape), rate)
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
     x = tf.fill([40, 50, 25], 3.0)
-    dropped = noise().dropout()(x, rate).numpy()
+    dropped = drop(x, rate).numpy()
     zeros, values = dropped == 0, dropped[dropped != 0]
     deviation = (rate * (1 - rate) / dropped.size) ** 0.5
     assert abs(zeros.mean() - rate) < 5 * deviation
@@ -100,29 +111,29 @@ def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
         assert np.abs(share - rate).max() < 5 * (rate * (1 - rate) / number) ** 0.5
 
 
-def test_sites_of_dropout_differ_and_rate_0_is_none():
+def test_sites_of_dropout_differ():
     x = tf.ones([8, 64])
     dropout, again = noise().dropout(), noise().dropout()
-    first, second = dropout(x, 0.5).numpy(), dropout(x, 0.5).numpy()
+    first, second = (drop(x, 0.5, dropout).numpy() for _ in range(2))
     assert 0.3 < (first == second).mean() < 0.7
-    assert again(x, 0.0) is x
-    np.testing.assert_array_equal(again(x, 0.5), first)
-    np.testing.assert_array_equal(again(x, 0.5), second)
+    np.testing.assert_array_equal(drop(x, 0.5, again), first)
+    np.testing.assert_array_equal(drop(x, 0.5, again), second)
+    assert kept(x, None, 0.5) is x
 
 
 def test_every_mode_drops_the_same_and_a_row_the_same_wherever_it_is():
     x = tf.random.stateless_normal([6, 5, 3], [1, 2])
-    found = in_every_mode(lambda step: noise(step=step).dropout()(x, 0.3), 4)
+    found = in_every_mode(lambda step: drop(x, 0.3, step=step), 4)
     for dropped in found:
         np.testing.assert_array_equal(dropped == 0, found[0] == 0)
         np.testing.assert_allclose(dropped, found[0], rtol=1e-6)
-    part = noise(step=4, first_row=2).dropout()(x[2:5], 0.3)
+    part = drop(x[2:5], 0.3, step=4, first_row=2)
     np.testing.assert_array_equal(part, found[0][2:5])
 
 
 def test_dropout_keeps_low_precision():
     x = tf.ones([4, 4], tf.bfloat16)
-    dropped = noise().dropout()(x, 0.25)
+    dropped = drop(x, 0.25)
     assert dropped.dtype == tf.bfloat16
     assert set(np.unique(tf.cast(dropped, tf.float32))) <= {0.0, np.float32(4 / 3)} | {
         float(tf.cast(tf.constant(4 / 3), tf.bfloat16))
@@ -135,17 +146,17 @@ def test_towers_drop_in_training_alone_and_each_site_for_itself():
     masked = objective.mask(batch([16, 12]), noise())
     sites = []
 
-    def drop(x, rate):
-        sites.append((x, rate))
-        return x
+    class Recorder(Dropout):
+        def bits(self, shape):
+            sites.append(shape)
+            return super().bits(shape)
 
     class Recorded(Noise):
         def dropout(self):
-            return drop
+            return Recorder(self)
 
     objective.losses(masked, Recorded(*noise()), training=True)
-    assert [rate for _, rate in sites].count(0.5) == 2 * (1 + 2)
-    assert [rate for _, rate in sites].count(0.0) == 2
+    assert len(sites) == 2 * (1 + 2)  # attention's rate is 0: no bits are drawn
     sites.clear()
     objective.losses(masked, Recorded(*noise()), training=False)
     assert not sites

@@ -5,21 +5,30 @@ import tensorflow as tf
 from electra_tf.batch import MaskedBatch
 from electra_tf.pretraining.masking import mask
 from electra_tf.pretraining.noise import SAMPLES, TRAINING, noise_of
-from electra_tf.pretraining.sampling import corrupt, sample
+from electra_tf.pretraining.sampling import corrupt, draw, sample
 from pretraining.synthetic import MASK, batch, chi_square, in_every_mode
 
 DRAWS = 20_000
 LOGITS = np.array([0.0, 1.0, -1.0, 2.0, 0.5, -4.0], np.float32)
 
 
-def drawn(logits_V, labels=0, draws=DRAWS, step=0, **settings):
+SAMPLERS = pytest.mark.parametrize("sampler", ["gumbel", "inverse_cdf"])
+
+
+def sampled(sampler, logits_BMV, labels_BM, uniform, **settings):
+    if sampler == "gumbel":
+        return sample(logits_BMV, uniform, labels_BM, **settings)
+    shares_BMV = tf.nn.softmax(logits_BMV)
+    return draw(logits_BMV, shares_BMV, uniform, labels_BM, **settings)
+
+
+def drawn(sampler, logits_V, labels=0, draws=DRAWS, step=0, **settings):
     """How often each token is drawn from the same logits."""
     logits_BMV = tf.tile(tf.constant(logits_V)[None, None], [draws, 1, 1])
-    uniform_BMV = noise_of(0, TRAINING, step).uniform(
-        SAMPLES, draws, (1, len(logits_V))
-    )
+    numbers = len(logits_V) if sampler == "gumbel" else 2
+    uniform = noise_of(0, TRAINING, step).uniform(SAMPLES, draws, (1, numbers))
     labels_BM = tf.fill([draws, 1], labels)
-    sampled_BM = sample(logits_BMV, uniform_BMV, labels_BM, **settings)
+    sampled_BM = sampled(sampler, logits_BMV, labels_BM, uniform, **settings)
     assert sampled_BM.dtype == tf.int32
     return np.bincount(np.ravel(sampled_BM), minlength=len(logits_V))
 
@@ -29,25 +38,76 @@ def softmax(logits_V):
     return powers / powers.sum()
 
 
+@SAMPLERS
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_samples_follow_the_softmax(temperature):
+def test_samples_follow_the_softmax(sampler, temperature):
     expected = DRAWS * softmax(LOGITS / temperature)
-    assert chi_square(drawn(LOGITS, temperature=temperature), expected) < 5
+    assert chi_square(drawn(sampler, LOGITS, temperature=temperature), expected) < 5
 
 
-def test_equal_logits_draw_the_whole_vocabulary_evenly():
-    counts = drawn(np.zeros(200, np.float32))
-    assert chi_square(counts, np.full(200, DRAWS / 200)) < 5
+@SAMPLERS
+@pytest.mark.parametrize("size", [196, 200, 211])  # of a square; with a shorter block
+def test_equal_logits_draw_the_whole_vocabulary_evenly(sampler, size):
+    counts = drawn(sampler, np.zeros(size, np.float32))
+    assert chi_square(counts, np.full(size, DRAWS / size)) < 5
 
 
-def test_the_texts_token_is_never_drawn_if_that_is_disallowed():
+@SAMPLERS
+def test_a_large_vocabulary_is_followed_from_its_most_to_its_least_likely(sampler):
+    # Tokens of 1 in 100 and 1 in 100,000, spread over all blocks, in groups.
+    logits_V = np.random.default_rng(0).normal(0, 2.5, 3000).astype(np.float32)
+    counts = sum(drawn(sampler, logits_V, step=step) for step in range(3))
+    order = np.argsort(logits_V)
+    expected = 3 * DRAWS * softmax(logits_V)[order]
+    hundred = np.floor(np.cumsum(expected) / 100)  # of draws, in rising likelihood
+    group = np.unique(hundred, return_inverse=True)[1]
+    found, wanted = (np.bincount(group, x) for x in (counts[order], expected))
+    assert chi_square(found, wanted) < 5
+
+
+@SAMPLERS
+def test_the_texts_token_is_never_drawn_if_that_is_disallowed(sampler):
     expected = softmax(np.delete(LOGITS, 3)) * DRAWS
-    counts = drawn(LOGITS, labels=3, disallow_correct=True)
+    counts = drawn(sampler, LOGITS, labels=3, disallow_correct=True)
     assert counts[3] == 0
     assert chi_square(np.delete(counts, 3), expected) < 5
     certain = np.where(np.arange(6) == 3, np.float32(40), LOGITS)
-    assert drawn(certain, labels=3, draws=100)[3] == 100
-    assert drawn(certain, labels=3, draws=100, disallow_correct=True)[3] == 0
+    assert drawn(sampler, certain, labels=3, draws=100)[3] == 100
+    counts = drawn(sampler, certain, labels=3, draws=100, disallow_correct=True)
+    assert counts[3] == 0
+
+
+def test_a_draw_is_where_two_running_sums_are_reached():
+    shares_BMV = np.random.default_rng(0).dirichlet(np.ones(10), (50, 3))
+    shares_BMV = shares_BMV.astype(np.float32)
+    uniform_BM2 = np.random.default_rng(1).random((50, 3, 2), np.float32)
+    labels_BM = np.zeros((50, 3), np.int32)
+    expected_BM = np.empty((50, 3), int)
+    for place in np.ndindex(50, 3):  # blocks of 4, the last one of 2
+        blocks = [shares_BMV[place][start : start + 4] for start in (0, 4, 8)]
+        sums = np.cumsum([block.sum() for block in blocks])
+        block = int((sums < uniform_BM2[place][0] * sums[-1]).sum())
+        sums = np.cumsum(blocks[block])
+        within = int((sums < uniform_BM2[place][1] * sums[-1]).sum())
+        expected_BM[place] = 4 * block + within
+
+    def found(shares_BMV):
+        return draw(tf.math.log(shares_BMV), shares_BMV, uniform_BM2, labels_BM)
+
+    for mode in in_every_mode(found, tf.constant(shares_BMV)):
+        np.testing.assert_array_equal(mode, expected_BM)
+
+
+@pytest.mark.parametrize("end", [2.0**-24, 1 - 2.0**-24])
+def test_what_has_no_share_is_never_drawn(end):
+    ends_BM2 = np.full((4, 1, 2), end, np.float32)
+    shares_BMV = np.zeros((4, 1, 30), np.float32)
+    for row, tokens in enumerate(([0], [29], [7, 13], [5, 6])):
+        shares_BMV[row, 0, tokens] = 1.0000001 / len(tokens)
+    logits_BMV, labels_BM = np.log(shares_BMV + 1e-30), np.zeros((4, 1), np.int32)
+    found_BM = draw(logits_BMV, shares_BMV, ends_BM2, labels_BM).numpy()
+    first = end < 0.5
+    assert found_BM[:, 0].tolist() == [0, 29, 7 if first else 13, 5 if first else 6]
 
 
 def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
@@ -77,18 +137,14 @@ def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
             np.testing.assert_array_equal(found_BM, wanted_BM)
 
 
+@SAMPLERS
 @pytest.mark.parametrize("temperature", [1.0, 0.01, 1e-6])
-def test_the_texts_own_token_is_never_drawn_however_sure_the_generator(temperature):
-    logits_BMV = tf.fill([50, 1, 4], 0.0) + tf.constant([12.0, 0.0, -3.0, 1.0])
-    uniform_BMV = np.random.default_rng(0).random((50, 1, 4), np.float32)
-    sampled_BM = sample(
-        logits_BMV,
-        uniform_BMV,
-        tf.zeros([50, 1], tf.int32),
-        temperature=temperature,
-        disallow_correct=True,
-    )
-    assert 0 not in sampled_BM.numpy()
+def test_the_texts_own_token_is_never_drawn_however_sure_the_generator(
+    sampler, temperature
+):
+    logits_V = np.array([120.0, 0.0, -3.0, 1.0], np.float32)
+    settings = {"temperature": temperature, "disallow_correct": True}
+    assert drawn(sampler, logits_V, draws=50, **settings)[0] == 0
 
 
 def test_uniform_numbers_at_the_ends_give_finite_noise():
@@ -99,11 +155,13 @@ def test_uniform_numbers_at_the_ends_give_finite_noise():
     assert sample(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [[1]]
 
 
-def test_no_gradient_goes_through_a_sample():
+@SAMPLERS
+def test_no_gradient_goes_through_a_sample(sampler):
     logits_BMV = tf.Variable(LOGITS[None, None])
     with tf.GradientTape() as tape:
-        uniform_BMV, labels_BM = tf.fill([1, 1, 6], 0.5), tf.zeros([1, 1], tf.int32)
-        sampled_BM = sample(logits_BMV, uniform_BMV, labels_BM)
+        uniform = tf.fill([1, 1, 6 if sampler == "gumbel" else 2], 0.5)
+        labels_BM = tf.zeros([1, 1], tf.int32)
+        sampled_BM = sampled(sampler, logits_BMV, labels_BM, uniform)
         value = tf.reduce_sum(tf.cast(sampled_BM, tf.float32))
     assert tape.gradient(value, logits_BMV) is None
 

@@ -4,7 +4,13 @@ import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.model import electra as towers
-from electra_tf.pretraining.losses import masked_lm_loss, replaced_token_loss
+from electra_tf.pretraining.chains import FusedChains
+from electra_tf.pretraining.losses import (
+    Guess,
+    guess,
+    masked_lm_loss,
+    replaced_token_loss,
+)
 from electra_tf.pretraining.masking import Masker, TokenIds
 from electra_tf.pretraining.metrics import (
     discriminator_metrics,
@@ -13,7 +19,7 @@ from electra_tf.pretraining.metrics import (
 )
 from electra_tf.pretraining.noise import SAMPLES, Noise
 from electra_tf.pretraining.objectives.common import Losses, text
-from electra_tf.pretraining.sampling import corrupt, sample
+from electra_tf.pretraining.sampling import corrupt, draw, sample
 from electra_tf.settings import Config
 
 
@@ -45,26 +51,21 @@ class Electra:
 
     def losses(self, masked: MaskedBatch, noise: Noise, training: bool) -> Losses:
         """Fills in the masks, samples from what was guessed, judges every token."""
-        dropout = noise.dropout() if training else None
-        logits_BMV = self._guess(masked, dropout)
-        masked_lm = masked_lm_loss(logits_BMV, masked.labels_BM, masked.weights_BM)
-        sampled_BM = sample(
-            logits_BMV,
-            noise.uniform(SAMPLES, logits_BMV.shape[0], tuple(logits_BMV.shape[1:])),
-            masked.labels_BM,
-            temperature=self.settings.temperature,
-            disallow_correct=self.settings.disallow_correct,
-        )
+        chains = FusedChains(noise.dropout() if training else None)
+        logits_BMV = self._logits(masked, chains)
+        guessed = guess(logits_BMV, masked.labels_BM)
+        masked_lm = masked_lm_loss(guessed, masked.weights_BM)
+        sampled_BM = self._sampled(logits_BMV, guessed, masked.labels_BM, noise)
         corrupted = corrupt(masked, sampled_BM)
         judged_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **text(masked), noise=dropout
+            corrupted.corrupted_ids_BL, **text(masked), chains=chains
         )
         disc = replaced_token_loss(
             judged_BL, corrupted.is_fake_BL, masked.input_mask_BL
         )
         # A constant log(vocabulary size) would pass for a generator that stands still.
         guesses = (
-            masked_lm_metrics(logits_BMV, masked, masked_lm)
+            masked_lm_metrics(guessed, masked, masked_lm)
             if self.model.generator is not None
             else {}
         )
@@ -83,7 +84,22 @@ class Electra:
             },
         )
 
-    def _guess(self, masked: MaskedBatch, dropout) -> tf.Tensor:
+    def _sampled(
+        self, logits_BMV: tf.Tensor, guessed: Guess, labels_BM: tf.Tensor, noise: Noise
+    ) -> tf.Tensor:
+        rows, slots, size = logits_BMV.shape
+        settings = {
+            "temperature": self.settings.temperature,
+            "disallow_correct": self.settings.disallow_correct,
+        }
+        if self.settings.sampler == "gumbel":
+            uniform_BMV = noise.uniform(SAMPLES, rows, (slots, size))
+            return sample(logits_BMV, uniform_BMV, labels_BM, **settings)
+        uniform_BM2 = noise.uniform(SAMPLES, rows, (slots, 2))
+        probabilities_BMV = guessed.probabilities_BMV
+        return draw(logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings)
+
+    def _logits(self, masked: MaskedBatch, chains: FusedChains) -> tf.Tensor:
         """The generator's logits, float32 [B, M, V]; all 0 for a uniform one."""
         if self.model.generator is None:
             return tf.zeros([*masked.positions_BM.shape, self._vocabulary_size])
@@ -91,5 +107,5 @@ class Electra:
             masked.masked_ids_BL,
             **text(masked),
             positions=masked.positions_BM,
-            noise=dropout,
+            chains=chains,
         )

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.model.electra import bert
-from electra_tf.pretraining.losses import masked_lm_loss
+from electra_tf.pretraining.chains import FusedChains
+from electra_tf.pretraining.losses import guess, masked_lm_loss
 from electra_tf.pretraining.masking import Masker, TokenIds
 from electra_tf.pretraining.metrics import masked_lm_metrics
 from electra_tf.pretraining.noise import Noise
@@ -35,11 +36,12 @@ class MaskedLM:
             masked.masked_ids_BL,
             **text(masked),
             positions=masked.positions_BM,
-            noise=noise.dropout() if training else None,
+            chains=FusedChains(noise.dropout() if training else None),
         )
-        loss = masked_lm_loss(logits_BMV, masked.labels_BM, masked.weights_BM)
+        guessed = guess(logits_BMV, masked.labels_BM)
+        loss = masked_lm_loss(guessed, masked.weights_BM)
         return Losses(
             parts={"masked_lm": loss},
             factors={"masked_lm": self.settings.generator_weight},
-            metrics=masked_lm_metrics(logits_BMV, masked, loss),
+            metrics=masked_lm_metrics(guessed, masked, loss),
         )

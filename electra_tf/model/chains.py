@@ -1,0 +1,55 @@
+"""What stands between a tower's products: chains of element-wise operations.
+
+These are the plain ones. Who has random numbers of his own, or a faster way, gives the
+towers other chains with the same methods.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+Tensor = Any
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The exact form, x times the normal distribution function of x."""
+    return 0.5 * x * (1.0 + ops.erf(x * 0.5**0.5))
+
+
+class Chains:
+    """The chains in Keras's own operations and with its dropout.
+
+    Args:
+        training: Whether anything is dropped.
+    """
+
+    def __init__(self, training: bool = False):
+        self._training = training
+
+    def drop(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
+        """`x`, of any shape, with values dropped."""
+        return dropout(x, training=self._training)
+
+    def gelu(self, x: Tensor, bias: Tensor) -> Tensor:
+        """The bias of a product, then its activation."""
+        return gelu(x + bias)
+
+    def attend(
+        self, scores_BNLK: Tensor, bias_B11K: Tensor, dropout: keras.layers.Dropout
+    ) -> Tensor:
+        """How much of each key a query takes, float32 in between."""
+        scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
+        weights_BNLK = ops.cast(ops.softmax(scores_BNLK), dropout.compute_dtype)
+        return self.drop(weights_BNLK, dropout)
+
+    def add_norm(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        residual: Tensor,
+        dropout: keras.layers.Dropout,
+        norm: keras.layers.LayerNormalization,
+    ) -> Tensor:
+        """The bias of a product, dropout, the sum with what went in, its norm."""
+        return norm(residual + self.drop(x + bias, dropout))

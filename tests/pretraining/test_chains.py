@@ -1,0 +1,122 @@
+"""The fused chains compute what the plain ones do, forward and backward."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.model.chains import Chains
+from electra_tf.pretraining.chains import FusedChains
+from electra_tf.pretraining.noise import TRAINING, kept, noise_of
+from pretraining.synthetic import in_every_mode
+
+RANDOM = np.random.default_rng(0)
+OFF, ON = keras.layers.Dropout(0.0), keras.layers.Dropout(0.3)
+
+
+def normal(*shape):
+    return tf.constant(RANDOM.normal(size=shape).astype(np.float32))
+
+
+def dropout():
+    return noise_of(0, TRAINING, 5).dropout()
+
+
+class SameBits(Chains):
+    """The plain chains with the random bits of the fused ones."""
+
+    def __init__(self):
+        super().__init__()
+        self._bits = dropout()
+
+    def drop(self, x, dropout):
+        return kept(x, self._bits.bits(x.shape), dropout.rate) if dropout.rate else x
+
+
+@pytest.fixture(scope="module")
+def norm():
+    made = keras.layers.LayerNormalization(epsilon=1e-12)
+    made.build((None, None, 8))
+    made.gamma.assign(normal(8))
+    made.beta.assign(normal(8))
+    return made
+
+
+def chains_of(norm, dropout):
+    """Each chain as a function of (chains, tensors), with tensors for it."""
+    bias_B11K = tf.constant([0.0, 0.0, -10000.0, -10000.0])[None, None, None]
+    weights = norm.gamma.value, norm.beta.value
+
+    def add_norm(chains, x, bias, residual, gamma, beta):
+        given = type("Norm", (), {"gamma": gamma, "beta": beta, "epsilon": 1e-12})
+        if isinstance(chains, SameBits):
+            return norm(residual + chains.drop(x + bias, dropout))
+        return chains.add_norm(x, bias, residual, dropout, given)
+
+    return {
+        "gelu": (lambda chains, *x: chains.gelu(*x), (3 * normal(4, 6, 8), normal(8))),
+        "attend": (
+            lambda chains, x: chains.attend(x, bias_B11K, dropout),
+            (normal(4, 2, 6, 4),),
+        ),
+        "drop": (lambda chains, x: chains.drop(x, dropout), (normal(4, 6, 8),)),
+        "add_norm": (
+            add_norm,
+            (normal(4, 6, 8), normal(8), normal(4, 6, 8), *weights),
+        ),
+    }
+
+
+@pytest.mark.parametrize("layer", [OFF, ON], ids=["all", "dropped"])
+@pytest.mark.parametrize("name", ["gelu", "attend", "drop", "add_norm"])
+def test_values_and_gradients_are_the_plain_ones(norm, layer, name):
+    chain, given = chains_of(norm, layer)[name]
+    given = [tf.convert_to_tensor(x) for x in given]
+    upstream = normal(*chain(SameBits(), *given).shape)
+
+    def computed(make, *given):
+        sources = list(given)
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            watched = [*sources]
+            if make is SameBits and name == "add_norm":
+                watched[3:] = norm.gamma.value, norm.beta.value
+            found = chain(make(), *watched)
+        if make is SameBits and name == "add_norm":
+            sources[3:] = norm.gamma.value, norm.beta.value
+        return found, *tape.gradient(found, sources, upstream)
+
+    expected = computed(SameBits, *given)
+    assert any(np.ptp(values) > 0 for values in expected)
+    for mode in in_every_mode(lambda *x: computed(_fused, *x), *given):
+        for one, other in zip(mode, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def _fused():
+    return FusedChains(dropout())
+
+
+@pytest.mark.parametrize("name", ["gelu", "attend", "drop", "add_norm"])
+def test_low_precision_comes_back_as_it_came_and_is_float32_in_between(norm, name):
+    chain, given = chains_of(norm, ON)[name]
+    low = [tf.cast(x, tf.bfloat16) for x in given]
+    with tf.GradientTape() as tape:
+        tape.watch(low)
+        found = chain(_fused(), *low)
+    gradients = tape.gradient(found, low)
+    high = [tf.cast(x, tf.float32) for x in low]
+    with tf.GradientTape() as tape:
+        tape.watch(high)
+        expected = chain(_fused(), *high)
+    for one, other in zip(
+        [found, *gradients], [expected, *tape.gradient(expected, high)], strict=True
+    ):
+        assert one.dtype == tf.bfloat16
+        error = np.abs(tf.cast(one, tf.float32) - other).max()
+        assert error <= 2**-7 * np.abs(other).max()
+
+
+def test_nothing_is_dropped_without_random_bits():
+    x = normal(3, 4)
+    assert FusedChains(None).drop(x, ON) is x
