@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT
 
@@ -83,6 +84,30 @@ def test_the_train_benchmark_measures_beside_large_products():
         assert float(tokens.replace(",", "")) == pytest.approx(expected, rel=0.3)
         assert float(memory) > 0.1
         assert float(start) > 1
+
+
+def test_the_profile_adds_up():
+    result = run(
+        "benchmark_profile.py",
+        f"--config={ROOT / 'configs' / 'tiny.yaml'}",
+        "--batch_size=4",
+        "--length=32",
+        "--steps=1",
+        "--set=model.depth=1",
+    )
+    assert result.returncode == 0, result.stderr
+    _, table_ = result.stdout.split("ms in operations\n")
+    columns, *rows = table_.splitlines()
+    kinds = columns.split()
+    assert kinds[:2] == ["products", "chains"]
+    numbers = {row[:36].strip(): row[36:].replace(",", "").split() for row in rows}
+    *parts, whole = ([float(n) for n in row[:-1]] for row in numbers.values())
+    np.testing.assert_allclose(np.sum(parts, 0), whole, atol=0.1 * len(parts))
+    products = kinds.index("products")
+    for part in ("discriminator forward: feed-forward", "generator backward: head"):
+        assert float(numbers[part][products]) > 0
+    for part in ("backward: chains", "update"):
+        assert float(numbers[part][kinds.index("chains")]) > 0
 
 
 def test_the_train_benchmark_says_what_it_needs():
