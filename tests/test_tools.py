@@ -118,6 +118,31 @@ def test_the_train_benchmark_says_what_it_needs():
     assert "--peers holds products and electra_tf" in result.stderr
 
 
+@pytest.mark.slow
+def test_the_tpus_compiler_takes_the_whole_step():
+    pytest.importorskip("libtpu", reason="needs the extra tpu-check")
+    result = run(
+        "tpu_compile.py",
+        f"--config={ROOT / 'configs' / 'tiny.yaml'}",
+        "--batch_size=8",
+        "--vocabulary_size=1000",
+        "--set=model.depth=1",
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["leaves_the_device"] == []
+    assert found["dynamic_shapes"] == 0
+    assert 0 < found["memory_share"] < 0.01
+    # Products of 8 x 32 positions, and what stands between them.
+    assert 1e8 < found["flops"] < 1e9
+
+
+def test_an_unknown_topology_is_told():
+    result = run("tpu_compile.py", "--topology=v1:2x2")
+    assert result.returncode == 1
+    assert "--topology begins with one of" in result.stderr
+
+
 def test_a_python_that_does_not_fit_is_refused(tmp_path):
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "install", tmp_path / "tools")
