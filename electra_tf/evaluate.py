@@ -43,14 +43,11 @@ def main() -> None:
     pretrainer = experiment.pretrainer(devices)
     restore_weights(pretrainer, checkpoint)
     with explaining(found):
-        progress = tqdm(unit="batch", disable=None)  # shown on a terminal alone
-        measure = experiment.evaluation(
-            pretrainer, devices, found, FLAGS.batches, progress.update
-        )
+        measure = experiment.evaluation(pretrainer, devices, found, FLAGS.batches)
         print(f"compiling, then measuring {measure.count:,} batches", file=sys.stderr)
-        progress.reset(measure.count)
-        values = metrics.read(measure())
-        progress.close()
+        # A bar on a terminal, nothing elsewhere.
+        with tqdm(total=measure.count, unit="batch", disable=None) as bar:
+            values = metrics.read(measure(bar.update))
     rows = min(found.total, experiment.config.input.batch_size * measure.count)
     report = {"checkpoint": checkpoint.path, "step": checkpoint.step, "records": rows}
     report |= {k: v if math.isfinite(v) else None for k, v in values.items()}

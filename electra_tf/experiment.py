@@ -135,7 +135,6 @@ class Experiment:
         strategy: tf.distribute.Strategy,
         found: RecordSet,
         batches: int | None,
-        progress: Callable[[int], None] | None = None,
     ) -> Evaluation:
         """Metrics on held-out records.
 
@@ -144,7 +143,6 @@ class Experiment:
             strategy: Its replicas.
             found: The records.
             batches: How many at most; None: all.
-            progress: Told, every few batches, how many more are done.
 
         Returns:
             Something to call.
@@ -156,7 +154,6 @@ class Experiment:
             lambda batch, number: pretrainer.test_step(batch, number, read=False),
             lambda host, hosts: evaluation_batches(found, size, host=host, hosts=hosts),
             count,
-            progress,
         )
 
     @property

@@ -118,6 +118,7 @@ def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
     A run that goes on may name them as it did, though a run of that name has trained
     on since, or name another copy of them, or not name them.
     """
+    init = os.path.abspath(init) if init else None
     known = dict.fromkeys(("init_checkpoint", "begun_from"))
     if newest is not None:
         known = {name: newest.details.get(name) for name in known}

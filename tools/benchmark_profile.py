@@ -1,8 +1,8 @@
 """Where a training step's time goes, by part and by kind, on one thread.
 
 TensorFlow's profiler traces some steps; every operation's time is added to the part of
-the model its name tells. On one thread operations do not overlap, so the table adds up
-to the step; what the tracing itself and the scheduling take is shown as the rest.
+the model its name tells. On one thread operations do not overlap; the last row is what
+the traced steps took beyond them: scheduling, and the tracing itself.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import collections
 import glob
 import os
 import re
-import sys
 import tempfile
 import time
 
@@ -41,14 +40,18 @@ _PART = (  # what the name contains
 _WRAPPERS = {"While", "StatefulPartitionedCall"}
 
 
-def traced(run: benchmark_train.Steps, steps: int) -> list[tuple[str, str, float]]:
-    """(name, type, seconds) of every operation of `steps` steps."""
+def traced(
+    run: benchmark_train.Steps, steps: int
+) -> tuple[list[tuple[str, str, float]], float]:
+    """(name, type, seconds) of all operations of some steps, and the steps' seconds."""
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
+        start = time.perf_counter()
         run(steps)
+        seconds = time.perf_counter() - start
         tf.profiler.experimental.stop()
         (path,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
         space = xplane_pb2.XSpace()
@@ -58,7 +61,7 @@ def traced(run: benchmark_train.Steps, steps: int) -> list[tuple[str, str, float
     for plane in space.planes:
         for line in plane.lines:
             found += _operations(plane, line)
-    return found
+    return found, seconds
 
 
 def _operations(plane, line) -> list[tuple[str, str, float]]:
@@ -128,17 +131,18 @@ def main() -> None:
     run(1)
     start = time.perf_counter()
     run(options.steps)
-    step = 1e3 * (time.perf_counter() - start) / options.steps
+    untraced = time.perf_counter() - start
+    operations, seconds = traced(run, options.steps)
     table = collections.defaultdict(collections.Counter)
-    for path, kind, seconds in traced(run, options.steps):
-        table[part_of(path)][kind_of(kind)] += 1e3 * seconds / options.steps
-    report(table, step)
+    for path, kind, own in operations:
+        table[part_of(path)][kind_of(kind)] += 1e3 * own / options.steps
+    print(f"{1e3 * untraced / options.steps:,.0f} ms a step, untraced")
+    report(table, 1e3 * seconds / options.steps)
 
 
 def report(table: dict[str, dict[str, float]], step: float) -> None:
     """Prints milliseconds by part and kind, the largest first."""
     total = sum(sum(row.values()) for row in table.values())
-    print(f"{step:,.0f} ms a step; traced, {total:,.0f} ms in operations")
     print(f"{'':36}" + "".join(f"{kind:>10}" for kind in (*KINDS, "all", "share")))
     rows = sorted(table.items(), key=lambda item: -sum(item[1].values()))
     whole = collections.Counter()
@@ -147,7 +151,8 @@ def report(table: dict[str, dict[str, float]], step: float) -> None:
     for part, row in (*rows, ("all", whole)):
         own = sum(row.values())
         cells = "".join(f"{row[kind]:10,.1f}" for kind in KINDS)
-        print(f"{part:36}{cells}{own:10,.1f}{own / total:10.1%}", file=sys.stdout)
+        print(f"{part:36}{cells}{own:10,.1f}{own / step:10.1%}")
+    print(f"{'beyond operations':96}{step - total:10,.1f}{1 - total / step:10.1%}")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ class Pair(torch.nn.Module):
         self.generator.electra.embeddings = tables
         self.generator.generator_lm_head.weight = tables.word_embeddings.weight
         self.slots = math.ceil(config.masking.rate * config.records.max_length)
+        two = config.objective.sampler == "inverse_cdf"
+        self.draw = by_two_numbers if two else by_gumbel
         self.weight = config.objective.discriminator_weight
 
     def forward(self, ids_BL: torch.Tensor) -> torch.Tensor:
@@ -55,14 +57,38 @@ class Pair(torch.nn.Module):
             logits_BMV.flatten(0, 1), labels_BM.view(-1)
         )
         with torch.no_grad():
-            uniform_BMV = torch.rand_like(logits_BMV)
-            gumbel_BMV = -torch.log(-torch.log(uniform_BMV + 1e-9) + 1e-9)
-            sampled_BM = (logits_BMV + gumbel_BMV).argmax(-1)
+            sampled_BM = self.draw(logits_BMV)
             corrupted_BL = ids_BL.scatter(1, positions_BM, sampled_BM)
         judged_BL = self.discriminator(corrupted_BL).logits
         fake_BL = (corrupted_BL != ids_BL).float()
         disc = functional.binary_cross_entropy_with_logits(judged_BL, fake_BL)
         return masked_lm + self.weight * disc
+
+
+def by_gumbel(logits_BMV: torch.Tensor) -> torch.Tensor:
+    """Samples by a Gumbel number for each entry of the vocabulary."""
+    uniform_BMV = torch.rand_like(logits_BMV)
+    return (logits_BMV - torch.log(-torch.log(uniform_BMV + 1e-9) + 1e-9)).argmax(-1)
+
+
+def by_two_numbers(logits_BMV: torch.Tensor) -> torch.Tensor:
+    """Samples by running sums over blocks, then within one, as ours does."""
+    size = logits_BMV.shape[-1]
+    width = math.ceil(math.sqrt(size))
+    padding = width * math.ceil(size / width) - size
+    shares_BMV = functional.pad(torch.softmax(logits_BMV, -1), (0, padding))
+    parts_BMKW = shares_BMV.unflatten(-1, (-1, width))
+    block_BM1 = place(parts_BMKW.sum(-1))
+    index_BM1W = block_BM1[..., None].expand(-1, -1, 1, width)
+    within_BM1 = place(parts_BMKW.gather(2, index_BM1W)[:, :, 0])
+    return (block_BM1 * width + within_BM1)[..., 0]
+
+
+def place(shares_BMX: torch.Tensor) -> torch.Tensor:
+    """Where a running sum reaches a random part of the whole, [B, M, 1]."""
+    reached_BMX = shares_BMX.cumsum(-1)
+    wanted_BM1 = torch.rand_like(reached_BMX[..., :1]) * reached_BMX[..., -1:]
+    return (reached_BMX < wanted_BM1).sum(-1, keepdim=True)
 
 
 def step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:

@@ -60,9 +60,10 @@ def judge(path: str, lines: Sequence[str]) -> list[list[Piece]]:
     import tensorflow as tf
 
     from electra_tf.experiment import Experiment
-    from electra_tf.pretraining.noise import EVALUATION, SAMPLES, noise_of
+    from electra_tf.pretraining.losses import guess
+    from electra_tf.pretraining.noise import EVALUATION, noise_of
     from electra_tf.pretraining.objectives.common import text
-    from electra_tf.pretraining.sampling import corrupt, sample
+    from electra_tf.pretraining.sampling import corrupt
     from electra_tf.training.checkpoint import open_checkpoint
     from electra_tf.training.state import restore_weights
     from electra_tf.training.strategy import choose
@@ -78,14 +79,8 @@ def judge(path: str, lines: Sequence[str]) -> list[list[Piece]]:
     logits_BMV = objective.model.generator(
         masked.masked_ids_BL, **text(masked), positions=masked.positions_BM
     )
-    uniform_BMV = noise.uniform(SAMPLES, len(logits_BMV), tuple(logits_BMV.shape[1:]))
-    sampled_BM = sample(
-        logits_BMV,
-        uniform_BMV,
-        masked.labels_BM,
-        temperature=objective.settings.temperature,
-        disallow_correct=objective.settings.disallow_correct,
-    )
+    guessed = guess(logits_BMV, masked.labels_BM)
+    sampled_BM = objective.sampled(logits_BMV, guessed, masked.labels_BM, noise)
     corrupted = corrupt(masked, sampled_BM)
     ids_BL = corrupted.corrupted_ids_BL
     judged_BL = tf.sigmoid(objective.model.discriminator(ids_BL, **text(masked)))

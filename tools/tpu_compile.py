@@ -20,7 +20,7 @@ import benchmark_common as common
 # GB of memory a device has, by the topology's first word (Google Cloud's TPU pages).
 MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
 # What would leave the device, by its name in the compiled program.
-_LEAVES = ("infeed", "outfeed", "send", "recv", "host_callback", "py_client")
+_LEAVES = (" infeed(", " outfeed(", " send(", " recv(", "callback", "py_client")
 
 
 def trace(options: argparse.Namespace, path: str) -> None:
@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace) -> dict:
         "temporary_bytes": temporary,
         "memory_share": (arguments + temporary + new) / options.memory,
         "flops": found.cost_analysis()["flops"],
-        "leaves_the_device": sorted({w for w in _LEAVES if f" {w}(" in text}),
+        "leaves_the_device": [name.strip(" (") for name in _LEAVES if name in text],
         "dynamic_shapes": len(re.findall(r"\[[0-9,]*<=", text)),
     }
 
@@ -137,19 +137,19 @@ def report(found: dict) -> None:
 
 
 def largest(options: argparse.Namespace) -> None:
-    """Doubles the batch until it no longer fits, then halves the last doubling."""
-    fits, step = options.batch_size, options.batch_size
-    while step >= max(1, fits // 8):
-        options.batch_size = fits + step
+    """Doubles the batch until it no longer fits, then looks in between."""
+    fits, fails = 0, None
+    while fails is None or fails - fits > max(1, fits // 8):
         try:
             report(measure(options))
-            fits, step = options.batch_size, step * 2
+            fits = options.batch_size
         except Exception as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            print(f"batch {options.batch_size} does not fit", flush=True)
-            step = min(step, options.batch_size - fits) // 2
-    print(f"largest batch that fits, to an eighth: {fits}")
+            fails = options.batch_size
+            print(f"batch {fails} does not fit", flush=True)
+        options.batch_size = 2 * fits if fails is None else (fits + fails) // 2
+    print(f"batch {fits} fits, {fails} does not")
 
 
 def main() -> None:
@@ -178,9 +178,10 @@ def main() -> None:
         trace(options, options.hlo)
         return
     os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
-    report(measure(options))
     if options.largest:
         largest(options)
+    else:
+        report(measure(options))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ class Chains:
     """The chains in Keras's own operations and with its dropout.
 
     Args:
-        training: Whether anything is dropped.
+        training: Whether anything is dropped; None: as Keras knows from the call.
     """
 
-    def __init__(self, training: bool = False):
+    def __init__(self, training: bool | None = None):
         self._training = training
 
     def drop(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:

@@ -82,14 +82,16 @@ def step_bytes(
     if objective == "electra" and generator:
         towers.append(settings.generator)
     tokens = work.rows * work.length
-    # Of each layer, what the backward pass reads: eleven hidden states, three inner
-    # ones, and four matrices of attention.
+    # Of each layer, what the backward pass reads: query, key, value, what attention
+    # saw, two products and two sums' norms, and the bits of two dropouts; the inner
+    # product before and after its activation; attention before and after its dropout,
+    # and the bits of that.
     values = sum(
         shape.depth
         * tokens
-        * (11 * shape.width + 3 * shape.feed_forward + 4 * shape.heads * work.length)
+        * (9 * shape.width + 2 * shape.feed_forward + 2.5 * shape.heads * work.length)
         for shape in towers
     )
-    # Logits, their softmax and gradient, and the noise they are sampled with.
-    values += 5 * work.rows * work.slots * settings.encoder.vocabulary_size
-    return 4 * (4 * parameters + values)
+    # Logits, their softmax, a copy of it in blocks to sample from, the gradient.
+    values += 4 * work.rows * work.slots * settings.encoder.vocabulary_size
+    return round(4 * (4 * parameters + values))

@@ -54,7 +54,7 @@ class MaskedLanguageModel(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         positions: Tensor,
-        training: bool = False,
+        training: bool | None = None,
         chains: Chains | None = None,
     ) -> Tensor:
         """From three [B, L] and int32 `positions` [B, M] to float32 [B, M, V]."""
@@ -92,7 +92,7 @@ class Discriminator(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         padding_mask: Tensor,
-        training: bool = False,
+        training: bool | None = None,
         chains: Chains | None = None,
     ) -> Tensor:
         """From three [B, L] to float32 [B, L]."""

@@ -92,6 +92,7 @@ class Embeddings(keras.layers.Layer):
         self,
         token_ids: Tensor,
         segment_ids: Tensor,
+        training: bool | None = None,
         chains: Chains | None = None,
     ) -> Tensor:
         """From two [B, L] to [B, L, E]."""
@@ -100,7 +101,7 @@ class Embeddings(keras.layers.Layer):
         positions_LE = ops.cast(self.position_embeddings, words_BLE.dtype)
         positions_LE = positions_LE[: ops.shape(token_ids)[1]]
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
-        return (chains or Chains()).drop(x_BLE, self.dropout)
+        return (chains or Chains(training)).drop(x_BLE, self.dropout)
 
 
 class SelfAttention(keras.layers.Layer):
@@ -134,6 +135,7 @@ class SelfAttention(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         bias_B11K: Tensor,
+        training: bool | None = None,
         chains: Chains | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D], whose bias is still to be added.
@@ -144,7 +146,7 @@ class SelfAttention(keras.layers.Layer):
         k_BNKH = self._split(self.key(x_BLD))
         v_BNKH = self._split(self.value(x_BLD))
         scores_BNLK = ops.matmul(q_BNLH, ops.transpose(k_BNKH, (0, 1, 3, 2)))
-        chains = chains or Chains()
+        chains = chains or Chains(training)
         weights_BNLK = chains.attend(scores_BNLK, bias_B11K, self.dropout)
         seen_BLNH = ops.transpose(ops.matmul(weights_BNLK, v_BNKH), (0, 2, 1, 3))
         length = ops.shape(x_BLD)[1]
@@ -192,10 +194,11 @@ class Block(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         bias_B11K: Tensor,
+        training: bool | None = None,
         chains: Chains | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D]."""
-        chains = chains or Chains()
+        chains = chains or Chains(training)
         x_BLD = chains.add_norm(
             self.attention(x_BLD, bias_B11K, chains=chains),
             self.attention.output_dense.bias,
@@ -263,7 +266,7 @@ class Encoder(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         padding_mask: Tensor,
-        training: bool = False,
+        training: bool | None = None,
         chains: Chains | None = None,
     ) -> Tensor:
         """Hidden states of the last layer.

@@ -3,8 +3,9 @@
 On a CPU what stands between the products took half of a small model's step, as each
 operation reads and writes all of its tensor. Here XLA makes one loop of a chain, and
 the backward passes, written by hand, recompute from a chain's inputs what automatic
-ones would have stored. Products and softmax stay outside: oneDNN's are faster. Where
-XLA compiles the whole step, the chains are simply part of it.
+ones would have stored. Products and attention's softmax, which is kept for its backward
+pass, stay outside: oneDNN's are faster. Where XLA compiles the whole step, the chains
+are simply part of it.
 """
 
 import math

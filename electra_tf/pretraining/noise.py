@@ -53,7 +53,7 @@ class Noise(NamedTuple):
         return (tf.cast(bits, tf.float32) + 0.5) * 2.0**-23
 
     def dropout(self) -> "Dropout":
-        """Noise for the towers; each call of it is another site."""
+        """Random bits for the towers' dropout."""
         return Dropout(self)
 
 
@@ -86,8 +86,11 @@ def kept(x: tf.Tensor, bits: tf.Tensor | None, rate: float) -> tf.Tensor:
     """
     if bits is None:
         return x
-    stays = bits >= tf.constant(min(round(rate * 2**16), 2**16 - 1), tf.uint16)
-    return tf.where(stays, x / tf.cast(1.0 - rate, x.dtype), tf.zeros([], x.dtype))
+    limit = min(round(rate * 2**16), 2**16 - 1)
+    scaled = tf.cast(x, tf.float32) * (1 / (1 - limit / 2**16))
+    return tf.cast(
+        tf.where(bits >= tf.constant(limit, tf.uint16), scaled, 0.0), x.dtype
+    )
 
 
 def noise_of(

@@ -41,7 +41,7 @@ class Pretrainer(keras.Model):
             self._compute = tf.function(self._gradients, jit_compile=True)
 
     def compile(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Takes the optimizer; `training.xla` alone decides what XLA compiles."""
+        """Takes the optimizer; `training.xla` decides what XLA compiles, not Keras."""
         super().compile(optimizer=optimizer, jit_compile=False)
         optimizer.build(self.trainable_variables)
 

@@ -80,7 +80,9 @@ def _place(shares_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tensor:
     """Where the running sum reaches a part of the whole; never where a share is 0."""
     reached_BMX = tf.cumsum(shares_BMX, -1)
     wanted_BM1 = uniform_BM[..., None] * reached_BMX[..., -1:]
-    return tf.reduce_sum(tf.cast(reached_BMX < wanted_BM1, tf.int32), -1)
+    # Sums that were made in parallel may fall by a rounding from one to the next.
+    is_there_BMX = (reached_BMX >= wanted_BM1) & (shares_BMX > 0)
+    return tf.argmax(tf.cast(is_there_BMX, tf.int32), -1, tf.int32)
 
 
 def _adjusted(

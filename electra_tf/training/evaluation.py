@@ -18,7 +18,6 @@ class Evaluation:
         step: From a replica's rows and a batch's number to metrics.
         batches: From (host, hosts) to that host's rows of each batch, finite.
         count: How many batches there are in it.
-        progress: Told, every few batches, how many more are done.
     """
 
     def __init__(
@@ -27,19 +26,21 @@ class Evaluation:
         step: Step,
         batches: Callable[[int, int], tf.data.Dataset],
         count: int,
-        progress: Callable[[int], None] | None = None,
     ):
-        self._progress = progress
         self._loop = DeviceLoop(strategy, step, numbered=True)
         self._dataset, self.count = distribute(strategy, batches), count
 
-    def __call__(self) -> dict[str, Any]:
-        """Metrics over all its batches, as pairs."""
+    def __call__(self, progress: Callable[[int], Any] | None = None) -> dict[str, Any]:
+        """Metrics over all its batches, as pairs.
+
+        Args:
+            progress: Told, every few batches, how many more are done.
+        """
         iterator, sums = iter(self._dataset), {}
         for first in range(0, self.count, _BATCHES_A_CALL):
             count = min(_BATCHES_A_CALL, self.count - first)
             metrics, _ = self._loop(iterator, count, first)
             sums = add(sums, metrics)
-            if self._progress:
-                self._progress(count)
+            if progress is not None:
+                progress(count)
         return sums

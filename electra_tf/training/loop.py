@@ -120,6 +120,8 @@ class Loop:
             broken = [n for n in _FINITE if not np.isfinite(metrics[n][0]).all()]
             self._check_finite(broken, step, step + count)
             step += count
+            if window.is_new:
+                self._tell("training")
             stop, seconds = self._agreed(seconds)
             window.note(metrics, count, seconds, waited)
             last = step == self._settings.steps
@@ -229,6 +231,11 @@ class _Window:
         self._steps = self._timed_steps = 0
         self._seconds = self._waited = 0.0
         self._known = seconds_a_step
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the run has only just begun."""
+        return self._known is None
 
     @property
     def steps_a_call(self) -> int:

@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.model.chains import Chains, gelu
+from electra_tf.model.transformer import Block, Seeds
+from electra_tf.settings import Model
 
 RANDOM = np.random.default_rng(0)
 
@@ -48,8 +50,20 @@ def test_the_sum_with_what_went_in_is_normalised():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_a_block_of_its_own_drops_when_the_model_around_it_trains():
+    shape = Model(vocabulary_size=9, width=8, heads=2, dropout=0.5).encoder
+    inputs, bias = keras.Input((3, 8)), tf.zeros([1, 1, 1, 3])
+    block = Block(shape, Seeds(0), "layer_0")
+    block.build()
+    model = keras.Model(inputs, block(inputs, bias))
+    x = tf.constant(normal(2, 3, 8))
+    trained, tested = model(x, training=True).numpy(), model(x).numpy()
+    assert np.abs(trained - tested).max() > 1e-4
+    np.testing.assert_array_equal(tested, model(x, training=False))
+
+
 def test_dropout_works_in_training_alone():
     x, dropout = tf.ones([50, 50]), keras.layers.Dropout(0.25)
-    assert (Chains().drop(x, dropout).numpy() == 1).all()
+    assert (Chains(training=False).drop(x, dropout).numpy() == 1).all()
     dropped = Chains(training=True).drop(x, dropout).numpy()
     assert 0.2 < (dropped == 0).mean() < 0.3

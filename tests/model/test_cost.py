@@ -131,9 +131,9 @@ def test_memory_grows_with_what_it_holds():
     activations = found() - 16 * 1000
     assert found(rows=6) - 16 * 1000 == 2 * activations
     # By hand: tower by tower, then the logits.
-    disc = 2 * 36 * (11 * 32 + 3 * 128 + 4 * 4 * 12)
-    gen = 1 * 36 * (11 * 8 + 3 * 32 + 4 * 1 * 12)
-    logits = 5 * 3 * 2 * 50
+    disc = 2 * 36 * (9 * 32 + 2 * 128 + 2.5 * 4 * 12)
+    gen = 1 * 36 * (9 * 8 + 2 * 32 + 2.5 * 1 * 12)
+    logits = 4 * 3 * 2 * 50
     assert activations == 4 * (disc + gen + logits)
     assert found(objective="mlm") - 16 * 1000 == 4 * (disc + logits)
     assert found(generator=False) - 16 * 1000 == 4 * (disc + logits)

@@ -87,7 +87,7 @@ def test_values_and_gradients_are_the_plain_ones(norm, layer, name):
         return found, *tape.gradient(found, sources, upstream)
 
     expected = computed(SameBits, *given)
-    assert any(np.ptp(values) > 0 for values in expected)
+    assert all(np.ptp(values) > 0 for values in expected)
     for mode in in_every_mode(lambda *x: computed(_fused, *x), *given):
         for one, other in zip(mode, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
@@ -113,8 +113,8 @@ def test_low_precision_comes_back_as_it_came_and_is_float32_in_between(norm, nam
         [found, *gradients], [expected, *tape.gradient(expected, high)], strict=True
     ):
         assert one.dtype == tf.bfloat16
-        error = np.abs(tf.cast(one, tf.float32) - other).max()
-        assert error <= 2**-7 * np.abs(other).max()
+        # One rounding, that of the answer.
+        np.testing.assert_allclose(tf.cast(one, tf.float32), other, rtol=2**-8)
 
 
 def test_nothing_is_dropped_without_random_bits():

@@ -24,8 +24,7 @@ def test_every_call_measures_the_same():
 
 def test_batches_keep_their_numbers_and_are_told_a_few_at_a_time():
     told = []
-    measure = Evaluation(one_device(), step, finite(25), 25, told.append)
-    metrics = measure()
+    metrics = Evaluation(one_device(), step, finite(25), 25)(told.append)
     assert metrics["batch"] == (sum(range(10, 35)), 25)
     assert metrics["number"] == (sum(n * n for n in range(25)), 25)
     assert told == [10, 10, 5]

@@ -55,7 +55,7 @@ class Electra:
         logits_BMV = self._logits(masked, chains)
         guessed = guess(logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(guessed, masked.weights_BM)
-        sampled_BM = self._sampled(logits_BMV, guessed, masked.labels_BM, noise)
+        sampled_BM = self.sampled(logits_BMV, guessed, masked.labels_BM, noise)
         corrupted = corrupt(masked, sampled_BM)
         judged_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **text(masked), chains=chains
@@ -84,9 +84,10 @@ class Electra:
             },
         )
 
-    def _sampled(
+    def sampled(
         self, logits_BMV: tf.Tensor, guessed: Guess, labels_BM: tf.Tensor, noise: Noise
     ) -> tf.Tensor:
+        """Replacements, int32 [B, M], as the settings want them drawn."""
         rows, slots, size = logits_BMV.shape
         settings = {
             "temperature": self.settings.temperature,
