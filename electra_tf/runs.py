@@ -118,18 +118,18 @@ def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
     A run that goes on may name them as it did, though a run of that name has trained
     on since, or name another copy of them, or not name them.
     """
-    init = os.path.abspath(init) if init else None
+    name = os.path.abspath(init) if init else None
     known = dict.fromkeys(("init_checkpoint", "begun_from"))
     if newest is not None:
-        known = {name: newest.details.get(name) for name in known}
-        if init == known["init_checkpoint"] or not os.path.exists(init or ""):
+        known = {detail: newest.details.get(detail) for detail in known}
+        if name == known["init_checkpoint"] or not os.path.exists(init or ""):
             return known
     if not init:
         return known
     digest = hashlib.sha256(open_checkpoint(init).read(WEIGHTS)).hexdigest()
     if digest == known["begun_from"]:
         return known
-    return {"init_checkpoint": init, "begun_from": digest}
+    return {"init_checkpoint": name, "begun_from": digest}
 
 
 def _loop(

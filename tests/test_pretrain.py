@@ -260,6 +260,7 @@ def test_two_phases(longer, whole, said, tmp_path):
     assert said(pretrain, *given)[0] == 0
     shutil.rmtree(moved)
     shutil.copytree(run, moved)
+    given = arguments(longer, third, *second, init_checkpoint=f"{moved}/")
     with unchanged(third):
         code, _, err = said(pretrain, *given)
     assert code == 0, err
