@@ -27,6 +27,14 @@ class Chains:
     def __init__(self, training: bool | None = None):
         self._training = training
 
+    def rows(self, table_VE: Tensor, ids: Tensor) -> Tensor:
+        """The rows of a table that `ids` tell."""
+        return ops.take(table_VE, ids, axis=0)
+
+    def whole(self, table_VE: Tensor) -> Tensor:
+        """A table for a product, float32."""
+        return ops.convert_to_tensor(table_VE, "float32")
+
     def drop(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
         """`x`, of any shape, with values dropped."""
         return dropout(x, training=self._training)

@@ -62,7 +62,8 @@ class MaskedLanguageModel(keras.layers.Layer):
             token_ids, segment_ids, padding_mask, training=training, chains=chains
         )
         at_BMD = gather(x_BLD, positions)
-        return self.head(at_BMD, self.encoder.embeddings.word_embeddings)
+        table_VE = self.encoder.embeddings.word_embeddings
+        return self.head(at_BMD, table_VE, chains=chains)
 
 
 class Discriminator(keras.layers.Layer):

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.model.chains import Tensor, gelu
+from electra_tf.model.chains import Chains, Tensor, gelu
 from electra_tf.model.transformer import Seeds, layer_norm
 
 
@@ -48,11 +48,13 @@ class MaskedLMHead(keras.layers.Layer):
             name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
         )
 
-    def call(self, x_BMD: Tensor, table_VE: Tensor) -> Tensor:
+    def call(
+        self, x_BMD: Tensor, table_VE: Tensor, chains: Chains | None = None
+    ) -> Tensor:
         """From [B, M, D] to float32 [B, M, V]."""
         guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
-        table_EV = ops.transpose(ops.convert_to_tensor(table_VE, "float32"))
+        table_EV = ops.transpose((chains or Chains()).whole(table_VE))
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
         logits_XV = ops.matmul(flat_XE, table_EV) + bias_V
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))

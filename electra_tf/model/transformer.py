@@ -96,12 +96,14 @@ class Embeddings(keras.layers.Layer):
         chains: Chains | None = None,
     ) -> Tensor:
         """From two [B, L] to [B, L, E]."""
-        words_BLE = ops.take(self.word_embeddings, token_ids, axis=0)
+        chains = chains or Chains(training)
+        words_BLE = chains.rows(self.word_embeddings, token_ids)
+        words_BLE = ops.cast(words_BLE, self.compute_dtype)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
         positions_LE = ops.cast(self.position_embeddings, words_BLE.dtype)
         positions_LE = positions_LE[: ops.shape(token_ids)[1]]
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
-        return (chains or Chains(training)).drop(x_BLE, self.dropout)
+        return chains.drop(x_BLE, self.dropout)
 
 
 class SelfAttention(keras.layers.Layer):

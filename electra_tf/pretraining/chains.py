@@ -33,6 +33,15 @@ class FusedChains(Chains):
     def __init__(self, dropout: Dropout | None):
         super().__init__(training=dropout is not None)
         self._dropout = dropout
+        self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+
+    def rows(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+        """As the plain one, float32."""
+        return tf.gather(self._uses(table_VE)[0], ids)
+
+    def whole(self, table_VE: keras.Variable) -> tf.Tensor:
+        """As the plain one."""
+        return self._uses(table_VE)[1]
 
     def drop(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
         """As the plain one, with the step's random bits."""
@@ -97,10 +106,33 @@ class FusedChains(Chains):
         bias, gamma, beta = weights
         return chain(x, bias, residual, gamma, beta)
 
+    def _uses(self, table_VE: keras.Variable) -> tuple[tf.Tensor, tf.Tensor]:
+        """The same table for all lookups of a step, and for all products."""
+        key = id(table_VE)
+        if key not in self._tables:
+            self._tables[key] = _two_uses(tf.convert_to_tensor(table_VE.value))
+        return self._tables[key]
+
     def _bits(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
         if self._dropout is None or not dropout.rate:
             return None
         return self._dropout.bits(x.shape)
+
+
+@tf.custom_gradient
+def _two_uses(table_VE: tf.Tensor):
+    """Where rows of the gradient are added to the product's, not as a table of zeros.
+
+    A vocabulary is far longer than a batch.
+    """
+
+    def gradient(of_rows, of_whole_VE):
+        if not isinstance(of_rows, tf.IndexedSlices):
+            return of_rows + of_whole_VE
+        index = of_rows.indices[:, None]
+        return tf.tensor_scatter_nd_add(of_whole_VE, index, of_rows.values)
+
+    return (tf.identity(table_VE), tf.identity(table_VE)), gradient
 
 
 def _columns(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

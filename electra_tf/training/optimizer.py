@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
@@ -229,7 +230,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def _scalars(self, norm: tf.Tensor) -> "_Scalars":
         settings = self.settings
-        clip = tf.ones([])
+        clip = None
         if settings.clip_norm is not None:
             clip = settings.clip_norm / tf.maximum(norm, settings.clip_norm)
             # Or an infinite norm would turn finite gradients into zeros.
@@ -241,14 +242,11 @@ class Optimizer(keras.optimizers.Optimizer):
                 _correction(beta, updates)
                 for beta in (settings.beta_1, settings.beta_2)
             )
-        k = tf.sqrt(c2) / c1
         return _Scalars(
-            rate=self.schedule(self.iterations) * k,
-            k=k,
+            rate=self.schedule(self.iterations),
+            k=tf.sqrt(c2) / c1,
             epsilon=settings.epsilon * tf.sqrt(c2),
-            decay=settings.weight_decay / k,
-            gain_1=(1 - settings.beta_1) * clip,
-            gain_2=math.sqrt(1 - settings.beta_2) * clip,
+            clip=clip,
         )
 
     def _update_all(
@@ -258,16 +256,18 @@ class Optimizer(keras.optimizers.Optimizer):
         gradients: list[tf.Tensor],
         scalars: "_Scalars",
     ) -> None:
+        done = tf.no_op()
         for (index, target), gradient in zip(targets, gradients, strict=True):
             slots = _native(self._means[index]), _native(self._squares[index])
             factor, decays = self._factors[index], self._decays[index]
-            strategy.extended.update(
-                target,
-                self._update_one,
-                args=(gradient, *slots, scalars),
-                kwargs={"decays": decays, "factor": factor},
-                group=False,
-            )
+            # One after the other, or what each needs for a moment lies there at once.
+            with tf.control_dependencies([done]):
+                done = strategy.extended.update(
+                    target,
+                    self._update_one,
+                    args=(gradient, *slots, scalars),
+                    kwargs={"decays": decays, "factor": factor},
+                )
 
     def _update_one(
         self,
@@ -279,20 +279,34 @@ class Optimizer(keras.optimizers.Optimizer):
         *,
         decays: bool,
         factor: float,
-    ) -> None:
+    ) -> tf.Operation | None:
         """Updates one replica's copy of a variable and of its slots."""
         settings = self.settings
-        values = [tf.convert_to_tensor(t) for t in (variable, gradient, mean, square)]
-        new, m, v = _updated(
-            *values,
-            scalars._replace(rate=scalars.rate * factor),
-            betas=(settings.beta_1, settings.beta_2),
-            decays=decays and settings.weight_decay > 0,
-            trusts=decays and settings.name == "lamb",
+        beta_1, beta_2 = settings.beta_1, settings.beta_2
+        rate, decay = scalars.rate * factor, settings.weight_decay * decays
+        if scalars.clip is not None:
+            gradient *= scalars.clip
+        if decays and settings.name == "lamb":
+            given = [tf.convert_to_tensor(t) for t in (variable, mean, square)]
+            new = _lamb(*given, gradient, rate, scalars, (beta_1, beta_2), decay)
+            targets = (variable, mean, square)
+            return tf.group(*(t.assign(n) for t, n in zip(targets, new, strict=True)))
+        if decay:
+            variable.assign_sub(rate * decay * variable)
+        root = _root_of_gain(beta_2)
+        # In place, which XLA's loops are not on a CPU.
+        return tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=mean.handle,
+            v=square.handle,
+            beta1_power=0.0,  # the correction is within the rate and epsilon
+            beta2_power=0.0,
+            lr=rate * scalars.k / root,
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=scalars.epsilon / root,
+            grad=gradient,
         )
-        mean.assign(m)
-        square.assign(v)
-        variable.assign(new)
 
 
 class _Scalars(NamedTuple):
@@ -301,34 +315,35 @@ class _Scalars(NamedTuple):
     rate: tf.Tensor
     k: tf.Tensor
     epsilon: tf.Tensor
-    decay: tf.Tensor
-    gain_1: tf.Tensor
-    gain_2: tf.Tensor
+    clip: tf.Tensor | None
 
 
 @functools.partial(tf.function, jit_compile=True, autograph=False)
-def _updated(
+def _lamb(
     value: tf.Tensor,
-    gradient: tf.Tensor,
     mean: tf.Tensor,
     square: tf.Tensor,
+    gradient: tf.Tensor,
+    rate: tf.Tensor,
     scalars: _Scalars,
-    *,
     betas: tuple[float, float],
-    decays: bool,
-    trusts: bool,
+    decay: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The new weights and slots, which XLA makes in one pass over the old ones."""
-    m = betas[0] * mean + scalars.gain_1 * gradient
-    v = betas[1] * square + tf.square(scalars.gain_2 * gradient)
-    # All of it is still to be multiplied by k, and the rate is.
-    direction = m / (tf.sqrt(v) + scalars.epsilon)
-    if decays:
-        direction += scalars.decay * value
-    rate = scalars.rate
-    if trusts:
-        rate *= _trust(tf.norm(value), scalars.k * tf.norm(direction))
-    return value - rate * direction, m, v
+    """The new weights and slots, the rate scaled by the ratio of two norms."""
+    m = betas[0] * mean + (1 - betas[0]) * gradient
+    v = betas[1] * square + (1 - betas[1]) * tf.square(gradient)
+    direction = scalars.k * m / (tf.sqrt(v) + scalars.epsilon) + decay * value
+    trust = _trust(tf.norm(value), tf.norm(direction))
+    return value - rate * trust * direction, m, v
+
+
+def _root_of_gain(beta: float) -> float:
+    """By what the roots of TensorFlow's squares are too small.
+
+    It takes 1 - beta in float32, so all squares are short by one factor: for 0.999 by
+    1.3e-5.
+    """
+    return math.sqrt((1 - beta) / float(np.float32(1) - np.float32(beta)))
 
 
 def _correction(beta: float, updates: tf.Tensor) -> tf.Tensor:

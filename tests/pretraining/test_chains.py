@@ -120,3 +120,39 @@ def test_low_precision_comes_back_as_it_came_and_is_float32_in_between(norm, nam
 def test_nothing_is_dropped_without_random_bits():
     x = normal(3, 4)
     assert FusedChains(None).drop(x, ON) is x
+
+
+def test_a_tables_gradient_is_the_sum_over_its_uses():
+    table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
+    ids, others = tf.constant([[1, 2, 2]]), tf.constant([[2, 6]])
+    upstream, more, whole = normal(1, 3, 4), normal(1, 2, 4), normal(7, 4)
+
+    def total(chains):
+        return (
+            tf.reduce_sum(chains.rows(table, ids) * upstream)
+            + tf.reduce_sum(chains.rows(table, others) * more)
+            + tf.reduce_sum(chains.whole(table) * whole)
+        )
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            loss = total(FusedChains(None))
+        return loss, tape.gradient(loss, table.value)
+
+    wanted = whole.numpy()
+    for rows, values in ((ids, upstream), (others, more)):
+        np.add.at(wanted, rows.numpy()[0], values.numpy()[0])
+    for loss, found in in_every_mode(gradient):
+        np.testing.assert_allclose(loss, total(Chains()), rtol=1e-6)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("use", ["rows", "whole"])
+def test_a_table_may_have_one_use_alone(use):
+    table = keras.Variable(RANDOM.normal(size=(3, 2)).astype(np.float32))
+    chains = FusedChains(None)
+    with tf.GradientTape() as tape:
+        found = chains.rows(table, [1, 1]) if use == "rows" else chains.whole(table)
+        loss = tf.reduce_sum(found)
+    wanted = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
+    np.testing.assert_array_equal(tape.gradient(loss, table.value), wanted)
