@@ -44,12 +44,16 @@ class Chains:
         return gelu(x + bias)
 
     def attend(
-        self, scores_BNLK: Tensor, bias_B11K: Tensor, dropout: keras.layers.Dropout
+        self,
+        scores_BNLK: Tensor,
+        bias_B11K: Tensor,
+        values_BNKH: Tensor,
+        dropout: keras.layers.Dropout,
     ) -> Tensor:
-        """How much of each key a query takes, float32 in between."""
+        """What each query takes of the keys' values; softmax in float32."""
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
-        weights_BNLK = ops.cast(ops.softmax(scores_BNLK), dropout.compute_dtype)
-        return self.drop(weights_BNLK, dropout)
+        weights_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
+        return ops.matmul(self.drop(weights_BNLK, dropout), values_BNKH)
 
     def add_norm(
         self,

@@ -89,7 +89,7 @@ def step_bytes(
     values = sum(
         shape.depth
         * tokens
-        * (9 * shape.width + 2 * shape.feed_forward + 2.5 * shape.heads * work.length)
+        * (9 * shape.width + 2 * shape.feed_forward + 1.5 * shape.heads * work.length)
         for shape in towers
     )
     # Logits, their softmax, a copy of it in blocks to sample from, the gradient.

@@ -56,27 +56,30 @@ class FusedChains(Chains):
         self,
         scores_BNLK: tf.Tensor,
         bias_B11K: tf.Tensor,
+        values_BNKH: tf.Tensor,
         dropout: keras.layers.Dropout,
     ) -> tf.Tensor:
-        """As the plain one."""
+        """As the plain one; only the softmax is kept for the backward pass."""
         bits, rate = self._bits(scores_BNLK, dropout), dropout.rate
         added_B11K = tf.cast(bias_B11K, tf.float32)
 
         @tf.custom_gradient
-        def chain(scores_BNLK: tf.Tensor):
-            sums_BNLK = tf.cast(scores_BNLK, tf.float32) + added_B11K
-            weights_BNLK = tf.nn.softmax(sums_BNLK)
+        def chain(scores_BNLK: tf.Tensor, values_BNKH: tf.Tensor):
+            dtype = values_BNKH.dtype
+            weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + added_B11K)
 
-            def gradient(upstream):
-                found = _attend_backward(upstream, weights_BNLK, bits, rate)
-                return tf.cast(found, scores_BNLK.dtype)
+            def gradient(upstream_BNLH):
+                with tf.control_dependencies([upstream_BNLH]):  # or it were kept
+                    kept_BNLK = _attend_kept(weights_BNLK, bits, rate, dtype)
+                of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
+                of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
+                of_scores = _attend_backward(of_kept, weights_BNLK, bits, rate)
+                return tf.cast(of_scores, scores_BNLK.dtype), of_values
 
-            if bits is None:
-                return tf.cast(weights_BNLK, scores_BNLK.dtype), gradient
-            dropped_BNLK = _attend_kept(weights_BNLK, bits, rate)
-            return tf.cast(dropped_BNLK, scores_BNLK.dtype), gradient
+            kept_BNLK = _attend_kept(weights_BNLK, bits, rate, dtype)
+            return tf.matmul(kept_BNLK, values_BNKH), gradient
 
-        return chain(scores_BNLK)
+        return chain(scores_BNLK, values_BNKH)
 
     def add_norm(
         self,
@@ -169,8 +172,14 @@ def _below(y: tf.Tensor) -> tf.Tensor:
     return 0.5 * (1.0 + tf.math.erf(y * math.sqrt(0.5)))
 
 
+def _attend_kept(
+    weights: tf.Tensor, bits: tf.Tensor | None, rate: float, dtype: tf.DType
+) -> tf.Tensor:
+    return tf.cast(weights if bits is None else _kept(weights, bits, rate), dtype)
+
+
 @loop
-def _attend_kept(weights: tf.Tensor, bits: tf.Tensor, rate: float) -> tf.Tensor:
+def _kept(weights: tf.Tensor, bits: tf.Tensor, rate: float) -> tf.Tensor:
     return kept(weights, bits, rate)
 
 

@@ -29,7 +29,10 @@ def test_attention_is_a_softmax_that_padding_takes_no_part_in():
     scores_BNLK, off = normal(2, 2, 3, 4), keras.layers.Dropout(0.0)
     bias_B11K = np.zeros((2, 1, 1, 4), np.float32)
     bias_B11K[1, ..., 2:] = -10000
-    found = Chains().attend(tf.constant(scores_BNLK), tf.constant(bias_B11K), off)
+    # Values that pick out each key show how much of it was taken.
+    values_BNKH = tf.eye(scores_BNLK.shape[-1], batch_shape=scores_BNLK.shape[:2])
+    given = tf.constant(scores_BNLK), tf.constant(bias_B11K), values_BNKH
+    found = Chains().attend(*given, off)
     powers = np.exp(scores_BNLK) * (bias_B11K == 0)
     expected = powers / powers.sum(-1, keepdims=True)
     np.testing.assert_allclose(found, expected, atol=1e-6)
