@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from electra_tf import config as config_lib
 from electra_tf.errors import InputError
+from electra_tf.forecast import forecast
 from electra_tf.model import cost
 from electra_tf.pretraining.masking import Masker, TokenIds
 from electra_tf.pretraining.pretrainer import Pretrainer
@@ -29,7 +30,7 @@ from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
 from electra_tf.training.checkpoint import CONFIG, Checkpoint
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.optimizer import build_optimizer
-from electra_tf.training.peak import measure_peak
+from electra_tf.training.peak import on_host
 from electra_tf.training.strategy import check_batch
 
 
@@ -184,29 +185,22 @@ class Experiment:
             Lines.
         """
         config, replicas = self.config, strategy.num_replicas_in_sync
-        part = dataclasses.replace(
-            self.work,
-            rows=self.work.rows // replicas // config.training.accumulation,
-        )
         total = count(pretrainer.trainable_variables)
-        memory = cost.step_bytes(
-            config.model,
-            config.objective.name,
-            not config.objective.uniform_generator,
-            total,
-            part,
-        )
-        peak = measure_peak(strategy, config.training.precision)
+        found = forecast(config, strategy, total, self.work)
         lines = [config_lib.dump(config).rstrip(), "", *self._towers()]
         lines += [f"{name}: {n:,} parameters" for name, n in parts(pretrainer).items()]
-        seconds = [config.training.steps * self.flops / peak / s for s in (0.65, 0.3)]
+        where = "this process" if on_host(strategy) else f"each of {replicas} devices"
+        steps, wait = config.training.steps, found.traffic / found.bandwidth
         lines += [
             f"all: {total:,} parameters, {len(pretrainer.trainable_variables)} weights",
-            f"{self.flops:.4g} FLOPs a step, {self.flops * config.training.steps:.4g} "
-            f"in {config.training.steps:,} steps",
-            f"memory: about {memory / 2**30:.2f} GiB on each of {replicas} replicas",
-            f"time to train: {_days(seconds[0])} to {_days(seconds[1])}, at 65% to 30% "
-            f"of the {peak:.3g} FLOP/s that large products reach here",
+            f"{self.flops:.4g} FLOPs a step, {self.flops * steps:.4g} in {steps:,} "
+            "steps",
+            f"memory: about {found.memory / 2**30:.2f} GiB of {where}",
+            f"step: about {found.seconds:.3g} s, of which {wait / found.seconds:.0%} "
+            f"between the products ({found.traffic / 1e9:.3g} GB at "
+            f"{found.bandwidth / 1e9:.3g} GB/s); large products reach "
+            f"{found.peak:.3g} FLOP/s here",
+            f"time to train: about {_days(steps * found.seconds)}",
         ]
         return "\n".join(lines)
 

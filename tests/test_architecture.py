@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "model": {"errors", "settings"},
     "pretraining": {"errors", "settings", "batch", "model"},
     "training": {"errors", "settings", "config", "batch"},
-    "experiment": {"errors", "settings", "config", *LIBRARY},
+    "forecast": {"settings", *LIBRARY},
+    "experiment": {"errors", "settings", "config", "forecast", *LIBRARY},
     "runs": {"experiment", *LIBRARY},
     **{
         name: {"errors", "config", "cli", "experiment", "runs", *LIBRARY}
@@ -59,6 +60,7 @@ MAY_USE = {
     "model": {"keras", "numpy"},
     "pretraining": {"keras", "numpy", "tensorflow"},
     "training": {"keras", "numpy", "safetensors", "tensorflow", "tqdm"},
+    "forecast": {"keras", "tensorflow"},
     "experiment": {"numpy", "tensorflow"},
     "runs": {"tensorflow"},
     **{name: {"absl", "tqdm"} for name in COMMANDS},

@@ -104,7 +104,7 @@ def test_a_description_tells_config_sizes_cost_and_time(experiment, devices):
     assert sum(parts(pretrainer).values()) == total
     weights = len(pretrainer.trainable_variables)
     assert f"all: {total:,} parameters, {weights} weights" in text
-    for words in ("discriminator/encoder/embeddings: ", "FLOPs a step", "GiB on each"):
+    for words in ("discriminator/encoder/embeddings: ", "FLOPs a step", "GiB of this"):
         assert words in text
     assert f"{experiment.flops:.4g} FLOPs a step" in text
     assert (

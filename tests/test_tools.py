@@ -1,7 +1,9 @@
 """The tools run; what they print is theirs to answer for."""
 
+import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,7 +60,8 @@ def test_the_pipeline_benchmark_measures_beside_the_bare_files(text, tmp_path):
     assert len(ratios) == 4
 
 
-def test_the_train_benchmark_measures_beside_large_products():
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_train_benchmark_measures_beside_large_products(precision):
     result = run(
         "benchmark_train.py",
         f"--config={ROOT / 'configs' / 'tiny.yaml'}",
@@ -66,11 +69,12 @@ def test_the_train_benchmark_measures_beside_large_products():
         "--length=32",
         "--rounds=2",
         "--steps=1",
-        "--peers=products,electra_tf",
+        "--peers=products,electra_tf,input",
+        f"--precision={precision}",
         "--set=model.depth=1",
     )
     assert result.returncode == 0, result.stderr
-    limit, ours = (row.split() for row in result.stdout.splitlines()[-2:])
+    *_, limit, ours, batches, forecast = map(str.split, result.stdout.splitlines())
     assert (limit[0], limit[6], ours[0], ours[7]) == (
         "products",
         "100.0%",
@@ -84,6 +88,15 @@ def test_the_train_benchmark_measures_beside_large_products():
         assert float(tokens.replace(",", "")) == pytest.approx(expected, rel=0.3)
         assert float(memory) > 0.1
         assert float(start) > 1
+    # A batch is read in far less than a step's time.
+    assert (batches[0], len(batches)) == ("input", 8)
+    assert 0 < float(batches[5]) < 1 / 20
+    # A step this small is mostly the calls of operations, which nobody predicts.
+    assert forecast[0] == "forecast:"
+    expected, share, held = (float(forecast[at].replace(",", "")) for at in (1, 3, 9))
+    assert 0 < share < 1.5
+    assert expected > 0
+    assert 0.75 < held < 1.25
 
 
 def test_the_profile_adds_up():
@@ -108,16 +121,36 @@ def test_the_profile_adds_up():
     products = kinds.index("products")
     for part in ("discriminator forward: feed-forward", "generator backward: head"):
         assert float(numbers[part][products]) > 0
-    for part in ("backward: chains", "update"):
-        assert float(numbers[part][kinds.index("chains")]) > 0
+    for part, kind in (("backward: chains", "chains"), ("update", "others")):
+        assert float(numbers[part][kinds.index(kind)]) > 0
 
 
-def test_the_train_benchmark_says_what_it_needs():
+def test_the_train_benchmark_says_what_it_needs(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     result = run("benchmark_train.py", "--torch_python=false")
     assert result.returncode == 1
     assert "false has no torch and transformers" in result.stderr
     result = run("benchmark_train.py", "--peers=torch")
     assert "--peers holds products and electra_tf" in result.stderr
+    result = run("benchmark_train.py", "--device=gpu")
+    assert result.returncode == 1
+    assert "TensorFlow sees no GPU here" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_forecast_of_a_step_is_near_the_truth():
+    result = run(
+        "benchmark_train.py",
+        f"--config={ROOT / 'configs' / 'mini.yaml'}",
+        "--batch_size=16",
+        "--rounds=3",
+        "--steps=2",
+        "--peers=products,electra_tf",
+    )
+    assert result.returncode == 0, result.stderr
+    forecast = result.stdout.splitlines()[-1].split()
+    for share in (float(forecast[3]), float(forecast[9])):
+        assert 0.75 < share < 1.25
 
 
 @pytest.mark.slow
@@ -138,6 +171,43 @@ def test_the_tpus_compiler_takes_the_whole_step():
     assert 0 < found["memory_share"] < 0.01
     # Products of 8 x 32 positions, and what stands between them.
     assert 1e8 < found["flops"] < 1e9
+
+
+def test_the_largest_batch_is_looked_for_where_memory_ends(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import tpu_compile
+
+    tried = []
+
+    def measure(options):
+        size = options.batch_size
+        tried.append(size)
+        if size > 700:
+            raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory")
+        return {"batch_size": size, "memory_share": 0.1 + size / 800}
+
+    monkeypatch.setattr(tpu_compile, "measure", measure)
+    monkeypatch.setattr(tpu_compile, "report", lambda found: None)
+    tpu_compile.largest(argparse.Namespace(batch_size=100))
+    # 0.1 + size / 800 is 1 at 720; a sixteenth more is tried first.
+    assert tried == [100, 200, 765, 482, 623, 694]
+
+
+def test_what_leaves_the_device_or_has_no_fixed_shape_is_found(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from tpu_compile import _DYNAMIC, _LEAVES
+
+    stays = "%0 = stablehlo.add %1, %2 : tensor<2x3xf32> send_buffer f32[8]{0} add("
+    for text in (
+        '"stablehlo.infeed"(%0)',
+        "%x = f32[] send(f32[] %y), channel_id=1",
+        "stablehlo.custom_call @xla_python_cpu_callback(%0)",
+    ):
+        assert re.search(_LEAVES, text)
+    for text in ("tensor<?x3xf32>", "tensor<2x?xf32>", "f32[<=8,4]", "f32[4,<=8]"):
+        assert re.search(_DYNAMIC, text)
+    assert not re.search(_LEAVES, stays)
+    assert not re.search(_DYNAMIC, stays)
 
 
 def test_an_unknown_topology_is_told():

@@ -95,7 +95,7 @@ def part_of(path: str) -> str:
     """Which part of the step an operation belongs to, from its name."""
     path = re.sub(r"_\d+(?=/|$)", "", path)
     tower = next((t for t in ("generator", "discriminator") if f"{t}/" in path), None)
-    if "updated" in path:
+    if "update/" in path:
         return "update"
     if tower is None and path.endswith("_backward"):
         return "vocabulary backward" if "xent" in path else "backward: chains"
@@ -122,6 +122,9 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument(
+        "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
+    )
     options = parser.parse_args()
     threads = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     os.environ.update(dict.fromkeys(threads, "1"))  # before TensorFlow is imported

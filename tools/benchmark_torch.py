@@ -102,7 +102,9 @@ def step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
     Returns:
         Something to call.
     """
-    pair = Pair(config).train()
+    device = ids_BL.device.type
+    pair = Pair(config).train().to(device)
+    low = config.training.precision == "mixed_bfloat16"
     settings = config.optimizer
     update = torch.optim.AdamW(
         pair.parameters(),
@@ -116,7 +118,9 @@ def step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
 
     def one() -> None:
         update.zero_grad(set_to_none=True)
-        loss_of(ids_BL).backward()
+        with torch.autocast(device, torch.bfloat16, enabled=low):
+            loss = loss_of(ids_BL)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(pair.parameters(), settings.clip_norm)
         update.step()
 

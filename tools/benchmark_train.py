@@ -5,21 +5,27 @@ cores; while one is timed the others wait. A step is all of it: masking, generat
 sampling, discriminator, combined loss, backward pass, clipping, update. The PyTorch
 pair is Hugging Face's ElectraForMaskedLM and ElectraForPreTraining with shared
 embeddings and logits at masked positions alone; --torch_python names an interpreter
-that has torch and transformers where this one has not (extra `interop-test`).
+that has torch and transformers where this one has not (extra `interop-test`). `input`
+is the input pipeline alone, a batch for a step. At the end stands what `pretrain
+--dry_run` predicts beside what was measured.
 """
 
 import argparse
 import os
+import pathlib
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
 import benchmark_common as common
 
 Steps = Callable[[int], None]
-LIMIT, OURS, EAGER, COMPILED = "products", "electra_tf", "torch", "torch.compile"
+LIMIT, OURS, INPUT = "products", "electra_tf", "input"
+EAGER, COMPILED, FORECAST = "torch", "torch.compile", "forecast"
+BATCHES = 200  # of the input pipeline, for a step of the others
 
 
 def read_config(options: argparse.Namespace):
@@ -31,6 +37,7 @@ def read_config(options: argparse.Namespace):
         f"records.max_length={options.length}",
         "model.vocabulary_size=30522",
         "training.steps=1000000",
+        f"training.precision={options.precision}",
         *options.set,
     ]
     return load(options.config, sets)
@@ -57,13 +64,21 @@ def flops_of(config) -> int:
     return cost.step_flops(config.model, "electra", True, work)
 
 
+def large_products(options: argparse.Namespace) -> tuple[int, int, float]:
+    """Size and number of products, and the part of their FLOPs that a step has."""
+    size = 8192 if options.device == "gpu" else 2048
+    flops = flops_of(read_config(options))
+    count = max(1, round(flops / (2 * size**3)))
+    return size, count, flops / (count * 2 * size**3)
+
+
 def products(options: argparse.Namespace) -> Steps:
-    """The limit: as many FLOPs in large float32 products."""
+    """The limit: as many FLOPs in large products."""
     import tensorflow as tf
 
-    size = 2048
-    count = max(1, round(flops_of(read_config(options)) / (2 * size**3)))
-    matrix = tf.random.stateless_normal([size, size], [0, 0])
+    size, count, _ = large_products(options)
+    dtype = tf.float32 if options.precision == "float32" else tf.bfloat16
+    matrix = tf.cast(tf.random.stateless_normal([size, size], [0, 0]), dtype)
 
     @tf.function
     def run(steps):
@@ -75,15 +90,12 @@ def products(options: argparse.Namespace) -> Steps:
     return lambda steps: run(tf.constant(steps)).numpy()
 
 
-def electra_tf(options: argparse.Namespace) -> Steps:
-    """Ours, as the training loop calls it."""
+def built(options: argparse.Namespace):
+    """Experiment, devices and the compiled model."""
     import numpy as np
-    import tensorflow as tf
 
-    from electra_tf.batch import Batch
     from electra_tf.pretraining.masking import TokenIds
     from electra_tf.pretraining.pretrainer import Pretrainer
-    from electra_tf.training.device_loop import DeviceLoop, distribute
     from electra_tf.training.optimizer import build_optimizer
     from electra_tf.training.strategy import choose
 
@@ -93,12 +105,67 @@ def electra_tf(options: argparse.Namespace) -> Steps:
     with devices.scope():
         pretrainer = Pretrainer(config, tokens)
         pretrainer.compile(build_optimizer(config.optimizer, config.training.steps))
+    return config, devices, pretrainer
+
+
+def electra_tf(options: argparse.Namespace) -> Steps:
+    """Ours, as the training loop calls it."""
+    import tensorflow as tf
+
+    from electra_tf.batch import Batch
+    from electra_tf.training.device_loop import DeviceLoop, distribute
+
+    config, devices, pretrainer = built(options)
     ids_BL = tf.constant(token_ids(config), tf.int32)
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     found = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(devices, lambda *_: found))
     loop = DeviceLoop(devices, lambda b: pretrainer.train_step(b, read=False))
     return lambda steps: loop(iterator, steps)
+
+
+def input_pipeline(options: argparse.Namespace) -> Steps:
+    """Records of made-up words, as training reads them."""
+    import benchmark_pipeline
+    import numpy as np
+
+    from electra_tf.settings import Input
+    from electra_tf.text.pipeline import training_batches
+
+    random = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    words = ["".join(random.choice(letters, random.integers(1, 9))) for _ in range(999)]
+    lines = [" ".join(random.choice(words, 12)) for _ in range(40_000)]
+    lines[20::20] = [""] * len(lines[20::20])
+    folder = tempfile.TemporaryDirectory()
+    found = benchmark_pipeline.make_records(
+        pathlib.Path(folder.name), options.length, lines
+    )
+    batches = iter(training_batches(found, Input(batch_size=options.batch_size)))
+
+    def run(steps: int, folder=folder) -> None:  # which goes with its last reader
+        for _ in range(steps * BATCHES):
+            next(batches)
+
+    return run
+
+
+def forecast(options: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of a step and GiB, before any step is run."""
+    import math
+
+    from electra_tf.experiment import count
+    from electra_tf.forecast import forecast as predict
+    from electra_tf.model.cost import Work
+
+    config, devices, pretrainer = built(options)
+    length = config.records.max_length
+    slots = math.ceil(config.masking.rate * length)
+    total = count(pretrainer.trainable_variables)
+    found = predict(
+        config, devices, total, Work(config.input.batch_size, length, slots)
+    )
+    return found.seconds, found.memory / 2**30
 
 
 def torch_pair(options: argparse.Namespace, compiled: bool) -> Steps:
@@ -108,11 +175,15 @@ def torch_pair(options: argparse.Namespace, compiled: bool) -> Steps:
 
     torch.set_num_threads(options.threads)
     config = read_config(options)
-    step = pair.step(config, torch.from_numpy(token_ids(config)), compiled)
+    device = "cuda" if options.device == "gpu" else "cpu"
+    ids_BL = torch.from_numpy(token_ids(config)).to(device)
+    step = pair.step(config, ids_BL, compiled)
 
     def run(steps: int) -> None:
         for _ in range(steps):
             step()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     return run
 
@@ -120,14 +191,37 @@ def torch_pair(options: argparse.Namespace, compiled: bool) -> Steps:
 PEERS: dict[str, Callable[[argparse.Namespace], Steps]] = {
     LIMIT: products,
     OURS: electra_tf,
+    INPUT: input_pipeline,
     EAGER: lambda options: torch_pair(options, compiled=False),
     COMPILED: lambda options: torch_pair(options, compiled=True),
 }
 
 
+def memory(options: argparse.Namespace) -> float:
+    """GiB this process has held at most: on the host, or on the GPU."""
+    if options.device == "cpu":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    if "torch" in options.peer:
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 2**30
+    import tensorflow as tf
+
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
+
+
 def serve(options: argparse.Namespace, begin: float) -> None:
     """A peer's process: numbers of steps come in, seconds a step go out."""
-    run = PEERS[options.peer](options)
+    if options.peer == FORECAST:
+        print(0.0, flush=True)
+        sys.stdin.readline()
+        print(*forecast(options), flush=True)
+        return
+    run, share = PEERS[options.peer](options), 1.0
+    if options.peer == INPUT:
+        share = 1 / BATCHES
+    if options.peer == LIMIT:
+        *_, share = large_products(options)
     run(1)
     print(time.time() - begin, flush=True)
     run(1)
@@ -135,8 +229,7 @@ def serve(options: argparse.Namespace, begin: float) -> None:
         steps, start = int(line), time.perf_counter()
         run(steps)
         seconds = (time.perf_counter() - start) / steps
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(seconds, peak, flush=True)
+        print(share * seconds, memory(options), flush=True)
 
 
 class Peer:
@@ -144,15 +237,18 @@ class Peer:
 
     def __init__(self, name: str, options: argparse.Namespace):
         python = options.torch_python if "torch" in name else sys.executable
-        cores = sorted(os.sched_getaffinity(0))[: options.threads]
-        threads = str(options.threads)
-        names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        cores, environment = sorted(os.sched_getaffinity(0)), dict(os.environ)
+        if options.device == "cpu":
+            cores = cores[: options.threads]
+            for threads in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
+                environment[f"{threads}_THREADS"] = str(options.threads)
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         self._process = subprocess.Popen(
             [python, *sys.argv, f"--peer={name}", f"--begin={time.time()}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **dict.fromkeys(names, threads)},
+            env=environment,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
         self.name, self._steps, self.memory = name, options.steps, 0.0
@@ -181,11 +277,12 @@ def report(peers: list[Peer], results: dict[str, list[float]], options) -> None:
     """Prints the table."""
     config = read_config(options)
     tokens, flops = options.batch_size * options.length, flops_of(config)
+    where = "the GPU" if options.device == "gpu" else f"{options.threads} threads"
     print(
         f"\n{options.config}, {options.batch_size} x {options.length}, "
-        f"{options.threads} threads, {flops / 1e9:.1f} GFLOP a step, medians of "
+        f"{options.precision}, {where}, {flops / 1e9:.1f} GFLOP a step, medians of "
         f"{options.rounds} rounds of {options.steps}\n"
-        f"{'':16}{'ms/step':>9}{'min':>9}{'max':>9}{'tokens/s':>10}{'GFLOP/s':>9}"
+        f"{'':16}{'ms/step':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'GFLOP/s':>9}"
         f"{'of limit':>9}{'time/ours':>10}{'GiB':>6}{'start s':>8}"
     )
     for peer in peers:
@@ -198,11 +295,25 @@ def report(peers: list[Peer], results: dict[str, list[float]], options) -> None:
                 [a / b for a, b in zip(own, results[OURS], strict=True)],
             )
         )
+        rates = f"{flops / middle / 1e6:9,.1f}{limit:9.1%}{ours:10.2f}"
+        if peer.name == INPUT:
+            rates = f"{'':18}{ours:10.4f}"
         print(
-            f"{peer.name:16}{middle:9,.0f}{min(own):9,.0f}{max(own):9,.0f}"
-            f"{1e3 * tokens / middle:10,.0f}{flops / middle / 1e6:9,.1f}{limit:9.1%}"
-            f"{ours:10.2f}{peer.memory:6.2f}{peer.start:8.1f}"
+            f"{peer.name:16}{middle:9,.1f}{min(own):9,.1f}{max(own):9,.1f}"
+            f"{1e3 * tokens / middle:11,.0f}{rates}{peer.memory:6.2f}{peer.start:8.1f}"
         )
+
+
+def report_forecast(ours: Peer, measured: float, options) -> None:
+    """Prints what was to be expected beside what came."""
+    expected = Peer(FORECAST, options)
+    milliseconds = expected.milliseconds()
+    expected.end()
+    print(
+        f"forecast: {milliseconds:,.0f} ms/step, {milliseconds / measured:.2f} of the "
+        f"measured; {expected.memory:.2f} GiB, {expected.memory / ours.memory:.2f} of "
+        "the measured"
+    )
 
 
 def main() -> None:
@@ -218,7 +329,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2, help="timed in each round")
     parser.add_argument("--peers", default=",".join(PEERS), help="some of these")
     parser.add_argument("--torch_python", default=sys.executable)
-    parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
+    )
+    parser.add_argument("--device", default="cpu", choices=["cpu", "gpu"])
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--begin", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
@@ -228,6 +343,10 @@ def main() -> None:
     wrong = {LIMIT, OURS} - set(names) or set(names) - set(PEERS)
     if wrong:
         sys.exit(f"error: --peers holds {LIMIT} and {OURS}, and only {list(PEERS)}")
+    seen = "import tensorflow as tf; exit(not tf.config.list_physical_devices('GPU'))"
+    look = [sys.executable, "-c", seen]
+    if options.device == "gpu" and subprocess.run(look).returncode:
+        sys.exit("error: TensorFlow sees no GPU here; measure the CPU: --device=cpu")
     probe = [options.torch_python, "-c", "import torch, transformers"]
     if {EAGER, COMPILED} & set(names) and subprocess.run(probe).returncode:
         sys.exit(
@@ -242,6 +361,8 @@ def main() -> None:
     for peer in peers:
         peer.end()
     report(peers, results, options)
+    ours = peers[names.index(OURS)]
+    report_forecast(ours, common.statistics.median(results[OURS]), options)
 
 
 if __name__ == "__main__":

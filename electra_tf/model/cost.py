@@ -63,10 +63,29 @@ def step_flops(settings: Model, objective: str, generator: bool, work: Work) -> 
     return 3 * forward
 
 
-def step_bytes(
+def towers(settings: Model, objective: str, generator: bool) -> list[Encoder]:
+    """The encoders that a step goes through.
+
+    Args:
+        settings: The model's shape, with a vocabulary size.
+        objective: `electra` or `mlm`.
+        generator: Whether there is a generator network.
+
+    Returns:
+        Their shapes, the discriminator's first.
+    """
+    if objective == "electra" and generator:
+        return [settings.encoder, settings.generator]
+    return [settings.encoder]
+
+
+def step_memory(
     settings: Model, objective: str, generator: bool, parameters: int, work: Work
 ) -> int:
-    """An estimate of a step's memory: weights, slots, gradients, activations.
+    """Bytes that a step holds at once: weights, slots, gradients, activations.
+
+    As the backward pass goes on, gradients come and activations go, one tower's after
+    the other's; the worst moment counts.
 
     Args:
         settings: The model's shape, with a vocabulary size.
@@ -78,20 +97,69 @@ def step_bytes(
     Returns:
         Bytes on one replica, in float32.
     """
-    towers = [settings.encoder]
-    if objective == "electra" and generator:
-        towers.append(settings.generator)
+    logits = work.rows * work.slots * settings.encoder.vocabulary_size
+    encoder = _activations(settings.encoder, work)
+    table = settings.encoder.vocabulary_size * settings.encoder.embedding
+    if objective == "mlm":
+        moments = [encoder + 3 * logits]
+    else:  # logits, softmax, a copy of it in blocks to sample from, the gradient
+        moments = [4 * logits, encoder]
+        if generator:
+            moments = [_activations(settings.generator, work) + 4 * logits]
+            moments += [encoder + table]
+    moments += [parameters + table]
+    return round(4 * (3 * parameters + max(moments)))
+
+
+def _activations(shape: Encoder, work: Work) -> float:
+    """Numbers an encoder's backward pass reads.
+
+    Of each layer: query, key, value, what attention saw, two products, two norms and
+    the bits of two dropouts; the inner product before and after its activation;
+    attention's softmax and the bits of its dropout.
+    """
+    attention = 1.5 * shape.heads * work.length
+    per_token = 9 * shape.width + 2 * shape.feed_forward + attention
+    return shape.depth * work.rows * work.length * per_token
+
+
+def chain_bytes(rows: int, width: int, inner: int) -> int:
+    """Bytes that a layer's chains read and write, forward and backward, in float32.
+
+    Args:
+        rows: Vectors.
+        width: Of the two sums' norms: nine tensors read, four written, sums of three
+            over the rows, 16 random bits a number.
+        inner: Of the activation: three tensors read, two written, one sum.
+
+    Returns:
+        Bytes of one layer, attention's not among them.
+    """
+    return 4 * rows * (2 * 18 * width + 6 * inner)
+
+
+def step_traffic(
+    settings: Model, objective: str, generator: bool, parameters: int, work: Work
+) -> int:
+    """Bytes that a step's operations other than products read and write.
+
+    Args:
+        settings: The model's shape, with a vocabulary size.
+        objective: `electra` or `mlm`.
+        generator: Whether there is a generator network.
+        parameters: Number of trained weights.
+        work: Rows of the whole batch, and lengths.
+
+    Returns:
+        Bytes, in float32.
+    """
     tokens = work.rows * work.length
-    # Of each layer, what the backward pass reads: query, key, value, what attention
-    # saw, two products and two sums' norms, and the bits of two dropouts; the inner
-    # product before and after its activation; attention before and after its dropout,
-    # and the bits of that.
-    values = sum(
-        shape.depth
-        * tokens
-        * (9 * shape.width + 2 * shape.feed_forward + 1.5 * shape.heads * work.length)
-        for shape in towers
-    )
-    # Logits, their softmax, a copy of it in blocks to sample from, the gradient.
-    values += 4 * work.rows * work.slots * settings.encoder.vocabulary_size
-    return round(4 * (4 * parameters + values))
+    found = 0
+    for shape in towers(settings, objective, generator):
+        # Biases, transposes, sums of gradients; attention's softmax and dropout.
+        attention = 4 * tokens * (26 * shape.width + 12 * shape.heads * work.length)
+        chains = chain_bytes(tokens, shape.width, shape.feed_forward)
+        found += shape.depth * (chains + attention)
+    logits = work.rows * work.slots * settings.encoder.vocabulary_size
+    # Bias, softmax, sampling, gradient; norm, clipping, decay and update.
+    return found + 4 * (13 * logits + 14 * parameters)

@@ -172,10 +172,11 @@ class Optimizer(keras.optimizers.Optimizer):
             summed = replica.all_reduce(tf.distribute.ReduceOp.SUM, summed)
         norm = tf.linalg.global_norm(summed)
         # A replica may not assign to a variable of all of them: they do so together.
-        replica.merge_call(
-            functools.partial(self._update_all, targets),
-            args=(summed, self._scalars(norm)),
-        )
+        with tf.name_scope("update"):
+            replica.merge_call(
+                functools.partial(self._update_all, targets),
+                args=(summed, self._scalars(norm)),
+            )
         self.iterations.assign_add(1)
         return norm
 

@@ -8,11 +8,13 @@ import tensorflow as tf
 
 from electra_tf.model.cost import (
     Work,
+    chain_bytes,
     discriminator_flops,
     encoder_flops,
     masked_lm_flops,
-    step_bytes,
     step_flops,
+    step_memory,
+    step_traffic,
 )
 from electra_tf.model.electra import Electra, bert
 from electra_tf.settings import Model
@@ -119,21 +121,40 @@ def test_electra_small_by_hand():
     assert step_flops(settings, "electra", True, work) == 6 * 128 * per_row
 
 
-def test_memory_grows_with_what_it_holds():
-    settings = Model(**TINY)
+def counted(function, parameters=1000, objective="electra", generator=True, **changes):
+    work = Work(**{**vars(WORK), **changes})
+    return function(Model(**TINY), objective, generator, parameters, work)
 
-    def found(parameters=1000, objective="electra", generator=True, **changes):
-        work = Work(**{**vars(WORK), **changes})
-        return step_bytes(settings, objective, generator, parameters, work)
 
-    # A weight, two slots and a gradient, of four bytes each.
-    assert found(parameters=1001) - found() == 4 * 4
-    activations = found() - 16 * 1000
-    assert found(rows=6) - 16 * 1000 == 2 * activations
-    # By hand: tower by tower, then the logits.
-    disc = 2 * 36 * (9 * 32 + 2 * 128 + 2.5 * 4 * 12)
-    gen = 1 * 36 * (9 * 8 + 2 * 32 + 2.5 * 1 * 12)
-    logits = 4 * 3 * 2 * 50
-    assert activations == 4 * (disc + gen + logits)
-    assert found(objective="mlm") - 16 * 1000 == 4 * (disc + logits)
-    assert found(generator=False) - 16 * 1000 == 4 * (disc + logits)
+# By hand, 3 x 12 tokens: what a layer's backward pass reads.
+DISC = 2 * 36 * (9 * 32 + 2 * 128 + 1.5 * 4 * 12)
+GEN = 1 * 36 * (9 * 8 + 2 * 32 + 1.5 * 1 * 12)
+LOGITS, TABLE = 3 * 2 * 50, 50 * 16
+
+
+def test_memory_is_that_of_the_worst_moment():
+    def beyond_weights(parameters=1000, **changes):
+        return counted(step_memory, parameters, **changes) / 4 - 3 * parameters
+
+    # The discriminator's backward pass begins, the generator's gradients are there.
+    assert beyond_weights() == DISC + TABLE
+    assert beyond_weights(generator=False) == DISC
+    assert beyond_weights(objective="mlm") == DISC + 3 * LOGITS
+    # Few tokens: all gradients are there, and one more table.
+    assert beyond_weights(parameters=10**6) == 10**6 + TABLE
+    # Many masked positions: the generator's logits four times.
+    assert beyond_weights(slots=10**4) == GEN + 4 * LOGITS * 5000
+    assert beyond_weights(slots=10**4, generator=False) == 4 * LOGITS * 5000
+
+
+def test_traffic_is_what_stands_between_the_products():
+    assert chain_bytes(36, 32, 128) == 4 * 36 * (36 * 32 + 6 * 128)
+
+    def layer(width, inner, heads):
+        return chain_bytes(36, width, inner) + 4 * 36 * (26 * width + 12 * heads * 12)
+
+    rest = 4 * (13 * LOGITS + 14 * 1000)
+    disc, gen = 2 * layer(32, 128, 4), layer(8, 32, 1)
+    assert counted(step_traffic) == disc + gen + rest
+    assert counted(step_traffic, objective="mlm") == disc + rest
+    assert counted(step_traffic, generator=False) == disc + rest

@@ -1,0 +1,122 @@
+"""What a step will take, from its FLOPs and bytes and the machine's measured rates."""
+
+import dataclasses
+import resource
+
+import keras
+import tensorflow as tf
+
+from electra_tf.model import cost
+from electra_tf.pretraining.chains import FusedChains
+from electra_tf.pretraining.noise import TRAINING, noise_of
+from electra_tf.settings import Config
+from electra_tf.training.peak import best_seconds, measure_peak, on_host
+
+# What tracing and compiling leave in the host's memory, measured on CPUs.
+_STEP, _BLOCK = 200 * 2**20, 12 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """A step before it is run."""
+
+    flops: int
+    """Of its products."""
+    traffic: int
+    """Bytes that all its other operations read and write."""
+    peak: float
+    """FLOP/s of large products here."""
+    bandwidth: float
+    """Bytes a second of chains here."""
+    memory: int
+    """Bytes at the worst moment: of the process on CPUs, of each device elsewhere."""
+
+    @property
+    def seconds(self) -> float:
+        """Of one step: products and what stands between them do not overlap."""
+        return self.flops / self.peak + self.traffic / self.bandwidth
+
+
+def forecast(
+    config: Config, strategy: tf.distribute.Strategy, parameters: int, work: cost.Work
+) -> Forecast:
+    """Measures the machine and counts the work.
+
+    Args:
+        config: The experiment, with a vocabulary size. Its model is built already.
+        strategy: The replicas.
+        parameters: Number of trained weights.
+        work: Rows of a global batch, and lengths.
+
+    Returns:
+        What to expect.
+    """
+    objective = config.objective
+    kind = config.model, objective.name, not objective.uniform_generator
+    replicas = strategy.num_replicas_in_sync
+    rows = work.rows // replicas // config.training.accumulation
+    part = dataclasses.replace(work, rows=rows)
+    memory = cost.step_memory(*kind, parameters, part)
+    if on_host(strategy):
+        towers = cost.towers(*kind)
+        blocks = sum(shape.depth for shape in towers)
+        built = 12 * parameters  # weights and slots, which are there already
+        memory = resident() + _STEP + blocks * _BLOCK + replicas * (memory - built)
+    return Forecast(
+        flops=cost.step_flops(*kind, work),
+        traffic=cost.step_traffic(*kind, parameters, work),
+        peak=measure_peak(strategy, config.training.precision),
+        bandwidth=measure_chains(strategy, config.training.precision),
+        memory=memory,
+    )
+
+
+def measure_chains(strategy: tf.distribute.Strategy, precision: str) -> float:
+    """Times the chains of a layer, forward and backward, on every replica at once.
+
+    Args:
+        strategy: The replicas.
+        precision: `float32` or `mixed_bfloat16`.
+
+    Returns:
+        Bytes of float32 a second of all replicas together, the best of a few tries.
+    """
+    (rows, width), times = ((16, 256), 4) if on_host(strategy) else ((512, 1024), 20)
+    length, inner = 128, 4 * width
+    dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
+    dropout = keras.layers.Dropout(0.1)
+    with strategy.scope():
+        norm = keras.layers.LayerNormalization()
+        norm.build((None, width))
+
+    def values() -> list[tf.Tensor]:
+        return [
+            tf.cast(tf.random.stateless_normal([rows, length, size], [0, 1]), dtype)
+            for size in (width, inner)
+        ]
+
+    def layer(x_BLD: tf.Tensor, y_BLF: tf.Tensor) -> list[tf.Tensor]:
+        chains = FusedChains(noise_of(0, TRAINING, 0).dropout())
+        biases = [tf.zeros(size, dtype) for size in (width, inner)]
+        with tf.GradientTape() as tape:
+            tape.watch([x_BLD, y_BLF, *biases])
+            first_BLD = chains.add_norm(x_BLD, biases[0], x_BLD, dropout, norm)
+            found = [
+                chains.add_norm(first_BLD, biases[0], first_BLD, dropout, norm),
+                chains.gelu(y_BLF, biases[1]),
+            ]
+        return tape.gradient(found, [x_BLD, y_BLF, *biases])
+
+    def layers(given: list[tf.Tensor]) -> tf.Tensor:
+        for _ in tf.range(times):
+            given = [*layer(*given)[:2]]
+        return tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in given])
+
+    best = best_seconds(strategy, values, layers)
+    done = cost.chain_bytes(rows * length, width, inner) * times
+    return done * strategy.num_replicas_in_sync / best
+
+
+def resident() -> int:
+    """Bytes of memory this process has held at most so far (on Linux)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

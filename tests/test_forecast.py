@@ -1,0 +1,88 @@
+"""The forecast put together by hand; `benchmark train` holds it against the truth."""
+
+import dataclasses
+import itertools
+
+import pytest
+import tensorflow as tf
+from training.toy import one_device
+
+from electra_tf import forecast as forecasts
+from electra_tf.forecast import forecast
+from electra_tf.model import cost
+from electra_tf.settings import Config, Model, Records
+from electra_tf.training import peak
+
+MODEL = Model(
+    vocabulary_size=50, depth=2, width=32, embedding=16, heads=4, max_positions=24
+)
+CONFIG = Config(model=MODEL, records=Records(max_length=12))
+WORK = cost.Work(rows=8, length=12, slots=2)
+
+
+measured = forecasts.measure_chains
+
+
+@pytest.fixture
+def rates(monkeypatch):
+    """A machine of 1 MFLOP/s and 1 kB/s whose process holds 5 MB."""
+    monkeypatch.setattr(forecasts, "measure_peak", lambda *_: 1e6)
+    monkeypatch.setattr(forecasts, "measure_chains", lambda *_: 1e3)
+    monkeypatch.setattr(forecasts, "resident", lambda: 5_000_000)
+
+
+@pytest.mark.usefixtures("rates")
+def test_seconds_are_those_of_products_and_of_what_stands_between():
+    found = forecast(CONFIG, one_device(), 1000, WORK)
+    assert found.flops == cost.step_flops(MODEL, "electra", True, WORK)
+    assert found.traffic == cost.step_traffic(MODEL, "electra", True, 1000, WORK)
+    assert found.seconds == found.flops / 1e6 + found.traffic / 1e3
+
+
+@pytest.mark.usefixtures("rates")
+@pytest.mark.parametrize("objective", ["electra", "mlm"])
+def test_a_host_holds_its_process_and_the_step(objective):
+    config = CONFIG
+    config = dataclasses.replace(
+        config,
+        objective=dataclasses.replace(config.objective, name=objective),
+        training=dataclasses.replace(config.training, accumulation=2),
+    )
+    found = forecast(config, one_device(), 1000, WORK)
+    half = dataclasses.replace(WORK, rows=4)
+    step = cost.step_memory(MODEL, objective, True, 1000, half) - 12 * 1000
+    blocks = 4 if objective == "electra" else 2
+    assert found.memory == 5_000_000 + (200 + 12 * blocks) * 2**20 + step
+
+
+@pytest.mark.usefixtures("rates")
+def test_a_device_holds_the_step_alone(monkeypatch):
+    monkeypatch.setattr(forecasts, "on_host", lambda strategy: False)
+    found = forecast(CONFIG, one_device(), 1000, WORK)
+    assert found.memory == cost.step_memory(MODEL, "electra", True, 1000, WORK)
+
+
+def test_a_process_holds_something():
+    assert 2**27 < forecasts.resident() < 2**40
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_chains_rate_is_their_bytes_over_the_best_time(monkeypatch, precision):
+    clock = itertools.chain([0, 4, 10, 12, 20, 25], itertools.repeat(0))
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: float(next(clock)))
+    seen = []
+
+    class Watched(forecasts.FusedChains):
+        def gelu(self, x, bias):
+            seen.append((x.dtype, x.shape.as_list()))
+            return super().gelu(x, bias)
+
+    monkeypatch.setattr(forecasts, "FusedChains", Watched)
+    found = measured(one_device(), precision)
+    dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
+    assert seen == [(dtype, [16, 128, 1024])]  # traced once, done four times
+    assert found == 4 * cost.chain_bytes(16 * 128, 256, 1024) / 2
+
+
+def test_chains_move_more_than_a_hundred_megabytes_a_second():
+    assert 1e8 < measured(one_device(), "float32") < 1e13
