@@ -193,6 +193,20 @@ def test_the_largest_batch_is_looked_for_where_memory_ends(monkeypatch):
     assert tried == [100, 200, 765, 482, 623, 694]
 
 
+def test_a_batch_that_does_not_fit_is_told(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import tpu_compile
+
+    def measure(options):
+        raise RuntimeError("RESOURCE_EXHAUSTED: 15.76G exceeds 15.75G\nmore")
+
+    monkeypatch.setattr(tpu_compile, "measure", measure)
+    monkeypatch.setattr(tpu_compile.os, "environ", {})
+    monkeypatch.setattr(sys, "argv", ["tpu_compile.py", "--batch_size=16"])
+    with pytest.raises(SystemExit, match=r"batch 16 does not fit.*15\.76G exceeds"):
+        tpu_compile.main()
+
+
 def test_what_leaves_the_device_or_has_no_fixed_shape_is_found(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     from tpu_compile import _DYNAMIC, _LEAVES

@@ -158,7 +158,7 @@ def largest(options: argparse.Namespace) -> None:
             found = measure(options)
             report(found)
             shares[options.batch_size] = found["memory_share"]
-        except Exception as error:
+        except RuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             fails = options.batch_size
@@ -226,8 +226,17 @@ def main() -> None:
     }
     if options.largest:
         largest(options)
-    else:
+        return
+    try:
         report(measure(options))
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        sys.exit(
+            f"error: batch {options.batch_size} does not fit into a device of "
+            f"{options.topology}. Take a smaller one, or work it off in parts: --set "
+            f"training.accumulation=2. The compiler: {str(error).splitlines()[0]}"
+        )
 
 
 if __name__ == "__main__":
