@@ -206,11 +206,10 @@ class Experiment:
 
     def _towers(self) -> list[str]:
         """Each tower's shape, where the config says null too."""
-        model, objective = self.config.model, self.config.objective
+        objective = self.config.objective
         main = "encoder" if objective.name == "mlm" else "discriminator"
-        towers = {main: model.encoder}
-        if objective.name == "electra" and not objective.uniform_generator:
-            towers["generator"] = model.generator
+        kind = self.config.model, objective.name, not objective.uniform_generator
+        towers = dict(zip((main, "generator"), cost.towers(*kind), strict=False))
         return [
             f"{name}: {shape.depth} layers {shape.width} wide, heads: {shape.heads}, "
             f"feed-forward: {shape.feed_forward}, embeddings: {shape.embedding}"

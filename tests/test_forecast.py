@@ -20,9 +20,6 @@ CONFIG = Config(model=MODEL, records=Records(max_length=12))
 WORK = cost.Work(rows=8, length=12, slots=2)
 
 
-measured = forecasts.measure_chains
-
-
 @pytest.fixture
 def rates(monkeypatch):
     """A machine of 1 MFLOP/s and 1 kB/s whose process holds 5 MB."""
@@ -42,11 +39,10 @@ def test_seconds_are_those_of_products_and_of_what_stands_between():
 @pytest.mark.usefixtures("rates")
 @pytest.mark.parametrize("objective", ["electra", "mlm"])
 def test_a_host_holds_its_process_and_the_step(objective):
-    config = CONFIG
     config = dataclasses.replace(
-        config,
-        objective=dataclasses.replace(config.objective, name=objective),
-        training=dataclasses.replace(config.training, accumulation=2),
+        CONFIG,
+        objective=dataclasses.replace(CONFIG.objective, name=objective),
+        training=dataclasses.replace(CONFIG.training, accumulation=2),
     )
     found = forecast(config, one_device(), 1000, WORK)
     half = dataclasses.replace(WORK, rows=4)
@@ -78,11 +74,11 @@ def test_the_chains_rate_is_their_bytes_over_the_best_time(monkeypatch, precisio
             return super().gelu(x, bias)
 
     monkeypatch.setattr(forecasts, "FusedChains", Watched)
-    found = measured(one_device(), precision)
+    found = forecasts.measure_chains(one_device(), precision)
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
     assert seen == [(dtype, [16, 128, 1024])]  # traced once, done four times
     assert found == 4 * cost.chain_bytes(16 * 128, 256, 1024) / 2
 
 
 def test_chains_move_more_than_a_hundred_megabytes_a_second():
-    assert 1e8 < measured(one_device(), "float32") < 1e13
+    assert 1e8 < forecasts.measure_chains(one_device(), "float32") < 1e13

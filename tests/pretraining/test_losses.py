@@ -19,7 +19,7 @@ def masked_lm_loss(logits_BMV, labels_BM, weights_BM):
     return losses.masked_lm_loss(guess(logits_BMV, labels_BM), weights_BM)
 
 
-def close(pair, total, weight):
+def assert_close(pair, total, weight):
     np.testing.assert_allclose(pair.total, total, rtol=1e-6)
     assert pair.total.dtype == pair.weight.dtype == tf.float32
     assert float(pair.weight) == weight
@@ -30,7 +30,7 @@ def test_the_masked_lm_loss_by_hand():
     normaliser_BM = np.log(np.exp(logits_BMV).sum(-1))
     label_BM = np.take_along_axis(logits_BMV, LABELS_BM[..., None], -1)[..., 0]
     total = ((normaliser_BM - label_BM) * WEIGHTS_BM).sum()
-    close(masked_lm_loss(LOGITS_BMV, LABELS_BM, WEIGHTS_BM), total, 6)
+    assert_close(masked_lm_loss(LOGITS_BMV, LABELS_BM, WEIGHTS_BM), total, 6)
 
 
 def test_one_softmax_answers_all():
@@ -71,14 +71,16 @@ def test_the_replaced_token_loss_by_hand():
     fake_BL = 1 / (1 + np.exp(-LOGITS_BL.astype(np.float64)))
     chance_BL = np.where(FAKE_BL == 1, fake_BL, 1 - fake_BL)
     total = -np.log(chance_BL[MASK_BL]).sum()
-    close(replaced_token_loss(LOGITS_BL, FAKE_BL, MASK_BL.astype(np.int32)), total, 11)
+    assert_close(
+        replaced_token_loss(LOGITS_BL, FAKE_BL, MASK_BL.astype(np.int32)), total, 11
+    )
 
 
 def test_who_knows_nothing_loses_log_of_the_choices():
     zeros_BMV, zeros_BL = np.zeros_like(LOGITS_BMV), np.zeros_like(LOGITS_BL)
-    close(masked_lm_loss(zeros_BMV, LABELS_BM, WEIGHTS_BM), 6 * np.log(11), 6)
+    assert_close(masked_lm_loss(zeros_BMV, LABELS_BM, WEIGHTS_BM), 6 * np.log(11), 6)
     found = replaced_token_loss(zeros_BL, FAKE_BL, MASK_BL.astype(np.int32))
-    close(found, 11 * np.log(2), 11)
+    assert_close(found, 11 * np.log(2), 11)
 
 
 @pytest.mark.parametrize("size", [1e4, 1e30])
@@ -96,14 +98,14 @@ def test_what_does_not_count_does_not_matter():
     junk_BMV = np.where(WEIGHTS_BM[..., None] == 1, LOGITS_BMV, 99)
     junk_BM = np.where(WEIGHTS_BM == 1, LABELS_BM, 7).astype(np.int32)
     one = masked_lm_loss(LOGITS_BMV, LABELS_BM, WEIGHTS_BM)
-    close(masked_lm_loss(junk_BMV, junk_BM, WEIGHTS_BM), one.total, 6)
+    assert_close(masked_lm_loss(junk_BMV, junk_BM, WEIGHTS_BM), one.total, 6)
     mask_BL = MASK_BL.astype(np.int32)
     one = replaced_token_loss(LOGITS_BL, FAKE_BL, mask_BL)
     junk_BL, fake_BL = np.where(MASK_BL, LOGITS_BL, -99), FAKE_BL | (1 - mask_BL)
-    close(replaced_token_loss(junk_BL, fake_BL, mask_BL), one.total, 11)
+    assert_close(replaced_token_loss(junk_BL, fake_BL, mask_BL), one.total, 11)
     # Nor how much padding there is.
     wide = [np.pad(x, [(0, 0), (0, 5)]) for x in (LOGITS_BL, FAKE_BL, mask_BL)]
-    close(replaced_token_loss(*wide), one.total, 11)
+    assert_close(replaced_token_loss(*wide), one.total, 11)
 
 
 def test_rows_in_another_order_and_in_parts_add_up_to_the_same():
@@ -112,7 +114,9 @@ def test_rows_in_another_order_and_in_parts_add_up_to_the_same():
         (replaced_token_loss, (LOGITS_BL, FAKE_BL, MASK_BL.astype(np.int32))),
     ):
         whole = loss(*fields)
-        close(loss(*(x[[2, 0, 3, 1]] for x in fields)), whole.total, whole.weight)
+        assert_close(
+            loss(*(x[[2, 0, 3, 1]] for x in fields)), whole.total, whole.weight
+        )
         parts = [loss(*(x[rows] for x in fields)) for rows in ([0], [1, 2, 3])]
         total, weight = (sum(map(float, part)) for part in zip(*parts, strict=True))
         np.testing.assert_allclose(total, whole.total, rtol=1e-6)
@@ -121,5 +125,5 @@ def test_rows_in_another_order_and_in_parts_add_up_to_the_same():
 
 def test_nothing_that_counts_is_0_over_0():
     pair = masked_lm_loss(LOGITS_BMV, LABELS_BM, np.zeros_like(WEIGHTS_BM))
-    close(pair, 0, 0)
-    close(replaced_token_loss(LOGITS_BL, FAKE_BL, 0 * FAKE_BL), 0, 0)
+    assert_close(pair, 0, 0)
+    assert_close(replaced_token_loss(LOGITS_BL, FAKE_BL, 0 * FAKE_BL), 0, 0)
