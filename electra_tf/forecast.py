@@ -6,9 +6,9 @@ import resource
 import keras
 import tensorflow as tf
 
+from electra_tf.kernels.chains import FusedChains
+from electra_tf.kernels.noise import TRAINING, noise_of
 from electra_tf.model import cost
-from electra_tf.pretraining.chains import FusedChains
-from electra_tf.pretraining.noise import TRAINING, noise_of
 from electra_tf.settings import Config
 from electra_tf.training.peak import best_seconds, measure_peak, on_host
 

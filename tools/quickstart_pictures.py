@@ -60,8 +60,8 @@ def judge(path: str, lines: Sequence[str]) -> list[list[Piece]]:
     import tensorflow as tf
 
     from electra_tf.experiment import Experiment
+    from electra_tf.kernels.noise import EVALUATION, noise_of
     from electra_tf.pretraining.losses import guess
-    from electra_tf.pretraining.noise import EVALUATION, noise_of
     from electra_tf.pretraining.objectives.common import text
     from electra_tf.pretraining.sampling import corrupt
     from electra_tf.training.checkpoint import open_checkpoint

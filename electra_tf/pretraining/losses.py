@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.pretraining.chains import loop
+from electra_tf.kernels.chains import loop
 
 
 class Pair(NamedTuple):

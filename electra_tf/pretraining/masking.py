@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch, MaskedBatch
-from electra_tf.pretraining.noise import POSITIONS, TOKENS, WRITING, Noise
+from electra_tf.kernels.noise import POSITIONS, TOKENS, WRITING, Noise
 from electra_tf.settings import Masking
 
 _WRITTEN_BY_THE_ORIGINAL = 0.85  # its share of draws that become [MASK]

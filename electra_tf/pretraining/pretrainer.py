@@ -6,10 +6,10 @@ import keras
 import tensorflow as tf
 
 from electra_tf.batch import Batch, MaskedBatch
+from electra_tf.kernels.noise import EVALUATION, TRAINING, Noise, noise_of
 from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import Pair
 from electra_tf.pretraining.masking import TokenIds
-from electra_tf.pretraining.noise import EVALUATION, TRAINING, Noise, noise_of
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.settings import Config
 

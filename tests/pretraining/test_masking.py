@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.kernels.noise import TRAINING, noise_of
 from electra_tf.pretraining.masking import (
     Masker,
     first_slots,
@@ -18,7 +19,6 @@ from electra_tf.pretraining.masking import (
     maskable,
     write,
 )
-from electra_tf.pretraining.noise import TRAINING, noise_of
 from electra_tf.settings import Masking
 from pretraining.synthetic import (
     CLS,

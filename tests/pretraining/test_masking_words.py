@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.kernels.noise import TRAINING, noise_of
 from electra_tf.pretraining.masking import Masker, draw_words, maskable, word_starts
-from electra_tf.pretraining.noise import TRAINING, noise_of
 from electra_tf.settings import Masking
 from pretraining.synthetic import CLS, MASK, SEP, TOKENS, batch, chi_square
 

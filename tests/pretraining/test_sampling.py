@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
+from electra_tf.kernels.noise import SAMPLES, TRAINING, noise_of
 from electra_tf.pretraining.masking import mask
-from electra_tf.pretraining.noise import SAMPLES, TRAINING, noise_of
 from electra_tf.pretraining.sampling import corrupt, draw, sample
 from pretraining.synthetic import MASK, batch, chi_square, in_every_mode
 

@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
+from electra_tf.kernels.chains import FusedChains
+from electra_tf.kernels.noise import SAMPLES, Noise
 from electra_tf.model import electra as towers
-from electra_tf.pretraining.chains import FusedChains
 from electra_tf.pretraining.losses import (
     Guess,
     guess,
@@ -17,7 +18,6 @@ from electra_tf.pretraining.metrics import (
     masked_lm_metrics,
     sampled_metrics,
 )
-from electra_tf.pretraining.noise import SAMPLES, Noise
 from electra_tf.pretraining.objectives.common import Losses, text
 from electra_tf.pretraining.sampling import corrupt, draw, sample
 from electra_tf.settings import Config

@@ -3,12 +3,12 @@
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
+from electra_tf.kernels.chains import FusedChains
+from electra_tf.kernels.noise import Noise
 from electra_tf.model.electra import bert
-from electra_tf.pretraining.chains import FusedChains
 from electra_tf.pretraining.losses import guess, masked_lm_loss
 from electra_tf.pretraining.masking import Masker, TokenIds
 from electra_tf.pretraining.metrics import masked_lm_metrics
-from electra_tf.pretraining.noise import Noise
 from electra_tf.pretraining.objectives.common import Losses, text
 from electra_tf.settings import Config
 

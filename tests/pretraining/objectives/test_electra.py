@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.kernels.noise import TRAINING, noise_of
 from electra_tf.pretraining.masking import Masker
 from electra_tf.pretraining.metrics import read
-from electra_tf.pretraining.noise import TRAINING, noise_of
 from electra_tf.pretraining.objectives.electra import Electra
 from electra_tf.settings import Masking
 from pretraining.synthetic import LENGTH, TOKENS, VOCABULARY, batch, config

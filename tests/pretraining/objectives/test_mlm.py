@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.kernels.noise import TRAINING, noise_of
 from electra_tf.pretraining.metrics import read
-from electra_tf.pretraining.noise import TRAINING, noise_of
 from electra_tf.pretraining.objectives.electra import Electra
 from electra_tf.pretraining.objectives.mlm import MaskedLM
 from pretraining.synthetic import MASK, TOKENS, VOCABULARY, batch, config

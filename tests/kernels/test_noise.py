@@ -3,8 +3,10 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from pretraining.synthetic import TOKENS as TOKEN_IDS
+from pretraining.synthetic import batch, chi_square, config, in_every_mode
 
-from electra_tf.pretraining.noise import (
+from electra_tf.kernels.noise import (
     DROPOUT,
     EVALUATION,
     POSITIONS,
@@ -18,8 +20,6 @@ from electra_tf.pretraining.noise import (
     noise_of,
 )
 from electra_tf.pretraining.objectives import OBJECTIVES
-from pretraining.synthetic import TOKENS as TOKEN_IDS
-from pretraining.synthetic import batch, chi_square, config, in_every_mode
 
 
 def noise(seed=0, kind=TRAINING, step=0, first_row=0):
@@ -94,7 +94,7 @@ def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
 def drop(x, rate, dropout=None, **source):
     """What one site leaves of `x`."""
     dropout = dropout or noise(**source).dropout()
-    return kept(x, dropout.bits(x.shape), rate)
+    return kept(x, dropout.bits(x), rate)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from electra_tf.model.chains import Chains
-from electra_tf.pretraining.chains import FusedChains
-from electra_tf.pretraining.noise import TRAINING, kept, noise_of
 from pretraining.synthetic import in_every_mode
+
+from electra_tf.kernels.chains import FusedChains
+from electra_tf.kernels.noise import TRAINING, kept, noise_of
+from electra_tf.model.chains import Chains
 
 RANDOM = np.random.default_rng(0)
 OFF, ON = keras.layers.Dropout(0.0), keras.layers.Dropout(0.3)
@@ -30,7 +30,7 @@ class SameBits(Chains):
         self._bits = dropout()
 
     def drop(self, x, dropout):
-        return kept(x, self._bits.bits(x.shape), dropout.rate) if dropout.rate else x
+        return kept(x, self._bits.bits(x), dropout.rate) if dropout.rate else x
 
 
 @pytest.fixture(scope="module")

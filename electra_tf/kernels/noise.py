@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+Size = int | tf.Tensor
+
 TRAINING, EVALUATION = 0, 1
 # Purposes; dropout sites count on from DROPOUT.
 POSITIONS, WRITING, TOKENS, SAMPLES, DROPOUT = 0, 1, 2, 3, 16
@@ -26,19 +28,19 @@ class Noise(NamedTuple):
     def bits(
         self,
         purpose: int,
-        rows: int,
-        shape: tuple[int, ...],
+        rows: Size,
+        shape: tuple[Size, ...],
         dtype: tf.DType = tf.uint32,
     ) -> tf.Tensor:
         """Random bits, [rows, *shape], the same for a row wherever it is."""
         size = math.prod(shape)
         # Philox makes four 32-bit numbers a count.
-        groups = math.ceil(size * dtype.size / 16)
+        groups = -(-size * dtype.size // 16)
         # Not `StatelessRandomGetKeyCounter`: XLA drops the upper half of a seed there.
         key = tf.random.stateless_uniform(
             [1], self.seed, minval=None, maxval=None, dtype=tf.uint64, alg="philox"
         )
-        skipped = tf.cast(self.first_row, tf.uint64) * groups
+        skipped = tf.cast(self.first_row, tf.uint64) * tf.cast(groups, tf.uint64)
         counter = tf.stack([skipped, tf.constant(purpose, tf.uint64)])
         numbers = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[rows, groups * 4], key=key, counter=counter, alg=1, dtype=tf.uint32
@@ -67,10 +69,15 @@ class Dropout:
     def __init__(self, noise: Noise):
         self._noise, self._site = noise, DROPOUT
 
-    def bits(self, shape: tf.TensorShape) -> tf.Tensor:
-        """uint16 of a shape whose first axis is the rows."""
+    def bits(self, x: tf.Tensor) -> tf.Tensor:
+        """uint16 of the shape of `x`, whose first axis is the rows."""
         self._site += 1
-        return self._noise.bits(self._site, shape[0], tuple(shape[1:]), tf.uint16)
+        whole = tf.shape(x)
+        rows, *others = (
+            whole[axis] if size is None else size for axis, size in enumerate(x.shape)
+        )
+        bits = self._noise.bits(self._site, rows, tuple(others), tf.uint16)
+        return tf.ensure_shape(bits, x.shape)
 
 
 def kept(x: tf.Tensor, bits: tf.Tensor | None, rate: float) -> tf.Tensor:
@@ -94,12 +101,12 @@ def kept(x: tf.Tensor, bits: tf.Tensor | None, rate: float) -> tf.Tensor:
 
 
 def noise_of(
-    seed: int, kind: int, step: tf.Tensor | int, first_row: tf.Tensor | int = 0
+    seed: Size, kind: int, step: Size, first_row: Size = 0
 ) -> Noise:
     """The source for one step.
 
     Args:
-        seed: The run's seed.
+        seed: The run's seed, below 2^63.
         kind: TRAINING or EVALUATION, which never draw the same.
         step: Number of the update, or of the batch of an evaluation.
         first_row: Which row of the global batch is this replica's first.
@@ -108,5 +115,6 @@ def noise_of(
         The same source for the same arguments, in every mode and on every restart.
     """
     step = tf.cast(step, tf.int64)  # the type decides what is drawn
-    folded = tf.random.fold_in(tf.constant([seed, kind], tf.int64), step, alg="philox")
+    pair = tf.stack([tf.convert_to_tensor(seed, tf.int64), tf.constant(kind, tf.int64)])
+    folded = tf.random.fold_in(pair, step, alg="philox")
     return Noise(folded, tf.cast(first_row, tf.int32))

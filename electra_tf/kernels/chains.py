@@ -14,8 +14,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from electra_tf.kernels.noise import Dropout, kept
 from electra_tf.model.chains import Chains
-from electra_tf.pretraining.noise import Dropout, kept
 
 
 def loop(function: Callable) -> Callable:
@@ -119,7 +119,7 @@ class FusedChains(Chains):
     def _bits(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
         if self._dropout is None or not dropout.rate:
             return None
-        return self._dropout.bits(x.shape)
+        return self._dropout.bits(x)
 
 
 @tf.custom_gradient

@@ -1,0 +1,1 @@
+"""What the towers compute with besides products: random bits, fused chains."""
