@@ -38,7 +38,7 @@ def define_input_flags(
 
 
 def define_config_flags(
-    flag_values: flags.FlagValues, names: Mapping[str, str]
+    flag_values: flags.FlagValues, names: Mapping[str, str], root: type = config.Config
 ) -> None:
     """Adds `--config`, `--set` and flags for the settings that are used most.
 
@@ -46,6 +46,7 @@ def define_config_flags(
         flag_values: The command's own flags.
         names: From a flag's name to the dotted name of the setting it overrides;
             its type, help and default are the setting's.
+        root: The settings there are.
     """
     flags.DEFINE_string(
         "config", None, "A YAML file of settings.", flag_values=flag_values
@@ -54,11 +55,12 @@ def define_config_flags(
         "set",
         [],
         "A setting, --set section.name=value. It wins over --config's; flags of their "
-        "own win over it. The section's names stand in electra_tf/settings.py",
+        "own win over it. The sections' names stand in "
+        f"{root.__module__.replace('.', '/')}.py",
         flag_values=flag_values,
     )
     for flag, dotted in names.items():
-        kind, choices, text, default = config.setting(dotted)
+        kind, choices, text, default = config.setting(dotted, root)
         if choices:
             flags.DEFINE_enum(flag, default, choices, text, flag_values=flag_values)
         else:
@@ -110,6 +112,7 @@ _DEFINE = {
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
+    tuple: flags.DEFINE_list,
 }
 
 
@@ -117,13 +120,15 @@ def resolve(
     flag_values: flags.FlagValues,
     names: Mapping[str, str],
     base: Mapping[str, Any] | None = None,
-) -> config.Config:
+    root: type[config.Root] = config.Config,
+) -> config.Root:
     """Reads the config, with the flags that were given laid over it.
 
     Args:
         flag_values: Parsed flags, `--config` and `--set` among them.
         names: As `define_config_flags` was given.
         base: Values by dotted name that stand where nothing else is said.
+        root: The settings there are.
 
     Returns:
         The resolved settings.
@@ -133,7 +138,7 @@ def resolve(
         for flag, dotted in names.items()
         if flag_values[flag].present
     }
-    return config.load(flag_values.config, flag_values.set, given, base)
+    return config.load(flag_values.config, flag_values.set, given, base, root)
 
 
 def require(flag_values: flags.FlagValues, *names: str) -> None:

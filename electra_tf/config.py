@@ -9,7 +9,7 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 import yaml
@@ -17,13 +17,16 @@ import yaml
 from electra_tf.errors import InputError
 from electra_tf.settings import Config
 
+Root = TypeVar("Root")
+
 
 def load(
     path: str | None = None,
     sets: Iterable[str] = (),
     overrides: Mapping[str, Any] | None = None,
     base: Mapping[str, Any] | None = None,
-) -> Config:
+    root: type[Root] = Config,
+) -> Root:
     """Reads a config: defaults, then files, then `--set`, then explicit flags.
 
     Args:
@@ -31,6 +34,7 @@ def load(
         sets: Overrides as typed on a command line, `records.max_length=512`.
         overrides: The same by dotted name with values that are already typed.
         base: Values by dotted name that stand where nothing else is said.
+        root: The settings there are: those of pre-training unless given.
 
     Returns:
         The validated settings.
@@ -52,26 +56,27 @@ def load(
         _put(tree, name.strip(), _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
         _put(tree, name, value)
-    return _validate(tree, path or "the command line")
+    return _validate(tree, path or "the command line", root)
 
 
-def parse(text: str, source: str) -> Config:
+def parse(text: str, source: str, root: type[Root] = Config) -> Root:
     """Reads a config that `dump` wrote.
 
     Args:
         text: YAML.
         source: Where it is from, for errors.
+        root: The settings there are.
 
     Returns:
         The settings.
     """
-    return _validate(_parse(text, source) or {}, source)
+    return _validate(_parse(text, source) or {}, source, root)
 
 
-def setting(dotted: str) -> tuple[type, list[str], str, Any]:
+def setting(dotted: str, root: type = Config) -> tuple[type, list[str], str, Any]:
     """Returns the type, the choices (if any), the description and the default."""
     section, name = dotted.split(".")
-    holder = Config.__dataclass_fields__[section].type
+    holder = root.__dataclass_fields__[section].type
     field = holder.__pydantic_fields__[name]
     schema = pydantic.TypeAdapter(holder).json_schema()["properties"][name]
     # `int | None` is an `anyOf` whose first member is the type.
@@ -83,9 +88,9 @@ def setting(dotted: str) -> tuple[type, list[str], str, Any]:
     return types[kind], schema.get("enum", []), description, default
 
 
-def dump(config: Config) -> str:
+def dump(config: Any) -> str:
     """Writes every setting as YAML that `load` reads back to an equal config."""
-    tree = pydantic.TypeAdapter(Config).dump_python(config, mode="json")
+    tree = pydantic.TypeAdapter(type(config)).dump_python(config, mode="json")
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
@@ -180,7 +185,7 @@ def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
     tree[name] = value
 
 
-def _validate(tree: dict[str, Any], source: str) -> Config:
+def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
     # JSON is the strict mode that suits YAML: lists may become tuples, yet no string
     # becomes a number and no number a truth value.
     try:
@@ -192,10 +197,10 @@ def _validate(tree: dict[str, Any], source: str) -> Config:
             "Quote what YAML takes for a date",
         ) from error
     try:
-        return pydantic.TypeAdapter(Config).validate_json(text)
+        return pydantic.TypeAdapter(root).validate_json(text)
     except pydantic.ValidationError as error:
         found = error.errors(include_url=False)
-        problems = [_describe(item) for item in found]
+        problems = [_describe(item, root) for item in found]
         raise InputError(
             f"{source}: every setting is known and of its type",
             "; ".join(problem for problem, _ in problems),
@@ -203,7 +208,7 @@ def _validate(tree: dict[str, Any], source: str) -> Config:
         ) from error
 
 
-def _describe(item: Mapping[str, Any]) -> tuple[str, str]:
+def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
     """One validation error as (what arrived, what to do)."""
     *path, name = [str(part) for part in item["loc"]] or ["(the whole file)"]
     dotted = ".".join([*path, name])
@@ -213,14 +218,14 @@ def _describe(item: Mapping[str, Any]) -> tuple[str, str]:
     if item["type"] != "unexpected_keyword_argument":
         message = item["msg"].replace("Input should", "must")
         return f"`{dotted}` {message}, not {item['input']!r}", "Change the value"
-    section: Any = Config
+    section: Any = root
     for part in path:
         section = section.__dataclass_fields__[part].type
     known = list(section.__dataclass_fields__)
     near = difflib.get_close_matches(name, known, n=1)
     everywhere = [
         f"{part}.{field}"
-        for part, holder in Config.__dataclass_fields__.items()
+        for part, holder in root.__dataclass_fields__.items()
         for field in holder.type.__dataclass_fields__
         if field == name
     ]

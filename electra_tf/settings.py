@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-_settings = functools.partial(
+section = functools.partial(
     pydantic.dataclasses.dataclass,
     frozen=True,
     kw_only=True,
@@ -39,7 +39,7 @@ def _compiles(pattern: str) -> str:
 Pattern = Annotated[str, pydantic.AfterValidator(_compiles)]
 
 
-@_settings()
+@section()
 class Tokenization:
     """How text becomes pieces; stored with every artefact that holds ids."""
 
@@ -62,7 +62,7 @@ class Tokenization:
         return f"{case}, {'without' if self.strips else 'with'} accents"
 
 
-@_settings()
+@section()
 class Corpus:
     """How files are read as documents."""
 
@@ -75,7 +75,7 @@ class Corpus:
     """Stop at the first piece of bad input, or go on, count and report them all."""
 
 
-@_settings()
+@section()
 class VocabularyTraining:
     """How a WordPiece vocabulary is learnt."""
 
@@ -88,7 +88,7 @@ class VocabularyTraining:
     vocabulary; a word with another one becomes [UNK]."""
 
 
-@_settings()
+@section()
 class Records:
     """How documents become pre-training examples."""
 
@@ -104,7 +104,7 @@ class Records:
     """Number of files; null: one for each 32 MB of text, 512 at most."""
 
 
-@_settings()
+@section()
 class Input:
     """How records become batches."""
 
@@ -116,7 +116,7 @@ class Input:
     """Records that are shuffled among each other at a time."""
 
 
-@_settings()
+@section()
 class Model:
     """The shape of the discriminator, and the generator's as shares of it."""
 
@@ -212,7 +212,7 @@ class Model:
         return self
 
 
-@_settings()
+@section()
 class Encoder:
     """The shape of one tower, with everything decided."""
 
@@ -240,7 +240,7 @@ class Encoder:
     """Standard deviation of initial weights."""
 
 
-@_settings()
+@section()
 class Masking:
     """Which positions the generator has to fill in."""
 
@@ -261,7 +261,7 @@ class Masking:
         return self
 
 
-@_settings()
+@section()
 class Objective:
     """What is learnt."""
 
@@ -299,7 +299,7 @@ class Objective:
         return self
 
 
-@_settings()
+@section()
 class Optimizer:
     """How gradients become updates."""
 
@@ -326,7 +326,7 @@ class Optimizer:
     """Largest norm of the whole gradient, over all replicas; null: unlimited."""
 
 
-@_settings()
+@section()
 class Training:
     """How long, how exact, and what is kept."""
 
@@ -356,7 +356,7 @@ class Training:
     """Batches of an evaluation; null: all."""
 
 
-@_settings()
+@section()
 class Config:
     """All settings of an experiment."""
 

@@ -13,6 +13,8 @@ from tqdm import tqdm
 
 from electra_tf.errors import InputError
 
+_GO_ON = ", or go on and count such places with --on_error=report"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
@@ -37,13 +39,20 @@ class ProblemLog:
 
     Args:
         on_error: `stop` or `report`.
-        path: Where `report` writes one line for each problem.
+        path: Where `report` writes one line for each problem; empty where a command
+            cannot go on.
+        rule: What a problem breaks.
     """
 
-    def __init__(self, on_error: str, path: str | pathlib.Path):
+    def __init__(
+        self,
+        on_error: str,
+        path: str | pathlib.Path,
+        rule: str = "The input is readable UTF-8 text",
+    ):
         self.counts: collections.Counter[str] = collections.Counter()
-        self._stop = on_error == "stop"
-        self._path = pathlib.Path(path)
+        self._stop, self._rule = on_error == "stop", rule
+        self._path, self._can_go_on = pathlib.Path(path), bool(str(path))
         self._file: io.TextIOBase | None = None
 
     def add(self, problem: Problem) -> None:
@@ -54,10 +63,9 @@ class ProblemLog:
         """
         if self._stop:
             raise InputError(
-                "The input is readable UTF-8 text",
+                self._rule,
                 str(problem),
-                f"{problem.remedy}, or go on and count such places with "
-                "--on_error=report",
+                problem.remedy + (_GO_ON if self._can_go_on else ""),
             )
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
