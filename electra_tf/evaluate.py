@@ -1,64 +1,74 @@
 """A checkpoint and held-out records -> its metrics, the same ones each time.
 
 python -m electra_tf.evaluate --checkpoint=run --data=heldout
+
+Or a task's predictions and its labelled file -> the official scores.
+
+python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
+    --predictions=predictions.json --na_prob=null_odds.json
 """
 
 import json
-import math
 import sys
 
 from absl import flags
-from tqdm import tqdm
 
-from electra_tf import cli
-from electra_tf.experiment import Experiment
-from electra_tf.pretraining import metrics
-from electra_tf.text.record_set import explaining
+from electra_tf import cli, measuring
+from electra_tf.errors import InputError
+from electra_tf.tasks import judge
 from electra_tf.training import strategy
-from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.state import restore_weights
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
-    "checkpoint", None, "Required: a checkpoint, or a run's folder.", flag_values=FLAGS
-)
+    "data", None, "Required: the records to measure on, or a task's labelled file.",
+    flag_values=FLAGS,
+)  # fmt: skip
 flags.DEFINE_string(
-    "data", None, "Required: the records to measure on.", flag_values=FLAGS
+    "checkpoint", None, "A checkpoint, or a run's folder.", flag_values=FLAGS
 )
 flags.DEFINE_integer(
     "batches", None, "How many batches at most; all unless given.", lower_bound=1,
     flag_values=FLAGS,
 )  # fmt: skip
+flags.DEFINE_enum("task", None, judge.NAMES, "Score predictions.", flag_values=FLAGS)
+flags.DEFINE_string("predictions", None, "Their file.", flag_values=FLAGS)
+flags.DEFINE_string(
+    "na_prob", None, "SQuAD 2: odds of no answer, JSON by id.", flag_values=FLAGS
+)
 flags.DEFINE_string("output", None, "A file for the JSON.", flag_values=FLAGS)
 cli.define_device_flags(FLAGS, strategy.NAMES)
 
 
 def main() -> None:
-    """Measures, and prints a table and a line of JSON."""
-    cli.require(FLAGS, "checkpoint", "data")
-    devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-    checkpoint = open_checkpoint(FLAGS.checkpoint)
-    experiment = Experiment.of(checkpoint)
-    found = experiment.open(FLAGS.data)
-    pretrainer = experiment.pretrainer(devices)
-    restore_weights(pretrainer, checkpoint)
-    with explaining(found):
-        measure = experiment.evaluation(pretrainer, devices, found, FLAGS.batches)
-        print(f"compiling, then measuring {measure.count:,} batches", file=sys.stderr)
-        # A bar on a terminal, nothing elsewhere.
-        with tqdm(total=measure.count, unit="batch", disable=None) as bar:
-            values = metrics.read(measure(bar.update))
-    rows = min(found.total, experiment.config.input.batch_size * measure.count)
-    report = {"checkpoint": checkpoint.path, "step": checkpoint.step, "records": rows}
-    report |= {k: v if math.isfinite(v) else None for k, v in values.items()}
-    print(f"{checkpoint.path}, step {checkpoint.step:,}, on {rows:,} records")
-    for name, value in values.items():
-        print(f"  {name:<28}{value:>10.5f}" if math.isfinite(value) else f"  {name}: -")
-    line = json.dumps(report, allow_nan=False)
-    print(line)
+    """Measures, and prints a table and a line of JSON, or the JSON alone."""
+    wanted = "predictions" if FLAGS.task else "checkpoint"
+    cli.require(FLAGS, wanted, "data")
+    idle = {"predictions", "na_prob"}
+    if FLAGS.task:
+        idle = {"checkpoint", "batches", "strategy", "tpu", "cpu_replicas"}
+    if given := [name for name in sorted(idle) if FLAGS[name].present]:
+        raise InputError(
+            "--task scores predictions, --checkpoint measures a pre-trained model",
+            f"--{given[0]} {'with' if FLAGS.task else 'without'} --task",
+            "Drop it",
+        )
+    if FLAGS.task:
+        report = judge.judge(
+            FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _tell
+        )
+        text = json.dumps(report, indent=2)
+    else:
+        devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+        report = measuring.measure(FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices)
+        text = json.dumps(report, allow_nan=False)
+    print(text)
     if FLAGS.output:
         with open(FLAGS.output, "w", encoding="utf-8") as file:
-            file.write(line + "\n")
+            file.write(text + "\n")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

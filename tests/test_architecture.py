@@ -13,12 +13,16 @@ import pytest
 from conftest import ROOT
 
 from electra_tf import config
+from electra_tf.settings import Config
+from electra_tf.task_settings import Finetuning
 
 PACKAGE = ROOT / "electra_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))
 CODE = [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *(ROOT / "tools").glob("*.py")]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-COMMANDS = ("build_vocab", "build_records", "pretrain", "evaluate")
+COMMANDS = (
+    "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict"
+)  # fmt: skip
 
 LIBRARY = ("text", "model", "kernels", "pretraining", "training")
 
@@ -27,6 +31,7 @@ MAY_IMPORT = {
     "__init__": set(),
     "errors": set(),
     "settings": set(),
+    "task_settings": {"settings"},
     "batch": set(),
     "config": {"errors", "settings"},
     "cli": {"errors", "config", "settings"},
@@ -38,14 +43,25 @@ MAY_IMPORT = {
     "forecast": {"settings", *LIBRARY},
     "experiment": {"errors", "settings", "config", "forecast", *LIBRARY},
     "runs": {"experiment", *LIBRARY},
+    "measuring": {"experiment", *LIBRARY},
+    "tasks": {
+        *("errors", "settings", "task_settings", "config", "batch"),
+        *("text", "model", "kernels", "training"),
+    },
+    "finetuning": {"errors", "task_settings", "text", "tasks", "training"},
+    "serving": {"errors", "text", "tasks"},
     **{
-        name: {"errors", "config", "cli", "experiment", "runs", *LIBRARY}
+        name: {
+            *("errors", "config", "task_settings", "cli", "experiment", "runs"),
+            *("measuring", "finetuning", "tasks", *LIBRARY),
+        }
         for name in COMMANDS
     },
 }
 # Third-party packages; what is not named here is the standard library's.
 MAY_USE = {
     "settings": {"pydantic"},
+    "task_settings": {"pydantic"},
     "config": {"pydantic", "yaml"},
     "cli": {"absl"},
     "text": {
@@ -65,6 +81,10 @@ MAY_USE = {
     "forecast": {"keras", "tensorflow"},
     "experiment": {"numpy", "tensorflow"},
     "runs": {"tensorflow"},
+    "measuring": {"tensorflow", "tqdm"},
+    "tasks": {"keras", "numpy", "tensorflow", "tensorflow_datasets"},
+    "finetuning": {"tensorflow"},
+    "serving": {"tensorflow"},
     **{name: {"absl", "tqdm"} for name in COMMANDS},
 }
 
@@ -155,7 +175,7 @@ def test_docstrings_name_the_arguments_there_are(path):
         real = [
             argument.arg for argument in real if argument.arg not in ("self", "cls")
         ]
-        real += [arguments.vararg.arg] if arguments.vararg else []
+        real += [rest.arg for rest in (arguments.vararg, arguments.kwarg) if rest]
         assert told == real, f"{path}: {name}"
 
 
@@ -191,6 +211,11 @@ def command_lines():
             yield pytest.param(module, rest, id=f"{name}: {module}")
 
 
+def root_of(path):
+    """Settings of pre-training or of fine-tuning, by the file's name."""
+    return Finetuning if pathlib.Path(path).name.startswith("finetune") else Config
+
+
 def test_there_are_command_lines_to_check():
     found = [parameter.values[0] for parameter in command_lines()]
     assert set(COMMANDS) <= set(found)
@@ -202,12 +227,12 @@ def test_every_command_line_is_parsed_by_the_real_parser(module, rest, monkeypat
     values = copy.deepcopy(importlib.import_module(f"electra_tf.{module}").FLAGS)
     assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
     if "config" in values and values.config:
-        config.load(values.config, values.set)
+        config.load(values.config, values.set, root=root_of(values.config))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
 def test_every_config_is_valid_and_tells_its_command(path):
-    config.load(str(path))
+    config.load(str(path), root=root_of(path))
     assert path.read_text().startswith("# ")
     assert f"--config={path.relative_to(ROOT)}" in path.read_text()
 

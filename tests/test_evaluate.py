@@ -60,3 +60,19 @@ def test_it_repeats_what_training_measured(command, run, folder, tmp_path):
 def test_what_is_not_a_checkpoint_is_told(command, tmp_path, folder):
     result = command("evaluate", f"--checkpoint={tmp_path}", f"--data={folder}")
     assert "checkpoint.json" in failure(result)
+
+
+def test_predictions_of_a_task_are_scored(command, tmp_path):
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t0\nc\t0\n")
+    (tmp_path / "said.tsv").write_text("index\tprediction\n0\t1\n1\t1\n2\t0\n")
+    given = ["--task=sst2", f"--data={tmp_path}/dev.tsv"]
+    output = tmp_path / "scores.json"
+    result = command(
+        "evaluate", *given, f"--predictions={tmp_path}/said.tsv", f"--output={output}"
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == {"accuracy": pytest.approx(200 / 3)}
+    assert json.loads(output.read_text()) == json.loads(result.stdout)
+    assert "--predictions" in failure(command("evaluate", *given))
+    message = failure(command("evaluate", *given, "--predictions=x", "--checkpoint=y"))
+    assert "--checkpoint with --task" in message

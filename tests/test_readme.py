@@ -1,11 +1,18 @@
 """What README shows in Python runs as it stands there."""
 
+import os
 import re
+import subprocess
+import sys
 
+import keras
+import numpy as np
 import pytest
 from conftest import ROOT
+from test_experiment import SMALL
 from text.conftest import build_records
 
+LONG = ("records.max_length=128", "model.max_positions=128")
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
 
@@ -25,13 +32,28 @@ def run(block, place, monkeypatch):
     return names
 
 
-def test_records_as_batches(place, monkeypatch):
+def test_strings_in_classes_out(place, monkeypatch):
+    monkeypatch.chdir(place)
+    command = [sys.executable, "-m", "electra_tf.pretrain", "--data=records"]
+    sets = [f"--set={item}" for item in (*SMALL, *LONG, "training.steps=1")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, "--model_dir=run", *sets], env=environment)
+    assert done.returncode == 0
     names = run(BLOCKS[0], place, monkeypatch)
+    shares = names["model"].predict(["good", "bad"])
+    assert shares.shape == (2, 2)
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    loaded = keras.saving.load_model("model.keras")
+    np.testing.assert_array_equal(loaded.predict(["good", "bad"]), shares)
+
+
+def test_records_as_batches(place, monkeypatch):
+    names = run(BLOCKS[1], place, monkeypatch)
     assert names["batch"].input_ids_BL.shape == (32, 128)
 
 
 def test_training_with_fit_takes_a_dozen_lines(place, monkeypatch):
-    block = BLOCKS[1]
+    block = BLOCKS[2]
     assert len(block.strip().splitlines()) <= 12
     shorter = block.replace("steps_per_epoch=10, epochs=3", "steps_per_epoch=2")
     assert shorter != block
@@ -41,4 +63,4 @@ def test_training_with_fit_takes_a_dozen_lines(place, monkeypatch):
 
 
 def test_there_is_no_block_that_is_not_run():
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3

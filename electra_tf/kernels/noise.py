@@ -100,9 +100,7 @@ def kept(x: tf.Tensor, bits: tf.Tensor | None, rate: float) -> tf.Tensor:
     )
 
 
-def noise_of(
-    seed: Size, kind: int, step: Size, first_row: Size = 0
-) -> Noise:
+def noise_of(seed: Size, kind: int, step: Size, first_row: Size = 0) -> Noise:
     """The source for one step.
 
     Args:

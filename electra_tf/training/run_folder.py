@@ -31,11 +31,12 @@ FREE = {
 }
 
 
-def lock(folder: str) -> Any:
+def lock(folder: str, flag: str = "--model_dir") -> Any:
     """Makes the folder and holds it until the process ends, however it ends.
 
     Args:
         folder: The run's folder.
+        flag: What names it, for messages.
 
     Returns:
         What must be kept alive.
@@ -45,13 +46,13 @@ def lock(folder: str) -> Any:
     """
     if "://" in folder:
         raise InputError(
-            "--model_dir is a folder of this machine's file system",
+            f"{flag} is a folder of this machine's file system",
             folder,
             "Mount the bucket (gcsfuse) and name the mount",
         )
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(
-            "--model_dir is a folder, new or a run's own",
+            f"{flag} is a folder, new or a run's own",
             f"{folder}, a file",
             "Choose another name",
         )
@@ -61,9 +62,9 @@ def lock(folder: str) -> Any:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise InputError(
-            "One run at a time trains in a --model_dir",
+            f"One run at a time trains in {flag}",
             f"{folder}, where another process is at work",
-            "Wait for it, stop it, or choose another --model_dir",
+            f"Wait for it, stop it, or choose another {flag}",
         ) from error
     held.truncate(0)
     held.write(str(time.time_ns() % _MARKS))

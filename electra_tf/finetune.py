@@ -1,0 +1,61 @@
+"""A pre-trained checkpoint and a task's data -> a model and honest scores.
+
+python -m electra_tf.finetune --task=rte --data=glue --checkpoint=run \\
+    --output=rte --trials=5
+
+Tasks: GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
+have data), squad1, squad2, chunking, tagging (any column file) and csv (any table).
+The same command goes on where a run was stopped or killed.
+"""
+
+from absl import flags
+
+from electra_tf import cli, finetuning
+from electra_tf.task_settings import Finetuning
+from electra_tf.training import strategy
+
+FLAGS = flags.FlagValues()
+SETTINGS = {
+    "text_columns": "data.text_columns",
+    "label_column": "data.label_column",
+    "score_column": "data.score_column",
+    "early_stopping": "training.early_stopping",
+    "keep": "training.keep",
+    "on_error": "data.on_error",
+}
+flags.DEFINE_enum(
+    "task", None, finetuning.NAMES, "Required: what is to be learnt.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "data", None, "Required: the task's file or folder, or tfds:NAME.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "checkpoint", None, "Required: what pretrain wrote.", flag_values=FLAGS
+)
+flags.DEFINE_string("output", None, "Required: a folder.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "trials", 1, "Seeds to train with.", lower_bound=1, flag_values=FLAGS
+)
+cli.define_device_flags(FLAGS, strategy.NAMES)
+cli.define_config_flags(FLAGS, SETTINGS, Finetuning)
+
+
+def main() -> None:
+    """Trains, measures and tells."""
+    cli.require(FLAGS, "task", "data", "checkpoint", "output")
+    devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+    finetuning.run(
+        FLAGS.task,
+        FLAGS.data,
+        FLAGS.checkpoint,
+        FLAGS.output,
+        FLAGS.trials,
+        lambda base: cli.resolve(FLAGS, SETTINGS, base, Finetuning),
+        devices,
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

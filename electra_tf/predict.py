@@ -1,0 +1,60 @@
+"""A fine-tuned model and lines of text -> labels, scores, tags or answers.
+
+echo 'a film to remember' | python -m electra_tf.predict --model=sst2
+
+A model of pairs takes lines of two texts with a tab between, one of questions JSON
+objects with question and context.
+"""
+
+import contextlib
+import os
+import sys
+
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.errors import InputError
+from electra_tf.tasks import predicting
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_string(
+    "model", None, "Required: the --output of finetune.", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "input", None, "A file of lines; standard input unless given.", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "output", None, "A file; standard output unless given.", flag_values=FLAGS
+)
+flags.DEFINE_enum(
+    "format", "text", predicting.FORMS, "What is written.", flag_values=FLAGS
+)
+
+
+def main() -> None:
+    """Answers line by line, a thousand at a time."""
+    cli.require(FLAGS, "model")
+    model = predicting.load(FLAGS.model)
+    with contextlib.ExitStack() as stack:
+        # Python lets what is no UTF-8 pass on standard input, to stumble over it later.
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        source, target = sys.stdin, sys.stdout
+        partial = f"{FLAGS.output}.partial"
+        if FLAGS.input:
+            source = stack.enter_context(open(FLAGS.input, encoding="utf-8"))
+        if FLAGS.output:
+            target = stack.enter_context(open(partial, "w", encoding="utf-8"))
+        try:
+            for line in predicting.predict_lines(model, source, FLAGS.format):
+                print(line, file=target)
+        except UnicodeDecodeError as error:
+            name = FLAGS.input or "standard input"
+            raise InputError(
+                "The lines are UTF-8", f"{name}: {error}", "Convert them with iconv"
+            ) from error
+    if FLAGS.output:
+        os.replace(partial, FLAGS.output)
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

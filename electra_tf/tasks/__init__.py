@@ -1,0 +1,1 @@
+"""Examples -> features -> head -> score, trained by Keras."""

@@ -1,0 +1,359 @@
+"""Tasks of one text or two with a class or a score: GLUE's, and any table."""
+
+import glob
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_tf.errors import InputError
+from electra_tf.task_settings import Data, Finetuning
+from electra_tf.tasks import glue, scoring
+from electra_tf.tasks.inputs import Examples
+from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.start import Start
+from electra_tf.tasks.tables import (
+    FORMATS,
+    SUFFIXES,
+    TFDS,
+    Row,
+    has_tfds,
+    read_rows,
+    require_columns,
+)
+from electra_tf.tasks.task import Part, Task
+from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.problems import Problem, ProblemLog
+
+
+class TextTask(Task):
+    """Classes or scores of texts or pairs.
+
+    Args:
+        name: As typed.
+        parts: By name; targets are names of classes, or numbers.
+        metrics: What is measured; the first tells trials apart.
+        labels: The classes; None: scores.
+        bounds: The lowest and the highest score.
+        unordered: Train on both orders of the two texts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parts: dict[str, Part],
+        metrics: Sequence[str],
+        labels: Sequence[str] | None = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        unordered: bool = False,
+    ):
+        super().__init__(name, parts, metrics[0])
+        self.metrics, self.labels = tuple(metrics), labels and tuple(labels)
+        self.bounds, self.unordered = bounds, unordered
+
+    def model(self, start: Start, settings: Finetuning, seed: int) -> TextModel:
+        """A classifier or a regressor."""
+        if self.labels is None:
+            return TextRegressor(start, *self.bounds, settings=settings, seed=seed)
+        return TextClassifier(start, self.labels, settings, seed)
+
+    def training_examples(self, model: TextModel) -> Examples:
+        """The training part, both orders of it where that is published."""
+        part = self.parts["train"]
+        texts, targets = list(part.items), list(part.targets or ())
+        if self.unordered and model.settings.data.double_unordered:
+            texts += [tuple(reversed(pair)) for pair in texts]
+            targets *= 2
+        return model.examples(texts, targets)
+
+    def score(self, part: Part, predictions: Any) -> dict[str, float]:
+        """The task's metrics, times 100."""
+        gold, said = self._compared(part, predictions)
+        return {name: scoring.METRICS[name](gold, said) for name in self.metrics}
+
+    def degenerate(self, part: Part, predictions: Any) -> str | None:
+        """Whether it always says the same."""
+        gold, said = self._compared(part, predictions)
+        named = scoring.is_degenerate(said, gold)
+        if named and self.labels is not None:
+            return f"always predicts {self.labels[int(said[0])]}"
+        return named
+
+    def write(self, part: Part, predictions: Any, path: str) -> None:
+        """A table in GLUE's form: index and prediction."""
+        lines = ["index\tprediction", *self.answers(predictions)]
+        pathlib.Path(f"{path}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+
+    def answers(self, predictions: Any) -> list[str]:
+        """Lines of number and label, or score within its bounds.
+
+        Args:
+            predictions: What `predict` returned.
+
+        Returns:
+            One line for each item.
+        """
+        if self.labels is None:
+            words = [f"{score:.3f}" for score in np.clip(predictions, *self.bounds)]
+        else:
+            words = [self.labels[number] for number in np.argmax(predictions, -1)]
+        return [f"{number}\t{word}" for number, word in enumerate(words)]
+
+    def _compared(self, part: Part, predictions: Any) -> tuple[Any, Any]:
+        targets = part.targets or ()
+        if self.labels is None:
+            return np.array(targets, np.float64), np.array(predictions, np.float64)
+        numbers = [self.labels.index(label) for label in targets]
+        return np.array(numbers), np.argmax(predictions, -1)
+
+
+def glue_task(name: str, data: str, log: ProblemLog) -> TextTask:
+    """Reads a GLUE task's files.
+
+    Args:
+        name: A key of `glue.TASKS`; the training data of `ax` is MNLI's.
+        data: GLUE's folder, the task's own, or `tfds:glue`.
+        log: Where bad rows are told.
+
+    Returns:
+        The task, with what files there are; train and dev have to be, for `ax` the
+        diagnostic set too.
+
+    Raises:
+        InputError: No such files, or a bad row, unless the log goes on.
+    """
+    learnt = "mnli" if name == "ax" else name
+    if name == "ax":
+        glue.require(data, name, glue.TASKS[name].test[0])
+    row, parts = glue.TASKS[learnt], {}
+    parts["train"] = _glue_part(learnt, glue.require(data, learnt, "train"), log)
+    glue.require(data, learnt, row.dev[0])
+    for stem in row.dev:
+        if path := glue.find(data, learnt, stem):
+            parts[stem] = _glue_part(learnt, path, log)
+    tests = {stem: learnt for stem in row.test}
+    tests |= {stem: "ax" for stem in glue.TASKS["ax"].test if learnt == "mnli"}
+    for stem, of in tests.items():
+        if path := glue.find(data, of, stem):
+            parts[stem] = _glue_part(of, path, log, labelled=False)
+    return TextTask(name, parts, row.metrics, row.labels, row.range, row.unordered)
+
+
+def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
+    """Reads any table of texts with a column of classes or scores.
+
+    Args:
+        data: A file, or a folder with train.csv (or .tsv, .jsonl) and perhaps dev and
+            test; or `tfds:NAME`.
+        settings: Names of the columns; how dev is split off where it is missing.
+        log: Where bad rows are told.
+
+    Returns:
+        The task; its classes are those of the training data.
+
+    Raises:
+        InputError: Columns that are not there, classes that only dev has, no rows.
+    """
+    target, scores = _target_column(settings), settings.label_column is None
+    parts: dict[str, Part] = {}
+    labels = None
+    for name, path in _files(data).items():
+        told = log.counts.total()
+        rows = read_rows(path, log)
+        told_of = (row.values.get(target, "") for row in rows)
+        labelled = name != "test" or any(map(str.strip, told_of))
+        columns = (*settings.text_columns, *([target] if labelled else []))
+        require_columns(rows, columns)
+        asked = target if labelled else None
+        parts[name] = _part(rows, settings.text_columns, asked, scores, log, labels)
+        if not labelled:
+            _require_all(path, log, told)
+        if name == "train" and not scores:
+            labels = sorted(set(parts[name].targets))
+    if "dev" not in parts:
+        split = _split(parts["train"], settings, scores)
+        parts = {**split, **{k: v for k, v in parts.items() if k != "train"}}
+    if scores:
+        values = parts["train"].targets
+        bounds = float(min(values)), float(max(values))
+        if bounds[0] == bounds[1]:
+            raise InputError(
+                "Scores differ", f"{target}: all are {bounds[0]}", "Check the column"
+            )
+        return TextTask("csv", parts, ("spearman", "pearson", "mse"), None, bounds)
+    if len(labels) < 2:
+        raise InputError(
+            "There are two classes or more", f"only {labels}", "Check the label column"
+        )
+    metrics = ("accuracy", "mcc", "f1" if set(labels) == {"0", "1"} else "macro_f1")
+    return TextTask("csv", parts, metrics, labels)
+
+
+def _target_column(settings: Data) -> str:
+    """The column of classes or scores, of settings that say what is needed."""
+    texts = settings.text_columns
+    targets = [c for c in (settings.label_column, settings.score_column) if c]
+    if len(texts) in (1, 2) and len(targets) == 1 and targets[0] not in texts:
+        return targets[0]
+    raise InputError(
+        "A table is told its columns: one or two of text, and another one of labels "
+        "or of scores",
+        f"--text_columns={','.join(texts)} and --label_column="
+        f"{settings.label_column} and --score_column={settings.score_column}",
+        "Pass --text_columns=review --label_column=label, or --score_column=stars",
+    )
+
+
+def _glue_part(name: str, path: str, log: ProblemLog, labelled: bool = True) -> Part:
+    row, told = glue.TASKS[name], log.counts.total()
+    rows = glue.read(path, name, log)
+    require_columns(rows, (*row.texts, *([row.label] if labelled else [])))
+    target = row.label if labelled else None
+    scores = row.labels is None
+    part = _part(rows, row.texts, target, scores, log, row.labels, row.range)
+    if not labelled:
+        _require_all(path, log, told)
+    return part
+
+
+def _part(
+    rows: list[Row],
+    texts: Sequence[str],
+    target: str | None,
+    scores: bool,
+    log: ProblemLog,
+    labels: Sequence[str] | None = None,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> Part:
+    """Texts and targets of the rows that have both."""
+    items, targets = [], []
+    for row in rows:
+        missing = [column for column in texts if column not in row.values]
+        kind, detail, value = None, "", None
+        if missing:
+            kind, detail = "no text", f"without {', '.join(missing)}"
+        elif target is not None:
+            value, kind = _target(row.values.get(target, ""), scores, labels, bounds)
+            detail = f"{target} is {row.values.get(target)!r}"
+            detail += "" if kind is None else _expected(scores, labels, bounds)
+        if kind:
+            log.add(Problem(row.source, row.line, kind, detail, "Mend that row"))
+            continue
+        targets.append(value)
+        columns = tuple(row.values[column] for column in texts)
+        items.append(columns[0] if len(columns) == 1 else columns)
+    if not items:
+        raise InputError(
+            f"{rows[0].source} has one usable row or more",
+            f"{len(rows)} rows, all of them bad",
+            "Check the columns and the labels",
+        )
+    return Part(items, None if target is None else targets)
+
+
+def _target(
+    value: str,
+    scores: bool,
+    labels: Sequence[str] | None,
+    bounds: tuple[float, float],
+) -> tuple[Any, str | None]:
+    """A class or a score, and what is wrong with it."""
+    if not scores:
+        if not value.strip():
+            return value, "no label"
+        known = labels is None or value in labels
+        return value, None if known else "an unknown label"
+    try:
+        number = float(value)
+    except ValueError:
+        return value, "no number"
+    good = bounds[0] <= number <= bounds[1] and np.isfinite(number)
+    return number, None if good else "a score out of range"
+
+
+def _expected(
+    scores: bool, labels: Sequence[str] | None, bounds: tuple[float, float]
+) -> str:
+    if scores:
+        return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
+    if labels is None:
+        return ""
+    more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+    return f"; known: {', '.join(labels[:10])}{more}"
+
+
+def _require_all(path: str, log: ProblemLog, told: int) -> None:
+    """Refuses a file without labels that has lost rows since `told` problems."""
+    lost = log.counts.total() - told
+    if lost:
+        raise InputError(
+            "All rows of a file without labels can be read, as an answer is told by "
+            "the number of its row",
+            f"{path}, with {lost} bad ones",
+            "Mend the rows that the file of problems lists",
+        )
+
+
+def _files(data: str) -> dict[str, str]:
+    """The files of the parts, train first."""
+    if data.startswith(TFDS):
+        splits = {"train": "train", "dev": "validation", "test": "test"}
+        name = data.removeprefix(TFDS)
+        return {
+            part: f"{data}@{split}"
+            for part, split in splits.items()
+            if part == "train" or has_tfds(name, split)
+        }
+    if os.path.isfile(data):
+        return {"train": data}
+    found = {}
+    for name in ("train", "dev", "test"):
+        places = [
+            f"{glob.escape(data)}/{name}{kind}{suffix}"
+            for kind in FORMATS
+            for suffix in SUFFIXES
+        ]
+        files = [path for place in places for path in glob.glob(place)]
+        if len(files) > 1:
+            raise InputError(
+                f"There is one file of {name} in {data}",
+                ", ".join(pathlib.Path(file).name for file in files),
+                "Leave one of them there",
+            )
+        if files:
+            found[name] = files[0]
+    if "train" not in found:
+        raise InputError(
+            "--data is a table, or a folder with a train.csv (or .tsv, .jsonl), and "
+            "perhaps dev and test",
+            f"{data!r}, where there is no such file",
+            "Check the path",
+        )
+    return found
+
+
+def _split(train: Part, settings: Data, scores: bool) -> dict[str, Part]:
+    """Splits dev off, the same share of every class."""
+    draw = np.random.default_rng(settings.split_seed)
+    groups: dict[Any, list[int]] = {}
+    for place, target in enumerate(train.targets or ()):
+        groups.setdefault(None if scores else target, []).append(place)
+    held_out: set[int] = set()
+    for group in groups.values():
+        count = min(round(len(group) * settings.dev_share), len(group) - 1)
+        held_out.update(int(p) for p in draw.permutation(group)[:count])
+    if not held_out:
+        raise InputError(
+            f"A dev_share of {settings.dev_share} is one row or more",
+            f"{len(train)} rows",
+            "Give more rows, a dev file, or a larger --set data.dev_share",
+        )
+
+    def some(places: list[int]) -> Part:
+        targets = train.targets or ()
+        return Part([train.items[p] for p in places], [targets[p] for p in places])
+
+    rest = [place for place in range(len(train)) if place not in held_out]
+    return {"train": some(rest), "dev": some(sorted(held_out))}

@@ -1,0 +1,209 @@
+"""Tagged text in columns, as the CoNLL tasks have it: one token a line -> sentences."""
+
+import dataclasses
+import gzip
+import lzma
+import pathlib
+import re
+import zlib
+from collections.abc import Callable
+from typing import BinaryIO
+
+from electra_tf.errors import InputError
+from electra_tf.text.problems import Problem, ProblemLog
+
+_DOCUMENT = "-DOCSTART-"
+_BLANKS = " \t"
+_BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words of one sentence and, where the file has them, their tags."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    """One for each word, as the file writes them; None: not labelled."""
+    source: str
+    line: int
+    """Number of the first word's line, from 1; word i stands on line `line` + i."""
+
+
+def read_columns(
+    path: str | pathlib.Path,
+    word_column: int,
+    tag_column: int | None,
+    log: ProblemLog,
+    separator: str | None = None,
+) -> list[Sentence]:
+    """Reads a file with a token on each line and a blank line between sentences.
+
+    Lines that begin with `-DOCSTART-` are no words and end a sentence. There are no
+    comments: `#` is a word in CoNLL-2000. Where the log lets the run go on, a sentence
+    with a bad line is left out whole, as a sentence without one of its words is
+    another one.
+
+    Args:
+        path: UTF-8 text with or without a byte-order mark; .gz and .xz are unpacked.
+        word_column: From 0; negative ones count from the end (-1: the last).
+        tag_column: Likewise; None: without tags.
+        log: Where bad lines are told.
+        separator: What stands between columns; None: any run of spaces and tabs, and
+            of nothing else (a no-break space is part of a word). Give a tab for words
+            that hold spaces; spaces at the ends of a column do not belong to it.
+
+    Returns:
+        The sentences, in order.
+
+    Raises:
+        InputError: The file cannot be opened, word and tag are the same column, the
+            separator is empty, or the log stops at the first problem.
+    """
+    if separator == "" or word_column == tag_column:
+        raise InputError(
+            "Words and tags are two columns, with a separator between them",
+            f"word column {word_column}, tag column {tag_column}, "
+            f"separator {separator!r}",
+            "Count the columns of the file from 0, or from -1 at its end",
+        )
+    reader = _Reader(str(path), word_column, tag_column, log, separator)
+    known = log.counts.total()
+    reader.read()
+    if not reader.sentences and log.counts.total() == known:
+        log.add(Problem(str(path), 0, "empty file", "no token in it", "Remove it"))
+    return reader.sentences
+
+
+class _Reader:
+    """Collects the rows of one file into sentences."""
+
+    def __init__(
+        self,
+        path: str,
+        word_column: int,
+        tag_column: int | None,
+        log: ProblemLog,
+        separator: str | None,
+    ):
+        self.sentences: list[Sentence] = []
+        self._path, self._log, self._separator = path, log, separator
+        self._word, self._tag = word_column, tag_column
+        self._needed = _needed(word_column, tag_column)
+        self._width: tuple[int, int] | None = None  # of the first row, and its line
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rows: list[list[str]] = []
+        self._first, self._whole = 0, True
+
+    def read(self) -> None:
+        try:
+            with _open(self._path) as file:
+                for number, raw in enumerate(file, 1):  # ended by \n and nothing else
+                    self._take(number, raw)
+            self._end()
+        except _BROKEN as error:
+            self._report(
+                0,
+                "broken archive",
+                f"{error}; the sentences before were read",
+                "Copy or compress it again",
+            )
+        except OSError as error:
+            raise InputError(
+                "Each file of a task can be read",
+                str(error),
+                "Check its path and permissions",
+            ) from error
+
+    def _take(self, number: int, raw: bytes) -> None:
+        line = self._decode(number, raw)
+        if line is not None and (not line.strip(_BLANKS) or line.startswith(_DOCUMENT)):
+            self._end()
+            return
+        row = None if line is None else self._row(number, line)
+        self._first = self._first or number
+        if row is None:
+            self._whole = False
+        else:
+            self._rows.append(row)
+
+    def _end(self) -> None:
+        """A sentence is over, if one was begun."""
+        if self._rows and self._whole:
+            words = tuple(row[self._word] for row in self._rows)
+            tags = None
+            if self._tag is not None:
+                tags = tuple(row[self._tag] for row in self._rows)
+            self.sentences.append(Sentence(words, tags, self._path, self._first))
+        self._begin()
+
+    def _decode(self, number: int, raw: bytes) -> str | None:
+        """The line without its end; None where it is no text, which is told."""
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self._bad(
+                number,
+                "invalid UTF-8",
+                f"byte {error.start} of the line",
+                "Convert it to UTF-8",
+            )
+            return None
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+        line = line.removesuffix("\n").removesuffix("\r")
+        for sign, name in (("\0", "NUL"), ("\r", "carriage return")):
+            if sign in line:
+                self._bad(number, name, "within the line", "Remove it")
+                return None
+        return line
+
+    def _row(self, number: int, line: str) -> list[str] | None:
+        """The line's columns; None where they are not as they should be."""
+        if self._separator is None:
+            row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+        else:
+            row = [column.strip(" ") for column in line.split(self._separator)]
+        self._width = self._width or (len(row), number)
+        width, first = self._width
+        fault = None
+        if len(row) < self._needed:
+            fault = "too few columns", f"{len(row)} of {self._needed} or more"
+        elif len(row) != width:
+            fault = (
+                "another number of columns",
+                f"{len(row)}, while line {first} has {width}",
+            )
+        elif not row[self._word] or (self._tag is not None and not row[self._tag]):
+            fault = "empty column", "nothing where a word or its tag should be"
+        if fault is None:
+            return row
+        self._bad(
+            number,
+            fault[0],
+            f"{fault[1]}: {line[:60]!r}",
+            "Mend or remove the line (comments are lines too many), or name the right "
+            "columns and separator",
+        )
+        return None
+
+    def _bad(self, number: int, kind: str, detail: str, remedy: str) -> None:
+        self._report(number, kind, f"{detail}; its sentence not read", remedy)
+
+    def _report(self, number: int, kind: str, detail: str, remedy: str) -> None:
+        self._log.add(Problem(self._path, number, kind, detail, remedy))
+
+
+def _needed(word: int, tag: int | None) -> int:
+    """How many columns there must be, so that word and tag are two of them."""
+    columns = [word] if tag is None else [word, tag]
+    least = max(-column if column < 0 else column + 1 for column in columns)
+    if min(columns) < 0 <= max(columns):
+        least = max(least, max(columns) + 1 - min(columns))
+    return least
+
+
+def _open(path: str) -> BinaryIO:
+    opener: dict[str, Callable[..., BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open}
+    return opener.get(pathlib.Path(path).suffix.lower(), open)(path, "rb")

@@ -1,0 +1,269 @@
+"""The models of tasks: from strings to classes, scores, tags and answers."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.model.chains import Chains
+from electra_tf.model.task_heads import SentenceHead
+from electra_tf.task_settings import Finetuning
+from electra_tf.tasks.inputs import Examples, Inputs
+from electra_tf.tasks.losses import Loss, class_loss, score_loss
+from electra_tf.tasks.pairs import pack
+from electra_tf.tasks.start import Start, restored
+from electra_tf.tasks.text_model import TextModel
+
+_DEFAULTS = Finetuning()
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+class TextClassifier(TextModel):
+    """Tells the class of a text or of a pair of texts.
+
+    Args:
+        start: Shape, tokenizer and weights of the encoder.
+        labels: The classes' names; the number of a class is its place.
+        settings: All of fine-tuning.
+        seed: Decides the head's weights, dropout and the order of the examples.
+        pairs: Whether it takes pairs of texts; None: as it is trained with.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        labels: Sequence[str],
+        settings: Finetuning = _DEFAULTS,
+        seed: int = 0,
+        pairs: bool | None = None,
+    ):
+        self.labels, self.pairs = tuple(labels), pairs
+        if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
+            raise InputError(
+                "A classifier tells two classes or more apart, each with its own name",
+                f"the labels {self.labels}",
+                "Name each class once",
+            )
+        super().__init__(start, settings, seed, "text_classifier")
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: str,
+        num_classes: int | None = None,
+        labels: Sequence[str] | None = None,
+        settings: Finetuning = _DEFAULTS,
+        seed: int = 0,
+    ) -> "TextClassifier":
+        """A classifier on a pre-trained encoder.
+
+        Args:
+            checkpoint: A folder that pretrain wrote.
+            num_classes: How many classes, named "0", "1", ...
+            labels: Their names instead.
+            settings: All of fine-tuning.
+            seed: Decides the head's weights, dropout and the order of the examples.
+
+        Returns:
+            A model whose head is not trained yet.
+
+        Raises:
+            InputError: Neither or both of `num_classes` and `labels`; one class only.
+        """
+        if (num_classes is None) == (labels is None):
+            raise InputError(
+                "A classifier is told the number of its classes or their names",
+                f"num_classes={num_classes}, labels={labels}",
+                "Pass one of the two",
+            )
+        labels = labels or [str(number) for number in range(num_classes or 0)]
+        return cls(Start.open(checkpoint), labels, settings, seed)
+
+    def make_head(self, seed: int) -> SentenceHead:
+        """A logit for each class."""
+        dropout = self.settings.model.head_dropout
+        return SentenceHead(self.shape.width, len(self.labels), dropout, seed)
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: Inputs, chains: Chains, targets: Any = None
+    ) -> Any:
+        """float32 logits [B, C]."""
+        return self.head(x_BLD, chains=chains)
+
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Cross-entropy, and how many are right."""
+        return class_loss(outputs, targets, weights_B)
+
+    def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
+        """Texts or pairs, with numbers or names of classes."""
+        numbers = None if y is None else self._numbers(y)
+        self.pairs = _pairs(x, y is not None, self.pairs)
+        return pack(self.tokenizer, x, self.settings.data.max_length, numbers)
+
+    def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
+        """Probabilities of the classes, float32 [N, C]."""
+        if not outputs:
+            return np.zeros((0, len(self.labels)), np.float32)
+        return tf.nn.softmax(np.stack(outputs)).numpy()
+
+    def sibling(self, start: Start, seed: int) -> "TextClassifier":
+        """The same with other initial weights."""
+        return TextClassifier(start, self.labels, self.settings, seed, self.pairs)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` takes."""
+        own = {"labels": list(self.labels), "pairs": self.pairs}
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TextClassifier":
+        """An equal model, but for its weights."""
+        start, settings = restored(config)
+        return cls(start, config["labels"], settings, pairs=config.get("pairs"))
+
+    def _numbers(self, y: Sequence[Any]) -> list[int]:
+        known = {label: number for number, label in enumerate(self.labels)}
+        known |= {number: number for number in range(len(self.labels))}
+        y = [label.decode() if isinstance(label, bytes) else label for label in y]
+        strange = [
+            at for at, label in enumerate(y) if np.ndim(label) or label not in known
+        ]
+        if strange:
+            raise InputError(
+                f"A label is one of {', '.join(self.labels)}, or a number below "
+                f"{len(self.labels)}",
+                f"{y[strange[0]]!r} at place {strange[0]}",
+                "Mend it, or make the model with these labels",
+            )
+        return [known[label] for label in y]
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+class TextRegressor(TextModel):
+    """Predicts a number for a text or for a pair of texts.
+
+    Args:
+        start: Shape, tokenizer and weights of the encoder.
+        low: The lowest score; the head is trained on scores from 0 to 1.
+        high: The highest score.
+        settings: All of fine-tuning.
+        seed: Decides the head's weights, dropout and the order of the examples.
+        pairs: Whether it takes pairs of texts; None: as it is trained with.
+    """
+
+    quality = "mse"
+
+    def __init__(
+        self,
+        start: Start,
+        low: float = 0.0,
+        high: float = 1.0,
+        settings: Finetuning = _DEFAULTS,
+        seed: int = 0,
+        pairs: bool | None = None,
+    ):
+        self.low, self.high, self.pairs = float(low), float(high), pairs
+        if not -math.inf < self.low < self.high < math.inf:
+            raise InputError(
+                "Scores lie between two numbers, the lower one first",
+                f"low={low}, high={high}",
+                "Pass the least and the greatest score there may be",
+            )
+        super().__init__(start, settings, seed, "text_regressor")
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: str,
+        low: float = 0.0,
+        high: float = 1.0,
+        settings: Finetuning = _DEFAULTS,
+        seed: int = 0,
+    ) -> "TextRegressor":
+        """A regressor on a pre-trained encoder.
+
+        Args:
+            checkpoint: A folder that pretrain wrote.
+            low: The lowest score.
+            high: The highest score.
+            settings: All of fine-tuning.
+            seed: Decides the head's weights, dropout and the order of the examples.
+
+        Returns:
+            A model whose head is not trained yet.
+        """
+        return cls(Start.open(checkpoint), low, high, settings, seed)
+
+    def make_head(self, seed: int) -> SentenceHead:
+        """One number."""
+        dropout = self.settings.model.head_dropout
+        return SentenceHead(self.shape.width, 1, dropout, seed)
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: Inputs, chains: Chains, targets: Any = None
+    ) -> Any:
+        """float32 [B, 1], from 0 at `low` to 1 at `high`."""
+        return self.head(x_BLD, chains=chains)
+
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Squared error."""
+        return score_loss(outputs, targets, weights_B)
+
+    def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
+        """Texts or pairs, with scores."""
+        span = self.high - self.low
+        scores = None
+        if y is not None:
+            strange = [at for at, score in enumerate(y) if not np.isfinite(score)]
+            if strange:
+                raise InputError(
+                    "A score is a finite number",
+                    f"{y[strange[0]]!r} at place {strange[0]}",
+                    "Mend it, or leave that text out",
+                )
+            scores = [(float(score) - self.low) / span for score in y]
+        self.pairs = _pairs(x, y is not None, self.pairs)
+        return pack(self.tokenizer, x, self.settings.data.max_length, scores)
+
+    def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
+        """Scores in the units of `low` and `high`, float32 [N]."""
+        scores = np.array([output[0] for output in outputs], np.float32)
+        return self.low + scores * (self.high - self.low)
+
+    def sibling(self, start: Start, seed: int) -> "TextRegressor":
+        """The same with other initial weights."""
+        bounds = self.low, self.high
+        return TextRegressor(start, *bounds, self.settings, seed, self.pairs)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` takes."""
+        own = {"low": self.low, "high": self.high, "pairs": self.pairs}
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TextRegressor":
+        """An equal model, but for its weights."""
+        start, settings = restored(config)
+        bounds = config["low"], config["high"]
+        return cls(start, *bounds, settings, pairs=config.get("pairs"))
+
+
+def _pairs(x: Sequence[Any], training: bool, known: bool | None) -> bool | None:
+    """Whether a model takes pairs; who trains it says so."""
+    if not len(x):
+        return known
+    given = not isinstance(x[0], str)
+    if training:
+        return given
+    if known is not None and given != known:
+        kinds = ("single texts", "pairs of texts")
+        raise InputError(
+            f"The model is asked about {kinds[known]}, as it was trained with",
+            f"{kinds[given]}, such as {x[0]!r:.60}",
+            "Pass what it knows, or train another model",
+        )
+    return known

@@ -1,0 +1,266 @@
+"""Keras's `fit`, `evaluate` and `predict`, which take texts too.
+
+Texts become batches of like length; where no optimizer is given, the published one is
+made, once it is known how many steps there are.
+"""
+
+import abc
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.settings import Encoder as Shape
+from electra_tf.task_settings import Finetuning
+from electra_tf.tasks.inputs import (
+    Examples,
+    dataset,
+    once,
+    prediction_plan,
+    training_plan,
+)
+from electra_tf.tasks.strings import featurized, holds_texts, is_texts, rows_of
+from electra_tf.tasks.updates import published
+from electra_tf.training.optimizer import Optimizer
+
+
+class StringModel(keras.Model, abc.ABC):
+    """How a model of a task is trained on texts and asked about them."""
+
+    settings: Finetuning
+    shape: Shape
+    seed: keras.Variable
+
+    @abc.abstractmethod
+    def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
+        """From texts, and what should be said of them, to examples."""
+
+    @abc.abstractmethod
+    def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
+        """From the outputs of each example to what `predict` returns."""
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        validation_data: Any = None,
+        **arguments: Any,
+    ) -> keras.callbacks.History:
+        """Trains on texts, or on whatever Keras's `fit` takes.
+
+        Args:
+            x: A list of texts (pairs as a tuple of two lists, or a list of pairs), a
+                data set of (text, target) batches, `Examples`, or ids.
+            y: What should be said of each text.
+            batch_size: Examples of a batch; None: as in the settings.
+            epochs: Passes; None: as in the settings.
+            validation_data: As x and y.
+            arguments: Of Keras's `fit`; `shuffle=False` takes texts in their order.
+
+        Returns:
+            Loss and quality of each epoch.
+
+        Raises:
+            InputError: No targets, bad texts, or a published rate that is used up.
+        """
+        size = batch_size or self.settings.training.batch_size
+        epochs = self.settings.training.epochs if epochs is None else epochs
+        shuffled = arguments.pop("shuffle", True)
+        x, y = self._strings(x, y)
+        batches, batch_size = -1, size if isinstance(x, Mapping) else None
+        if isinstance(x, Examples):
+            self._check_shared(size)
+            x = dataset(x, size, self._plans(x, size, shuffled))
+        if isinstance(x, tf.data.Dataset):
+            # Keras would warn that it does not shuffle what is shuffled already.
+            batches, shuffled = int(x.cardinality()), False
+        elif isinstance(x, Mapping):
+            batches = -(-len(x["token_ids"]) // size)
+        self._compile_as_published(batches * epochs)
+        return super().fit(
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            validation_data=self._held_out(validation_data, size),
+            shuffle=shuffled,
+            **arguments,
+        )
+
+    def evaluate(self, x: Any = None, y: Any = None, **arguments: Any) -> Any:
+        """Loss and quality on texts, or on whatever Keras's `evaluate` takes.
+
+        Args:
+            x: As for `fit`.
+            y: As for `fit`.
+            arguments: Of Keras's `evaluate`.
+
+        Returns:
+            As Keras's.
+        """
+        size = arguments.pop("batch_size", None) or self.settings.training.batch_size
+        x, y = self._strings(x, y)
+        if isinstance(x, Examples):
+            x = once(x, size)
+        elif isinstance(x, Mapping):
+            arguments["batch_size"] = size
+        if not self.compiled:
+            with self.distribute_strategy.scope():
+                self.compile()
+        return super().evaluate(x, y, **arguments)
+
+    def predict(self, x: Any, batch_size: int | None = None, **arguments: Any) -> Any:
+        """What the model says of texts, or Keras's `predict` of ids.
+
+        Args:
+            x: Texts as for `fit`, but no data set of them.
+            batch_size: Examples of a batch; None: as in the settings.
+            arguments: Of Keras's `predict`.
+
+        Returns:
+            For texts what the task says of each; for ids the head's logits.
+
+        Raises:
+            InputError: A data set of texts.
+        """
+        if isinstance(x, tf.data.Dataset) and holds_texts(x):
+            raise InputError(
+                "predict takes texts as a list, or ids",
+                "a data set of texts",
+                "Pass a list of its texts",
+            )
+        if is_texts(x):
+            texts = rows_of(x)
+            examples = self.examples(texts)
+            outputs = self.outputs_of(examples, batch_size)
+            return self.decoded(texts, examples, outputs)
+        if isinstance(x, Mapping):
+            self._check_length(x["token_ids"].shape[1])
+            batch_size = batch_size or self.settings.training.batch_size
+        return super().predict(x, batch_size=batch_size, **arguments)
+
+    def outputs_of(self, examples: Examples, batch_size: int | None = None) -> list:
+        """The head's outputs for each example, not padded.
+
+        Args:
+            examples: Any number.
+            batch_size: Examples of a batch; None: as in the settings.
+
+        Returns:
+            One structure of NumPy arrays for each example, in order.
+        """
+        size = batch_size or self.settings.training.batch_size
+        found: list[Any] = [None] * len(examples)
+        for rows in prediction_plan(examples.lengths, size):
+            inputs, _, _ = examples.batch(rows, len(rows))
+            outputs = tf.nest.map_structure(lambda t: t.numpy(), self._infer(inputs))
+            for place, row in enumerate(rows):
+                found[row] = tf.nest.map_structure(lambda a, at=place: a[at], outputs)
+        return found
+
+    def _plans(
+        self, examples: Examples, size: int, shuffled: bool
+    ) -> Iterator[list[np.ndarray]]:
+        lengths = examples.lengths
+        if not shuffled:
+            rows = np.arange(len(lengths))
+            plan = [rows[at : at + size] for at in range(0, len(rows), size)]
+            yield from itertools.repeat(plan)
+        steps = len(prediction_plan(lengths, size))
+        while True:
+            epoch = whole_number(self.optimizer.iterations) // steps
+            bucketed = self.settings.training.length_buckets
+            yield training_plan(lengths, size, whole_number(self.seed), epoch, bucketed)
+
+    def _compile_as_published(self, steps: int) -> None:
+        optimizer = self.optimizer if self.compiled else None
+        if optimizer is None:
+            with self.distribute_strategy.scope():
+                rule, depth = self.settings.optimizer, self.shape.depth
+                again = self._compile if self.compiled else self.compile
+                again(optimizer=published(rule, depth, steps))
+        elif isinstance(optimizer, Optimizer):
+            done, last = whole_number(optimizer.iterations), optimizer.schedule.steps
+            if done >= last:
+                raise InputError(
+                    "The published learning rate has not fallen to 0 yet",
+                    f"update {done + 1} of {last}",
+                    "Call compile() to begin another such training, or reset()",
+                )
+
+    def _check_shared(self, size: int) -> None:
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        if size % replicas:
+            raise InputError(
+                f"A batch is shared equally by {replicas} replicas",
+                f"batches of {size}",
+                f"Set training.batch_size={-(-size // replicas) * replicas}",
+            )
+
+    def _held_out(self, given: Any, size: int) -> Any:
+        """Data to validate on, for Keras."""
+        pair = isinstance(given, tuple | list) and len(given) == 2
+        x, y = self._strings(*(given if pair else (given, None)))
+        if isinstance(x, Examples):
+            self._check_shared(size)
+            return once(x, size)
+        return (x, y) if pair else x
+
+    def _strings(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """Texts as `Examples`, data sets of texts as data sets of ids."""
+        if isinstance(x, tf.data.Dataset):
+            return (featurized(x, self.examples) if holds_texts(x) else x), y
+        if is_texts(x):
+            y = y.numpy() if tf.is_tensor(y) else y
+            x, y = self.examples(rows_of(x), None if y is None else list(y)), None
+        if isinstance(x, Examples):
+            if x.targets is None:
+                raise InputError(
+                    "Training and evaluation are told what should be said of each text",
+                    f"{len(x)} examples without targets",
+                    "Pass y",
+                )
+            self._check_length(max(x.lengths, default=0))
+        elif isinstance(x, Mapping):
+            self._check_length(x["token_ids"].shape[1])
+        return x, y
+
+    def _check_length(self, length: int) -> None:
+        if length > self.shape.max_positions:
+            raise too_long(length, self.shape.max_positions)
+
+
+def whole_number(variable: keras.Variable) -> int:
+    """The value of a whole number that replicas may hold, which `int` does not take.
+
+    Args:
+        variable: A scalar.
+
+    Returns:
+        Its value.
+    """
+    return int(variable.numpy())
+
+
+def too_long(length: int, known: int) -> InputError:
+    """The error of an input that the encoder has no positions for.
+
+    Args:
+        length: Its positions.
+        known: The encoder's.
+
+    Returns:
+        What to raise.
+    """
+    return InputError(
+        f"An input has at most the {known} positions the encoder knows",
+        f"{length}",
+        f"Cut or split it, or set data.max_length={known} or less",
+    )

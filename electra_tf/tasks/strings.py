@@ -1,0 +1,159 @@
+"""What counts as texts where Keras takes arrays, and data sets of texts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.inputs import Examples
+
+_Examples = Callable[[Sequence[Any], Sequence[Any] | None], Examples]
+
+
+def is_texts(x: Any) -> bool:
+    """Whether `x` is texts: not ids, not a data set.
+
+    Args:
+        x: What `fit` or `predict` was given.
+
+    Returns:
+        True for a list or an array of strings, of pairs, of lists of words, of
+        questions; for a tuple of two lists or arrays of strings.
+    """
+    if isinstance(x, tf.Tensor):
+        return x.dtype == tf.string and x.shape.rank in (1, 2)
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "OUS" and x.ndim in (1, 2)
+    if not isinstance(x, list | tuple):
+        return False
+    if x and isinstance(x[0], np.ndarray | tf.Tensor):
+        return is_texts(x[0])
+    return not x or not isinstance(x[0], dict | int | float | np.number)
+
+
+def rows_of(x: Any) -> list[Any]:
+    """One text, or pair, for each example.
+
+    Args:
+        x: What `is_texts` takes for texts.
+
+    Returns:
+        The rows; a tuple of two lists becomes a list of pairs.
+
+    Raises:
+        InputError: Two lists of different lengths, bytes that are not UTF-8.
+    """
+    if isinstance(x, np.ndarray | tf.Tensor):
+        return _listed(x)
+    columns = isinstance(x, tuple) and len(x) == 2
+    if columns and not any(isinstance(part, str | bytes) for part in x):
+        if len(x[0]) != len(x[1]):
+            raise InputError(
+                "The two texts of pairs come as two lists of one length",
+                f"{len(x[0])} and {len(x[1])}",
+                "Pass a tuple of two equally long lists, or a list of pairs",
+            )
+        return list(zip(*map(_listed, x), strict=True))
+    return list(x)
+
+
+def holds_texts(dataset: tf.data.Dataset) -> bool:
+    """Whether a data set's elements begin with strings.
+
+    Args:
+        dataset: Any.
+
+    Returns:
+        False for one of ids.
+    """
+    return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
+
+
+def featurized(dataset: tf.data.Dataset, examples: _Examples) -> tf.data.Dataset:
+    """A data set of batches of texts as one of batches of ids.
+
+    Args:
+        dataset: Of (texts, targets): texts a string [B], or a pair of them.
+        examples: From texts and targets to `Examples`.
+
+    Returns:
+        Inputs, targets and weights, a batch as long as its longest text.
+
+    Raises:
+        InputError: Elements of another form, no elements, bytes that are not UTF-8.
+    """
+    spec = dataset.element_spec
+    _require_batches(spec)
+
+    def batch_of(flat: Sequence[np.ndarray]) -> Any:
+        texts, targets = tf.nest.pack_sequence_as(spec, list(flat))
+        columns = texts if isinstance(texts, tuple) else (texts,)
+        columns = [_listed(column) for column in columns]
+        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        found = examples(rows, list(targets))
+        return found.batch(range(len(found)), len(found))
+
+    first = next(dataset.take(1).as_numpy_iterator(), None)
+    if first is None:
+        raise InputError(
+            "A data set has one batch or more", "none", "Check how it is made"
+        )
+    probe = batch_of(tf.nest.flatten(first))
+    flat = tf.nest.flatten(probe)
+    kinds = [array.dtype for array in flat]
+
+    def mapped(*batch: Any) -> Any:
+        arrays = tf.numpy_function(
+            lambda *given: tf.nest.flatten(batch_of(given)),
+            tf.nest.flatten(batch),
+            kinds,
+        )
+        for array, known in zip(arrays, flat, strict=True):
+            array.set_shape([None] * known.ndim)
+        return tf.nest.pack_sequence_as(probe, arrays)
+
+    return dataset.map(mapped)
+
+
+def _listed(column: Any) -> list[Any]:
+    """Rows of an array or a tensor as a list; bytes as text."""
+    if isinstance(column, tf.Tensor):
+        column = column.numpy()
+    if isinstance(column, np.ndarray):
+        column = column.tolist()
+    return [_text(row, place) for place, row in enumerate(column)]
+
+
+def _text(row: Any, place: int) -> Any:
+    if isinstance(row, list):
+        return [_text(part, place) for part in row]
+    if not isinstance(row, bytes):
+        return row
+    try:
+        return row.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "Texts are UTF-8",
+            f"{row!r:.80} at place {place}: {error.reason}",
+            "Decode them with the encoding they have, and pass strings",
+        ) from error
+
+
+def _require_batches(spec: Any) -> None:
+    """Refuses elements that are not (texts [B], targets [B])."""
+    flat = tf.nest.flatten(spec)
+    texts = spec[0] if isinstance(spec, tuple) and len(spec) == 2 else None
+    columns = texts if isinstance(texts, tuple) else (texts,)
+    good = len(columns) <= 2 and len(flat) == len(columns) + 1
+    if not good or any(
+        getattr(column, "dtype", None) != tf.string or column.shape.rank != 1
+        for column in columns
+    ):
+        raise InputError(
+            "A data set of texts has batches of (text, target), or of ((text, text), "
+            "target), each text a string [B]",
+            f"elements of {spec}",
+            "Call its batch(), and map it to that form",
+        )

@@ -1,0 +1,162 @@
+"""The model that tags words: chunks, names, parts of speech."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.model.chains import Chains
+from electra_tf.model.task_heads import TokenHead
+from electra_tf.task_settings import Finetuning
+from electra_tf.tasks.columns import Sentence
+from electra_tf.tasks.inputs import IGNORED, Examples, Inputs
+from electra_tf.tasks.losses import Loss, tag_loss
+from electra_tf.tasks.start import Start, restored
+from electra_tf.tasks.tagging_features import TaggedInput, features, join
+from electra_tf.tasks.text_model import TextModel
+
+_DEFAULTS = Finetuning()
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+class TextTagger(TextModel):
+    """Gives each word of a sentence a tag.
+
+    Args:
+        start: Shape, tokenizer and weights of the encoder.
+        tags: Their names; for spans BIOES tags (see `tagging_features.tag_vocabulary`).
+        settings: All of fine-tuning.
+        seed: Decides the head's weights, dropout and the order of the examples.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        tags: Sequence[str],
+        settings: Finetuning = _DEFAULTS,
+        seed: int = 0,
+    ):
+        self.tags = tuple(tags)
+        if len(set(self.tags)) != len(self.tags) or not self.tags:
+            raise InputError(
+                "A tagger is told its tags, each once",
+                f"{self.tags}",
+                "Pass what tagging_features.tag_vocabulary returns",
+            )
+        super().__init__(start, settings, seed, "text_tagger")
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: str,
+        tags: Sequence[str],
+        settings: Finetuning = _DEFAULTS,
+        seed: int = 0,
+    ) -> "TextTagger":
+        """A tagger on a pre-trained encoder.
+
+        Args:
+            checkpoint: A folder that pretrain wrote.
+            tags: Their names.
+            settings: All of fine-tuning.
+            seed: Decides the head's weights, dropout and the order of the examples.
+
+        Returns:
+            A model whose head is not trained yet.
+        """
+        return cls(Start.open(checkpoint), tags, settings, seed)
+
+    def make_head(self, seed: int) -> TokenHead:
+        """A logit for each tag."""
+        return TokenHead(self.shape.width, len(self.tags), seed)
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: Inputs, chains: Chains, targets: Any = None
+    ) -> Any:
+        """float32 logits [B, L, C]."""
+        return self.head(x_BLD)
+
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Cross-entropy of each word's tag."""
+        return tag_loss(outputs, targets, weights_B)
+
+    def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
+        """Sentences (lists of words), with a tag for each word.
+
+        A sentence that is too long becomes several examples.
+        """
+        ids = None if y is None else {tag: n for n, tag in enumerate(self.tags)}
+        data, made, origins = self.settings.data, [], []
+        if y is not None and len(y) != len(x):
+            raise InputError(
+                "There is a list of tags for each sentence",
+                f"{len(x)} sentences and {len(y)} lists of tags",
+                "Pass lists of one length",
+            )
+        for place, words in enumerate(x):
+            tags = None if y is None else tuple(y[place])
+            sentence = _sentence(words, tags, place)
+            longest, segment = data.max_length, data.tagging_segment
+            parts = features(sentence, self.tokenizer, ids, longest, segment)
+            made += parts
+            origins += [place] * len(parts)
+        targets = None if y is None else [_targets(part) for part in made]
+        return Examples(
+            [part.ids for part in made],
+            [part.segments for part in made],
+            data.max_length,
+            targets,
+            cut=sum(part.cut > 0 for part in made),
+            parts=list(zip(origins, made, strict=True)),
+        )
+
+    def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
+        """One list of tags for each sentence."""
+        found: list[tuple[list, list]] = [([], []) for _ in x]
+        for (place, part), logits_LC in zip(examples.parts, outputs, strict=True):
+            found[place][0].append(part)
+            found[place][1].append(np.argmax(logits_LC, -1))
+        return [join(parts, said, self.tags) for parts, said in found]
+
+    def sibling(self, start: Start, seed: int) -> "TextTagger":
+        """The same with other initial weights."""
+        return TextTagger(start, self.tags, self.settings, seed)
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` takes."""
+        return super().get_config() | {"tags": list(self.tags)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TextTagger":
+        """An equal model, but for its weights."""
+        start, settings = restored(config)
+        return cls(start, config["tags"], settings)
+
+
+def _sentence(words: Any, tags: tuple[str, ...] | None, place: int) -> Sentence:
+    sentence = words if isinstance(words, Sentence) else None
+    words = words if sentence is None else sentence.words
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise InputError(
+            "A sentence is a list of words",
+            f"{words!r:.80} at place {place}",
+            "Split it: sentence.split()",
+        )
+    if tags is not None and len(tags) != len(words):
+        raise InputError(
+            "Every word has a tag",
+            f"{len(words)} words and {len(tags)} tags at place {place}",
+            "Give lists of one length",
+        )
+    if sentence is not None:
+        return dataclasses.replace(sentence, tags=tags)
+    return Sentence(tuple(words), tags, "the given sentences", place + 1)
+
+
+def _targets(part: TaggedInput) -> list[int]:
+    pairs = zip(part.tags, part.tagged, strict=True)
+    return [tag if asked else IGNORED for tag, asked in pairs]

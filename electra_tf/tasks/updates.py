@@ -1,0 +1,47 @@
+"""The optimizer that fine-tuning was published with."""
+
+from electra_tf.errors import InputError
+from electra_tf.settings import Optimizer as Rule
+from electra_tf.task_settings import TaskOptimizer
+from electra_tf.training.optimizer import Optimizer
+from electra_tf.training.schedule import Schedule, layerwise_multipliers
+
+
+def published(settings: TaskOptimizer, depth: int, steps: int) -> Optimizer:
+    """Warm-up, linear decay to 0, lower rates for lower layers (paper, appendix B).
+
+    Args:
+        settings: All of it.
+        depth: Transformer layers of the encoder.
+        steps: Updates of the whole training; the warm-up need not be whole steps.
+
+    Returns:
+        An optimizer that is not built yet.
+
+    Raises:
+        InputError: No steps are known.
+    """
+    if steps < 1:
+        raise InputError(
+            "The published learning rate falls to 0 with the last step",
+            "a data set that does not tell how many batches it has",
+            "Call compile(optimizer=...) first, or assert the data set's cardinality",
+        )
+    schedule = Schedule(
+        settings.learning_rate,
+        steps,
+        steps * settings.warmup_share,
+        settings.decay_power,
+    )
+    rule = Rule(
+        name=settings.name,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        epsilon=settings.epsilon,
+        clip_norm=settings.clip_norm,
+    )
+    multipliers = None
+    if settings.layer_decay != 1:
+        decay, kind = settings.layer_decay, settings.layer_rule
+        multipliers = layerwise_multipliers(depth, decay, kind)
+    return Optimizer(schedule, rule, multipliers)

@@ -1,0 +1,125 @@
+"""Files of predictions get the official scores, or one paragraph."""
+
+import json
+
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.judge import judge
+
+GOLD = "index\tsentence1\tsentence2\tlabel\n" + "".join(
+    f"{n}\ta\tb\t{label}\n"
+    for n, label in enumerate(["entailment", "not_entailment"] * 2)
+)
+SAID = ["entailment", "not_entailment", "entailment", "entailment"]
+
+
+@pytest.fixture
+def gold(tmp_path):
+    (tmp_path / "dev.tsv").write_text(GOLD)
+    return str(tmp_path / "dev.tsv")
+
+
+def predictions(tmp_path, text):
+    (tmp_path / "said").write_text(text)
+    return str(tmp_path / "said")
+
+
+def test_the_leaderboards_form_and_bare_labels_score_alike(gold, tmp_path):
+    indexed = "index\tprediction\n" + "".join(f"{n}\t{w}\n" for n, w in enumerate(SAID))
+    for text in (indexed, "\n".join(SAID) + "\n", "\r\n".join(SAID)):
+        assert judge("rte", gold, predictions(tmp_path, text)) == {"accuracy": 75.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("entailment\n", "4 rows in .*, 1 in .*said"),
+        (
+            "\n".join([*SAID[:3], "maybe"]),
+            "Labels are entailment, not_ent.*'maybe' in row 4",
+        ),
+        ("index\tprediction\n1\tentailment\n", r"said:2: '1\\tentailment'"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_told(gold, tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        judge("rte", gold, predictions(tmp_path, text))
+
+
+def test_spans_and_tags_of_words_are_scored(tmp_path):
+    (tmp_path / "gold").write_text("a X B-NP\nb X I-NP\nc X O\n\nd X B-VP\n")
+    said = predictions(tmp_path, "a B-NP\nb I-NP\nc B-NP\n\nd B-VP\n")
+    found = judge("chunking", str(tmp_path / "gold"), said)
+    assert (found["gold"], found["predicted"], found["correct"]) == (2, 3, 2)
+    assert found["precision"] == pytest.approx(200 / 3)
+    (tmp_path / "gold").write_text("a N\nb V\n")
+    found = judge(
+        "tagging", str(tmp_path / "gold"), predictions(tmp_path, "a N\nb N\n")
+    )
+    assert found["accuracy"] == 50.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a N\nc V\n", "the same words.*said:1"),
+        ("a N\n\nb V\n", "the same words|sente"),
+    ],
+)
+def test_other_words_are_told(tmp_path, text, message):
+    (tmp_path / "gold").write_text("a N\nb V\n")
+    with pytest.raises(InputError, match=message):
+        judge("tagging", str(tmp_path / "gold"), predictions(tmp_path, text))
+
+
+def test_squad_is_scored_whatever_the_offsets(tmp_path):
+    paragraph = {
+        "context": "It was John.",
+        "qas": [
+            {
+                "id": "1",
+                "question": "Who?",
+                "answers": [{"text": "John", "answer_start": -1}],
+                "is_impossible": False,
+            },
+            {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
+        ],
+    }
+    data = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [paragraph]}]}
+    (tmp_path / "dev.json").write_text(json.dumps(data))
+    said = predictions(tmp_path, json.dumps({"1": "the John!", "2": "cold"}))
+    odds = tmp_path / "odds"
+    odds.write_text(json.dumps({"1": -1.0, "2": 2.0}))
+    found = judge("squad2", str(tmp_path / "dev.json"), said, str(odds))
+    assert (found["exact"], found["HasAns_f1"], found["NoAns_exact"]) == (100, 100, 100)
+    assert (found["best_exact"], found["best_exact_thresh"]) == (100, -1.0)
+    found = judge("squad2", str(tmp_path / "dev.json"), said)
+    assert (found["exact"], found["NoAns_exact"]) == (50, 0)
+
+
+def test_what_is_no_json_is_told(tmp_path, gold):
+    answer = {"text": "John", "answer_start": 7}
+    qas = [{"id": "1", "question": "Who?", "answers": [answer]}]
+    paragraph = {"context": "It was John.", "qas": qas}
+    data = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
+    (tmp_path / "dev.json").write_text(json.dumps(data))
+    for text, words in (("{", "are JSON"), ("[]", "a list")):
+        with pytest.raises(InputError, match=words):
+            judge("squad1", str(tmp_path / "dev.json"), predictions(tmp_path, text))
+    with pytest.raises(InputError, match="--na_prob goes with --task=squad2"):
+        judge("rte", gold, gold, na_prob=gold)
+
+
+def test_real_predictions_get_their_scores(data):
+    found = judge(
+        "squad1",
+        str(data / "squad" / "dev-v1.1.rebuilt.json.gz"),
+        str(data / "squad" / "predictions" / LOGISTIC),
+        tell=(said := []).append,
+    )
+    assert found == {"exact_match": 40.14191106906339, "f1": 50.98153647324461}
+    assert any("13 questions" in line for line in said)
+
+
+LOGISTIC = "1.1_Logistic_Regression_Baseline_Stanford_University.json.gz"

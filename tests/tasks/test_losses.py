@@ -1,0 +1,107 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.tasks.inputs import IGNORED
+from electra_tf.tasks.losses import class_loss, score_loss, tag_loss
+
+RANDOM = np.random.default_rng(0)
+LOGITS_BC = RANDOM.normal(size=(4, 3)).astype(np.float32)
+LABELS_B = np.array([2, 0, 1, 1], np.int32)
+LOGITS_BLC = RANDOM.normal(size=(3, 4, 5)).astype(np.float32)
+TAGS_BL = np.array([[-1, 3, 0, -1], [-1, -1, -1, -1], [4, -1, 2, 1]], np.int32)
+
+
+def loss(logits, label):
+    return math.log(np.exp(logits.astype(np.float64)).sum()) - logits[label]
+
+
+def check(found, total, weight, right):
+    assert all(value.dtype == tf.float32 and value.shape == () for value in found)
+    np.testing.assert_allclose(found, [total, weight, right], rtol=1e-5)
+
+
+def test_classes_by_hand():
+    weights_B = np.float32([1, 0, 1, 1])
+    asked = (0, 2, 3)
+    check(
+        class_loss(LOGITS_BC, LABELS_B, weights_B),
+        sum(loss(LOGITS_BC[b], LABELS_B[b]) for b in asked),
+        3,
+        sum(LOGITS_BC[b].argmax() == LABELS_B[b] for b in asked),
+    )
+    right_B = LOGITS_BC.argmax(1).astype(np.int32)
+    assert class_loss(LOGITS_BC, right_B, np.ones(4, np.float32)).right == 4
+
+
+def test_even_odds_cost_the_logarithm_of_the_classes():
+    found = class_loss(np.zeros((2, 7), np.float32), [3, 6], np.float32([1, 1]))
+    check(found, 2 * math.log(7), 2, 0)
+
+
+def test_scores_by_hand():
+    found = score_loss(
+        np.float32([[0.5], [2.0], [9.0]]),
+        np.float32([0, 1.5, 0]),
+        np.float32([1, 1, 0]),
+    )
+    check(found, 0.25 + 0.25, 2, 0.5)
+    # Whole numbers may come as integers.
+    check(score_loss(np.float32([[0.5]]), [1], np.float32([1])), 0.25, 1, 0.25)
+
+
+def test_tags_by_hand():
+    asked = [(b, p) for b in (0, 2) for p in range(4) if TAGS_BL[b, p] != IGNORED]
+    assert len(asked) == 5
+    check(
+        tag_loss(LOGITS_BLC, TAGS_BL, np.float32([1, 1, 1])),
+        sum(loss(LOGITS_BLC[at], TAGS_BL[at]) for at in asked),
+        5,
+        sum(LOGITS_BLC[at].argmax() == TAGS_BL[at] for at in asked),
+    )
+    found = tag_loss(LOGITS_BLC, TAGS_BL, np.float32([1, 1, 0]))
+    check(
+        found,
+        loss(LOGITS_BLC[0, 1], 3) + loss(LOGITS_BLC[0, 2], 0),
+        2,
+        (LOGITS_BLC[0, 1].argmax() == 3) + (LOGITS_BLC[0, 2].argmax() == 0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "outputs", "targets"),
+    [
+        (class_loss, LOGITS_BC, LABELS_B),
+        (score_loss, LOGITS_BC[:, :1], np.float32([0, 0.5, 1, 2])),
+        (tag_loss, LOGITS_BLC, TAGS_BL),
+    ],
+)
+def test_rows_that_fill_up_change_neither_sums_nor_gradients(of, outputs, targets):
+    rows = len(outputs)
+    more = np.concatenate([outputs, 9 * np.ones_like(outputs[:2])])
+    filled = np.concatenate([targets, np.zeros_like(targets[:2])])
+    weights_B = np.float32([1] * rows + [0, 0])
+    found, gradients = [], []
+    for x, y, w in ((outputs, targets, weights_B[:rows]), (more, filled, weights_B)):
+        x = tf.constant(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            sums = of(x, y, w)
+        found.append(np.array(sums))
+        gradients.append(tape.gradient(sums.total, x).numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    np.testing.assert_allclose(gradients[1][:rows], gradients[0], rtol=1e-5, atol=1e-7)
+    assert np.abs(gradients[0]).max() > 0.1
+    assert not gradients[1][rows:].any()
+
+
+def test_gradients_by_hand():
+    logits_BC = tf.constant(LOGITS_BC)
+    with tf.GradientTape() as tape:
+        tape.watch(logits_BC)
+        total = class_loss(logits_BC, LABELS_B, np.float32([1, 1, 0, 1])).total
+    odds_BC = np.exp(LOGITS_BC) / np.exp(LOGITS_BC).sum(1, keepdims=True)
+    expected = (odds_BC - np.eye(3)[LABELS_B]) * np.array([[1], [1], [0], [1]])
+    np.testing.assert_allclose(tape.gradient(total, logits_BC), expected, atol=1e-6)

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.pairs import pack
+from electra_tf.tasks.strings import featurized, holds_texts, is_texts, rows_of
+from electra_tf.text.tokenizer import Tokenizer
+
+TEXTS = ["the user can change the file", "a list", "", "the default value is used"]
+PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]
+
+
+@pytest.fixture(scope="module")
+def examples(vocabulary):
+    tokenizer = Tokenizer(vocabulary)
+
+    def made(texts, targets=None):
+        return pack(tokenizer, texts, 32, targets)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("x", "rows"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (("a", "b"), ["a", "b"]),
+        ((["a", "b"], ["c", "d"]), [("a", "c"), ("b", "d")]),
+        ([("a", "c"), ("b", "d")], [("a", "c"), ("b", "d")]),
+        ((np.array(["a", "b"]), ["c", "d"]), [("a", "c"), ("b", "d")]),
+        (np.array(["a", "bc"]), ["a", "bc"]),
+        (np.array(["a", "bc"], object), ["a", "bc"]),
+        (np.array([b"a", "é".encode()]), ["a", "é"]),
+        (np.array(["é".encode()], object), ["é"]),
+        (np.array(PAIRS), PAIRS),
+        (tf.constant(["a", "é"]), ["a", "é"]),
+        (tf.constant(PAIRS), PAIRS),
+        ((tf.constant(["a"]), tf.constant(["b"])), [("a", "b")]),
+        ([["some", "words"], ["more"]], [["some", "words"], ["more"]]),
+        ([], []),
+    ],
+)
+def test_rows_of_all_forms_of_texts(x, rows):
+    assert is_texts(x)
+    assert rows_of(x) == rows
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((2, 8), np.int32),
+        np.array("one text"),
+        [np.zeros((2, 8), np.int32)],
+        {"token_ids": np.zeros((2, 8), np.int32)},
+        [{"token_ids": np.zeros((2, 8), np.int32)}],
+        [1, 2],
+        [np.int64(1)],
+        tf.zeros((2, 8)),
+        (tf.zeros((2, 8)), tf.zeros((2, 8))),
+        tf.data.Dataset.from_tensors("text"),
+        "one text",
+        None,
+    ],
+)
+def test_ids_and_data_sets_are_no_texts(x):
+    assert is_texts(x) is False
+
+
+def test_columns_of_different_lengths_and_other_encodings_are_told():
+    with pytest.raises(InputError, match="2 and 1"):
+        rows_of((["a", "b"], ["c"]))
+    with pytest.raises(InputError, match="place 1"):
+        rows_of(np.array([b"good", b"caf\xe9"]))
+
+
+def test_data_sets_of_texts_are_told_from_others():
+    texts, targets = tf.constant(TEXTS), tf.range(4)
+    of = tf.data.Dataset.from_tensor_slices
+    assert holds_texts(of((texts, targets))) is True
+    assert holds_texts(of(((texts, texts), targets))) is True
+    assert holds_texts(of(({"token_ids": targets}, targets))) is False
+    # Words as targets do not make ids texts.
+    assert holds_texts(of((targets, texts))) is False
+
+
+def check(found, expected):
+    inputs, targets_B, weights_B = found
+    assert set(inputs) == set(expected[0])
+    for name, values in expected[0].items():
+        np.testing.assert_array_equal(inputs[name], values)
+        assert inputs[name].dtype == tf.int32
+    np.testing.assert_array_equal(targets_B, expected[1])
+    np.testing.assert_array_equal(weights_B, np.ones(len(targets_B)))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_data_set_gives_the_batches_of_a_list(examples, pairs):
+    texts = (TEXTS, TEXTS[::-1]) if pairs else TEXTS
+    rows = list(zip(*texts, strict=True)) if pairs else texts
+    targets = [0.5, 1.0, 0.0, 0.25]
+    texts = tuple(map(tf.constant, texts)) if pairs else tf.constant(texts)
+    given = tf.data.Dataset.from_tensor_slices((texts, targets)).batch(3)
+    found = featurized(given, examples)
+    assert found.cardinality() == 2
+    batches = list(found)
+    for at, batch in zip((0, 3), batches, strict=True):
+        some = examples(rows[at : at + 3], targets[at : at + 3])
+        check(batch, some.batch(range(len(some)), len(some)))
+    assert batches[0][1].shape == (3,)
+    assert batches[1][1].shape == (1,)
+    specs = found.element_spec
+    assert specs[0]["token_ids"].shape.as_list() == [None, None]
+    assert (specs[1].dtype, specs[2].dtype) == (tf.float32, tf.float32)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        (tf.constant(TEXTS),),
+        tf.constant(TEXTS),
+        (tf.constant(TEXTS), tf.range(4), tf.ones(4)),
+        ({"text": tf.constant(TEXTS)}, tf.range(4)),
+        ((tf.constant(TEXTS),) * 3, tf.range(4)),
+        ((tf.constant(TEXTS), tf.range(4)), tf.range(4)),
+    ],
+)
+def test_other_forms_of_elements_are_told(examples, elements):
+    given = tf.data.Dataset.from_tensor_slices(elements).batch(2)
+    with pytest.raises(InputError, match=r"batches of \(text, target\)"):
+        featurized(given, examples)
+
+
+def test_single_texts_and_no_texts_are_told(examples):
+    given = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1, 0]))
+    with pytest.raises(InputError, match=r"Call its batch\(\)"):
+        featurized(given, examples)
+    with pytest.raises(InputError, match="one batch or more"):
+        featurized(given.batch(2).take(0), examples)

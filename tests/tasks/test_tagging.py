@@ -1,0 +1,124 @@
+"""Column files in, F1 out."""
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.tagging import tagging_task
+from electra_tf.tasks.task import Part
+from electra_tf.text.problems import ProblemLog
+from tasks import tiny
+
+TAGS = {"the": "B-X", "of": "I-X", "in": "B-Y"}
+
+
+def column_file(path, count, seed=0, extra=""):
+    """Words, a column of nothing, and tags: `the of` is an X, `in` a Y."""
+    draw, lines = np.random.default_rng(seed), []
+    for _ in range(count):
+        for _ in range(draw.integers(1, 6)):
+            words = [["the", "of"], ["in"], ["and"], ["to"]][draw.integers(4)]
+            lines += [f"{word} _ {TAGS.get(word, 'O')}" for word in words]
+        lines.append("")
+    path.write_text("\n".join(lines) + "\n" + extra)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return ProblemLog("stop", tmp_path / "problems.txt", "rule")
+
+
+def read(folder, log, **changes):
+    return tagging_task("chunking", str(folder), tiny.settings(**changes).data, log)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("columns")
+    column_file(folder / "train.txt", 30)
+    column_file(folder / "dev.txt", 10, 1)
+    return folder
+
+
+def test_a_tagger_learns_from_files_and_is_scored_by_spans(folder, log, tmp_path):
+    task = read(folder, log)
+    assert task.headline == "dev_f1"
+    wanted = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
+    assert set(task.tags) == wanted
+    settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
+    model = task.model(tiny.start(), settings, 0)
+    examples = task.training_examples(model)
+    assert len(examples) > 30  # long sentences in several parts
+    model.compile(keras.optimizers.Adam(5e-3))
+    model.fit(examples, epochs=25, verbose=0)
+    dev = task.parts["dev"]
+    said = task.predictions(model, dev)
+    found = task.score(dev, said)
+    assert list(found) == ["f1", "precision", "recall", "accuracy"]
+    assert found["f1"] > 95
+    assert task.degenerate(dev, said) is None
+    task.write(dev, said, str(tmp_path / "dev"))
+    blocks = (tmp_path / "dev.txt").read_text().split("\n\n")[:-1]
+    rows = [line.split() for block in blocks for line in block.splitlines()]
+    assert [row[0] for row in rows] == [w for s in dev.items for w in s.words]
+    assert [row[1] for row in rows] == [t for s in dev.items for t in s.tags]
+    assert [row[2] for row in rows] == [tag for tags in said for tag in tags]
+    assert len(blocks) == 10
+
+
+def test_scores_by_hand(folder, log):
+    task = read(folder, log)
+    gold = Part([], [("B-X", "I-X", "O"), ("B-Y",)])
+    found = task.score(gold, [["B-X", "E-X", "O"], ["O"]])
+    assert found["precision"] == 100
+    assert found["recall"] == 50
+    assert found["f1"] == pytest.approx(200 / 3)
+    assert found["accuracy"] == 75
+    assert task.degenerate(gold, [["O", "O"], ["O"]]) == "finds no span"
+    assert task.degenerate(gold, [["S-X"]]) == "always says S-X"
+
+
+def test_tags_of_words_are_scored_by_words(tmp_path, log):
+    (tmp_path / "train.txt").write_text("the DT\nin IN\n\nof IN\n")
+    (tmp_path / "dev.conll").write_text("of IN\nthe DT\n")
+    task = read(tmp_path, log)
+    assert task.headline == "dev_accuracy"
+    assert task.score(task.parts["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
+
+
+def test_dev_is_split_off_where_it_is_missing(tmp_path, log):
+    column_file(tmp_path / "all.txt", 20)
+    for data_split_seed, name in ((0, "a"), (0, "b"), (1, "c")):
+        task = read(tmp_path / "all.txt", log, data_split_seed=data_split_seed)
+        train, dev = task.parts["train"].items, task.parts["dev"].items
+        assert (len(train), len(dev)) == (18, 2)
+        assert sorted(s.line for s in (*train, *dev)) == sorted(
+            {s.line for s in (*train, *dev)}
+        )
+        (tmp_path / name).write_text(repr([s.line for s in dev]))
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+    assert (tmp_path / "a").read_text() != (tmp_path / "c").read_text()
+
+
+def test_what_is_missing_is_told(tmp_path, log):
+    with pytest.raises(InputError, match="no such file"):
+        read(tmp_path, log)
+    (tmp_path / "train.txt").write_text("the DT\n")
+    with pytest.raises(InputError, match=r"two sentences or more.*Arrived: 1 in"):
+        read(tmp_path, log)
+    (tmp_path / "dev.txt").write_text("the\n")
+    with pytest.raises(InputError, match=r"dev\.txt:1"):
+        read(tmp_path, log)
+    going_on = ProblemLog("report", tmp_path / "problems.txt", "rule")
+    with pytest.raises(InputError, match=r"dev\.txt with none"):
+        read(tmp_path, going_on)
+    going_on.close()
+
+
+def test_tags_that_only_dev_has_are_told(tmp_path, log):
+    (tmp_path / "train.txt").write_text("a B-X\nb O\n\nc O\n\nd O\n")
+    for tags, place in (("a O\nb B-Y\n", "dev.txt:2: 'B-Y'"), ("a N\n", "dev.txt:1")):
+        (tmp_path / "dev.txt").write_text(tags)
+        with pytest.raises(InputError, match=place):
+            read(tmp_path, log)

@@ -1,0 +1,50 @@
+"""The command: lines from standard input or a file, to standard output or a file."""
+
+import pytest
+from conftest import failure
+from tasks.test_predicting import SHAPE
+
+from electra_tf.tasks.models import TextClassifier
+from electra_tf.tasks.start import Start
+from electra_tf.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def model(vocabulary, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    start = Start(SHAPE, Tokenizer(vocabulary), None, "a test")
+    TextClassifier(start, ["bad", "good"]).save(folder / "model.keras")
+    return folder
+
+
+def test_lines_in_labels_out(command, model, tmp_path):
+    text = "the file\nthe user can change the file\n\n"
+    piped = command("predict", f"--model={model}", input=text)
+    assert piped.returncode == 0, piped.stderr
+    assert len(piped.stdout.splitlines()) == 3
+    assert set(piped.stdout.splitlines()) <= {"bad", "good"}
+    (tmp_path / "in.txt").write_text(text)
+    output = tmp_path / "out.txt"
+    filed = command(
+        "predict",
+        f"--model={model}",
+        f"--input={tmp_path}/in.txt",
+        f"--output={output}",
+    )
+    assert filed.returncode == 0, filed.stderr
+    assert output.read_text() == piped.stdout
+
+
+def test_what_is_wrong_is_told(command, model, tmp_path):
+    assert "--model" in failure(command("predict", input=""))
+    message = failure(command("predict", f"--model={tmp_path}", input="a\n"))
+    assert "a model.keras" in message
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    with (tmp_path / "latin").open() as file:
+        message = failure(command("predict", f"--model={model}", stdin=file))
+    assert "standard input" in message
+    assert "UTF-8" in message
+    output = tmp_path / "out"
+    given = [f"--input={tmp_path}/latin", f"--output={output}"]
+    assert "/latin: " in failure(command("predict", f"--model={model}", *given))
+    assert not output.exists()  # no half of a file takes its name
