@@ -1,0 +1,1 @@
+"""SavedModel: strings in, scores out."""
