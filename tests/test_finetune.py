@@ -18,7 +18,7 @@ from tasks import tiny
 
 from electra_tf.training.checkpoint import saved_steps
 
-TEXTS, NUMBERS = tiny.texts(40, longest=11)
+TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)
 
 
 @pytest.fixture(scope="module")

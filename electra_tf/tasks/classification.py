@@ -259,9 +259,10 @@ def _target(
     labels: Sequence[str] | None,
     bounds: tuple[float, float],
 ) -> tuple[Any, str | None]:
-    """A class or a score, and what is wrong with it."""
+    """A class or a score without white space around it, and what is wrong with it."""
     if not scores:
-        if not value.strip():
+        value = value.strip()
+        if not value:
             return value, "no label"
         known = labels is None or value in labels
         return value, None if known else "an unknown label"

@@ -16,7 +16,10 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+LENGTHS = (
+    *(8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
+    *range(160, 513, 32),
+)
 IGNORED = -1  # the target of a position that none is asked of
 _WINDOW = 50  # batches whose examples are sorted by length among each other
 

@@ -64,6 +64,7 @@ def read_table(
             line that does not name columns; with a log that stops, the first bad row.
     """
     kind = pathlib.Path(path.removesuffix(".gz").removesuffix(".xz")).suffix
+    kind = kind.lower()
     if kind not in FORMATS:
         raise InputError(
             f"A table is one of {', '.join(FORMATS)}, perhaps compressed",

@@ -42,7 +42,7 @@ def test_a_batch_by_hand():
     assert set(inputs) == set(expected)
     for name, rows in expected.items():
         assert inputs[name].dtype == np.int32
-        assert inputs[name].tolist() == [row + [0] * (16 - len(row)) for row in rows]
+        assert inputs[name].tolist() == [row + [0] * (8 - len(row)) for row in rows]
     assert targets_B.tolist() == [0, 2, 0]
     assert targets_B.dtype == np.int32
     assert weights_B.tolist() == [1, 1, 0]
@@ -53,7 +53,7 @@ def test_targets_of_positions_are_filled_up_with_what_is_ignored():
     examples = Examples(IDS, SEGMENTS, 128, [[-1, 4, -1], [-1, 0, 5, -1], [-1, -1]])
     _, targets_BL, _ = examples.batch([0, 1], 3)
     assert targets_BL.dtype == np.int32
-    assert targets_BL.shape == (3, 16)
+    assert targets_BL.shape == (3, 8)
     assert targets_BL[:2, :4].tolist() == [[-1, 4, -1, -1], [-1, 0, 5, -1]]
     assert (targets_BL[:, 4:] == IGNORED).all()
     assert (targets_BL[2] == IGNORED).all()
@@ -82,7 +82,7 @@ def test_scores_stay_scores_where_some_are_whole_numbers():
 
 def test_few_lengths_are_used():
     assert [padded_length(n) for n in (1, 16, 17, 33, 128, 129, 512)] == [
-        16, 16, 32, 48, 128, 192, 512
+        8, 16, 20, 40, 128, 160, 512
     ]  # fmt: skip
     assert [padded_length(n) for n in (513, 640, 641)] == [640, 640, 768]
     found = {padded_length(n) for n in range(1, 513)}
@@ -91,7 +91,7 @@ def test_few_lengths_are_used():
 
 @pytest.mark.parametrize(
     ("longest", "max_length", "expected"),
-    [(100, 128, 128), (100, 120, 120), (33, 40, 40), (30, 40, 32), (150, 128, 150)],
+    [(113, 128, 128), (113, 120, 120), (33, 39, 39), (30, 40, 32), (150, 128, 150)],
 )
 def test_no_batch_is_longer_than_it_may_be(longest, max_length, expected):
     inputs, _, _ = examples_of([5, longest], max_length=max_length).batch([0, 1], 2)

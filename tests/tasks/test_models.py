@@ -8,7 +8,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.models import TextClassifier, TextRegressor
 from tasks import tiny
 
-TEXTS, LABELS = tiny.texts(8, longest=11)
+TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)
 SCORES = [1.0, 2.5, 5.0, 4.0, 3.0, 1.5, 2.0, 5.0]
 
 

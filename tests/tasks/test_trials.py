@@ -16,7 +16,7 @@ from electra_tf.tasks.trials import Trial, Trials, summary, told
 from electra_tf.training.checkpoint import saved_steps
 from tasks import tiny
 
-TEXTS, NUMBERS = tiny.texts(32, longest=11)
+TEXTS, NUMBERS = tiny.texts(32, longest=11, shortest=10)
 LABELS = [("bad", "good")[number] for number in NUMBERS]
 
 

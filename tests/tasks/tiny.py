@@ -53,13 +53,13 @@ NO_DROPOUT = {
 }
 
 
-def texts(count=40, seed=0, longest=19):
+def texts(count=40, seed=0, longest=19, shortest=1):
     """Texts of unlike length, and whether they hold one word or another."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, 2, count)
     made = []
     for label in labels:
-        words = draw.choice(FILLERS, draw.integers(1, longest + 1)).tolist()
+        words = draw.choice(FILLERS, draw.integers(shortest, longest + 1)).tolist()
         words.insert(draw.integers(0, len(words) + 1), (BAD, GOOD)[label])
         made.append(" ".join(words))
     return made, labels.tolist()
