@@ -218,3 +218,11 @@ def test_any_table_may_be_one_of_tfds(prepared, monkeypatch, tmp_path):
     assert set(task.parts) == {"train", "dev", "test"}
     assert set(task.parts["train"].items) == {f"sentence1 {i}" for i in range(4)}
     assert len(task.parts["dev"]) == 4
+
+
+def test_white_space_around_a_label_makes_no_class(tmp_path):
+    rows = [f"{n},{'ab'[n % 2]}{' ' * (n % 3)}\n" for n in range(40)]
+    (tmp_path / "TEXTS.CSV").write_text("text,kind\n" + "".join(rows))
+    columns = Data(text_columns=("text",), label_column="kind")
+    task = csv_task(str(tmp_path / "TEXTS.CSV"), columns, log_of(tmp_path))
+    assert task.labels == ("a", "b")

@@ -174,3 +174,35 @@ def test_what_is_missing_is_told(tmp_path, log):
     squad_file(tmp_path / "dev.json", 1, 5, answered=False)
     with pytest.raises(InputError, match="labelled beside train: none"):
         read(tmp_path, log)
+
+
+def test_tfds_has_the_same_questions(tmp_path, log, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("squad/v2.0", data_dir=tmp_path, try_gcs=False)
+    context = "It was John."
+
+    def examples():
+        for number, texts in enumerate((["John"], [])):
+            yield (
+                number,
+                {
+                    "id": str(number),
+                    "title": "t",
+                    "context": context,
+                    "question": "Who?",
+                    "answers": {"text": texts, "answer_start": [7] * len(texts)},
+                    "plausible_answers": {"text": [], "answer_start": []},
+                    "is_impossible": not texts,
+                },
+            )
+
+    made = {split: examples() for split in ("train", "validation")}
+    monkeypatch.setattr(type(builder), "_split_generators", lambda self, _: made)
+    builder.download_and_prepare()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    dev = read("tfds:squad/v2.0", log).parts["dev"]
+    by_id = {question.id: question for question in dev.items}
+    assert [a.text for a in by_id["0"].located] == ["John"]
+    assert by_id["1"].impossible
+    assert by_id["0"].context == context
