@@ -19,10 +19,11 @@ from electra_tf.tasks.squad_data import (
 )
 from electra_tf.tasks.squad_scoring import score_v1, score_v2
 from electra_tf.tasks.start import Start
-from electra_tf.tasks.tables import SUFFIXES, TFDS, load_tfds
+from electra_tf.tasks.tables import SUFFIXES, TFDS
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.problems import ProblemLog
+from electra_tf.text.sources import load_tfds
 
 _SURELY = sys.float_info.max
 _STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}

@@ -20,6 +20,7 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.text.problems import Problem, ProblemLog
+from electra_tf.text.sources import load_tfds
 
 SUFFIXES = ("", ".gz", ".xz")
 TFDS = "tfds:"
@@ -156,40 +157,6 @@ def read_tfds(name: str, split: str) -> list[Row]:
     if not rows:
         raise InputError("A table has one row or more", f"{source}: none", "Check it")
     return rows
-
-
-def load_tfds(name: str, split: str) -> tuple[Any, Any]:
-    """Opens a split of a data set that TFDS has prepared on this machine.
-
-    Args:
-        name: As for `read_tfds`.
-        split: As for `read_tfds`.
-
-    Returns:
-        TFDS's data set, and what it says of it.
-
-    Raises:
-        InputError: It is not prepared here.
-    """
-    import tensorflow_datasets as tfds
-
-    try:
-        return tfds.load(
-            name,
-            split=split,
-            data_dir=os.environ.get("TFDS_DATA_DIR"),
-            download=False,
-            try_gcs=False,
-            shuffle_files=False,
-            with_info=True,
-        )
-    except (AssertionError, ValueError, ImportError, OSError) as error:
-        raise InputError(
-            f"The data set `{name}` is prepared on this machine, with a split {split}",
-            str(error).strip().partition("\n")[0] or type(error).__name__,
-            f"Run `tfds build {name}` where there is a network, copy the folder here "
-            "and name its place in TFDS_DATA_DIR; or give --data=FOLDER",
-        ) from error
 
 
 def read_rows(path: str, log: ProblemLog) -> list[Row]:

@@ -60,6 +60,41 @@ def expand(patterns: Iterable[str]) -> list[str]:
     return list(unique.values())
 
 
+def load_tfds(name: str, split: str) -> tuple[Any, Any]:
+    """Opens a split of a data set that TFDS has prepared on this machine.
+
+    Args:
+        name: As TFDS has it, `glue/cola`.
+        split: `train`, `validation`, `train[:1%]`, ...
+
+    Returns:
+        TFDS's data set, and what it says of it.
+
+    Raises:
+        InputError: It is not prepared here.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        # Never download: offline, TFDS retries for minutes before it says so.
+        return tfds.load(
+            name,
+            split=split,
+            data_dir=os.environ.get("TFDS_DATA_DIR"),
+            download=False,
+            try_gcs=False,
+            shuffle_files=False,
+            with_info=True,
+        )
+    except (AssertionError, ValueError, ImportError, OSError) as error:
+        raise InputError(
+            f"The data set `{name}` is prepared on this machine, with a split {split}",
+            str(error).strip().partition("\n")[0] or type(error).__name__,
+            f"Run `tfds build {name}` on a machine with network, copy its folder "
+            "~/tensorflow_datasets here, and name another place in TFDS_DATA_DIR",
+        ) from error
+
+
 class TfdsSource:
     """One split of a data set that TFDS has prepared on this machine.
 
@@ -71,27 +106,8 @@ class TfdsSource:
     """
 
     def __init__(self, source: str):
-        import tensorflow_datasets as tfds
-
         name, _, split = source.removeprefix(_TFDS_PREFIX).partition("@")
-        try:
-            # Never download: offline, TFDS retries for minutes before it says so.
-            self._dataset, info = tfds.load(
-                name,
-                split=split or "train",
-                data_dir=os.environ.get("TFDS_DATA_DIR"),
-                download=False,
-                try_gcs=False,
-                shuffle_files=False,
-                with_info=True,
-            )
-        except (AssertionError, ValueError, ImportError, OSError) as error:
-            raise InputError(
-                f"The data set `{name}` is prepared on this machine",
-                str(error).strip().splitlines()[0],
-                f"Run `tfds build {name}` on a machine with network, copy its folder "
-                "~/tensorflow_datasets here, and name another place in TFDS_DATA_DIR",
-            ) from error
+        self._dataset, info = load_tfds(name, split or "train")
         examples = sum(part.num_examples for part in info.splits.values())
         share = info.splits[split or "train"].num_examples / max(1, examples)
         self.bytes = int(info.dataset_size * share)
