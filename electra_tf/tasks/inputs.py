@@ -195,6 +195,7 @@ def dataset(
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )
+    options.autotune.enabled = False  # it holds up the end of a pass for seconds
     return found.prefetch(2).with_options(options)
 
 

@@ -7,6 +7,7 @@ output/
   trial_1/          its predictions for each part, TensorBoard's files
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -170,7 +171,10 @@ class Trials:
             self._model.reset(self._start, seed)
             return self._model
         training = self._settings.training
-        with self._devices.scope():
+        # A strategy hands batches out through a data set of its own, with tf.data's
+        # tuner on, which holds up the end of a pass for seconds.
+        alone = self._devices.num_replicas_in_sync == 1
+        with contextlib.nullcontext() if alone else self._devices.scope():
             model = self._task.model(self._start, self._settings, seed)
             self._examples = self._task.training_examples(model)
             batches = len(prediction_plan(self._examples.lengths, training.batch_size))

@@ -74,6 +74,13 @@ def whole(tmp_path_factory):
     return folder, trials(folder, lines).run(3), lines
 
 
+def test_one_device_trains_without_a_data_set_of_its_strategy(tmp_path):
+    # That one would have tf.data's tuner on, and each pass would end with a wait.
+    task = Sorting()
+    trials(tmp_path, task=task)._prepared(5)
+    assert not isinstance(task.built.distribute_strategy, type(one_device()))
+
+
 def test_each_seed_has_its_line(whole):
     folder, done, lines = whole
     assert [(t.number, t.seed) for t in done] == [(1, 5), (2, 6), (3, 7)]
