@@ -21,7 +21,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 CODE = [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *(ROOT / "tools").glob("*.py")]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 COMMANDS = (
-    "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict"
+    "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
+    "export",
 )  # fmt: skip
 
 LIBRARY = ("text", "model", "kernels", "pretraining", "training")
@@ -49,11 +50,13 @@ MAY_IMPORT = {
         *("text", "model", "kernels", "training"),
     },
     "finetuning": {"errors", "task_settings", "text", "tasks", "training"},
-    "serving": {"errors", "text", "tasks"},
+    "serving": {
+        *("errors", "settings", "config", "text", "model", "tasks", "training"),
+    },
     **{
         name: {
             *("errors", "config", "task_settings", "cli", "experiment", "runs"),
-            *("measuring", "finetuning", "tasks", *LIBRARY),
+            *("measuring", "finetuning", "tasks", "serving", *LIBRARY),
         }
         for name in COMMANDS
     },
@@ -84,7 +87,10 @@ MAY_USE = {
     "measuring": {"tensorflow", "tqdm"},
     "tasks": {"keras", "numpy", "tensorflow", "tensorflow_datasets"},
     "finetuning": {"tensorflow"},
-    "serving": {"tensorflow"},
+    "serving": {
+        *("ai_edge_litert", "google", "numpy", "onnx", "onnxruntime", "tensorflow"),
+        *("tensorflow_serving", "tensorflow_text", "tf2onnx"),
+    },
     **{name: {"absl", "tqdm"} for name in COMMANDS},
 }
 

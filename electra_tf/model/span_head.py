@@ -32,7 +32,9 @@ class _PairDense(keras.layers.Dense):
         width = second_BLD.shape[-1]
         first_BSF = ops.matmul(first_BSD, self.kernel[:width])
         second_BLF = ops.matmul(second_BLD, self.kernel[width:]) + self.bias
-        return self.activation(first_BSF[:, :, None, :] + second_BLF[:, None, :, :])
+        # `[:, None]` would do too, but LiteRT has no operation for it.
+        first_BS1F = ops.expand_dims(first_BSF, 2)
+        return self.activation(first_BS1F + ops.expand_dims(second_BLF, 1))
 
 
 class SpanHead(keras.layers.Layer):
@@ -153,7 +155,7 @@ class SpanHead(keras.layers.Layer):
         chosen_BSL = ops.one_hot(index_BS, ops.shape(x_BLD)[1], dtype=x_BLD.dtype)
         start_BSD = ops.matmul(chosen_BSL, x_BLD)
         hidden_BSLF = self.end_hidden(start_BSD, x_BLD)
-        return self.end(hidden_BSLF)[..., 0] + outside_BL[:, None, :]
+        return self.end(hidden_BSLF)[..., 0] + ops.expand_dims(outside_BL, 1)
 
     def _answerable(self, x_BLD: Tensor, start_BL: Tensor) -> Tensor:
         """The logit of there being no answer, [B]."""
@@ -161,7 +163,7 @@ class SpanHead(keras.layers.Layer):
         if self.answerable_hidden is not None:
             weights_BL = ops.softmax(start_BL)
             x32_BLD = ops.cast(x_BLD, "float32")
-            likely_BD = ops.matmul(weights_BL[:, None, :], x32_BLD)[:, 0]
+            likely_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x32_BLD)[:, 0]
             summary_BD = ops.concatenate(
                 [ops.cast(summary_BD, "float32"), likely_BD], axis=-1
             )

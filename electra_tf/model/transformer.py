@@ -284,7 +284,8 @@ class Encoder(keras.layers.Layer):
             [B, L, D]; the first vector of a row stands for the whole of it.
         """
         real_BL = ops.cast(padding_mask, "float32")
-        bias_B11K = (1.0 - real_BL[:, None, None, :]) * _MASKED
+        # Not `real_BL[:, None, None, :]`, which LiteRT has no operation for.
+        bias_B11K = (1.0 - ops.expand_dims(real_BL, (1, 2))) * _MASKED
         chains = chains or Chains(training)
         x = self.embeddings(token_ids, segment_ids, chains=chains)
         if self.embeddings_project is not None:

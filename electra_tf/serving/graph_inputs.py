@@ -5,6 +5,8 @@ import tensorflow as tf
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
+_FILLER = 0
+
 
 class GraphInputs(tf.Module):
     """Tokenizes, truncates and joins texts inside a graph.
@@ -32,34 +34,59 @@ class GraphInputs(tf.Module):
         Returns:
             `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L].
         """
+        return self.with_cut(text_B, text_b_B)[0]
+
+    def with_cut(
+        self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Packs texts, or pairs, and tells what they lost.
+
+        Args:
+            text_B: As for a call.
+            text_b_B: As for a call.
+
+        Returns:
+            What a call returns, and how many pieces were cut off, int32 [B].
+        """
         first = self._tokenize(text_B)
-        rows = tf.shape(text_B)[0]
-        cls, sep = (
-            tf.RaggedTensor.from_tensor(tf.fill([rows, 1], index))
-            for index in (self._cls, self._sep)
-        )
+        length_B = _lengths(first)
         if text_b_B is None:
-            kept = tf.minimum(_lengths(first), self._max_length - 2)
-            ids = tf.concat([cls, _head(first, kept), sep], axis=1)
-            segments_of = tf.zeros_like(ids.row_lengths())
-        else:
-            second = self._tokenize(text_b_B)
-            kept_a, kept_b = kept_lengths(
-                _lengths(first), _lengths(second), self._max_length - 3
-            )
-            head, tail = _head(first, kept_a), _head(second, kept_b)
-            ids = tf.concat([cls, head, sep, tail, sep], axis=1)
-            segments_of = tf.cast(kept_b, tf.int64) + 1
-        lengths_B = tf.cast(ids.row_lengths(), tf.int32)
-        ids_BL = ids.to_tensor()
-        longest = tf.shape(ids_BL)[1]
-        mask_BL = tf.sequence_mask(lengths_B, longest, tf.int32)
-        first_of_b_B = lengths_B - tf.cast(segments_of, tf.int32)
-        before_BL = tf.sequence_mask(first_of_b_B, longest, tf.int32)
+            kept_B = tf.minimum(length_B, self._max_length - 2)
+            return self._packed((first, kept_B)), length_B - kept_B
+        second = self._tokenize(text_b_B)
+        kept_a_B, kept_b_B = kept_lengths(
+            length_B, _lengths(second), self._max_length - 3
+        )
+        cut_B = length_B + _lengths(second) - kept_a_B - kept_b_B
+        return self._packed((first, kept_a_B), (second, kept_b_B)), cut_B
+
+    def _packed(
+        self, *parts: tuple[tf.RaggedTensor, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """Texts, and how many pieces of each are kept, to a batch.
+
+        Written as one lookup of all positions in one list of what may stand there: a
+        short text's time goes into the number of operations.
+        """
+        lengths_B = 1 + tf.add_n([kept_B + 1 for _, kept_B in parts])
+        longest = tf.maximum(tf.reduce_max(lengths_B), 0)  # no rows, no positions
+        place_L = tf.range(longest)
+        entries = [[_FILLER, self._cls, self._sep], *(text.values for text, _ in parts)]
+        known, end_B1 = len(entries[0]), tf.ones_like(lengths_B)[:, None]
+        source_BL = tf.where(place_L == 0, 1, 0)
+        for text, kept_B in parts:
+            begin_B1, end_B1 = end_B1, end_B1 + kept_B[:, None]
+            shift_B1 = known + tf.cast(text.row_starts(), tf.int32)[:, None] - begin_B1
+            inside_BL = (place_L >= begin_B1) & (place_L < end_B1)
+            source_BL = tf.where(inside_BL, place_L + shift_B1, source_BL)
+            source_BL = tf.where(place_L == end_B1, 2, source_BL)
+            known, end_B1 = known + tf.size(text.values), end_B1 + 1
+        mask_BL = place_L < end_B1
+        second_BL = mask_BL & (place_L >= begin_B1) & (len(parts) > 1)
         return {
-            "token_ids": ids_BL,
-            "segment_ids": mask_BL - before_BL,
-            "padding_mask": mask_BL,
+            "token_ids": tf.gather(tf.concat(entries, 0), source_BL),
+            "segment_ids": tf.cast(second_BL, tf.int32),
+            "padding_mask": tf.cast(mask_BL, tf.int32),
         }
 
 
@@ -91,9 +118,3 @@ def kept_lengths(
 
 def _lengths(ids: tf.RaggedTensor) -> tf.Tensor:
     return tf.cast(ids.row_lengths(), tf.int32)
-
-
-def _head(ids: tf.RaggedTensor, kept_B: tf.Tensor) -> tf.RaggedTensor:
-    """The first pieces of each row."""
-    places = tf.ragged.range(_lengths(ids))
-    return tf.ragged.boolean_mask(ids, places < kept_B[:, None])

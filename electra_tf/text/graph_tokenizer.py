@@ -6,6 +6,8 @@ of the process (under LANG=tr_TR it turns I into a dotless i).
 """
 
 import functools
+import unicodedata
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +22,21 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 _CODES = 0x110000
 _BLOCK = 128
 _SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is free
+_SPACE = ord(" ")
+
+
+class Places(NamedTuple):
+    """Pieces, and which characters of their text they are made of.
+
+    Characters are code points of the text without its invalid bytes. All three are
+    int32, [B, (pieces)].
+    """
+
+    ids: tf.RaggedTensor
+    first: tf.RaggedTensor
+    """The first character of each piece."""
+    beyond: tf.RaggedTensor
+    """The one beyond its last; combining marks go with the letter before them."""
 
 
 class GraphTokenizer(tf.Module):
@@ -34,9 +51,12 @@ class GraphTokenizer(tf.Module):
         super().__init__()
         self._lower_case = settings.lower_case
         self._final_sigma = final_sigma_pattern() if settings.lower_case else ""
-        block_of, splits, values = compile_table(Characters(settings))
+        block_of, splits, values = _compiled(settings)
         self._block_of = tf.constant(block_of)
-        self._table = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        self._starts = tf.constant(splits[:-1], tf.int32)
+        self._lengths = tf.constant(np.diff(splits), tf.int32)
+        self._values = tf.constant(values)
+        self._longest = int(np.diff(splits).max())
         self._lookup = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 list(vocabulary.tokens), np.arange(len(vocabulary), dtype=np.int64)
@@ -49,6 +69,10 @@ class GraphTokenizer(tf.Module):
             unknown_token=UNKNOWN,
             max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
         )
+        self._unknown = vocabulary.ids[UNKNOWN]
+        lengths = [len(token.removeprefix(CONTINUATION)) for token in vocabulary.tokens]
+        self._piece_lengths = tf.constant(lengths, tf.int32)
+        self._mark_bounds = tf.constant(mark_bounds(), tf.int32)
 
     def __call__(self, text_B: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each text, int32, [B, (pieces)].
@@ -59,38 +83,128 @@ class GraphTokenizer(tf.Module):
         Raises:
             InputError: Not a tensor of one axis.
         """
-        text_B = tf.convert_to_tensor(text_B, tf.string)
-        if text_B.shape.rank != 1:
-            raise InputError(
-                "The tokenizer of the graph takes a batch of texts, [B]",
-                f"the shape {text_B.shape}",
-                "Pass [text] for a single one, or reshape",
+        return self._pieces(_words(self.normalize(_texts(text_B)))).merge_dims(1, 2)
+
+    def with_places(self, text_B: tf.Tensor) -> Places:
+        """Returns the ids of each text and where they come from.
+
+        Equal to `tasks.squad_answers.piece_characters`, which compares the pieces and
+        may find no way back; no text is known where it does not.
+
+        Args:
+            text_B: UTF-8 strings; invalid bytes are dropped.
+
+        Raises:
+            InputError: Not a tensor of one axis.
+        """
+        codes = self._decoded(_texts(text_B))
+        made = self._made(codes)
+        words = _words(_encoded(made))
+        pieces = self._pieces(words)
+        # The characters that WordPiece sees are all that was made but spaces. Of them
+        # each piece takes as many as it has, [UNK] those of its word.
+        seen = made.flat_values != _SPACE
+        origin = tf.repeat(_range_of(codes.flat_values), made.values.row_lengths())
+        origin = tf.boolean_mask(origin, seen)
+        whole = tf.strings.length(words.values, "UTF8_CHAR")
+        whole = tf.repeat(whole, pieces.values.row_lengths())
+        ids = pieces.merge_dims(1, 2)
+        own = tf.gather(self._piece_lengths, ids.values)
+        own = tf.where(ids.values == self._unknown, whole, own)
+        ends = tf.cumsum(own)
+        first = tf.gather(origin, ends - own)
+        beyond = tf.gather(self._beyond_marks(codes), tf.gather(origin, ends - 1))
+        base = tf.cast(tf.repeat(codes.row_starts(), ids.row_lengths()), tf.int32)
+        return Places(
+            ids, ids.with_values(first - base), ids.with_values(beyond - base)
+        )
+
+    def normalize(self, text_B: tf.Tensor) -> tf.Tensor:
+        """Returns each text cleaned, with its words set apart by single spaces."""
+        return _encoded(self._made(self._decoded(text_B)))
+
+    def _decoded(self, text_B: tf.Tensor) -> tf.RaggedTensor:
+        """Code points, with each final capital sigma written as the small one."""
+        text_B = valid(text_B)
+        if self._lower_case:
+            text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
+        return tf.strings.unicode_decode(text_B, "UTF-8")
+
+    def _made(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """What becomes of each code point, [B, (characters), (code points)]."""
+        code = codes.values
+        row = tf.gather(self._block_of, code // _BLOCK) * _BLOCK + code % _BLOCK
+        # tf.gather of a ragged table looks through the whole of it, each time.
+        lengths = tf.gather(self._lengths, row)
+        shown = tf.where(tf.range(self._longest) < lengths[:, None])
+        origin, place = tf.unstack(tf.cast(shown, tf.int32), axis=1)
+        made = tf.gather(
+            self._values, tf.gather(self._starts, tf.gather(row, origin)) + place
+        )
+        made = tf.where(made == _SELF, tf.gather(code, origin), made)
+        return codes.with_values(
+            tf.RaggedTensor.from_row_lengths(
+                made, tf.cast(lengths, tf.int64), validate=False
             )
-        words = tf.strings.split(self.normalize(text_B), sep=" ")
+        )
+
+    def _pieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """From words, [B, (words)], to ids, int32 [B, (words), (pieces)]."""
         # The kernel's limit is in bytes and lets any word of 200 characters pass. A
         # longer word is replaced by one that exceeds it, and so becomes [UNK].
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARACTERS
         unreadable = "x" * (4 * MAX_WORD_CHARACTERS + 1)
         words = words.with_values(tf.where(too_long, unreadable, words.values))
-        ids = self._wordpiece.tokenize(words).merge_dims(1, 2)
-        return tf.cast(ids, tf.int32)
+        return tf.cast(self._wordpiece.tokenize(words), tf.int32)
 
-    def normalize(self, text_B: tf.Tensor) -> tf.Tensor:
-        """Returns each text cleaned, with its words set apart by single spaces."""
-        text_B = tf.strings.unicode_transcode(text_B, "UTF-8", "UTF-8", errors="ignore")
-        if self._lower_case:
-            text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
-        codes = tf.strings.unicode_decode(text_B, "UTF-8")
-        code = codes.values
-        row = tf.gather(self._block_of, code // _BLOCK) * _BLOCK + code % _BLOCK
-        become = tf.gather(self._table, row)
-        itself = tf.repeat(code, become.row_lengths())
-        flat = tf.where(become.values == _SELF, itself, become.values)
-        text_B = tf.strings.unicode_encode(
-            codes.with_values(become.with_values(flat)).merge_dims(1, 2), "UTF-8"
+    def _beyond_marks(self, codes: tf.RaggedTensor) -> tf.Tensor:
+        """For each character of all texts, the place beyond it and its marks."""
+        code = codes.flat_values
+        bounds = tf.searchsorted(self._mark_bounds, code, "right")
+        opens = (bounds % 2 == 0) | (tf.ragged.range(codes.row_lengths()).values == 0)
+        places = tf.boolean_mask(_range_of(code), opens)
+        ends = tf.concat([places[1:], [tf.size(code)]], 0)
+        return tf.gather(ends, tf.cumsum(tf.cast(opens, tf.int32)) - 1)
+
+
+def valid(text_B: tf.Tensor) -> tf.Tensor:
+    """Returns texts without invalid bytes, as `bytes.decode(errors="ignore")`.
+
+    Args:
+        text_B: Strings that should be UTF-8.
+    """
+    return tf.strings.unicode_transcode(text_B, "UTF-8", "UTF-8", errors="ignore")
+
+
+def _texts(text_B: tf.Tensor) -> tf.Tensor:
+    text_B = tf.convert_to_tensor(text_B, tf.string)
+    if text_B.shape.rank != 1:
+        raise InputError(
+            "The tokenizer of the graph takes a batch of texts, [B]",
+            f"the shape {text_B.shape}",
+            "Pass [text] for a single one, or reshape",
         )
-        text_B = tf.strings.regex_replace(text_B, " +", " ")
-        return tf.strings.strip(text_B)
+    return text_B
+
+
+def _encoded(made: tf.RaggedTensor) -> tf.Tensor:
+    """Texts of what was made, with single spaces."""
+    text_B = tf.strings.unicode_encode(made.merge_dims(1, 2), "UTF-8")
+    return tf.strings.strip(tf.strings.regex_replace(text_B, " +", " "))
+
+
+def _words(text_B: tf.Tensor) -> tf.RaggedTensor:
+    return tf.strings.split(text_B, sep=" ")
+
+
+def _range_of(values: tf.Tensor) -> tf.Tensor:
+    return tf.range(tf.size(values))
+
+
+@functools.cache
+def _compiled(settings: Tokenization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # It takes seconds, and an exported model has several tokenizers.
+    return compile_table(Characters(settings))
 
 
 def compile_table(
@@ -139,6 +253,13 @@ def final_sigma_pattern() -> str:
     ignorable += [code for code in range(_CODES) if is_dropped(chr(code))]
     cased, ignorable = _re2_class(cased), _re2_class(ignorable)
     return f"([{cased}][{ignorable}]*)Σ([{ignorable}]*(?:[^{cased}{ignorable}]|$))"
+
+
+@functools.cache
+def mark_bounds() -> tuple[int, ...]:
+    """Returns the first code point of each run of marks (M*), and the one beyond it."""
+    marks = (c for c in range(_CODES) if unicodedata.category(chr(c))[0] == "M")
+    return tuple(bound for a, b in ranges(marks) for bound in (a, b + 1))
 
 
 def _re2_class(codes: list[int]) -> str:

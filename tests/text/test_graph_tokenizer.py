@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.settings import Tokenization
+from electra_tf.tasks.squad_answers import piece_characters
 from electra_tf.text.characters import Characters
 from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,
@@ -15,6 +16,7 @@ from electra_tf.text.graph_tokenizer import (
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from text.plain_tokenizer import tokenize
+from text.test_tokenizer import fuzzed
 
 # What tensorflow-text adds to stock TF Serving, of which we use one.
 SERVING_HAS = {
@@ -57,6 +59,36 @@ def test_a_single_text_is_told_from_a_batch(graph):
     for text in ("a", [["a"]]):
         with pytest.raises(InputError, match="takes a batch of texts"):
             graph(tf.constant(text))
+
+
+def test_pieces_know_their_characters(wide):
+    tokenizer, graph = wide
+    # Of one text: a mark at its start, a letter with a mark, one of two pieces, [UNK].
+    places = graph.with_places(["\u0301\tσ\u0301\u0301ς", "", "≠中\u200b ж\u0301ж."])
+    vocabulary = tokenizer.vocabulary
+    tokens = [vocabulary.tokens[index] for index in places.ids.flat_values]
+    assert tokens == ["σ", "##ς", "=", "中", "[UNK]", "."]
+    assert places.first.to_list() == [[2, 5], [], [0, 1, 4, 7]]
+    assert places.beyond.to_list() == [[5, 6], [], [1, 2, 7, 8]]
+    assert places.ids.dtype == places.first.dtype == places.beyond.dtype == tf.int32
+    assert graph.with_places(tf.constant([], tf.string)).first.to_list() == []
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("strip_accents", ["always", "never"])
+def test_pieces_come_from_where_the_tokenizer_says(wide, lower_case, strip_accents):
+    settings = Tokenization(lower_case=lower_case, strip_accents=strip_accents)
+    tokenizer = Tokenizer(wide[0].vocabulary, settings)
+    texts = [text.decode("utf-8", "ignore") for text in fuzzed(400, 3)]
+    # Ways a character becomes none, two, or two words.
+    texts += ["İßŉ≠ǅ豈각\u0903\u200b\u0488", "x" * 201 + "\u0301x"]
+    places = tokenizer.graph().with_places(texts)
+    ids, pairs = places.ids.to_list(), zip(places.first, places.beyond, strict=True)
+    for text, row, (first, beyond) in zip(texts, ids, pairs, strict=True):
+        assert row == tokenizer.encode(text)
+        expected = piece_characters(text, tokenizer, Characters(settings))
+        found = zip(first.numpy().tolist(), beyond.numpy().tolist(), strict=True)
+        assert list(found) == expected
 
 
 def test_the_table_holds_every_code_point():

@@ -1,0 +1,61 @@
+"""Many inputs of one request, a few at a time: what one of them needs bounds memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from electra_tf.serving.exportable import IDS
+
+AT_ONCE = 32
+"""Rows that are computed together."""
+MOST = 1024
+"""Rows of a request; a megabyte of text would have thousands."""
+
+Inputs = dict[str, tf.Tensor]
+
+
+def by_parts(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
+    """The same function of rows, which takes them some at a time.
+
+    A text that is read in parts may have any number of them, and attention's memory
+    grows with the rows that are computed together.
+
+    Args:
+        function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [P, L], to
+            tensors with a row for each, in any structure.
+
+    Returns:
+        A function of up to `MOST` rows; with more, `InvalidArgumentError` at run time.
+    """
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in IDS}
+    traced = tf.function(function, input_signature=[spec])
+    outputs = traced.get_concrete_function().structured_outputs
+
+    def joined(inputs: Inputs) -> Any:
+        rows = tf.shape(inputs[IDS[0]])[0]
+        few = tf.debugging.Assert(
+            rows <= MOST,
+            [f"Texts are read in {MOST} parts a request at most. Arrived:", rows,
+             "Send parts of them."],
+        )  # fmt: skip
+        with tf.control_dependencies([few]):
+            times = tf.maximum(1, (rows + AT_ONCE - 1) // AT_ONCE)
+        arrays = [
+            tf.TensorArray(of.dtype, times, infer_shape=False, element_shape=of.shape)
+            for of in tf.nest.flatten(outputs)
+        ]
+
+        def more(number: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple:
+            begin = number * AT_ONCE
+            part = {name: of[begin : begin + AT_ONCE] for name, of in inputs.items()}
+            found = tf.nest.flatten(traced(part))
+            pairs = zip(arrays, found, strict=True)
+            return number + 1, [array.write(number, of) for array, of in pairs]
+
+        _, arrays = tf.while_loop(
+            lambda number, _: number < times, more, (0, arrays), parallel_iterations=1
+        )
+        return tf.nest.pack_sequence_as(outputs, [array.concat() for array in arrays])
+
+    return joined

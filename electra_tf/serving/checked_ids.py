@@ -1,0 +1,90 @@
+"""Ids from outside, refused in words where they are none."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from electra_tf.serving.exportable import IDS
+from electra_tf.settings import Encoder as Shape
+
+
+def of_ids(function: Callable[[dict], dict[str, tf.Tensor]], shape: Shape) -> Any:
+    """A function of ids as a signature takes it.
+
+    Args:
+        function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], by
+            name to tensors by name.
+        shape: The encoder's, to tell what is an id.
+
+    Returns:
+        A `tf.function` for any number of rows and positions.
+    """
+    spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
+
+    @tf.function(input_signature=spec)
+    def tokens(token_ids, segment_ids, padding_mask):
+        return function(checked_ids(token_ids, segment_ids, padding_mask, shape))
+
+    return tokens
+
+
+def checked_ids(
+    token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor, shape: Shape
+) -> dict[str, tf.Tensor]:
+    """Stops a request whose ids the encoder does not have.
+
+    A lookup beyond the end of a table is an error on a CPU, but zeros on a GPU; and an
+    error of an operation deep in the graph tells a client nothing.
+
+    Args:
+        token_ids: int32 [B, L].
+        segment_ids: int32 [B, L].
+        padding_mask: int32 [B, L], 1 at real tokens.
+        shape: The encoder's.
+
+    Returns:
+        The same by name; `InvalidArgumentError` at run time where something is wrong.
+    """
+    given = token_ids, segment_ids, padding_mask
+    given = [tf.ensure_shape(of, [None, None]) for of in given]
+    given, token_ids = dict(zip(IDS, given, strict=True)), given[0]
+    limits = dict(zip(IDS, (shape.vocabulary_size, shape.segments, 2), strict=True))
+    size = tf.shape(token_ids)
+    checks = [
+        tf.debugging.Assert(
+            tf.reduce_all(tf.equal(tf.shape(of), size)),
+            [f"{name} and token_ids have one shape. Arrived:", tf.shape(of), size],
+        )
+        for name, of in given.items()
+        if name != IDS[0]
+    ]
+    checks += [
+        tf.debugging.Assert(
+            tf.reduce_all((of >= 0) & (of < limits[name])),
+            [f"{name} lie from 0 to {limits[name] - 1}. Arrived, least and greatest:",
+             tf.reduce_min(of), tf.reduce_max(of)],
+        )
+        for name, of in given.items()
+    ]  # fmt: skip
+    checks.append(
+        tf.debugging.Assert(
+            (size[1] <= shape.max_positions) & ((size[1] > 0) | (size[0] == 0)),
+            [f"A row has 1 to {shape.max_positions} positions. Arrived:", size[1]],
+        )
+    )
+    with tf.control_dependencies(checks):
+        return with_positions(given)
+
+
+def with_positions(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """A batch of no rows, which may have no positions either, with one.
+
+    Args:
+        inputs: By name, [B, L].
+
+    Returns:
+        The same, where there are positions; the encoder reads the first.
+    """
+    none = tf.cast(tf.shape(inputs[IDS[0]])[1] == 0, tf.int32)
+    return {name: tf.pad(of, [[0, 0], [0, none]]) for name, of in inputs.items()}

@@ -1,0 +1,207 @@
+"""From a trained model's folder to what is served, in one step or not at all."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from electra_tf.errors import InputError
+from electra_tf.serving import proof
+from electra_tf.serving.exportable import Exportable, Request, Signature
+from electra_tf.serving.litert import run_litert, write_litert
+from electra_tf.serving.onnx import run_onnx, write_onnx
+from electra_tf.serving.pretrained_exports import PARTS, pretrained_export
+from electra_tf.serving.saved_model import write_extra, write_saved_model
+from electra_tf.serving.task_exports import task_export
+from electra_tf.serving.warmup import first_requests, write_warmup
+from electra_tf.tasks.predicting import load
+from electra_tf.tasks.trials import MODEL
+
+SIGNATURES = ("text", "tokens")
+_DEFAULT = "serving_default"
+_WARM_LENGTHS = 16, 64, 128, 256, 512
+
+
+def opened(path: str, part: str | None = None) -> Exportable:
+    """Opens what is to be exported.
+
+    Args:
+        path: The output of finetune, or a checkpoint or run of pretrain.
+        part: What is served of the latter (see `pretrained_export`); None: `encoder`.
+
+    Returns:
+        Its functions.
+
+    Raises:
+        InputError: Neither of the two, or a part of a fine-tuned model.
+    """
+    if not is_finetuned(path):
+        return pretrained_export(path, part or PARTS[0])
+    if part is not None:
+        raise InputError(
+            "--part is told for a pre-trained checkpoint",
+            f"--part={part} for a fine-tuned model, {path}",
+            "Leave it out",
+        )
+    return task_export(load(path))
+
+
+def is_finetuned(path: str) -> bool:
+    """Whether a path is what finetune wrote, not pretrain.
+
+    Args:
+        path: A folder or a file.
+
+    Returns:
+        True for a .keras file, or a folder with one.
+    """
+    return path.endswith(".keras") or os.path.isfile(os.path.join(path, MODEL))
+
+
+def export(
+    exportable: Exportable,
+    output: str,
+    version: int = 1,
+    chosen: Sequence[str] = SIGNATURES,
+    form: str = "saved_model",
+    tell: Callable[[str], None] = print,
+) -> str:
+    """Writes a version, proves it, and gives it its name only then.
+
+    Args:
+        exportable: What `opened` returned.
+        output: The folder of all versions of the model.
+        version: The number that TF Serving knows it by.
+        chosen: Which signatures of a SavedModel: of `text`, of `tokens`, or both.
+        form: One of `FORMATS`. LiteRT and ONNX hold the function of ids alone.
+        tell: Gets lines about what was proved.
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        InputError: The version exists, or what was written does not hold.
+    """
+    final = os.path.join(output, str(version))
+    if os.path.exists(final):
+        raise InputError(
+            "A version is exported once, as a server may be serving it",
+            f"{final}, which exists",
+            "Pass a higher --version, or delete it",
+        )
+    partial = os.path.join(output, f".{version}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    os.makedirs(output, exist_ok=True)
+    try:
+        _WRITERS[form](exportable, partial, chosen, tell)
+        os.rename(partial, final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return final
+
+
+def chosen_signatures(
+    exportable: Exportable, chosen: Sequence[str]
+) -> dict[str, Signature]:
+    """The signatures of a SavedModel by name.
+
+    Args:
+        exportable: Whose.
+        chosen: `text`, `tokens`, or both.
+
+    Returns:
+        One of them is `serving_default`, the one that clients get who name none.
+
+    Raises:
+        InputError: Another word, or none.
+    """
+    known = {"text": exportable.text, "tokens": exportable.tokens}
+    if not chosen or set(chosen) - known.keys():
+        raise InputError(
+            "--signatures is text, tokens, or text,tokens",
+            repr(",".join(chosen)),
+            "Leave it out for both",
+        )
+    found = {name: of for kind in chosen for name, of in known[kind].items()}
+    if _DEFAULT not in found:
+        found[_DEFAULT] = next(iter(found.values()))
+    return found
+
+
+def _saved_model(
+    exportable: Exportable, folder: str, chosen: Sequence[str], tell: Callable
+) -> None:
+    signatures = chosen_signatures(exportable, chosen)
+    found = write_saved_model(exportable, signatures, folder)
+    for name, difference in found["differences"].items():
+        if not name.endswith(proof.ROWS):
+            tell(f"  {name} differs by {difference:.1e}")
+    tell(f"  {found['numbers']:,} numbers in {found['variables']} variables")
+    if importlib.util.find_spec("tensorflow_serving") is None:
+        tell("  no warm-up requests: the extra `serving` is not installed")
+        return
+    longest = exportable.details["max_length"]
+    lengths = sorted({min(length, longest) for length in _WARM_LENGTHS})
+    write_warmup(
+        folder,
+        {
+            # The last request has no rows.
+            name: [*of.requests[:-1], *first_requests(list(of.requests[0]), lengths)]
+            for name, of in signatures.items()
+        },
+    )
+    tell(f"  warm-up requests of up to {lengths[-1]} positions")
+
+
+def _litert(
+    exportable: Exportable, folder: str, chosen: Sequence[str], tell: Callable
+) -> None:
+    """Files for phones; the float32 one is held against Keras."""
+    signature = exportable.tokens["tokens"]
+    write_extra(exportable, folder)
+    for path in write_litert(signature.function, folder):
+        exact = "float32" in os.path.basename(path)
+        _held(path, signature, run_litert, exact, tell)
+
+
+def _onnx(
+    exportable: Exportable, folder: str, chosen: Sequence[str], tell: Callable
+) -> None:
+    signature = exportable.tokens["tokens"]
+    write_extra(exportable, folder)
+    _held(write_onnx(signature.function, folder), signature, run_onnx, True, tell)
+
+
+def _held(
+    path: str,
+    signature: Signature,
+    run: Callable[[str, Request], Mapping[str, np.ndarray]],
+    exact: bool,
+    tell: Callable[[str], None],
+) -> None:
+    """Compares a converted model's numbers with Keras's."""
+    name = os.path.basename(path)
+    tell(f"  {name}: {os.path.getsize(path) / 1e6:.1f} MB")
+    for request in signature.requests[:-1]:  # the last one has no rows
+        expected, found = signature.expected(request), run(path, request)
+        for output, of in found.items():
+            if of.dtype.kind != "f":
+                continue  # of two candidates as good as equal either may be the first
+            difference = proof.difference(of, expected[output])
+            tell(f"  {name}: {output} differs by {difference:.1e}")
+            if exact and difference > proof.TOLERANCE:
+                raise InputError(
+                    f"{name} equals what Keras says to {proof.TOLERANCE:g}",
+                    f"{output} differs by {difference:.2g}",
+                    "Report it; nothing was exported",
+                )
+
+
+_WRITERS: dict[str, Callable[..., None]] = {
+    "saved_model": _saved_model,
+    "litert": _litert,
+    "onnx": _onnx,
+}
+FORMATS = tuple(_WRITERS)

@@ -1,0 +1,185 @@
+"""Pre-trained checkpoints as functions of a graph: of texts and of ids."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import config
+from electra_tf.model.electra import Electra, bert
+from electra_tf.model.transformer import Encoder
+from electra_tf.serving.checked_ids import of_ids, with_positions
+from electra_tf.serving.exportable import (
+    IDS,
+    SAMPLES,
+    Answer,
+    Exportable,
+    Request,
+    Signature,
+    of_texts,
+    strings,
+)
+from electra_tf.serving.graph_inputs import GraphInputs
+from electra_tf.serving.graph_masks import GraphMasks
+from electra_tf.serving.network import Network
+from electra_tf.serving.pretrained import Judgements, Proposals, Said, Vectors
+from electra_tf.settings import Config
+from electra_tf.tasks.start import Start
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CLS, MASK, SEP
+from electra_tf.training.checkpoint import CONFIG, open_checkpoint
+from electra_tf.training.state import assign
+
+PARTS = ("encoder", "electra")
+PROPOSALS = 10
+"""How many tokens are proposed for a mask."""
+_MASKED = (f"The {MASK} sat on the {MASK}.", MASK, "No mask.", f"巴黎是{MASK}国的首都")
+
+
+def pretrained_export(path: str, part: str) -> Exportable:
+    """A pre-trained checkpoint's functions.
+
+    Args:
+        path: A checkpoint's folder, or a run's, whose newest is taken.
+        part: `encoder`: the vectors of the discriminator (or of BERT). `electra`: what
+            it judges replaced, and what the generator (or BERT) proposes for masks.
+
+    Returns:
+        Functions of strings and of ids. They compute in float32.
+
+    Raises:
+        InputError: No checkpoint, or another model than its config tells.
+    """
+    start, checkpoint = Start.open(path), open_checkpoint(path)
+    settings = config.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    if part == "encoder":
+        encoder = Encoder(start.shape)
+        encoder.build()
+        start.put_into(encoder)
+        found = {"": Vectors(encoder)}
+    else:
+        model = _towers(settings)
+        weights = {weight.path: weight for weight in model.weights}
+        assign(weights, checkpoint.weights(), checkpoint.path)
+        found = _said(model, start.tokenizer.vocabulary.ids[MASK])
+    return _exportable(part, found, start, settings)
+
+
+def _towers(settings: Config) -> Any:
+    """The towers that a config tells, built."""
+    if settings.objective.name == "mlm":
+        model = bert(settings.model)
+    else:
+        model = Electra(
+            settings.model, generator=not settings.objective.uniform_generator
+        )
+    model.build()
+    return model
+
+
+def _said(model: Any, mask: int) -> dict[str, Said]:
+    """What the towers have a word on, by the name of its signature of texts."""
+    judge = model.discriminator if isinstance(model, Electra) else None
+    guesser = model.generator if judge else model
+    networks: dict[int, Network] = {}
+    for tower in filter(None, (judge, guesser)):
+        if id(tower.encoder) not in networks:  # both have one if all is shared
+            networks[id(tower.encoder)] = Network(tower.encoder)
+    found: dict[str, Said] = {}
+    if judge:
+        found["replaced"] = Judgements(judge, networks[id(judge.encoder)])
+    if guesser:
+        network = networks[id(guesser.encoder)]
+        found["masked"] = Proposals(guesser, network, mask, PROPOSALS)
+    return found
+
+
+def _exportable(
+    kind: str, found: dict[str, Said], start: Start, settings: Config
+) -> Exportable:
+    """The first of what is said is `serving_default` and `tokens`."""
+    longest, tokenizer = settings.records.max_length, start.tokenizer
+    texts, ids = {}, {}
+    module = tf.Module()
+    module.said, module.packers = list(found.values()), []
+    for name, said in found.items():
+        first, masks = not texts, name == "masked"
+        pack = (GraphMasks if masks else GraphInputs)(tokenizer, longest)
+        module.packers.append(pack)
+        requests, given = _requests(tokenizer, longest, masks)
+        by_keras = _by_keras(said)
+        told = _told(said, pack.with_cut, tokenizer)
+        text = Signature(
+            of_texts(told, ("text",)),
+            requests,
+            lambda request, by_keras=by_keras, given=given: by_keras(
+                given[tuple(request["text"])]
+            ),
+        )
+        texts["serving_default" if first else f"{name}_text"] = text
+        signature = Signature(of_ids(said, start.shape), [*given.values()], by_keras)
+        ids["tokens" if first else f"{name}_tokens"] = signature
+    details = {"max_length": longest}
+    return Exportable(kind, module, texts, ids, tokenizer, details)
+
+
+def _told(
+    said: Said, pack: Callable[[tf.Tensor], Any], tokenizer: Tokenizer
+) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """What is said of texts, and the tokens and proposals as strings."""
+    vocabulary = tokenizer.vocabulary.tokens
+    named_V = tf.constant([*vocabulary, ""])
+
+    def name(ids: tf.Tensor, known: tf.Tensor) -> tf.Tensor:
+        return tf.gather(named_V, tf.where(known, ids, len(vocabulary)))
+
+    def told(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs, cut_B = pack(text_B)
+        inputs = with_positions(inputs)
+        found = said(inputs)
+        found["pieces_cut"] = cut_B
+        found["tokens"] = name(inputs["token_ids"], inputs["padding_mask"] > 0)
+        if "ids" in found:
+            found["proposals"] = name(found["ids"], found["ids"] >= 0)
+        return found
+
+    return told
+
+
+def _requests(
+    tokenizer: Tokenizer, longest: int, masks: bool
+) -> tuple[list[Request], dict[tuple[bytes, ...], Request]]:
+    """Texts, and by them the ids that the tokenizer makes outside a graph."""
+    texts = _MASKED if masks else SAMPLES
+    requests, given = [], {}
+    for part in (texts[:1], texts, ()):
+        request = {"text": strings(part)}
+        rows = [_packed(tokenizer, text, longest, masks) for text in part]
+        width = max(map(len, rows), default=0)
+        mask_BL = np.array([[1] * len(r) + [0] * (width - len(r)) for r in rows])
+        ids_BL = np.array([[*row, *[0] * (width - len(row))] for row in rows])
+        shape = len(rows), width
+        arrays = ids_BL, np.zeros(shape), mask_BL
+        arrays = (array.astype(np.int32).reshape(shape) for array in arrays)
+        requests.append(request)
+        given[tuple(request["text"])] = dict(zip(IDS, arrays, strict=True))
+    return requests, given
+
+
+def _packed(tokenizer: Tokenizer, text: str, longest: int, masks: bool) -> list[int]:
+    ids, special = [], tokenizer.vocabulary.ids
+    for part in text.split(MASK) if masks else [text]:
+        ids += [*tokenizer.encode(part), special[MASK]]
+    return [special[CLS], *ids[:-1][: longest - 2], special[SEP]]
+
+
+def _by_keras(said: Said) -> Callable[[Request], Answer]:
+    """What Keras says; nothing, where there are no rows."""
+
+    def expected(ids: Request) -> Answer:
+        if not len(ids[IDS[0]]):
+            return {}
+        return {name: of.numpy() for name, of in said.by_keras(ids).items()}
+
+    return expected

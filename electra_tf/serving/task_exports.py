@@ -1,0 +1,345 @@
+"""Fine-tuned models as functions of a graph: classes, scores, tags, answers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.model.chains import Chains
+from electra_tf.serving.by_parts import by_parts
+from electra_tf.serving.checked_ids import of_ids, with_positions
+from electra_tf.serving.exportable import (
+    IDS,
+    SAMPLES,
+    Answer,
+    Exportable,
+    Request,
+    Signature,
+    of_texts,
+    strings,
+    texts_of,
+)
+from electra_tf.serving.graph_answers import GraphAnswers
+from electra_tf.serving.graph_inputs import GraphInputs
+from electra_tf.serving.graph_windows import GraphWindows
+from electra_tf.serving.graph_words import GraphWords
+from electra_tf.serving.network import Network
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.squad_answers import Decoding
+from electra_tf.tasks.squad_windows import Windows
+from electra_tf.tasks.tagger import TextTagger
+from electra_tf.tasks.text_model import TextModel
+
+_QUESTION = "Where was the railroad completed?"
+Said = Callable[[dict[str, tf.Tensor]], Any]
+
+
+class TaskExport:
+    """What the functions of all tasks share; a task adds what it says.
+
+    Args:
+        model: A fine-tuned model.
+    """
+
+    kind = ""
+    inputs: tuple[str, ...] = ("text",)
+    """The strings it takes."""
+
+    def __init__(self, model: TextModel):
+        self.model = model
+        self.module = tf.Module()
+        self.module.network = self.network = Network(model.encoder)
+        self.module.head = [weight.value for weight in model.head.weights]
+        self.prepare()
+
+    # What a task adds.
+
+    def prepare(self) -> None:
+        """Puts tables into the module."""
+        raise NotImplementedError
+
+    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What is answered to strings [B]."""
+        raise NotImplementedError
+
+    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """What is answered to ids, from the head's outputs."""
+        raise NotImplementedError
+
+    def expected(self, rows: list[Any]) -> Answer:
+        """What the Keras model says of texts."""
+        raise NotImplementedError
+
+    def details(self) -> dict[str, Any]:
+        """What a client may want to know."""
+        return {}
+
+    # What is the same for all.
+
+    def outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
+        """The head's outputs."""
+        inputs = with_positions(inputs)
+        hidden_BLD = self.network(**inputs)
+        return self.model.head_outputs(hidden_BLD, inputs, Chains(training=False))
+
+    def exportable(self) -> Exportable:
+        """All of it."""
+        text = Signature(
+            of_texts(self.from_texts, self.inputs),
+            self._texts(),
+            self._expected_of_texts,
+        )
+        ids = Signature(
+            of_ids(lambda inputs: self.named(self.outputs(inputs)), self.model.shape),
+            self._ids(),
+            self._expected_of_ids,
+        )
+        details = {"max_length": self.model.settings.data.max_length, **self.details()}
+        return Exportable(
+            self.kind,
+            self.module,
+            {"serving_default": text},
+            {"tokens": ids},
+            self.model.tokenizer,
+            details,
+        )
+
+    def rows(self) -> list[Any]:
+        """Texts to try it with, or pairs of them."""
+        texts = texts_of(strings(SAMPLES))
+        if len(self.inputs) == 1:
+            return texts
+        return list(zip(texts, reversed(texts), strict=True))
+
+    def _texts(self) -> list[Request]:
+        rows = self.rows()
+        return [self._request(part) for part in (rows[:1], rows, [])]
+
+    def _request(self, rows: Sequence[Any]) -> Request:
+        if len(self.inputs) == 1:
+            return {self.inputs[0]: strings(rows)}
+        columns = zip(*rows, strict=True) if rows else ((), ())
+        return {
+            name: strings(column)
+            for name, column in zip(self.inputs, columns, strict=True)
+        }
+
+    def _ids(self) -> list[Request]:
+        examples = self.model.examples(self.rows())
+        batches = [range(1), range(len(examples))]
+        found = [examples.batch(rows, len(rows))[0] for rows in batches]
+        return [*found, {name: of[:0] for name, of in found[0].items()}]
+
+    def _expected_of_texts(self, request: Request) -> Answer:
+        columns = [texts_of(request[name]) for name in self.inputs]
+        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        return self.expected(rows) if rows else {}
+
+    def _expected_of_ids(self, request: Request) -> Answer:
+        if not len(request[IDS[0]]):
+            return {}
+        outputs = self.model(dict(request), training=False)
+        return {name: of.numpy() for name, of in self.named(outputs).items()}
+
+
+class ClassifierExport(TaskExport):
+    """Probabilities, logits and labels of texts or pairs."""
+
+    kind = "classifier"
+
+    def prepare(self) -> None:
+        """The tokenizer's table and the classes' names."""
+        self.inputs = ("text", "text_b") if self.model.pairs else ("text",)
+        self.module.inputs = self._inputs = GraphInputs(
+            self.model.tokenizer, self.model.settings.data.max_length
+        )
+
+    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`probabilities`, `logits` and `label`, and the `pieces_cut` off."""
+        inputs, cut_B = self._inputs.with_cut(*texts)
+        return {**self.named(self.outputs(inputs)), "pieces_cut": cut_B}
+
+    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """The same from logits [B, C]."""
+        best_B = tf.argmax(outputs, -1)
+        return {
+            "probabilities": tf.nn.softmax(outputs),
+            "logits": outputs,
+            "label": tf.gather(tf.constant(self.model.labels), best_B),
+        }
+
+    def expected(self, rows: list[Any]) -> Answer:
+        """The same, by Keras."""
+        examples = self.model.examples(rows)
+        logits_BC = tf.stack(self.model.outputs_of(examples))
+        return {name: of.numpy() for name, of in self.named(logits_BC).items()}
+
+    def details(self) -> dict[str, Any]:
+        """The classes' names."""
+        return {"labels": list(self.model.labels)}
+
+
+class RegressorExport(ClassifierExport):
+    """Scores of texts or pairs, in the units they were trained with."""
+
+    kind = "regressor"
+
+    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """`score` from the head's number [B, 1]."""
+        low, high = self.model.low, self.model.high
+        return {"score": low + outputs[:, 0] * (high - low)}
+
+    def details(self) -> dict[str, Any]:
+        """The lowest and the highest score of training."""
+        return {"low": self.model.low, "high": self.model.high}
+
+
+class TaggerExport(TaskExport):
+    """A tag for each word of a text."""
+
+    kind = "tagger"
+
+    def prepare(self) -> None:
+        """The tokenizer's table."""
+        data = self.model.settings.data
+        self.module.words = self._words = GraphWords(
+            self.model.tokenizer, data.max_length, data.tagging_segment
+        )
+        self._by_parts = by_parts(self.outputs)
+
+    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`words`, and `labels` and `probabilities` of each, [B, W]."""
+        inputs, parts = self._words(*texts)
+        return self._words.tags(self._by_parts(inputs), parts, self.model.tags)
+
+    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """`logits` and `probabilities` [B, L, C] and `labels` [B, L] of pieces."""
+        best_BL = tf.argmax(outputs, -1)
+        return {
+            "logits": outputs,
+            "probabilities": tf.nn.softmax(outputs),
+            "labels": tf.gather(tf.constant(self.model.tags), best_BL),
+        }
+
+    def rows(self) -> list[Any]:
+        """Sentences of words."""
+        return [text.split() for text in super().rows()]
+
+    def expected(self, rows: list[Any]) -> Answer:
+        """Words and labels, by Keras; a text's words are those of `str.split`."""
+        words = [row.split() if isinstance(row, str) else row for row in rows]
+        labels = self.model.predict(words)
+        return {"words": _padded(words), "labels": _padded(labels)}
+
+    def details(self) -> dict[str, Any]:
+        """The tags' names."""
+        return {"labels": list(self.model.tags)}
+
+    def _request(self, rows: Sequence[Any]) -> Request:
+        return {"text": strings([" ".join(words) for words in rows])}
+
+
+class AnswererExport(TaskExport):
+    """Answers to questions from the words of a context."""
+
+    kind = "answerer"
+    inputs = ("question", "context")
+
+    def prepare(self) -> None:
+        """The tokenizer's table, and how contexts are cut."""
+        data, own = self.model.settings.data, self.model.settings.model
+        rule = Windows(
+            data.max_length,
+            min(data.max_query_length, data.max_length // 2),
+            data.doc_stride,
+            data.window_labels,
+        )
+        self.module.windows = self._windows = GraphWindows(self.model.tokenizer, rule)
+        self._answers = GraphAnswers(Decoding(own.n_best, own.max_answer_length))
+        self._by_parts = by_parts(self.outputs)
+
+    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`answer`, `start`, `end`, `score` and `null_odds`, each [B]."""
+        inputs, book = self._windows(*texts)
+        return self._answers(self._by_parts(inputs), book, self.model.null_threshold)
+
+    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """The head's outputs, without the axes in their names."""
+        return {name.rsplit("_", 1)[0]: of for name, of in outputs.items()}
+
+    def rows(self) -> list[Any]:
+        """Questions and contexts."""
+        texts = texts_of(strings(SAMPLES))
+        return [(_QUESTION, text or "An empty one.") for text in reversed(texts)]
+
+    def expected(self, rows: list[Any]) -> Answer:
+        """Answers and odds, by Keras."""
+        answered = self.model.answered(rows)
+        threshold = self.model.null_threshold
+        return {
+            "answer": strings([one.decided(threshold) for one in answered]),
+            "null_odds": np.array([one.null_odds for one in answered], np.float32),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """The odds above which there is no answer."""
+        return {"null_threshold": self.model.null_threshold}
+
+
+_EXPORTS = {
+    TextClassifier: ClassifierExport,
+    TextRegressor: RegressorExport,
+    TextTagger: TaggerExport,
+    QuestionAnswerer: AnswererExport,
+}
+
+
+def task_export(model: TextModel) -> Exportable:
+    """A fine-tuned model's functions.
+
+    Args:
+        model: What `tasks.predicting.load` returned. One trained in mixed precision is
+            served in float32, its weights' own: servers' processors rarely have the
+            units for the other, and LiteRT and ONNX none.
+
+    Returns:
+        Functions of strings and of ids.
+
+    Raises:
+        InputError: Another Keras model.
+    """
+    make = _EXPORTS.get(type(model))
+    if make is None:
+        raise InputError(
+            "A model to export is a " + ", a ".join(kind.__name__ for kind in _EXPORTS),
+            type(model).__name__,
+            "Name the --output of finetune, or a checkpoint of pretrain",
+        )
+    return make(in_float32(model)).exportable()
+
+
+def in_float32(model: TextModel) -> TextModel:
+    """The model that computes in float32 with the same weights.
+
+    Args:
+        model: Of any precision.
+
+    Returns:
+        Itself, where it does.
+    """
+    if model.settings.training.precision == "float32":
+        return model
+    config = model.get_config()
+    config["settings"]["training"]["precision"] = "float32"
+    twin = type(model).from_config(config)
+    twin.set_weights(model.get_weights())
+    return twin
+
+
+def _padded(rows: Sequence[Sequence[str]]) -> np.ndarray:
+    """Words of each row, filled up with empty ones, [B, W]."""
+    widest = max(map(len, rows), default=0)
+    return np.stack([strings([*row, *[""] * (widest - len(row))]) for row in rows])

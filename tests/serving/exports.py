@@ -1,0 +1,44 @@
+"""One small model of each kind, and what is served of it."""
+
+import functools
+
+from tasks import tiny
+
+from electra_tf.serving.task_exports import task_export
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.tagger import TextTagger
+
+LABELS = ("bad", "good", "neither")
+
+
+def settings(**changes):
+    return tiny.settings(
+        data_max_length=32,
+        data_max_query_length=8,
+        data_doc_stride=8,
+        model_beam=4,
+        **changes,
+    )
+
+
+MODELS = {
+    "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
+    "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
+    "regressor": lambda: TextRegressor(tiny.start(), 1, 5, settings()),
+    "tagger": lambda: TextTagger(tiny.start(), ("B-X", "I-X", "O"), settings()),
+    "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
+    "apart": lambda: QuestionAnswerer(
+        tiny.start(), None, settings(model_joint=False, model_answerable=False)
+    ),
+}
+
+
+@functools.cache
+def model(kind):
+    return MODELS[kind]()
+
+
+@functools.cache
+def exported(kind):
+    return task_export(model(kind))

@@ -1,0 +1,45 @@
+"""Rows some at a time are the rows all at once."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.serving.by_parts import AT_ONCE, MOST, by_parts
+from electra_tf.serving.exportable import IDS
+
+
+def said(inputs):
+    """A number and a row for each row, and a column that tells who was beside it."""
+    ids = tf.cast(inputs["token_ids"], tf.float32)
+    rows = tf.shape(ids)[0]
+    return {
+        "sum": tf.reduce_sum(ids, axis=1),
+        "both": (ids * 2.0, inputs["segment_ids"] + inputs["padding_mask"]),
+        "together": tf.fill([rows], rows),
+    }
+
+
+@pytest.fixture(scope="module")
+def joined():
+    return tf.function(by_parts(said))
+
+
+def inputs(rows, length=3):
+    ids = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
+    return {name: tf.constant(ids + n) for n, name in enumerate(IDS)}
+
+
+@pytest.mark.parametrize("rows", [0, 1, AT_ONCE, AT_ONCE + 1, MOST])
+def test_rows_keep_their_order(joined, rows):
+    found, whole = joined(inputs(rows)), said(inputs(rows))
+    np.testing.assert_array_equal(found["sum"], whole["sum"])
+    for of, right in zip(found["both"], whole["both"], strict=True):
+        np.testing.assert_array_equal(of, right)
+    last = rows % AT_ONCE
+    beside = [AT_ONCE] * (rows - last) + [last] * last
+    assert found["together"].numpy().tolist() == beside
+
+
+def test_too_many_rows_are_refused_in_words(joined):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MOST} parts a request"):
+        joined(inputs(MOST + 1))

@@ -1,0 +1,55 @@
+"""Ids from outside are ids, or the request is refused in words."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tasks import tiny
+
+from electra_tf.serving.checked_ids import of_ids, with_positions
+
+
+@pytest.fixture(scope="module")
+def function():
+    """The sum of each row, for an encoder of 64 positions."""
+
+    def summed(inputs):
+        return {"sum": tf.reduce_sum(inputs["token_ids"], axis=1)}
+
+    return of_ids(summed, tiny.start().shape)
+
+
+def ids(rows=2, length=3):
+    return np.ones([rows, length], np.int32)
+
+
+def test_ids_pass(function):
+    found = function(ids(), 0 * ids(), ids())
+    np.testing.assert_array_equal(found["sum"], [3, 3])
+    assert function(ids(64, 64), ids(64, 64), ids(64, 64))["sum"].shape == [64]
+    assert function(ids(0, 0), ids(0, 0), ids(0, 0))["sum"].shape == [0]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((-ids(), ids(), ids()), "token_ids lie from 0 to "),
+        ((100_000 * ids(), ids(), ids()), "token_ids lie from 0 to "),
+        ((ids(), 2 * ids(), ids()), "segment_ids lie from 0 to 1"),
+        ((ids(), ids(), 2 * ids()), "padding_mask lie from 0 to 1"),
+        ((ids(), ids(3), ids()), "segment_ids and token_ids have one shape"),
+        ((ids(), ids(), ids(2, 4)), "padding_mask and token_ids have one shape"),
+        ((ids(1, 65),) * 3, "A row has 1 to 64 positions"),
+        ((ids(1, 0),) * 3, "A row has 1 to 64 positions"),
+    ],
+)
+def test_what_is_no_id_is_refused_in_words(function, given, words):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        function(*given)
+
+
+def test_no_rows_get_a_position_and_rows_keep_theirs():
+    names = ("token_ids", "segment_ids", "padding_mask")
+    empty = with_positions(dict.fromkeys(names, tf.zeros([0, 0], tf.int32)))
+    assert {tuple(of.shape) for of in empty.values()} == {(0, 1)}
+    whole = with_positions(dict.fromkeys(names, tf.constant(ids())))
+    assert {tuple(of.shape) for of in whole.values()} == {(2, 3)}

@@ -1,0 +1,115 @@
+"""What TF Serving sends to itself first: written, read back, refused."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.serving import warmup
+from electra_tf.serving.exportable import IDS
+from electra_tf.serving.warmup import first_requests, read_warmup, write_warmup
+
+BYTES = [b"", "Zürich".encode(), b"\xff\x00"]
+
+
+def same(mine, its):
+    assert list(mine) == list(its)
+    for name, array in mine.items():
+        np.testing.assert_array_equal(array, its[name])
+        assert (array.dtype, array.shape) == (its[name].dtype, its[name].shape)
+
+
+def test_requests_come_back_as_they_were_written(tmp_path):
+    ids = np.arange(6, dtype=np.int32).reshape(2, 3)
+    requests = {
+        "serving_default": [
+            {"text": np.array(BYTES, object)},
+            {"text": np.array([], object)},
+        ],
+        "tokens": [{"padding_mask": ids, "token_ids": -ids}, {"token_ids": ids[:0]}],
+    }
+    path = write_warmup(tmp_path, requests, "rte")
+    assert path == tmp_path / "assets.extra" / "tf_serving_warmup_requests"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    found = read_warmup(tmp_path)
+    assert list(found) == list(requests)
+    for name, several in requests.items():
+        assert len(found[name]) == len(several)
+        for one, other in zip(several, found[name], strict=True):
+            same(dict(sorted(one.items())), dict(sorted(other.items())))
+
+
+def test_the_file_is_what_tf_serving_parses(tmp_path):
+    # Its own messages, by hand: a TFRecord is a PredictionLog with a PredictLog.
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    text = np.array([b"good"], object)
+    path = write_warmup(tmp_path, {"serving_default": [{"text": text}]}, "rte")
+    (record,) = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+    assert request.model_spec.name == "rte"
+    assert request.model_spec.signature_name == "serving_default"
+    assert list(request.inputs) == ["text"]
+    tensor = request.inputs["text"]
+    assert (tensor.dtype, list(tensor.string_val)) == (7, [b"good"])
+    assert [dim.size for dim in tensor.tensor_shape.dim] == [1]
+
+
+def test_first_requests_are_one_row_of_each_length():
+    short, long = first_requests(("text", "text_b"), (1, 3))
+    assert short == {"text": [b"a"], "text_b": [b"a"]}
+    assert long == {"text": [b"a a a"], "text_b": [b"a a a"]}
+    (ids,) = first_requests(IDS[::-1], [4])
+    assert sorted(ids) == sorted(IDS)
+    assert ids["padding_mask"].tolist() == [[1, 1, 1, 1]]
+    assert ids["token_ids"].tolist() == ids["segment_ids"].tolist() == [[0] * 4]
+    assert {array.dtype for array in ids.values()} == {np.dtype(np.int32)}
+    assert first_requests(("text",), []) == []
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+def test_what_tf_serving_would_refuse_is_refused(tmp_path, count):
+    requests = {"serving_default": first_requests(("text",), [1] * count)}
+    with pytest.raises(InputError, match=f"1 to 1,000 requests.*{count:,}"):
+        write_warmup(tmp_path, requests)
+    assert not list(tmp_path.iterdir())
+
+
+def test_as_many_as_tf_serving_takes(tmp_path):
+    requests = {"serving_default": first_requests(("text",), [1] * 1000)}
+    write_warmup(tmp_path, requests)
+    assert len(read_warmup(tmp_path)["serving_default"]) == 1000
+
+
+def test_a_file_that_is_none_of_ours_is_told(tmp_path):
+    with pytest.raises(InputError, match="Export the model again"):
+        read_warmup(tmp_path)
+    path = tmp_path / warmup.FILE
+    path.parent.mkdir()
+    path.write_bytes(b"no records at all, but bytes enough for a header")
+    with pytest.raises(InputError, match="TFRecords of PredictionLog"):
+        read_warmup(tmp_path)
+    for content in (b"\xff\xff", b""):  # no message; one without a request
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            writer.write(content)
+        with pytest.raises(InputError, match="tf_serving_warmup_requests"):
+            read_warmup(tmp_path)
+
+
+def test_a_write_that_fails_leaves_what_there_was(tmp_path):
+    first = {"serving_default": first_requests(("text",), [2])}
+    path = write_warmup(tmp_path, first)
+    before = path.read_bytes()
+    wrong = {"serving_default": [{"text": np.zeros(1, "V1")}]}
+    with pytest.raises(TypeError):
+        write_warmup(tmp_path, wrong)
+    assert path.read_bytes() == before
+    assert len(list(path.parent.iterdir())) == 1
+
+
+def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
+    with pytest.raises(InputError, match="tools/install serving"):
+        write_warmup(tmp_path, {"serving_default": first_requests(("text",), [1])})
