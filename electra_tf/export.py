@@ -42,6 +42,7 @@ flags.DEFINE_enum(
 def main() -> None:
     """Exports, and tells what was proved."""
     cli.require(FLAGS, "model", "output")
+    exporting.check(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     exportable = exporting.opened(FLAGS.model, FLAGS.part)
     print(f"{exportable.kind}: exporting as {FLAGS.format}, held against Keras:")
     folder = exporting.export(

@@ -62,7 +62,9 @@ def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
 
     exportable = exporting.opened(path)
     folders = {
-        form: exporting.export(exportable, f"{place}/{form}", form=form)
+        form: exporting.export(
+            exportable, f"{place}/{form}", form=form, tell=lambda line: None
+        )
         for form in exporting.FORMATS
     }
     served = tf.saved_model.load(folders["saved_model"])

@@ -23,6 +23,7 @@ TEXTS = (
     " ".join(f"word{number} of a text that is far too long" for number in range(90)),
 )
 ANSWER, ERROR, EITHER = "an answer", "an error", "either"
+_LONG = 100_000  # bytes of a request; a book
 Inputs = dict[str, np.ndarray]
 
 
@@ -69,7 +70,11 @@ class Case:
         """`ANSWER`, `ERROR` or `EITHER`."""
         if self.rows is None:
             return ERROR
-        return ANSWER if self.signature.takes_strings or not self.rows else EITHER
+        if self.signature.takes_strings:
+            # What is read in parts has a limit of them.
+            sizes = [len(text) for of in self.inputs.values() for text in of.flat]
+            return EITHER if sum(sizes) > _LONG else ANSWER
+        return EITHER if self.rows else ANSWER
 
     def fault_of(self, answer: Inputs) -> str:
         """What is wrong with an answer, in words; empty where nothing is."""

@@ -8,6 +8,9 @@ import tensorflow as tf
 from electra_tf.serving.exportable import IDS
 from electra_tf.settings import Encoder as Shape
 
+MOST_POSITIONS = 2**16
+"""Of a request: 128 rows of 512, or 512 of 128. Attention's memory grows with it."""
+
 
 def of_ids(function: Callable[[dict], dict[str, tf.Tensor]], shape: Shape) -> Any:
     """A function of ids as a signature takes it.
@@ -74,17 +77,26 @@ def checked_ids(
         )
     )
     with tf.control_dependencies(checks):
-        return with_positions(given)
+        return bounded(given)
 
 
-def with_positions(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """A batch of no rows, which may have no positions either, with one.
+def bounded(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Stops a request that memory is not meant for.
 
     Args:
         inputs: By name, [B, L].
 
     Returns:
-        The same, where there are positions; the encoder reads the first.
+        The same; with one position where there are none, which may be where there are
+        no rows, as the encoder reads the first. `InvalidArgumentError` at run time
+        where rows times positions are more than `MOST_POSITIONS`.
     """
-    none = tf.cast(tf.shape(inputs[IDS[0]])[1] == 0, tf.int32)
-    return {name: tf.pad(of, [[0, 0], [0, none]]) for name, of in inputs.items()}
+    rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
+    few = tf.debugging.Assert(
+        rows * length <= MOST_POSITIONS,
+        [f"A request has {MOST_POSITIONS} positions at most, rows times the longest. "
+         "Arrived:", rows, length, "Send it in parts."],
+    )  # fmt: skip
+    none = tf.cast(length == 0, tf.int32)
+    with tf.control_dependencies([few]):
+        return {name: tf.pad(of, [[0, 0], [0, none]]) for name, of in inputs.items()}

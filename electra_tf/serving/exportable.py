@@ -69,13 +69,24 @@ def of_texts(
         names: Of its inputs, in order.
 
     Returns:
-        A `tf.function` for any number of rows.
+        A `tf.function` for any number of rows; `InvalidArgumentError` at run time where
+        the inputs have different ones.
     """
     spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
     def checked(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
         # A server feeds what it gets; a signature's shape alone refuses nothing.
-        return function(*(tf.ensure_shape(text_B, [None]) for text_B in texts))
+        texts = [tf.ensure_shape(text_B, [None]) for text_B in texts]
+        sizes = [tf.size(text_B) for text_B in texts]
+        same = [
+            tf.debugging.Assert(
+                tf.equal(sizes[0], size),
+                [f"{' and '.join(names)} have a row for each other. Arrived:", *sizes],
+            )
+            for size in sizes[1:]
+        ]
+        with tf.control_dependencies(same):
+            return function(*map(tf.identity, texts))
 
     return tf.function(checked, input_signature=spec)
 

@@ -3,12 +3,14 @@
 import importlib.util
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.serving import proof
+from electra_tf.serving.converted import missing
 from electra_tf.serving.exportable import Exportable, Request, Signature
 from electra_tf.serving.litert import run_litert, write_litert
 from electra_tf.serving.onnx import run_onnx, write_onnx
@@ -21,6 +23,7 @@ from electra_tf.tasks.trials import MODEL
 
 SIGNATURES = ("text", "tokens")
 _DEFAULT = "serving_default"
+_PACKAGES = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntime")}
 _WARM_LENGTHS = 16, 64, 128, 256, 512
 
 
@@ -84,6 +87,51 @@ def export(
     Raises:
         InputError: The version exists, or what was written does not hold.
     """
+    final = check(output, version, chosen, form)
+    os.makedirs(output, exist_ok=True)
+    partial = tempfile.mkdtemp(prefix=f".{version}.partial.", dir=output)
+    os.chmod(partial, 0o755)  # the server is often another user
+    try:
+        _WRITERS[form](exportable, partial, chosen, tell)
+        os.rename(partial, final)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not os.listdir(output):
+            os.rmdir(output)
+    return final
+
+
+def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
+    """Refuses what could not be exported, before anything is loaded or written.
+
+    Args:
+        output: As for `export`.
+        version: As for `export`.
+        chosen: As for `export`.
+        form: As for `export`.
+
+    Returns:
+        The version's folder, which does not exist.
+
+    Raises:
+        InputError: It does, an extra is not installed, or signatures are not known or
+            not the format's.
+    """
+    if not chosen or set(chosen) - set(SIGNATURES):
+        raise InputError(
+            "--signatures is text, tokens, or text,tokens",
+            repr(",".join(chosen)),
+            "Leave it out for both",
+        )
+    if form != FORMATS[0] and "tokens" not in chosen:
+        raise InputError(
+            "LiteRT and ONNX hold the function of ids alone",
+            f"--format={form} --signatures={','.join(chosen)}",
+            "Leave --signatures out",
+        )
+    for package in _PACKAGES.get(form, ()):
+        if importlib.util.find_spec(package) is None:
+            raise missing(form, ImportError(f"There is no package {package}"))
     final = os.path.join(output, str(version))
     if os.path.exists(final):
         raise InputError(
@@ -91,14 +139,6 @@ def export(
             f"{final}, which exists",
             "Pass a higher --version, or delete it",
         )
-    partial = os.path.join(output, f".{version}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(output, exist_ok=True)
-    try:
-        _WRITERS[form](exportable, partial, chosen, tell)
-        os.rename(partial, final)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return final
 
 
@@ -113,17 +153,8 @@ def chosen_signatures(
 
     Returns:
         One of them is `serving_default`, the one that clients get who name none.
-
-    Raises:
-        InputError: Another word, or none.
     """
     known = {"text": exportable.text, "tokens": exportable.tokens}
-    if not chosen or set(chosen) - known.keys():
-        raise InputError(
-            "--signatures is text, tokens, or text,tokens",
-            repr(",".join(chosen)),
-            "Leave it out for both",
-        )
     found = {name: of for kind in chosen for name, of in known[kind].items()}
     if _DEFAULT not in found:
         found[_DEFAULT] = next(iter(found.values()))

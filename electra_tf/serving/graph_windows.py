@@ -34,6 +34,8 @@ class WindowBook(NamedTuple):
     """int32: the first character of each piece in its context; -1 of no piece."""
     beyond_T: tf.Tensor
     """int32: the one beyond its last, marks included; -1 of no piece."""
+    cut_B: tf.Tensor
+    """int32: pieces that each question lost."""
 
 
 class _Cut(NamedTuple):
@@ -65,18 +67,13 @@ class GraphWindows(tf.Module):
 
         Args:
             question_B: UTF-8 strings; invalid bytes are dropped.
-            context_B: The texts to answer them from, likewise.
+            context_B: The texts to answer them from, likewise, as many.
 
         Returns:
             inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L];
                 each question has a window or more.
             book: What `GraphAnswers` takes.
         """
-        same = tf.debugging.assert_equal(
-            tf.size(question_B), tf.size(context_B), "A question comes with a context"
-        )
-        with tf.control_dependencies([same] if same is not None else []):
-            question_B = tf.identity(question_B)
         query = self._tokenize(question_B)
         kept = tf.ragged.range(query.row_lengths()) < self._rule.max_query_length
         head = tf.ragged.boolean_mask(query, kept)
@@ -88,7 +85,8 @@ class GraphWindows(tf.Module):
         inputs = self._packed(head, document.ids, cut)
         offset_P = tf.gather(head_B, cut.row_P) + 2
         book = _book(document, cut, offset_P, tf.shape(inputs["token_ids"])[1])
-        return inputs, book._replace(context_B=valid(context_B))
+        cut_B = tf.cast(query.row_lengths(), tf.int32) - head_B
+        return inputs, book._replace(context_B=valid(context_B), cut_B=cut_B)
 
     def _cut(self, head_B: tf.Tensor, ids: tf.RaggedTensor) -> _Cut:
         room_B = self._rule.max_length - _SPECIALS - head_B
@@ -154,4 +152,5 @@ def _book(
         max_context_PL=shown_PL & (tf.gather(best_T, piece_PL) == window_PL),
         first_T=tf.concat([[-1], document.first.values], 0),
         beyond_T=tf.concat([[-1], document.beyond.values], 0),
+        cut_B=tf.constant([], tf.int32),
     )

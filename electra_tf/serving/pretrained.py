@@ -13,6 +13,9 @@ from electra_tf.model.electra import Discriminator, MaskedLanguageModel
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.network import Network
 
+MOST_MASKS = 1024
+"""Of a request: each one has a logit for every entry of the vocabulary."""
+
 Inputs = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
 
@@ -117,9 +120,18 @@ def proposals(
     Returns:
         `positions` int32 [B, M] of the masks, filled up with -1; `ids` int32
         [B, M, count], best first, filled up with -1, and `probabilities` float32
-        [B, M, count], filled up with 0.
+        [B, M, count], filled up with 0. `InvalidArgumentError` at run time where there
+        are more than `MOST_MASKS`.
     """
     is_mask_BL = tf.equal(ids_BL, mask)
+    masks = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32))
+    few = tf.debugging.Assert(
+        masks <= MOST_MASKS,
+        [f"A request has {MOST_MASKS} masks at most. Arrived:", masks,
+         "Send it in parts."],
+    )  # fmt: skip
+    with tf.control_dependencies([few]):
+        is_mask_BL = tf.identity(is_mask_BL)
     logits_XV = guess(tf.boolean_mask(hidden_BLD, is_mask_BL))
     best_XK, index_XK = tf.math.top_k(tf.nn.softmax(logits_XV), count)
     places_X = tf.cast(tf.where(is_mask_BL)[:, 1], tf.int32)

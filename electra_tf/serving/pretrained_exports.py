@@ -1,6 +1,6 @@
 """Pre-trained checkpoints as functions of a graph: of texts and of ids."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf import config
 from electra_tf.model.electra import Electra, bert
 from electra_tf.model.transformer import Encoder
-from electra_tf.serving.checked_ids import of_ids, with_positions
+from electra_tf.serving.checked_ids import bounded, of_ids
 from electra_tf.serving.exportable import (
     IDS,
     SAMPLES,
@@ -113,9 +113,7 @@ def _exportable(
         text = Signature(
             of_texts(told, ("text",)),
             requests,
-            lambda request, by_keras=by_keras, given=given: by_keras(
-                given[tuple(request["text"])]
-            ),
+            _of_texts(by_keras, given, tokenizer),
         )
         texts["serving_default" if first else f"{name}_text"] = text
         signature = Signature(of_ids(said, start.shape), [*given.values()], by_keras)
@@ -136,7 +134,7 @@ def _told(
 
     def told(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, cut_B = pack(text_B)
-        inputs = with_positions(inputs)
+        inputs = bounded(inputs)
         found = said(inputs)
         found["pieces_cut"] = cut_B
         found["tokens"] = name(inputs["token_ids"], inputs["padding_mask"] > 0)
@@ -172,6 +170,22 @@ def _packed(tokenizer: Tokenizer, text: str, longest: int, masks: bool) -> list[
     for part in text.split(MASK) if masks else [text]:
         ids += [*tokenizer.encode(part), special[MASK]]
     return [special[CLS], *ids[:-1][: longest - 2], special[SEP]]
+
+
+def _of_texts(
+    by_keras: Callable[[Request], Answer], given: Mapping, tokenizer: Tokenizer
+) -> Callable[[Request], Answer]:
+    """What Keras says of the ids of texts, and the tokens that these are."""
+    named = np.array([*map(str.encode, tokenizer.vocabulary.tokens), b""], object)
+
+    def expected(request: Request) -> Answer:
+        ids = given[tuple(request["text"])]
+        if not len(ids[IDS[0]]):
+            return {}
+        places = np.where(ids["padding_mask"], ids["token_ids"], -1)
+        return {**by_keras(ids), "tokens": named[places]}
+
+    return expected
 
 
 def _by_keras(said: Said) -> Callable[[Request], Answer]:

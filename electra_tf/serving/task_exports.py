@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.model.chains import Chains
 from electra_tf.serving.by_parts import by_parts
-from electra_tf.serving.checked_ids import of_ids, with_positions
+from electra_tf.serving.checked_ids import bounded, of_ids
 from electra_tf.serving.exportable import (
     IDS,
     SAMPLES,
@@ -81,7 +81,6 @@ class TaskExport:
 
     def outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
         """The head's outputs."""
-        inputs = with_positions(inputs)
         hidden_BLD = self.network(**inputs)
         return self.model.head_outputs(hidden_BLD, inputs, Chains(training=False))
 
@@ -160,7 +159,7 @@ class ClassifierExport(TaskExport):
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """`probabilities`, `logits` and `label`, and the `pieces_cut` off."""
         inputs, cut_B = self._inputs.with_cut(*texts)
-        return {**self.named(self.outputs(inputs)), "pieces_cut": cut_B}
+        return {**self.named(self.outputs(bounded(inputs))), "pieces_cut": cut_B}
 
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
         """The same from logits [B, C]."""
@@ -178,8 +177,8 @@ class ClassifierExport(TaskExport):
         return {name: of.numpy() for name, of in self.named(logits_BC).items()}
 
     def details(self) -> dict[str, Any]:
-        """The classes' names."""
-        return {"labels": list(self.model.labels)}
+        """The classes' names, and whether texts come in pairs."""
+        return {"labels": list(self.model.labels), "pairs": bool(self.model.pairs)}
 
 
 class RegressorExport(ClassifierExport):
@@ -194,7 +193,8 @@ class RegressorExport(ClassifierExport):
 
     def details(self) -> dict[str, Any]:
         """The lowest and the highest score of training."""
-        return {"low": self.model.low, "high": self.model.high}
+        bounds = {"low": self.model.low, "high": self.model.high}
+        return {**bounds, "pairs": bool(self.model.pairs)}
 
 
 class TaggerExport(TaskExport):
@@ -235,8 +235,9 @@ class TaggerExport(TaskExport):
         return {"words": _padded(words), "labels": _padded(labels)}
 
     def details(self) -> dict[str, Any]:
-        """The tags' names."""
-        return {"labels": list(self.model.tags)}
+        """The tags' names, and the segment of all positions."""
+        segment = self.model.settings.data.tagging_segment
+        return {"labels": list(self.model.tags), "segment": segment}
 
     def _request(self, rows: Sequence[Any]) -> Request:
         return {"text": strings([" ".join(words) for words in rows])}
@@ -262,9 +263,12 @@ class AnswererExport(TaskExport):
         self._by_parts = by_parts(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`answer`, `start`, `end`, `score` and `null_odds`, each [B]."""
+        """`answer`, `start`, `end`, `score`, `null_odds`, and the question's
+        `pieces_cut` off, each [B]."""
         inputs, book = self._windows(*texts)
-        return self._answers(self._by_parts(inputs), book, self.model.null_threshold)
+        threshold = self.model.null_threshold
+        answers = self._answers(self._by_parts(inputs), book, threshold)
+        return {**answers, "pieces_cut": book.cut_B}
 
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
         """The head's outputs, without the axes in their names."""
@@ -285,8 +289,15 @@ class AnswererExport(TaskExport):
         }
 
     def details(self) -> dict[str, Any]:
-        """The odds above which there is no answer."""
-        return {"null_threshold": self.model.null_threshold}
+        """How contexts are cut and answers chosen."""
+        data, own = self.model.settings.data, self.model.settings.model
+        return {
+            "null_threshold": self.model.null_threshold,
+            "max_query_length": min(data.max_query_length, data.max_length // 2),
+            "doc_stride": data.doc_stride,
+            "n_best": own.n_best,
+            "max_answer_length": own.max_answer_length,
+        }
 
 
 _EXPORTS = {

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -43,6 +44,12 @@ def load(path: str) -> TextModel:
             f"--model names a folder with a {MODEL}, or such a file",
             repr(path),
             "Name the --output of finetune",
+        )
+    if not zipfile.is_zipfile(file):  # Keras would say that there is no such file
+        raise InputError(
+            f"{file} is a whole model that finetune wrote",
+            f"{os.path.getsize(file):,} bytes that are no .keras archive",
+            "Copy it again, or train it again",
         )
     try:
         model = keras.saving.load_model(file)

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from tasks import tiny
 
-from electra_tf.serving.checked_ids import of_ids, with_positions
+from electra_tf.serving.checked_ids import MOST_POSITIONS, bounded, of_ids
+from electra_tf.serving.exportable import IDS
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,15 @@ def test_what_is_no_id_is_refused_in_words(function, given, words):
 
 
 def test_no_rows_get_a_position_and_rows_keep_theirs():
-    names = ("token_ids", "segment_ids", "padding_mask")
-    empty = with_positions(dict.fromkeys(names, tf.zeros([0, 0], tf.int32)))
+    empty = bounded(dict.fromkeys(IDS, tf.zeros([0, 0], tf.int32)))
     assert {tuple(of.shape) for of in empty.values()} == {(0, 1)}
-    whole = with_positions(dict.fromkeys(names, tf.constant(ids())))
+    whole = bounded(dict.fromkeys(IDS, tf.constant(ids())))
     assert {tuple(of.shape) for of in whole.values()} == {(2, 3)}
+
+
+def test_a_request_has_so_many_positions_at_most(function):
+    rows = MOST_POSITIONS // 64
+    most = (ids(rows, 64),) * 3
+    assert function(*most)["sum"].shape == [rows]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="positions at most"):
+        function(*(ids(rows + 1, 64),) * 3)

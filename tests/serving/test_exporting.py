@@ -47,7 +47,7 @@ def test_what_does_not_hold_is_removed(tmp_path):
     bad = dataclasses.replace(found, text={"serving_default": text})
     with pytest.raises(InputError, match="equals what Keras says"):
         exporting.export(bad, str(tmp_path / "out"), chosen=("text",))
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_signatures_are_chosen_by_what_they_take():
@@ -59,7 +59,9 @@ def test_signatures_are_chosen_by_what_they_take():
     assert alone["serving_default"] is alone["tokens"] is found.tokens["tokens"]
     for wrong in ((), ("tekst",)):
         with pytest.raises(InputError, match="text,tokens"):
-            chosen(found, wrong)
+            exporting.check("out", 1, wrong, "saved_model")
+    with pytest.raises(InputError, match="the function of ids alone"):
+        exporting.check("out", 1, ("text",), "onnx")
 
 
 def test_what_finetune_wrote_is_told_from_what_pretrain_wrote(tmp_path, vocabulary):

@@ -8,7 +8,13 @@ from tasks import tiny
 from electra_tf.model.electra import Electra
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.network import Network
-from electra_tf.serving.pretrained import Judgements, Proposals, Vectors, proposals
+from electra_tf.serving.pretrained import (
+    MOST_MASKS,
+    Judgements,
+    Proposals,
+    Vectors,
+    proposals,
+)
 from electra_tf.settings import Model
 
 MASKED = 4
@@ -50,6 +56,15 @@ def test_the_best_tokens_of_each_mask_fill_a_row_for_each_text():
     expected = [powers[1] / powers.sum(), powers[0] / powers.sum()]
     np.testing.assert_allclose(found["probabilities"][1, 0], expected, rtol=1e-5)
     assert not found["probabilities"][2].numpy().any()
+
+
+def test_so_many_masks_are_filled_in_at_most():
+    ids_BL = tf.fill([MOST_MASKS + 1, 1], 4)
+    logits_BLV = tf.zeros([MOST_MASKS + 1, 1, 5])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1024 masks at most"):
+        proposals(ids_BL, logits_BLV, 4, lambda x_XD: x_XD, 2)
+    found = proposals(ids_BL[1:], logits_BLV[1:], 4, lambda x_XD: x_XD, 2)
+    assert found["ids"].shape == (MOST_MASKS, 1, 2)
 
 
 def test_vectors_of_padding_are_0_and_count_for_nothing(ids):

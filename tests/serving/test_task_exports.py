@@ -19,8 +19,8 @@ TEXT_OUTPUTS = {
     "pairs": {"probabilities", "logits", "label", "pieces_cut"},
     "regressor": {"score", "pieces_cut"},
     "tagger": {"words", "labels", "probabilities"},
-    "answerer": {"answer", "start", "end", "score", "null_odds"},
-    "apart": {"answer", "start", "end", "score", "null_odds"},
+    "answerer": {"answer", "start", "end", "score", "null_odds", "pieces_cut"},
+    "apart": {"answer", "start", "end", "score", "null_odds", "pieces_cut"},
 }
 
 
@@ -73,6 +73,10 @@ def test_what_a_text_lost_is_told():
     both = strings(["the " * 20]), strings(["the " * 15])
     found = asked(pairs, dict(zip(("text", "text_b"), both, strict=True)))
     assert found["pieces_cut"].tolist() == [6]
+    questions = exported("answerer").text["serving_default"]
+    both = strings(["the " * 8, "the " * 11]), strings(["of", "of"])
+    found = asked(questions, dict(zip(("question", "context"), both, strict=True)))
+    assert found["pieces_cut"].tolist() == [0, 3]  # of a question 8 are read
 
 
 def test_scores_are_told_in_the_units_of_training():
@@ -151,7 +155,11 @@ def test_requests_from_several_threads_get_their_own_answers():
 
 
 def test_what_a_client_may_want_to_know_is_told():
-    assert exported("classifier").details == {"max_length": 32, "labels": list(LABELS)}
+    told = {"max_length": 32, "labels": list(LABELS), "pairs": False}
+    assert exported("classifier").details == told
+    assert exported("pairs").details["pairs"] is True
+    assert exported("answerer").details["doc_stride"] == 8
+    assert exported("tagger").details["segment"] == 0
     assert exported("regressor").details["high"] == 5
     assert exported("answerer").details["null_threshold"] == 0.0
     assert exported("tagger").details["labels"] == ["B-X", "I-X", "O"]
