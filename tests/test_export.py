@@ -50,7 +50,7 @@ def test_strings_in_labels_out(command, finetuned, tmp_path):
     assert f"exported to {output}/1" in done.stdout
     assert "serving_default: probabilities differs by" in done.stdout
     said = ask(output / "1", "serving_default", text=["the file", ""])
-    assert set(said) == {"probabilities", "logits", "label"}
+    assert set(said) == {"probabilities", "logits", "label", "pieces_cut"}
     expected = model("classifier").predict(["the file", ""])
     for row in range(2):
         assert said["probabilities"][row] == pytest.approx(expected[row], abs=1e-5)

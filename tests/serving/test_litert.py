@@ -92,5 +92,5 @@ def test_a_file_that_is_none_is_told(tmp_path):
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    with pytest.raises(InputError, match=r"electra_tf\[litert\]"):
+    with pytest.raises(InputError, match=r"tools/install litert"):
         open_litert("model.tflite")
