@@ -4,6 +4,7 @@ Each is a module that holds its variables and, beside it, the word of the Keras 
 it was made from, which are not part of it.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +21,15 @@ Inputs = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
 
 
-class Said(tf.Module):
+class Said(tf.Module, abc.ABC):
     """Something a model says, in a graph and by Keras."""
 
     by_keras: Callable[[Any], Outputs]
     """What the Keras model says of the same ids."""
 
+    @abc.abstractmethod
     def __call__(self, inputs: Inputs) -> Outputs:
         """Tensors by name from `token_ids`, `segment_ids`, `padding_mask` [B, L]."""
-        raise NotImplementedError
 
 
 class Vectors(Said):

@@ -1,5 +1,6 @@
 """Fine-tuned models as functions of a graph: classes, scores, tags, answers."""
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ _QUESTION = "Where was the railroad completed?"
 Said = Callable[[dict[str, tf.Tensor]], Any]
 
 
-class TaskExport:
+class TaskExport(abc.ABC):
     """What the functions of all tasks share; a task adds what it says.
 
     Args:
@@ -57,21 +58,21 @@ class TaskExport:
 
     # What a task adds.
 
+    @abc.abstractmethod
     def prepare(self) -> None:
         """Puts tables into the module."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """What is answered to strings [B]."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
         """What is answered to ids, from the head's outputs."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def expected(self, rows: list[Any]) -> Answer:
         """What the Keras model says of texts."""
-        raise NotImplementedError
 
     def details(self) -> dict[str, Any]:
         """What a client may want to know."""
