@@ -4,12 +4,18 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# A shell that starts the tests in the background has them ignore SIGINT; the commands
+# that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"

@@ -1,5 +1,6 @@
 """Tasks of one text or two with a class or a score: GLUE's, and any table."""
 
+import dataclasses
 import glob
 import os
 import pathlib
@@ -82,8 +83,11 @@ class TextTask(Task):
         return named
 
     def write(self, part: Part, predictions: Any, path: str) -> None:
-        """A table in GLUE's form: index and prediction."""
+        """A table in GLUE's form, with the rows' places if their numbers say none."""
         lines = ["index\tprediction", *self.answers(predictions)]
+        if part.places is not None:
+            ends = zip(lines, ["place", *part.places], strict=True)
+            lines = [f"{line}\t{end}" for line, end in ends]
         pathlib.Path(f"{path}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
     def answers(self, predictions: Any) -> list[str]:
@@ -167,11 +171,11 @@ def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
         columns = (*settings.text_columns, *([target] if labelled else []))
         require_columns(rows, columns)
         asked = target if labelled else None
-        parts[name] = _part(rows, settings.text_columns, asked, scores, log, labels)
-        if not labelled:
-            _require_all(path, log, told)
+        part = _part(rows, settings.text_columns, asked, scores, log, labels)
+        # Those of train are needed if dev is split off.
+        parts[name] = part if name == "train" else _numbered(part, path, log, told)
         if name == "train" and not scores:
-            labels = sorted(set(parts[name].targets))
+            labels = sorted(set(part.targets))
     if "dev" not in parts:
         split = _split(parts["train"], settings, scores)
         parts = {**split, **{k: v for k, v in parts.items() if k != "train"}}
@@ -213,9 +217,7 @@ def _glue_part(name: str, path: str, log: ProblemLog, labelled: bool = True) -> 
     target = row.label if labelled else None
     scores = row.labels is None
     part = _part(rows, row.texts, target, scores, log, row.labels, row.range)
-    if not labelled:
-        _require_all(path, log, told)
-    return part
+    return _numbered(part, path, log, told)
 
 
 def _part(
@@ -228,7 +230,7 @@ def _part(
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Part:
     """Texts and targets of the rows that have both."""
-    items, targets = [], []
+    items, targets, places = [], [], []
     for row in rows:
         missing = [column for column in texts if column not in row.values]
         kind, detail, value = None, "", None
@@ -242,6 +244,7 @@ def _part(
             log.add(Problem(row.source, row.line, kind, detail, "Mend that row"))
             continue
         targets.append(value)
+        places.append(str(row))
         columns = tuple(row.values[column] for column in texts)
         items.append(columns[0] if len(columns) == 1 else columns)
     if not items:
@@ -250,7 +253,7 @@ def _part(
             f"{len(rows)} rows, all of them bad",
             "Check the columns and the labels",
         )
-    return Part(items, None if target is None else targets)
+    return Part(items, None if target is None else targets, places)
 
 
 def _target(
@@ -285,16 +288,19 @@ def _expected(
     return f"; known: {', '.join(labels[:10])}{more}"
 
 
-def _require_all(path: str, log: ProblemLog, told: int) -> None:
-    """Refuses a file without labels that has lost rows since `told` problems."""
+def _numbered(part: Part, path: str, log: ProblemLog, told: int) -> Part:
+    """The part without places, unless its file has lost rows since `told` problems."""
     lost = log.counts.total() - told
-    if lost:
+    if not lost:
+        return dataclasses.replace(part, places=None)
+    if part.targets is None:
         raise InputError(
             "All rows of a file without labels can be read, as an answer is told by "
             "the number of its row",
             f"{path}, with {lost} bad ones",
             "Mend the rows that the file of problems lists",
         )
+    return part
 
 
 def _files(data: str) -> dict[str, str]:
@@ -353,8 +359,8 @@ def _split(train: Part, settings: Data, scores: bool) -> dict[str, Part]:
         )
 
     def some(places: list[int]) -> Part:
-        targets = train.targets or ()
-        return Part([train.items[p] for p in places], [targets[p] for p in places])
+        columns = train.items, train.targets or (), train.places or ()
+        return Part(*([column[p] for p in places] for column in columns))
 
     rest = [place for place in range(len(train)) if place not in held_out]
     return {"train": some(rest), "dev": some(sorted(held_out))}

@@ -320,4 +320,7 @@ def _json_rows(
 
 
 def _plain(value: Any) -> str:
+    """A value as in a CSV; 1.0 is 1, as tables with gaps make one of the other."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -21,6 +21,8 @@ class Part:
     """What a model's `examples` and `predict` take."""
     targets: Sequence[Any] | None
     """What should be said of each; None: not known."""
+    places: Sequence[str] | None = dataclasses.field(default=None, compare=False)
+    """FILE:LINE of each; None: its number among the items is its row's number."""
 
     def __len__(self) -> int:
         return len(self.items)

@@ -1,5 +1,6 @@
 import gzip
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -202,6 +203,30 @@ def test_objects_without_a_text_or_a_label_are_told(folder, log, report):
     task = csv_task(data, TABLE, report)
     assert report.counts == {"no text": 2, "no label": 1}
     assert task.parts["train"] == Part(["a", "b"], ["1", "0"])
+    report.close()
+
+
+def test_rows_are_found_again_where_their_numbers_are_not_the_files(
+    folder, report, tmp_path
+):
+    rows = [*rows_of({"a": 3, "b": 3}), ",a,b"]
+    whole = csv_task(folder(train_csv=rows, dev_csv=rows[:-1]), TABLE, report)
+    assert whole.parts["dev"].places is None
+    lossy = csv_task(
+        folder(train_csv=rows, dev_csv=[rows[0], *rows[-2:]]), TABLE, report
+    )
+    assert [place.split("/")[-1] for place in lossy.parts["dev"].places] == [
+        "dev.csv:2"
+    ]
+    split = csv_task(folder(train_csv=rows), TABLE, report)
+    dev = split.parts["dev"]
+    lines = (pathlib.Path(dev.places[0].split(":")[0])).read_text().splitlines()
+    for item, place in zip(dev.items, dev.places, strict=True):
+        assert item in lines[int(place.split(":")[1]) - 1]
+    split.write(dev, np.eye(2)[[1] * len(dev)], str(tmp_path / "dev"))
+    written = (tmp_path / "dev.tsv").read_text().splitlines()
+    assert written[0] == "index\tprediction\tplace"
+    assert written[1:] == [f"{n}\tb\t{place}" for n, place in enumerate(dev.places)]
     report.close()
 
 

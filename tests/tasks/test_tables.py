@@ -177,12 +177,12 @@ def test_nameless_columns_may_be_several(read):
 
 
 def test_values_of_json_become_text(read, tmp_path):
-    given = {"s": "é", "i": 1, "f": 0.5, "b": True, "null": None, "l": ["é"]}
+    given = {"s": "é", "i": 1, "w": 2.0, "f": 0.5, "b": True, "null": None, "l": ["é"]}
     values, _, _ = read(json.dumps(given), "a.jsonl")
-    assert values == [("é", "1", "0.5", "true", '["é"]')]
+    assert values == [("é", "1", "2", "0.5", "true", '["é"]')]
     log = ProblemLog("stop", tmp_path / "problems.txt")
     (row,) = read_table(str(tmp_path / "a.jsonl"), log)
-    assert set(row.values) == {"s", "i", "f", "b", "l"}
+    assert set(row.values) == {"s", "i", "w", "f", "b", "l"}
 
 
 def test_long_fields_are_read_and_the_limit_of_csv_stays(read):
