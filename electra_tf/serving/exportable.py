@@ -40,6 +40,8 @@ class Signature:
     expected: Callable[[Request], Answer]
     """What the Keras model says to a request, or to those of its outputs that it has a
     word on."""
+    whole: Any = None
+    """Of ids: the function that takes all rows at once, for formats without loops."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -192,7 +192,7 @@ def _litert(
     """Files for phones; the float32 one is held against Keras."""
     signature = exportable.tokens["tokens"]
     write_extra(exportable, folder)
-    for path in write_litert(signature.function, folder):
+    for path in write_litert(signature.whole, folder):
         exact = "float32" in os.path.basename(path)
         _held(path, signature, run_litert, exact, tell)
 
@@ -202,7 +202,7 @@ def _onnx(
 ) -> None:
     signature = exportable.tokens["tokens"]
     write_extra(exportable, folder)
-    _held(write_onnx(signature.function, folder), signature, run_onnx, True, tell)
+    _held(write_onnx(signature.whole, folder), signature, run_onnx, True, tell)
 
 
 def _held(

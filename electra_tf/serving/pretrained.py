@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from electra_tf.model.electra import Discriminator, MaskedLanguageModel
 from electra_tf.model.transformer import Encoder
+from electra_tf.serving.by_parts import in_turns
 from electra_tf.serving.network import Network
 
 MOST_MASKS = 1024
@@ -22,14 +23,31 @@ Outputs = dict[str, tf.Tensor]
 
 
 class Said(tf.Module, abc.ABC):
-    """Something a model says, in a graph and by Keras."""
+    """Something a model says, in a graph and by Keras.
+
+    Args:
+        network: Of the encoder that it is said from.
+    """
 
     by_keras: Callable[[Any], Outputs]
     """What the Keras model says of the same ids."""
 
-    @abc.abstractmethod
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+        self._in_turns = in_turns(network)
+
     def __call__(self, inputs: Inputs) -> Outputs:
         """Tensors by name from `token_ids`, `segment_ids`, `padding_mask` [B, L]."""
+        return self.of_vectors(self._in_turns(**inputs), inputs)
+
+    def whole(self, inputs: Inputs) -> Outputs:
+        """The same, all rows at once."""
+        return self.of_vectors(self.network(**inputs), inputs)
+
+    @abc.abstractmethod
+    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """What is said of the network's vectors."""
 
 
 class Vectors(Said):
@@ -40,14 +58,13 @@ class Vectors(Said):
     """
 
     def __init__(self, encoder: Encoder):
-        super().__init__()
-        self.network = Network(encoder)
+        super().__init__(Network(encoder))
         self.by_keras = lambda ids: _vectors(encoder(**ids), ids)
 
-    def __call__(self, inputs: Inputs) -> Outputs:
+    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """`token_vectors` [B, L, D], 0 at padding; `sentence_vector`, that of [CLS],
         and `mean_vector`, of all real tokens, [B, D]."""
-        return _vectors(self.network(**inputs), inputs)
+        return _vectors(hidden_BLD, inputs)
 
 
 class Judgements(Said):
@@ -59,15 +76,15 @@ class Judgements(Said):
     """
 
     def __init__(self, discriminator: Discriminator, network: Network):
-        super().__init__()
-        self.network, head = network, discriminator.head
+        super().__init__(network)
+        head = discriminator.head
         self.weights = [weight.value for weight in head.weights]
         self._judge = lambda hidden_BLD: head(hidden_BLD)
         self.by_keras = lambda ids: _judged(discriminator(**ids), ids)
 
-    def __call__(self, inputs: Inputs) -> Outputs:
+    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """`replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
-        return _judged(self._judge(self.network(**inputs)), inputs)
+        return _judged(self._judge(hidden_BLD), inputs)
 
 
 class Proposals(Said):
@@ -83,8 +100,8 @@ class Proposals(Said):
     def __init__(
         self, guesser: MaskedLanguageModel, network: Network, mask: int, count: int
     ):
-        super().__init__()
-        self.network, head, encoder = network, guesser.head, guesser.encoder
+        super().__init__(network)
+        head, encoder = guesser.head, guesser.encoder
         table = encoder.embeddings.word_embeddings
         self.weights = [weight.value for weight in (*head.weights, table)]
 
@@ -97,9 +114,9 @@ class Proposals(Said):
         self._proposed = proposed
         self.by_keras = lambda ids: proposed(ids, encoder(**ids))
 
-    def __call__(self, inputs: Inputs) -> Outputs:
+    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """As `proposals`."""
-        return self._proposed(inputs, self.network(**inputs))
+        return self._proposed(inputs, hidden_BLD)
 
 
 def proposals(

@@ -116,8 +116,12 @@ def _exportable(
             _of_texts(by_keras, given, tokenizer),
         )
         texts["serving_default" if first else f"{name}_text"] = text
-        signature = Signature(of_ids(said, start.shape), [*given.values()], by_keras)
-        ids["tokens" if first else f"{name}_tokens"] = signature
+        ids["tokens" if first else f"{name}_tokens"] = Signature(
+            of_ids(said, start.shape),
+            [*given.values()],
+            by_keras,
+            of_ids(said.whole, start.shape),
+        )
     details = {"max_length": longest}
     return Exportable(kind, module, texts, ids, tokenizer, details)
 

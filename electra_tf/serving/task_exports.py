@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.model.chains import Chains
-from electra_tf.serving.by_parts import by_parts
+from electra_tf.serving.by_parts import by_parts, in_turns
 from electra_tf.serving.checked_ids import bounded, of_ids
 from electra_tf.serving.exportable import (
     IDS,
@@ -52,7 +52,8 @@ class TaskExport(abc.ABC):
     def __init__(self, model: TextModel):
         self.model = model
         self.module = tf.Module()
-        self.module.network = self.network = Network(model.encoder)
+        self.module.network = self._network = Network(model.encoder)
+        self._in_turns = in_turns(self._network)
         self.module.head = [weight.value for weight in model.head.weights]
         self.prepare()
 
@@ -82,8 +83,7 @@ class TaskExport(abc.ABC):
 
     def outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
         """The head's outputs."""
-        hidden_BLD = self.network(**inputs)
-        return self.model.head_outputs(hidden_BLD, inputs, Chains(training=False))
+        return self._headed(self._in_turns(**inputs), inputs)
 
     def exportable(self) -> Exportable:
         """All of it."""
@@ -96,6 +96,7 @@ class TaskExport(abc.ABC):
             of_ids(lambda inputs: self.named(self.outputs(inputs)), self.model.shape),
             self._ids(),
             self._expected_of_ids,
+            of_ids(self._whole, self.model.shape),
         )
         details = {"max_length": self.model.settings.data.max_length, **self.details()}
         return Exportable(
@@ -113,6 +114,12 @@ class TaskExport(abc.ABC):
         if len(self.inputs) == 1:
             return texts
         return list(zip(texts, reversed(texts), strict=True))
+
+    def _whole(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return self.named(self._headed(self._network(**inputs), inputs))
+
+    def _headed(self, hidden_BLD: tf.Tensor, inputs: dict[str, tf.Tensor]) -> Any:
+        return self.model.head_outputs(hidden_BLD, inputs, Chains(training=False))
 
     def _texts(self) -> list[Request]:
         rows = self.rows()
