@@ -1,4 +1,3 @@
-import gzip
 import json
 import pathlib
 
@@ -7,8 +6,8 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.task_settings import Data
-from electra_tf.tasks.classification import TextTask, csv_task, glue_task
-from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.classification import TextTask, csv_task
+from electra_tf.tasks.models import TextRegressor
 from electra_tf.tasks.task import Part
 from electra_tf.text.problems import ProblemLog
 from tasks import tiny
@@ -291,95 +290,6 @@ def test_chinese_reviews(data, log):
     assert (dev.targets.count("1"), dev.targets.count("0")) == (532, 244)
     assert [*train.items, *dev.items].count("") == 1
     assert task.labels == ("0", "1")
-
-
-# GLUE's.
-
-
-def write_glue(place, **files):
-    for name, rows in files.items():
-        (place / f"{name}.tsv").write_text("".join(f"{row}\n" for row in rows))
-    return str(place)
-
-
-MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-MRPC_ROWS = [MRPC, "1\t2\t3\tthe user\ta file", "0\t4\t5\tthe list\tof values"]
-
-
-def test_pairs_in_both_orders(tmp_path, log):
-    test = ["index" + MRPC[7:], "0\t1\t2\tA\tB"]
-    data = write_glue(tmp_path, train=MRPC_ROWS, dev=MRPC_ROWS, test=test)
-    task = glue_task("mrpc", data, log)
-    pairs = [("the user", "a file"), ("the list", "of values")]
-    assert task.parts["train"] == task.parts["dev"] == Part(pairs, ["1", "0"])
-    assert task.parts["test"] == Part([("A", "B")], None)
-    assert (task.labels, task.headline) == (("0", "1"), "dev_accuracy")
-    model = task.model(tiny.start(), tiny.settings(), 0)
-    assert isinstance(model, TextClassifier)
-    found = task.training_examples(model)
-    swapped = model.examples([*pairs, *((b, a) for a, b in pairs)])
-    assert (list(found.ids), found.targets) == (list(swapped.ids), [1, 0, 1, 0])
-    assert found.ids[0] != found.ids[2]
-    once = task.model(tiny.start(), tiny.settings(data_double_unordered=False), 0)
-    assert len(task.training_examples(once)) == 2
-
-
-def test_unknown_labels_and_scores_out_of_range_are_told(tmp_path, log, report):
-    bad = [*MRPC_ROWS[:2], "2\t4\t5\tC\tD", *MRPC_ROWS[2:]]
-    data = write_glue(tmp_path, train=bad, dev=MRPC_ROWS)
-    with pytest.raises(InputError, match=r"train\.tsv:3: an unk.*'2'; known: 0, 1"):
-        glue_task("mrpc", data, log)
-    assert len(glue_task("mrpc", data, report).parts["train"]) == 2
-    assert report.counts == {"an unknown label": 1}
-    rows = ["sentence1\tsentence2\tscore", "a\tb\t5.000", "c\td\t5.1"]
-    data = write_glue(tmp_path, train=rows, dev=rows)
-    with pytest.raises(InputError, match=r"tsv:3: a score out.*from 0 to 5"):
-        glue_task("stsb", data, log)
-    report.close()
-
-
-def test_mnli_has_two_dev_parts_and_the_diagnostic_set(tmp_path, log):
-    dev = ["sentence1\tsentence2\tgold_label", "a\tb\tneutral", "c\td\tentailment"]
-    test = ["index\tsentence1\tsentence2", "0\ta\tb"]
-    files = {"train": dev, "dev_matched": dev, "test_matched": test}
-    data = write_glue(tmp_path, **files)
-    with pytest.raises(InputError, match=r"ax's diagnostic\.tsv"):
-        glue_task("ax", data, log)
-    files = {"dev_mismatched": dev, "test_mismatched": test, "diagnostic": test}
-    write_glue(tmp_path, **files)
-    for name in ("mnli", "ax"):
-        task = glue_task(name, data, log)
-        assert list(task.measured) == ["dev_matched", "dev_mismatched"]
-        assert {n for n, part in task.parts.items() if part.targets is None} == {
-            "test_matched", "test_mismatched", "diagnostic"
-        }  # fmt: skip
-        assert task.headline == "dev_matched_accuracy"
-
-
-def test_train_and_dev_have_to_be_there(tmp_path, log):
-    with pytest.raises(InputError, match=r"mrpc's train\.tsv"):
-        glue_task("mrpc", str(tmp_path), log)
-    data = write_glue(tmp_path, train=MRPC_ROWS)
-    with pytest.raises(InputError, match=r"mrpc's dev\.tsv"):
-        glue_task("mrpc", data, log)
-    write_glue(tmp_path, dev=["#1 String\tQuality", "a\t1"])
-    with pytest.raises(InputError, match=r"dev\.tsv without #2 String"):
-        glue_task("mrpc", data, log)
-    packed = gzip.compress("\n".join(MRPC_ROWS).encode())
-    (tmp_path / "dev.tsv").unlink()
-    (tmp_path / "dev.tsv.gz").write_bytes(packed)
-    assert len(glue_task("mrpc", data, log).parts["dev"]) == 2
-
-
-@pytest.mark.parametrize("name", ["cola", "rte", "stsb", "sst2", "wnli"])
-def test_real_tasks_are_whole(data, log, name):
-    task = glue_task(name, str(data / "glue"), log)
-    assert list(task.parts) == ["train", "dev", "test"]
-    if name == "stsb":
-        assert task.unordered
-        targets = task.parts["train"].targets
-        assert (min(targets), max(targets)) == (0.0, 5.0)
-        assert np.mean(targets) == pytest.approx(2.70, abs=0.01)
 
 
 # What is said of predictions.

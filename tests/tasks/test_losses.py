@@ -18,7 +18,7 @@ def loss(logits, label):
     return math.log(np.exp(logits.astype(np.float64)).sum()) - logits[label]
 
 
-def check(found, total, weight, right):
+def assert_loss(found, total, weight, right):
     assert all(value.dtype == tf.float32 and value.shape == () for value in found)
     np.testing.assert_allclose(found, [total, weight, right], rtol=1e-5)
 
@@ -26,7 +26,7 @@ def check(found, total, weight, right):
 def test_classes_by_hand():
     weights_B = np.float32([1, 0, 1, 1])
     asked = (0, 2, 3)
-    check(
+    assert_loss(
         class_loss(LOGITS_BC, LABELS_B, weights_B),
         sum(loss(LOGITS_BC[b], LABELS_B[b]) for b in asked),
         3,
@@ -38,7 +38,7 @@ def test_classes_by_hand():
 
 def test_even_odds_cost_the_logarithm_of_the_classes():
     found = class_loss(np.zeros((2, 7), np.float32), [3, 6], np.float32([1, 1]))
-    check(found, 2 * math.log(7), 2, 0)
+    assert_loss(found, 2 * math.log(7), 2, 0)
 
 
 def test_scores_by_hand():
@@ -47,22 +47,22 @@ def test_scores_by_hand():
         np.float32([0, 1.5, 0]),
         np.float32([1, 1, 0]),
     )
-    check(found, 0.25 + 0.25, 2, 0.5)
+    assert_loss(found, 0.25 + 0.25, 2, 0.5)
     # Whole numbers may come as integers.
-    check(score_loss(np.float32([[0.5]]), [1], np.float32([1])), 0.25, 1, 0.25)
+    assert_loss(score_loss(np.float32([[0.5]]), [1], np.float32([1])), 0.25, 1, 0.25)
 
 
 def test_tags_by_hand():
     asked = [(b, p) for b in (0, 2) for p in range(4) if TAGS_BL[b, p] != IGNORED]
     assert len(asked) == 5
-    check(
+    assert_loss(
         tag_loss(LOGITS_BLC, TAGS_BL, np.float32([1, 1, 1])),
         sum(loss(LOGITS_BLC[at], TAGS_BL[at]) for at in asked),
         5,
         sum(LOGITS_BLC[at].argmax() == TAGS_BL[at] for at in asked),
     )
     found = tag_loss(LOGITS_BLC, TAGS_BL, np.float32([1, 1, 0]))
-    check(
+    assert_loss(
         found,
         loss(LOGITS_BLC[0, 1], 3) + loss(LOGITS_BLC[0, 2], 0),
         2,
