@@ -222,10 +222,15 @@ def compile_table(
     """
     kept: dict[tuple[tuple[int, ...], ...], int] = {}
     block_of = []
-    for start in range(0, _CODES, _BLOCK):
-        block = tuple(
-            tuple(_SELF if ord(c) == code else ord(c) for c in characters[code])
-            for code in range(start, start + _BLOCK)
+    gone = _dropped().reshape(-1, _BLOCK).all(axis=1)  # three of four blocks are
+    for start, is_gone in zip(range(0, _CODES, _BLOCK), gone, strict=True):
+        block = (
+            ((),) * _BLOCK
+            if is_gone
+            else tuple(
+                tuple(_SELF if ord(c) == code else ord(c) for c in characters[code])
+                for code in range(start, start + _BLOCK)
+            )
         )
         block_of.append(kept.setdefault(block, len(kept)))
     rows = [row for block in kept for row in block]
@@ -242,17 +247,22 @@ def final_sigma_pattern() -> str:
     (Unicode, SpecialCasing). Which ones those are is asked of `str.lower`.
     """
     cased, ignorable = [], []
-    for code in range(_CODES):
+    for code in np.flatnonzero(~_dropped()).tolist():
         character = chr(code)
-        if 0xD800 <= code < 0xE000:
-            continue
         if f"ΑΣ{character}Α".lower()[1] != "σ":
             continue  # neither: the sigma before it is final whatever follows
         (cased if f"ΑΣ{character}".lower()[1] == "σ" else ignorable).append(code)
     # Dropped characters are gone before the original lower-cases.
-    ignorable += [code for code in range(_CODES) if is_dropped(chr(code))]
+    ignorable += np.flatnonzero(_dropped()).tolist()
     cased, ignorable = _re2_class(cased), _re2_class(ignorable)
     return f"([{cased}][{ignorable}]*)Σ([{ignorable}]*(?:[^{cased}{ignorable}]|$))"
+
+
+@functools.cache
+def _dropped() -> np.ndarray:
+    """Whether each code point is dropped: most are unassigned."""
+    codes = map(chr, range(_CODES))
+    return np.fromiter(map(is_dropped, codes), bool, _CODES)
 
 
 @functools.cache
