@@ -109,6 +109,6 @@ def test_the_benchmark_says_what_it_needs(glue, monkeypatch):
     assert "--peers holds electra_tf" in run(*given, "--peers=torch").stderr
     lacking = run(*given, "--torch_python=false")
     assert lacking.returncode == 1
-    assert "has no torch, transformers and accelerate" in lacking.stderr
+    assert "has not all of torch, transformers, accelerate" in lacking.stderr
     many = run(*given, "--examples=49", "--peers=electra_tf")
     assert "--examples is 48 or less; 49 were asked for" in many.stderr

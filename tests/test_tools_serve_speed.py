@@ -100,4 +100,4 @@ def test_the_benchmark_says_what_it_needs(monkeypatch):
     assert "--lengths are 3 or more" in run(given, "--lengths=2,16").stderr
     lacking = run(given, "--torch_python=false")
     assert lacking.returncode == 1
-    assert "has no torch and transformers" in lacking.stderr
+    assert "has not all of torch, transformers" in lacking.stderr

@@ -1,8 +1,10 @@
 """What the benchmarks share: interleaved rounds, medians, spreads."""
 
+import argparse
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -30,6 +32,28 @@ def text_lines(source: str | None, megabytes: float) -> list[str]:
         if left <= 0:
             break
     return lines
+
+
+def check_peers(
+    options: argparse.Namespace,
+    always: list[str],
+    known: list[str],
+    packages: str = "torch, transformers",
+) -> list[str]:
+    """Ends the program if --peers are not all known, or packages for them missing."""
+    names = options.peers.split(",")
+    if set(always) - set(names) or set(names) - set(known):
+        own = " and ".join(always)
+        sys.exit(f"error: --peers holds {own}, and only {', '.join(known)}")
+    if options.peer or not any(name.startswith("torch") for name in names):
+        return names
+    if subprocess.run([options.torch_python, "-c", f"import {packages}"]).returncode:
+        sys.exit(
+            f"error: {options.torch_python} has not all of {packages}. Install them "
+            "with tools/install test,interop-test, name another interpreter with "
+            f"--torch_python, or leave them out: --peers={','.join(always)}"
+        )
+    return names
 
 
 def interleaved(

@@ -19,7 +19,6 @@ torch, transformers and accelerate where this one has not (extra `interop-test`)
 import argparse
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -218,16 +217,9 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if not options.data or not options.vocab:
         sys.exit("error: name --data=GLUE and --vocab=FILE (ELECTRA_TF_DATA is unset)")
-    names = options.peers.split(",")
-    if OURS not in names or set(names) - {OURS, *TORCH}:
-        sys.exit(f"error: --peers holds {OURS}, and only {[OURS, *TORCH]}")
-    probe = [options.torch_python, "-c", "import torch, transformers, accelerate"]
-    if not options.peer and len(names) > 1 and subprocess.run(probe).returncode:
-        sys.exit(
-            f"error: {options.torch_python} has no torch, transformers and accelerate. "
-            "Install them with tools/install test,interop-test, name another "
-            f"interpreter with --torch_python, or leave them out: --peers={OURS}"
-        )
+    common.check_peers(
+        options, [OURS], [OURS, *TORCH], "torch, transformers, accelerate"
+    )
     return options
 
 

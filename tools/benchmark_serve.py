@@ -19,7 +19,6 @@ after so many requests of mixed sizes.
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -252,16 +251,7 @@ def parse() -> argparse.Namespace:
         sys.exit("error: name --vocab=FILE (ELECTRA_TF_DATA is unset)")
     if min(options.lengths) < 3:
         sys.exit("error: --lengths are 3 or more: [CLS], a word and [SEP]")
-    names = options.peers.split(",")
-    if OURS not in names or set(names) - {OURS, *TORCH}:
-        sys.exit(f"error: --peers holds {OURS}, and only {[OURS, *TORCH]}")
-    probe = [options.torch_python, "-c", "import torch, transformers"]
-    if not options.peer and len(names) > 1 and subprocess.run(probe).returncode:
-        sys.exit(
-            f"error: {options.torch_python} has no torch and transformers. Install "
-            "them with tools/install test,interop-test, name another interpreter with "
-            f"--torch_python, or leave them out: --peers={OURS}"
-        )
+    common.check_peers(options, [OURS], [OURS, *TORCH])
     return options
 
 

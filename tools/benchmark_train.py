@@ -339,21 +339,11 @@ def main() -> None:
     if options.peer:
         serve(options, options.begin)
         return
-    names = options.peers.split(",")
-    wrong = {LIMIT, OURS} - set(names) or set(names) - set(PEERS)
-    if wrong:
-        sys.exit(f"error: --peers holds {LIMIT} and {OURS}, and only {list(PEERS)}")
     seen = "import tensorflow as tf; exit(not tf.config.list_physical_devices('GPU'))"
     look = [sys.executable, "-c", seen]
     if options.device == "gpu" and subprocess.run(look).returncode:
         sys.exit("error: TensorFlow sees no GPU here; measure the CPU: --device=cpu")
-    probe = [options.torch_python, "-c", "import torch, transformers"]
-    if {EAGER, COMPILED} & set(names) and subprocess.run(probe).returncode:
-        sys.exit(
-            f"error: {options.torch_python} has no torch and transformers. Install "
-            "them with tools/install test,interop-test, name another interpreter with "
-            f"--torch_python, or leave them out: --peers={LIMIT},{OURS}"
-        )
+    names = common.check_peers(options, [LIMIT, OURS], [*PEERS])
     peers = [Peer(name, options) for name in names]
     results = common.interleaved(
         options.rounds, {p.name: p.milliseconds for p in peers}
