@@ -60,7 +60,10 @@ def test_the_pipeline_benchmark_measures_beside_the_bare_files(text, tmp_path):
     assert len(ratios) == 4
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "precision",
+    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+)
 def test_the_train_benchmark_measures_beside_large_products(precision):
     result = run(
         "benchmark_train.py",

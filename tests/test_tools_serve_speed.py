@@ -63,6 +63,7 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_each_point_and_the_memory():
     *rows, last = measured("electra_tf", "--memory_requests=40")
     found = [check(row, 1) for row in rows]
