@@ -56,7 +56,9 @@ def load(
         _put(tree, name.strip(), _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
         _put(tree, name, value)
-    return _validate(tree, path or "the command line", root)
+    told = [path] if path else []
+    told += ["the command line"] if sets or overrides or not path else []
+    return _validate(tree, " and ".join(told), root)
 
 
 def parse(text: str, source: str, root: type[Root] = Config) -> Root:
@@ -150,8 +152,10 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        near = pathlib.Path("configs", f"{path}.yaml")
+        hint = f"Did you mean {near}?" if near.exists() else "Check the path"
         raise InputError(
-            "--config names a readable YAML file", str(error), "Check the path"
+            "--config names a readable YAML file", str(error), hint
         ) from error
     tree = _parse(text, str(path)) or {}
     if not isinstance(tree, dict):
@@ -229,6 +233,6 @@ def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
         for field in holder.type.__dataclass_fields__
         if field == name
     ]
-    guess = near[0] if near else everywhere[0] if everywhere else None
+    guess = ".".join([*path, *near]) if near else next(iter(everywhere), None)
     hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
     return f"unknown key `{dotted}`", hint

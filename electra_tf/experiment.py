@@ -200,9 +200,22 @@ class Experiment:
             f"between the products ({found.traffic / 1e9:.3g} GB at "
             f"{found.bandwidth / 1e9:.3g} GB/s); large products reach "
             f"{found.peak:.3g} FLOP/s here",
-            f"time to train: about {_days(steps * found.seconds)}",
+            f"time to train: about {_days(steps * found.seconds)}, besides starting "
+            "and evaluating",
+            *self.cautions(),
         ]
         return "\n".join(lines)
+
+    def cautions(self) -> list[str]:
+        """Lines on what is allowed but seldom meant."""
+        steps, warmup = self.config.training.steps, self.config.optimizer.warmup_steps
+        if warmup < steps:
+            return []
+        return [
+            f"the learning rate never gets to {self.config.optimizer.learning_rate:g}: "
+            f"of {warmup:,} steps of warm-up there are {steps:,}; "
+            "lower optimizer.warmup_steps"
+        ]
 
     def _towers(self) -> list[str]:
         """Each tower's shape, where the config says null too."""
@@ -292,10 +305,12 @@ def _vocabulary_path(data: str, vocab: str | None) -> str:
     beside = os.path.join(data, records.VOCABULARY)
     if vocab or os.path.exists(beside):
         return vocab or beside
-    if not os.path.exists(data) and not tf.io.gfile.glob(data.split(",")[0]):
+    places = (data, "*tfrecord*"), (data, "pretrain_tfrecords", "*tfrecord*")
+    globs = [os.path.join(*place) for place in places]
+    if not tf.io.gfile.glob(globs if os.path.isdir(data) else data.split(",")[0]):
         raise InputError(
             "--data is a folder of records, or globs of record files",
-            f"{data!r}, where nothing is",
+            f"{data!r}, where none are",
             "Build records with electra_tf.build_records, or check the path",
         )
     raise InputError(

@@ -69,7 +69,9 @@ def train(
         if is_chief(devices):
             resumed_at = newest.step if newest else 0
             reports = Reports(folder, steps=steps, resumed_at=resumed_at)
-            stack.enter_context(reports).say(begin)
+            stack.enter_context(reports)
+            for line in (begin, *experiment.cautions()):
+                reports.say(line)
             writer = _writer(experiment, folder, checkpoints, reports, details)
         if held_out is not None:
             stack.enter_context(explaining(held_out))

@@ -80,7 +80,7 @@ BAD = {
     "vocab_path": ({"vocab": "missing.txt"}, "missing.txt"),
     "short": ({"max_length": 7}, "greater than or equal to 8, not 7"),
     "flag": ({"max_lenght": 64}, "max_lenght"),
-    "key": ({"set": "records.max_lenght=64"}, "Did you mean `max_length`?"),
+    "key": ({"set": "records.max_lenght=64"}, "Did you mean `records.max_length`?"),
     "config": ({"config": "missing.yaml"}, "missing.yaml"),
     "workers": ({"workers": 0}, "--workers is 1 or more"),
     "enum": ({"order": "random"}, "order"),

@@ -80,7 +80,10 @@ def test_settings_cannot_change():
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ("records.max_lenght=64", "unknown key `records.max_lenght`.*`max_length`"),
+        (
+            "records.max_lenght=64",
+            "unknown key `records.max_lenght`.*`records.max_length`",
+        ),
         ("record.max_length=64", "unknown key `record`.*Did you mean `records`"),
         ("max_length=64", "unknown key `max_length`.*`records.max_length`"),
         ("records.colour=red", "unknown key `records.colour`.*Known: max_length"),
@@ -102,7 +105,7 @@ def test_settings_cannot_change():
         ("records.max_length=1024", "1024 must not exceed model.max_positions 512"),
         ("training.accumulation=3", "128 must be a multiple.*accumulation 3"),
         ("masking.scheme=Original", "'whole_word' or 'original', not 'Original'"),
-        ("optimizer.learning_rat=1", "Did you mean `learning_rate`"),
+        ("optimizer.learning_rat=1", "Did you mean `optimizer.learning_rate`"),
         ("records.seed=2020-01-01", "Quote what YAML takes for a date"),
     ],
 )
@@ -111,11 +114,25 @@ def test_a_wrong_setting_is_told_with_its_name_and_what_to_do(item, words):
         config.load(sets=[item])
 
 
+def test_a_mistake_is_looked_for_where_it_may_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    good = tmp_path / "configs" / "mine.yaml"
+    good.write_text("records: {seed: 1}")
+    with pytest.raises(InputError, match=r"Did you mean configs/mine\.yaml\?"):
+        config.load("mine")
+    with pytest.raises(InputError, match=r"mine\.yaml and the command line: every"):
+        config.load(str(good), ["records.sed=1"])
+    good.write_text("records: {sed: 1}")
+    with pytest.raises(InputError, match=r"mine\.yaml: every"):
+        config.load(str(good))
+
+
 def test_several_mistakes_are_told_at_once():
     with pytest.raises(InputError) as error:
         config.load(sets=["records.seed=x", "input.batch_sise=3"])
     assert "records.seed" in str(error.value)
-    assert "Did you mean `batch_size`?" in str(error.value)
+    assert "Did you mean `input.batch_size`?" in str(error.value)
 
 
 def test_numbers_may_be_written_as_in_yaml_1_2():

@@ -57,6 +57,12 @@ def test_its_files_are_a_config_and_a_vocabulary(experiment, tmp_path):
     assert (tmp_path / "vocab.txt").read_text() == (GOLDEN / "vocab.txt").read_text()
 
 
+def test_a_folder_of_something_else_is_told(tmp_path):
+    (tmp_path / "text.txt").write_text("no record")
+    with pytest.raises(InputError, match=r"where none are\. Build records"):
+        resolve(tmp_path)
+
+
 def test_records_elsewhere_need_a_vocabulary(folder, tmp_path):
     shard = next(folder.glob("*tfrecord*"))
     shutil.copy(shard, tmp_path)
@@ -80,7 +86,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(folder, sets, words):
 
 
 def test_nothing_at_the_path_is_told_as_such(tmp_path):
-    with pytest.raises(InputError, match="where nothing is"):
+    with pytest.raises(InputError, match="where none are"):
         resolve(tmp_path / "none")
 
 
@@ -111,6 +117,13 @@ def test_a_description_tells_config_sizes_cost_and_time(experiment, devices):
         "generator: 2 layers 16 wide, heads: 1, feed-forward: 64, embeddings: 16"
         in text
     )
+
+
+def test_a_warm_up_that_never_ends_is_told(folder):
+    sets = "training.steps=40", "optimizer.warmup_steps=40"
+    (told,) = resolve(folder, *sets).cautions()
+    assert "of 40 steps of warm-up there are 40; lower" in told
+    assert not resolve(folder, sets[0], "optimizer.warmup_steps=39").cautions()
 
 
 def test_parts_and_towers_are_told_alike_for_every_objective(folder, devices):

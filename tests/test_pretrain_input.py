@@ -19,10 +19,10 @@ def said(capsys, monkeypatch):
 
 
 BAD = {
-    "a typo": (["training.stpes=3"], {}, "Did you mean `steps`?"),
+    "a typo": (["training.stpes=3"], {}, "Did you mean `training.steps`?"),
     "no steps": (["training.steps=0"], {}, "`training.steps` must be greater than 0"),
     "a config that is not there": ([], {"config": "gone.yaml"}, "gone.yaml"),
-    "records that are not there": ([], {"data": "gone"}, "'gone', where nothing is"),
+    "records that are not there": ([], {"data": "gone"}, "'gone', where none are"),
     "no records": ([], {"data": None}, "no --data"),
     "no folder": ([], {"model_dir": None}, "no --model_dir"),
     "measures that are not there": ([], {"evaluation_data": "gone"}, "'gone', where"),
