@@ -59,6 +59,7 @@ def test_strings_in_labels_out(command, finetuned, tmp_path):
     assert "higher --version" in failure(again)
 
 
+@pytest.mark.slow
 def test_a_pre_trained_checkpoint_is_told_its_part(command, vocabulary, tmp_path):
     settings = settings_of(vocabulary_size=len(vocabulary))
     towers = Electra(settings.model, 3)

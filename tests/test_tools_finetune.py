@@ -77,6 +77,7 @@ def tokens_of(text):
     return 40 * float(mean.split()[0])
 
 
+@pytest.mark.slow
 def test_the_benchmark_tells_the_first_epoch_apart(glue):
     (_, ours), text = measured(glue, "electra_tf")
     name, ratio, more = check(ours, tokens_of(text))
