@@ -9,20 +9,9 @@ from electra_tf.task_settings import Data
 from electra_tf.tasks.classification import TextTask, csv_task
 from electra_tf.tasks.models import TextRegressor
 from electra_tf.tasks.task import Part
-from electra_tf.text.problems import ProblemLog
 from tasks import tiny
 
 TABLE = Data(text_columns=("text",), label_column="label")
-
-
-@pytest.fixture
-def log(tmp_path):
-    return ProblemLog("stop", tmp_path / "problems.txt", "Data is good")
-
-
-@pytest.fixture
-def report(tmp_path):
-    return ProblemLog("report", tmp_path / "problems.txt", "Data is good")
 
 
 @pytest.fixture

@@ -9,18 +9,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue_task
 from electra_tf.tasks.models import TextClassifier
 from electra_tf.tasks.task import Part
-from electra_tf.text.problems import ProblemLog
 from tasks import tiny
-
-
-@pytest.fixture
-def log(tmp_path):
-    return ProblemLog("stop", tmp_path / "problems.txt", "Data is good")
-
-
-@pytest.fixture
-def report(tmp_path):
-    return ProblemLog("report", tmp_path / "problems.txt", "Data is good")
 
 
 def write_glue(place, **files):
