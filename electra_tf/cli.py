@@ -1,5 +1,6 @@
 """What all command lines share: flags to config, errors to one paragraph."""
 
+import gc
 import os
 import signal
 import sys
@@ -170,6 +171,8 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         print(f"{usage.strip()}\n\n{text}")
         return
     signal.signal(signal.SIGTERM, _interrupt)
+    # What was imported stays to the end, and searching it for garbage takes seconds.
+    gc.freeze()
     try:
         rest = flag_values(sys.argv)
         if len(rest) > 1:

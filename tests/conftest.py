@@ -1,5 +1,8 @@
 """What tests share: the golden vocabulary, the data sets, the real command lines."""
 
+import copy
+import importlib
+import io
 import json
 import os
 import pathlib
@@ -19,6 +22,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = pathlib.Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
+
+
+def pytest_collection_modifyitems(items):
+    """Puts first what starts many processes.
+
+    Of two processes the one that is done takes tests from the other's end, and would
+    have to make again what they share.
+    """
+    items.sort(key=lambda item: item.path.name != "test_replicas.py")
 
 
 @pytest.fixture(scope="session")
@@ -76,6 +88,55 @@ def command():
             cwd=ROOT,
             **kwargs,
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def pretrained(command, folder, tmp_path_factory):
+    """A run of three steps, measured on its own records."""
+    from test_experiment import SMALL
+
+    model_dir = tmp_path_factory.mktemp("pretrained") / "run"
+    sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
+    result = command(
+        "pretrain",
+        f"--data={folder}",
+        f"--evaluation_data={folder}",
+        f"--model_dir={model_dir}",
+        *(f"--set={item}" for item in sets),
+    )
+    assert result.returncode == 0, result.stderr
+    return model_dir
+
+
+_FLAGS = {}  # of a command, as nobody has parsed them
+
+
+@pytest.fixture
+def here(capsys, monkeypatch):
+    """As `command`, but within this process: without TensorFlow's start."""
+
+    def run(name, *arguments, input=""):
+        from electra_tf import cli
+
+        module = importlib.import_module(f"electra_tf.{name}")
+        values = copy.deepcopy(_FLAGS.setdefault(name, module.FLAGS))
+        monkeypatch.setattr(module, "FLAGS", values)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        handler, code = signal.getsignal(signal.SIGTERM), 0
+        try:
+            cli.run(module.main, values, module.__doc__)
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        out, err = capsys.readouterr()
+        if isinstance(code, str):  # printed by Python at the end of a process
+            code, err = 1, f"{err}{code}\n"
+        return subprocess.CompletedProcess(name, code, out, err)
 
     return run
 

@@ -1,14 +1,11 @@
 """Small runs of pretrain, in this process and in others, and what they leave."""
 
-import copy
 import pathlib
-import signal
 import subprocess
 import sys
 
 from conftest import ROOT
 
-from electra_tf import cli, evaluate, pretrain
 from electra_tf.training.reports import read_metrics
 
 SETS = (
@@ -77,34 +74,3 @@ def start(*given):
         text=True,
         cwd=ROOT,
     )
-
-
-def run_here(capsys, monkeypatch, module, *given):
-    """Runs a command line within this process: exit code, output and errors."""
-    values = copy.deepcopy(_PRISTINE[module])
-    monkeypatch.setattr(module, "FLAGS", values)
-    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, given)])
-    handler, code = signal.getsignal(signal.SIGTERM), 0
-    try:
-        cli.run(module.main, values, module.__doc__)
-    except SystemExit as ended:
-        code = ended.code
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    out, err = capsys.readouterr()
-    if isinstance(code, str):  # printed by Python at the end of a process
-        code, err = 1, f"{err}{code}\n"
-    return code, out, err
-
-
-_PRISTINE = {module: module.FLAGS for module in (pretrain, evaluate)}
-
-
-def one_paragraph(code, out, err):
-    """The error of a command that failed as it should."""
-    assert code == 1
-    assert "Traceback" not in err
-    message = err.strip().splitlines()[-1]
-    assert message.startswith("error: ")
-    assert "Arrived: " in message
-    return message

@@ -4,37 +4,21 @@ import json
 
 import pytest
 from conftest import failure
-from test_experiment import SMALL
-
-SETS = [f"--set={item}" for item in [*SMALL, "training.steps=3"]]
 
 
-@pytest.fixture(scope="module")
-def run(command, folder, tmp_path_factory):
-    """A run of three steps with an evaluation on its own records."""
-    model_dir = tmp_path_factory.mktemp("run")
-    result = command(
-        "pretrain",
-        f"--data={folder}",
-        f"--evaluation_data={folder}",
-        f"--model_dir={model_dir}",
-        "--set=training.evaluation_batches=null",
-        *SETS,
-    )
-    assert result.returncode == 0, result.stderr
-    return model_dir
-
-
-def test_it_repeats_what_training_measured(command, run, folder, tmp_path):
+def test_it_repeats_what_training_measured(command, pretrained, folder, tmp_path):
     output = tmp_path / "metrics.json"
     result = command(
-        "evaluate", f"--checkpoint={run}", f"--data={folder}", f"--output={output}"
+        "evaluate",
+        f"--checkpoint={pretrained}",
+        f"--data={folder}",
+        f"--output={output}",
     )
     assert result.returncode == 0, result.stderr
     assert "compiling, then measuring " in result.stderr
     printed = json.loads(result.stdout.splitlines()[-1])
     assert printed == json.loads(output.read_text())
-    lines = (run / "metrics.jsonl").read_text().splitlines()
+    lines = (pretrained / "metrics.jsonl").read_text().splitlines()
     trained = [json.loads(line) for line in lines]
     measured = next(line for line in trained if line["kind"] == "evaluation")
     names = set(measured) - {"step", "kind", "time"}
@@ -57,12 +41,12 @@ def test_it_repeats_what_training_measured(command, run, folder, tmp_path):
     assert printed["records"] == sum(s["records"] for s in manifest["shards"])
 
 
-def test_what_is_not_a_checkpoint_is_told(command, tmp_path, folder):
-    result = command("evaluate", f"--checkpoint={tmp_path}", f"--data={folder}")
+def test_what_is_not_a_checkpoint_is_told(here, tmp_path, folder):
+    result = here("evaluate", f"--checkpoint={tmp_path}", f"--data={folder}")
     assert "checkpoint.json" in failure(result)
 
 
-def test_predictions_of_a_task_are_scored(command, tmp_path):
+def test_predictions_of_a_task_are_scored(command, here, tmp_path):
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t0\nc\t0\n")
     (tmp_path / "said.tsv").write_text("index\tprediction\n0\t1\n1\t1\n2\t0\n")
     given = ["--task=sst2", f"--data={tmp_path}/dev.tsv"]
@@ -73,6 +57,6 @@ def test_predictions_of_a_task_are_scored(command, tmp_path):
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == {"accuracy": pytest.approx(200 / 3)}
     assert json.loads(output.read_text()) == json.loads(result.stdout)
-    assert "--predictions" in failure(command("evaluate", *given))
-    message = failure(command("evaluate", *given, "--predictions=x", "--checkpoint=y"))
+    assert "--predictions" in failure(here("evaluate", *given))
+    message = failure(here("evaluate", *given, "--predictions=x", "--checkpoint=y"))
     assert "--checkpoint with --task" in message

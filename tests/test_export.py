@@ -43,7 +43,7 @@ def ask(folder, signature, **inputs):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_strings_in_labels_out(command, finetuned, tmp_path):
+def test_strings_in_labels_out(command, here, finetuned, tmp_path):
     output = tmp_path / "served"
     done = command("export", f"--model={finetuned}", f"--output={output}")
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_strings_in_labels_out(command, finetuned, tmp_path):
     for row in range(2):
         assert said["probabilities"][row] == pytest.approx(expected[row], abs=1e-5)
         assert said["label"][row] == LABELS[expected[row].argmax()]
-    again = command("export", f"--model={finetuned}", f"--output={output}")
+    again = here("export", f"--model={finetuned}", f"--output={output}")
     assert "higher --version" in failure(again)
 
 
@@ -76,11 +76,11 @@ def test_a_pre_trained_checkpoint_is_told_its_part(command, vocabulary, tmp_path
     assert len(said["proposals"][0][0]) == 10
 
 
-def test_what_is_wrong_is_told(command, finetuned, tmp_path):
-    assert "--model and no --output" in failure(command("export"))
-    nothing = command("export", f"--model={tmp_path}", f"--output={tmp_path}/out")
+def test_what_is_wrong_is_told(here, finetuned, tmp_path):
+    assert "--model and no --output" in failure(here("export"))
+    nothing = here("export", f"--model={tmp_path}", f"--output={tmp_path}/out")
     assert "checkpoint" in failure(nothing)
-    wrong = command(
+    wrong = here(
         "export", f"--model={finetuned}", f"--output={tmp_path}/out", "--part=encoder"
     )
     assert "--part is told for a pre-trained checkpoint" in failure(wrong)

@@ -9,27 +9,15 @@ import sys
 import threading
 import time
 
-import keras
 import numpy as np
 import pytest
 from conftest import ROOT, failure
-from pretrain_commands import arguments, start
 from tasks import tiny
 
+from electra_tf.tasks.predicting import load
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(folder, tmp_path_factory):
-    """Two steps of pre-training."""
-    output = tmp_path_factory.mktemp("pretrained") / "run"
-    sets = ("training.steps=2", "optimizer.warmup_steps=1", "training.keep_at=[]")
-    process = start(*arguments(folder, output, *sets))
-    _, err = process.communicate()
-    assert process.returncode == 0, err
-    return output
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +63,22 @@ def begun(arguments):
 
 
 @pytest.fixture(scope="module")
-def whole(checkpoint, table, tmp_path_factory, command):
+def whole(pretrained, table, tmp_path_factory, command):
     """A run that nothing stopped."""
     output = tmp_path_factory.mktemp("whole") / "run"
-    result = command("finetune", *given(checkpoint, table, output))
+    result = command("finetune", *given(pretrained, table, output))
     assert result.returncode == 0, result.stderr
     return output, result.stdout
 
 
 def written(folder):
-    found = [json.loads(line) for line in (folder / "trials.jsonl").open()]
+    lines = (folder / "trials.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
     return [{k: v for k, v in one.items() if k != "seconds"} for one in found]
 
 
 def weights(folder):
-    return tiny.weights(keras.saving.load_model(folder / "model.keras"))
+    return tiny.weights(load(str(folder)))
 
 
 def test_it_tells_and_leaves_what_it_should(whole):
@@ -110,10 +99,10 @@ def test_it_tells_and_leaves_what_it_should(whole):
     assert len((output / "trial_2" / "dev.tsv").read_text().splitlines()) == 9
 
 
-def test_a_killed_run_ends_as_if_nothing_had(checkpoint, table, whole, tmp_path):
+def test_a_killed_run_ends_as_if_nothing_had(pretrained, table, whole, tmp_path):
     """Killed with SIGKILL within the second trial, after its first epoch."""
     output = tmp_path / "run"
-    process = begun(given(checkpoint, table, output))
+    process = begun(given(pretrained, table, output))
     saved = output / "trial_2" / "checkpoints"
     guard = threading.Timer(200, process.kill)
     guard.start()
@@ -124,7 +113,7 @@ def test_a_killed_run_ends_as_if_nothing_had(checkpoint, table, whole, tmp_path)
     guard.cancel()
     assert process.returncode == -signal.SIGKILL
     assert len(written(output)) == 1
-    process = begun(given(checkpoint, table, output))
+    process = begun(given(pretrained, table, output))
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert "csv trial 2: going on after " in out
@@ -133,11 +122,11 @@ def test_a_killed_run_ends_as_if_nothing_had(checkpoint, table, whole, tmp_path)
     assert tiny.distance(weights(output), weights(whole[0])) == 0
 
 
-def test_what_is_wrong_is_told(checkpoint, table, whole, tmp_path, command):
-    message = failure(command("finetune", "--task=csv"))
+def test_what_is_wrong_is_told(pretrained, table, whole, tmp_path, here):
+    message = failure(here("finetune", "--task=csv"))
     assert "no --data and no --checkpoint and no --output" in message
-    changed = given(checkpoint, table, whole[0], keep="last")
-    message = failure(command("finetune", *changed))
+    changed = given(pretrained, table, whole[0], keep="last")
+    message = failure(here("finetune", *changed))
     assert "keep: last" in message
-    message = failure(command("finetune", *given(tmp_path, table, tmp_path / "run")))
+    message = failure(here("finetune", *given(tmp_path, table, tmp_path / "run")))
     assert "A checkpoint is a folder" in message

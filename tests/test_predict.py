@@ -35,9 +35,9 @@ def test_lines_in_labels_out(command, model, tmp_path):
     assert output.read_text() == piped.stdout
 
 
-def test_what_is_wrong_is_told(command, model, tmp_path):
-    assert "--model" in failure(command("predict", input=""))
-    message = failure(command("predict", f"--model={tmp_path}", input="a\n"))
+def test_what_is_wrong_is_told(command, here, model, tmp_path):
+    assert "--model" in failure(here("predict"))
+    message = failure(here("predict", f"--model={tmp_path}", input="a\n"))
     assert "a model.keras" in message
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
     with (tmp_path / "latin").open() as file:
@@ -46,5 +46,5 @@ def test_what_is_wrong_is_told(command, model, tmp_path):
     assert "UTF-8" in message
     output = tmp_path / "out"
     given = [f"--input={tmp_path}/latin", f"--output={output}"]
-    assert "/latin: " in failure(command("predict", f"--model={model}", *given))
+    assert "/latin: " in failure(here("predict", f"--model={model}", *given))
     assert not output.exists()  # no half of a file takes its name

@@ -1,7 +1,6 @@
 """The command: killed, stopped, gone on with, begun with another run's weights."""
 
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -12,20 +11,15 @@ import threading
 import time
 
 import pytest
-from conftest import GOLDEN
-from pretrain_commands import arguments, lines, one_paragraph, run_here, start, tree
+from conftest import GOLDEN, failure
+from pretrain_commands import arguments, lines, start, tree
 from text.conftest import build_records
 
-from electra_tf import cli, evaluate, pretrain
+from electra_tf import cli, pretrain
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.reports import read_metrics
 from electra_tf.training.run_folder import lock
-
-
-@pytest.fixture
-def said(capsys, monkeypatch):
-    return functools.partial(run_here, capsys, monkeypatch)
 
 
 def kill(process, condition, after=0.0):
@@ -103,8 +97,8 @@ def signalled(number, condition, run):
         signal.signal(number, before)
 
 
-def test_whatever_stops_a_run_it_ends_as_if_nothing_had(folder, whole, tmp_path, said):
-    """Killed within a save and between two, stopped by both signals."""
+def test_whatever_stops_a_run_it_ends_as_if_nothing_had(folder, whole, tmp_path, here):
+    """Killed within a save, stopped by both signals."""
     output = tmp_path / "run"
     given = arguments(folder, output, evaluation_data=folder)
     for _ in range(5):
@@ -112,25 +106,24 @@ def test_whatever_stops_a_run_it_ends_as_if_nothing_had(folder, whole, tmp_path,
         if unfinished(output):
             break
     assert unfinished(output), "no kill hit a save"
-    begun = newest(output)
-    kill(start(*given), lambda: newest(output) > begun, random.uniform(0, 0.1))
     for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
         begun = newest(output)
-        found, out, err = signalled(
+        done = signalled(
             number,
             lambda begun=begun: newest(output) > begun,
-            lambda: said(pretrain, *given),
+            lambda: here("pretrain", *given),
         )
-        assert found == code, err
-        assert f"going on after step {begun} of 60" in err
+        assert done.returncode == code, done.stderr
+        words = f"going on after step {begun} of 60"
+        assert (words if begun else "beginning with random weights") in done.stderr
         assert begun < newest(output) < 60
-        assert out == (
+        assert done.stdout == (
             f"stopped by {number.name}; the same command goes on from "
             f"{output}/checkpoints/step_{newest(output):08d}\n"
         )
-    code, out, err = said(pretrain, *given)
-    assert code == 0, err
-    assert out.startswith("trained; ")
+    done = here("pretrain", *given)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("trained; ")
     assert tree(output) == tree(whole)
     assert lines(output) == lines(whole)
 
@@ -167,22 +160,24 @@ def unchanged(run):
     assert (tree(run), (run / "metrics.jsonl").read_bytes()) == before
 
 
-def test_a_finished_run_says_so_and_changes_nothing(folder, whole, said):
+def test_a_finished_run_says_so_and_changes_nothing(folder, whole, here):
     with unchanged(whole):
-        code, out, err = said(pretrain, *arguments(folder, whole))
-    assert code == 0, err
-    assert "nothing is left to do: all 60 steps are done" in err
-    assert out == f"trained; the checkpoint is {whole}/checkpoints/step_00000060\n"
+        done = here("pretrain", *arguments(folder, whole))
+    assert done.returncode == 0, done.stderr
+    assert "nothing is left to do: all 60 steps are done" in done.stderr
+    assert (
+        done.stdout == f"trained; the checkpoint is {whole}/checkpoints/step_00000060\n"
+    )
 
 
-def test_a_checkpoint_needs_nothing_beside_it(folder, whole, said, tmp_path):
+def test_a_checkpoint_needs_nothing_beside_it(folder, whole, here, tmp_path):
     copied = tmp_path / "elsewhere"
     shutil.copytree(whole / "checkpoints" / "step_00000060", copied)
     shutil.copytree(folder, tmp_path / "records")
     given = [f"--checkpoint={copied}", f"--data={tmp_path / 'records'}", "--batches=4"]
-    code, out, error = said(evaluate, *given)
-    assert code == 0, error
-    printed = json.loads(out.splitlines()[-1])
+    done = here("evaluate", *given)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
     measured = [m for m in read_metrics(str(whole)) if m["kind"] == "evaluation"][-1]
     for name in ("masked_lm_loss", "disc_loss", "disc_auc", "masked_lm_accuracy"):
         assert printed[name] == measured[name]
@@ -201,9 +196,9 @@ def test_a_checkpoint_needs_nothing_beside_it(folder, whole, said, tmp_path):
         ),
     ],
 )
-def test_a_run_goes_on_with_its_settings(folder, whole, said, sets, words):
+def test_a_run_goes_on_with_its_settings(folder, whole, here, sets, words):
     with unchanged(whole):
-        message = one_paragraph(*said(pretrain, *arguments(folder, whole, *sets)))
+        message = failure(here("pretrain", *arguments(folder, whole, *sets)))
     for word in words:
         assert word in message
     assert "log_every" not in message
@@ -217,20 +212,20 @@ def longer(corpus_file, vocabulary, tmp_path_factory):
     return output
 
 
-def test_a_run_goes_on_with_its_records(longer, whole, said):
+def test_a_run_goes_on_with_its_records(longer, whole, here):
     given = arguments(longer, whole, "records.max_length=64")
     with unchanged(whole):
-        message = one_paragraph(*said(pretrain, *given))
+        message = failure(here("pretrain", *given))
     assert "`records.max_length` is 64, was 32" in message
     assert "records_sha256 is" in message
 
 
-def test_two_phases(longer, whole, said, tmp_path):
+def test_two_phases(longer, whole, here, tmp_path):
     second = ("records.max_length=64", "training.steps=3", "training.log_every=1")
     run = tmp_path / "second"
     given = arguments(longer, run, *second, init_checkpoint=whole)
-    code, _, err = said(pretrain, *given)
-    assert code == 0, err
+    done = here("pretrain", *given)
+    assert done.returncode == 0, done.stderr
     for words in (
         f"from {whole}/checkpoints/step_00000060, step 60:",
         "carried over: all ",
@@ -238,7 +233,7 @@ def test_two_phases(longer, whole, said, tmp_path):
         "  records.max_length: 32 -> 64",
         "  training.steps: 60 -> 3",
     ):
-        assert words in err
+        assert words in done.stderr
     before = [m for m in read_metrics(str(whole)) if m["kind"] == "train"]
     first = read_metrics(str(run))[0]
     assert first["step"] == 1
@@ -249,25 +244,25 @@ def test_two_phases(longer, whole, said, tmp_path):
     # The same command goes on; what it began with need not be there any more.
     given = arguments(longer, run, *second, init_checkpoint=tmp_path / "gone")
     with unchanged(run):
-        code, _, err = said(pretrain, *given)
-    assert code == 0, err
-    assert "nothing is left to do" in err
+        done = here("pretrain", *given)
+    assert done.returncode == 0, done.stderr
+    assert "nothing is left to do" in done.stderr
     # And so it does where the first phase has trained on since.
     moved = tmp_path / "first"
     shutil.copytree(whole, moved)
     third = tmp_path / "third"
     given = arguments(longer, third, *second, init_checkpoint=moved)
-    assert said(pretrain, *given)[0] == 0
+    assert here("pretrain", *given).returncode == 0
     shutil.rmtree(moved)
     shutil.copytree(run, moved)
     given = arguments(longer, third, *second, init_checkpoint=f"{moved}/")
     with unchanged(third):
-        code, _, err = said(pretrain, *given)
-    assert code == 0, err
+        done = here("pretrain", *given)
+    assert done.returncode == 0, done.stderr
     # It is no longer the same command if it names other weights.
     given = arguments(longer, run, *second, init_checkpoint=run)
     with unchanged(run):
-        assert "begun_from is" in one_paragraph(*said(pretrain, *given))
+        assert "begun_from is" in failure(here("pretrain", *given))
 
 
 @pytest.mark.parametrize(
@@ -275,16 +270,16 @@ def test_two_phases(longer, whole, said, tmp_path):
     [(cli.Terminated, 0, "SIGTERM"), (KeyboardInterrupt, 130, "SIGINT")],
 )
 def test_a_signal_before_the_first_step(
-    folder, said, tmp_path, monkeypatch, signal_, code, name
+    folder, here, tmp_path, monkeypatch, signal_, code, name
 ):
     def begin(*_):
         raise signal_
 
     monkeypatch.setattr(pretrain.runs, "train", begin)
-    found, out, err = said(pretrain, *arguments(folder, tmp_path / "run"))
-    assert (found, err) == (code, "")
+    done = here("pretrain", *arguments(folder, tmp_path / "run"))
+    assert (done.returncode, done.stderr) == (code, "")
     words = "goes on from its newest checkpoint, or begins anew without one"
-    assert out == f"stopped by {name}; the same command {words}\n"
+    assert done.stdout == f"stopped by {name}; the same command {words}\n"
 
 
 @pytest.fixture(scope="module")
@@ -299,36 +294,36 @@ def another_vocabulary(corpus_file, tmp_path_factory):
 
 
 def test_weights_of_another_vocabulary_are_refused(
-    another_vocabulary, whole, said, tmp_path
+    another_vocabulary, whole, here, tmp_path
 ):
     given = arguments(another_vocabulary, tmp_path / "run", init_checkpoint=whole)
-    message = one_paragraph(*said(pretrain, *given))
+    message = failure(here("pretrain", *given))
     assert "weights of its own vocabulary" in message
     assert not tree(tmp_path / "run")
 
 
-def test_weights_of_another_model_are_refused(folder, whole, said, tmp_path):
+def test_weights_of_another_model_are_refused(folder, whole, here, tmp_path):
     sets = ("model.width=16", "model.depth=2")
     given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
-    message = one_paragraph(*said(pretrain, *given))
+    message = failure(here("pretrain", *given))
     assert "query/kernel of shape (32, 32), not (16, 16)" in message
     assert "--set model.depth=1 --set model.width=32" in message
     assert not tree(tmp_path / "run")
 
 
-def test_a_damaged_checkpoint_is_told(folder, whole, said, tmp_path):
+def test_a_damaged_checkpoint_is_told(folder, whole, here, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     damaged = run / "checkpoints" / "step_00000060" / "optimizer.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-7])
     with unchanged(run):
-        message = one_paragraph(*said(pretrain, *arguments(folder, run)))
+        message = failure(here("pretrain", *arguments(folder, run)))
     assert f"{damaged} has the" in message
     assert "delete it to go on from an earlier checkpoint" in message
 
 
-def test_a_second_run_in_a_folder_is_refused(folder, whole, said):
+def test_a_second_run_in_a_folder_is_refused(folder, whole, here):
     held = lock(str(whole))
     with held, unchanged(whole):
-        message = one_paragraph(*said(pretrain, *arguments(folder, whole)))
+        message = failure(here("pretrain", *arguments(folder, whole)))
     assert f"{whole}, where another process is at work" in message

@@ -1,22 +1,15 @@
 """The command and bad input: one paragraph, nothing overwritten."""
 
-import functools
 import resource
 import shutil
 
 import numpy as np
 import pytest
 from conftest import failure
-from pretrain_commands import arguments, one_paragraph, run_here
+from pretrain_commands import arguments
 
 from electra_tf import pretrain
 from electra_tf.training.checkpoint import open_checkpoint
-
-
-@pytest.fixture
-def said(capsys, monkeypatch):
-    return functools.partial(run_here, capsys, monkeypatch)
-
 
 BAD = {
     "a typo": (["training.stpes=3"], {}, "Did you mean `training.steps`?"),
@@ -43,11 +36,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_paragraph_and_leaves_nothing(folder, said, tmp_path, name):
+def test_bad_input_is_one_paragraph_and_leaves_nothing(folder, here, tmp_path, name):
     sets, flags, words = BAD[name]
     flags = {"data": folder, "model_dir": tmp_path / "run", **flags}
     given = arguments(flags.pop("data"), flags.pop("model_dir"), *sets, **flags)
-    message = one_paragraph(*said(pretrain, *given))
+    message = failure(here("pretrain", *given))
     assert words in message
     left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
     assert set(left) <= {".lock"}
@@ -65,21 +58,21 @@ def damaged(folder, place, change):
     return shard
 
 
-def test_a_record_file_cut_off_is_named(folder, said, tmp_path):
+def test_a_record_file_cut_off_is_named(folder, here, tmp_path):
     shard = damaged(folder, tmp_path / "records", lambda data: data[:-3])
     given = arguments(shard.parent, tmp_path / "run")
-    message = one_paragraph(*said(pretrain, *given))
+    message = failure(here("pretrain", *given))
     assert str(shard) in message
     (shard.parent / "manifest.json").unlink()  # as other builders leave it
-    message = one_paragraph(*said(pretrain, *given))
+    message = failure(here("pretrain", *given))
     assert f"{shard}: record " in message
     given = arguments(folder, tmp_path / "run", evaluation_data=shard.parent)
-    assert str(shard) in one_paragraph(*said(pretrain, *given))
+    assert str(shard) in failure(here("pretrain", *given))
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("flag", ["data", "evaluation_data"])
-def test_a_damaged_record_is_named_while_training(folder, said, tmp_path, flag):
+def test_a_damaged_record_is_named_while_training(folder, here, tmp_path, flag):
     def flip(data):
         data[len(data) // 2] ^= 1
         return data
@@ -88,19 +81,19 @@ def test_a_damaged_record_is_named_while_training(folder, said, tmp_path, flag):
     sets = (*QUICK, "training.evaluation_batches=null", "input.shuffle_window=5000")
     flags = {"evaluation_data": folder, flag: shard.parent}
     data = flags.pop("data", folder)
-    message = one_paragraph(
-        *said(pretrain, *arguments(data, tmp_path / "run", *sets, **flags))
+    message = failure(
+        here("pretrain", *arguments(data, tmp_path / "run", *sets, **flags))
     )
     assert f"{shard}: record " in message
     assert "is corrupt or cut off" in message
 
 
-def test_a_full_disk_is_told(folder, said, tmp_path):
+def test_a_full_disk_is_told(folder, here, tmp_path):
     given = arguments(folder, tmp_path / "run", *QUICK)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))  # of one file
     try:
-        message = one_paragraph(*said(pretrain, *given))
+        message = failure(here("pretrain", *given))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "File too large" in message
@@ -108,10 +101,10 @@ def test_a_full_disk_is_told(folder, said, tmp_path):
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(folder, said, tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run(folder, here, tmp_path):
     sets = ("optimizer.learning_rate=1e30", "optimizer.clip_norm=null")
     sets = (*QUICK, *sets, "training.save_every=1")
-    message = one_paragraph(*said(pretrain, *arguments(folder, tmp_path, *sets)))
+    message = failure(here("pretrain", *arguments(folder, tmp_path, *sets)))
     good = open_checkpoint(str(tmp_path))
     span = f"in steps {good.step + 1} to {good.step + 1}; "
     assert f"{span}the last good checkpoint: {good.path}" in message
@@ -127,15 +120,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder, said, tmp_path):
         ([], {"init_checkpoint": "/nowhere"}, "'/nowhere', which is neither"),
     ],
 )
-def test_a_dry_run_refuses_what_the_run_would(folder, said, sets, flags, words):
+def test_a_dry_run_refuses_what_the_run_would(folder, here, sets, flags, words):
     given = arguments(folder, None, *sets, **flags)
-    assert words in one_paragraph(*said(pretrain, *given, "--dry_run"))
+    assert words in failure(here("pretrain", *given, "--dry_run"))
 
 
-def test_a_dry_run_tells_and_leaves_nothing(folder, said, tmp_path, monkeypatch):
+def test_a_dry_run_tells_and_leaves_nothing(folder, here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, err = said(pretrain, *arguments(folder, None), "--dry_run")
-    assert code == 0, err
+    done = here("pretrain", *arguments(folder, None), "--dry_run")
+    assert done.returncode == 0, done.stderr
     for words in (
         "vocabulary_size: 1000",
         "keep_at:",
@@ -145,19 +138,19 @@ def test_a_dry_run_tells_and_leaves_nothing(folder, said, tmp_path, monkeypatch)
         "between the products",
         "time to train: about ",
     ):
-        assert words in out
+        assert words in done.stdout
     assert not list(tmp_path.iterdir())
 
 
-def test_help_shows_every_flag_with_its_default(said):
-    code, out, _ = said(pretrain, "--help")
-    assert code == 0
+def test_help_shows_every_flag_with_its_default(here):
+    done = here("pretrain", "--help")
+    assert done.returncode == 0
     for name in pretrain.FLAGS:
         flag = pretrain.FLAGS[name]
-        assert f"{name}: " in out
+        assert f"{name}: " in done.stdout
         if flag.default not in (None, []):
-            assert f"(default: {flag.default_as_str})" in out
-    assert "The same command goes on where a run was stopped" in out
+            assert f"(default: {flag.default_as_str})" in done.stdout
+    assert "The same command goes on where a run was stopped" in done.stdout
 
 
 def test_a_tpu_that_is_not_there_is_told(command, folder, tmp_path):

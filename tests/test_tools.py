@@ -61,10 +61,15 @@ def test_the_pipeline_benchmark_measures_beside_the_bare_files(text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "precision",
-    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+    ("precision", "peers"),
+    [
+        ("float32", "products,electra_tf"),
+        pytest.param(
+            "mixed_bfloat16", "products,electra_tf,input", marks=pytest.mark.slow
+        ),
+    ],
 )
-def test_the_train_benchmark_measures_beside_large_products(precision):
+def test_the_train_benchmark_measures_beside_large_products(precision, peers):
     result = run(
         "benchmark_train.py",
         f"--config={ROOT / 'configs' / 'tiny.yaml'}",
@@ -72,30 +77,24 @@ def test_the_train_benchmark_measures_beside_large_products(precision):
         "--length=32",
         "--rounds=2",
         "--steps=1",
-        "--peers=products,electra_tf,input",
+        f"--peers={peers}",
         f"--precision={precision}",
         "--set=model.depth=1",
     )
     assert result.returncode == 0, result.stderr
-    *_, limit, ours, batches, forecast = map(str.split, result.stdout.splitlines())
-    assert (limit[0], limit[6], ours[0], ours[7]) == (
-        "products",
-        "100.0%",
-        "electra_tf",
-        "1.00",
-    )
+    rows = {row[0]: row for row in map(str.split, result.stdout.splitlines()) if row}
+    limit, ours, forecast = rows["products"], rows["electra_tf"], rows["forecast:"]
+    assert (limit[6], ours[7]) == ("100.0%", "1.00")
     # Tokens a second, FLOP/s and the share of the limit follow from the times.
-    for name, milliseconds, _, _, tokens, _, _, _, memory, start in (limit, ours):
-        assert name in ("products", "electra_tf")
+    for _, milliseconds, _, _, tokens, _, _, _, memory, start in (limit, ours):
         expected = 4 * 32 * 1000 / float(milliseconds.replace(",", ""))
         assert float(tokens.replace(",", "")) == pytest.approx(expected, rel=0.3)
         assert float(memory) > 0.1
         assert float(start) > 1
-    # A batch is read in far less than a step's time.
-    assert (batches[0], len(batches)) == ("input", 8)
-    assert 0 < float(batches[5]) < 1 / 20
+    if "input" in peers:  # a batch is read in far less than a step's time
+        assert len(rows["input"]) == 8
+        assert 0 < float(rows["input"][5]) < 1 / 20
     # A step this small is mostly the calls of operations, which nobody predicts.
-    assert forecast[0] == "forecast:"
     expected, share, held = (float(forecast[at].replace(",", "")) for at in (1, 3, 9))
     assert 0 < share < 1.5
     assert expected > 0

@@ -11,6 +11,7 @@ is the input pipeline alone, a batch for a step. At the end stands what `pretrai
 """
 
 import argparse
+import gc
 import os
 import pathlib
 import resource
@@ -225,6 +226,7 @@ def serve(options: argparse.Namespace, begin: float) -> None:
     run(1)
     print(time.time() - begin, flush=True)
     run(1)
+    gc.freeze()  # what stays is not searched for garbage, at the end least of all
     for line in sys.stdin:
         steps, start = int(line), time.perf_counter()
         run(steps)

@@ -58,7 +58,8 @@ def trials(folder, lines=None, task=None, **changes):
 
 
 def written(folder):
-    found = [json.loads(line) for line in (folder / "trials.jsonl").open()]
+    lines = (folder / "trials.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
     return [{k: v for k, v in one.items() if k != "seconds"} for one in found]
 
 

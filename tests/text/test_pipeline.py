@@ -84,13 +84,13 @@ def test_the_stream_goes_on_with_exactly_the_next_record(found):
     batches = found.total // 8
     whole = ids(training_batches(found, settings()), 2 * batches + 10)
     # Within a window, at its border, at the end of an epoch and beyond.
-    for first in (1, 12, 13, 25, batches - 1, batches, batches + 1, 2 * batches + 5):
+    for first in (12, 13, batches - 1, batches, 2 * batches + 5):
         dataset = training_batches(found, settings(), first_batch=first)
         for a, b in zip(whole[first:], ids(dataset, 5), strict=False):
             assert np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("window", [1, 7, 8, 64, 10**6])
+@pytest.mark.parametrize("window", [1, 7, 10**6])
 def test_resuming_does_not_depend_on_the_window(found, window):
     whole = ids(training_batches(found, settings(shuffle_window=window)), 30)
     for first in (3, 17, 29):
@@ -129,7 +129,7 @@ def test_shuffling_is_uniform(found, tmp_path):
     assert chi_square < 23 + 5 * (2 * 23) ** 0.5
 
 
-@pytest.mark.parametrize("hosts", [2, 4, 8])
+@pytest.mark.parametrize("hosts", [2, 4])
 def test_hosts_share_the_batches_of_one(found, hosts):
     whole = ids(training_batches(found, settings()), 12)
     parts = [
