@@ -19,7 +19,7 @@ from electra_tf.tasks.tagging import tagging_task
 from electra_tf.tasks.task import Task
 from electra_tf.tasks.trials import Trial, Trials, summary, told
 from electra_tf.text.problems import ProblemLog
-from electra_tf.training.run_folder import lock
+from electra_tf.training.run_folder import holding
 
 NAMES = (*glue.TASKS, "glue", "squad1", "squad2", "chunking", "tagging", "csv")
 # Published for a task, whatever the model's size (the original's configuration).
@@ -56,7 +56,7 @@ def run(
         devices: The replicas.
     """
     start = Start.open(checkpoint)
-    with lock(output, "--output"):
+    with holding(output, "--output"):
         if name == "glue":
             _all(data, start, output, trials, settings, devices)
         else:

@@ -16,7 +16,7 @@ from absl import flags
 from electra_tf import cli, runs
 from electra_tf.experiment import Experiment
 from electra_tf.training import strategy
-from electra_tf.training.run_folder import lock
+from electra_tf.training.run_folder import holding
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string("data", None, "Required: the records.", flag_values=FLAGS)
@@ -61,7 +61,7 @@ def _pretrain() -> None:
         print(experiment.describe(experiment.pretrainer(devices), devices))
         return
     chief = strategy.is_chief(devices)
-    with lock(FLAGS.model_dir) if chief else contextlib.nullcontext():
+    with holding(FLAGS.model_dir) if chief else contextlib.nullcontext():
         ended, last = runs.train(
             experiment, devices, FLAGS.model_dir, found, held_out, FLAGS.init_checkpoint
         )

@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.serving.graph_windows import WindowBook
 from electra_tf.tasks.squad_answers import Decoding
 
-_NONE = -1e30  # the score where no span is possible
+NO_SPAN = -1e30  # the score where none is possible
 _LOWEST = tf.float32.min
 
 
@@ -149,7 +149,7 @@ def _best(pairs: _Pairs, book: WindowBook) -> _Best:
 
     return _Best(
         found_B,
-        tf.where(found_B, score_B, _NONE),
+        tf.where(found_B, score_B, NO_SPAN),
         character(book.first_T, pairs.start),
         character(book.beyond_T, pairs.end),
     )

@@ -22,7 +22,7 @@ from electra_tf.serving.exportable import (
     strings,
     texts_of,
 )
-from electra_tf.serving.graph_answers import GraphAnswers
+from electra_tf.serving.graph_answers import NO_SPAN, GraphAnswers
 from electra_tf.serving.graph_inputs import GraphInputs
 from electra_tf.serving.graph_windows import GraphWindows
 from electra_tf.serving.graph_words import GraphWords
@@ -121,6 +121,10 @@ class TaskExport(abc.ABC):
     def _headed(self, hidden_BLD: tf.Tensor, inputs: dict[str, tf.Tensor]) -> Any:
         return self.model.head_outputs(hidden_BLD, inputs, Chains(training=False))
 
+    def _pieces(self, *texts: str) -> int:
+        """How many pieces texts have."""
+        return sum(len(self.model.tokenizer.encode(text)) for text in texts)
+
     def _texts(self) -> list[Request]:
         rows = self.rows()
         return [self._request(part) for part in (rows[:1], rows, [])]
@@ -181,8 +185,12 @@ class ClassifierExport(TaskExport):
     def expected(self, rows: list[Any]) -> Answer:
         """The same, by Keras."""
         examples = self.model.examples(rows)
-        logits_BC = tf.stack(self.model.outputs_of(examples))
-        return {name: of.numpy() for name, of in self.named(logits_BC).items()}
+        found = self.named(tf.stack(self.model.outputs_of(examples)))
+        texts = [row if self.model.pairs else (row,) for row in rows]
+        # Beside its texts' pieces an input has [CLS] and a [SEP] after each.
+        read_B = examples.lengths - 1 - len(self.inputs)
+        cut_B = [self._pieces(*of_row) for of_row in texts] - read_B
+        return {name: of.numpy() for name, of in found.items()} | {"pieces_cut": cut_B}
 
     def details(self) -> dict[str, Any]:
         """The classes' names, and whether texts come in pairs."""
@@ -237,10 +245,20 @@ class TaggerExport(TaskExport):
         return [text.split() for text in super().rows()]
 
     def expected(self, rows: list[Any]) -> Answer:
-        """Words and labels, by Keras; a text's words are those of `str.split`."""
+        """The same, by Keras; a text's words are those of `str.split`."""
         words = [row.split() if isinstance(row, str) else row for row in rows]
-        labels = self.model.predict(words)
-        return {"words": _padded(words), "labels": _padded(labels)}
+        examples = self.model.examples(words)
+        outputs = self.model.outputs_of(examples)
+        shares = [[] for _ in words]
+        for (row, part), logits_LC in zip(examples.parts, outputs, strict=True):
+            share_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
+            shares[row] += share_L[np.flatnonzero(part.tagged)].tolist()
+        labels = self.model.decoded(words, examples, outputs)
+        return {
+            "words": _padded([*map(strings, words)]),
+            "labels": _padded([*map(strings, labels)]),
+            "probabilities": _padded([np.float32(of_row) for of_row in shares]),
+        }
 
     def details(self) -> dict[str, Any]:
         """The tags' names, and the segment of all positions."""
@@ -260,11 +278,9 @@ class AnswererExport(TaskExport):
     def prepare(self) -> None:
         """The tokenizer's table, and how contexts are cut."""
         data, own = self.model.settings.data, self.model.settings.model
+        self._longest = min(data.max_query_length, data.max_length // 2)
         rule = Windows(
-            data.max_length,
-            min(data.max_query_length, data.max_length // 2),
-            data.doc_stride,
-            data.window_labels,
+            data.max_length, self._longest, data.doc_stride, data.window_labels
         )
         self.module.windows = self._windows = GraphWindows(self.model.tokenizer, rule)
         self._answers = GraphAnswers(Decoding(own.n_best, own.max_answer_length))
@@ -288,12 +304,19 @@ class AnswererExport(TaskExport):
         return [(_QUESTION, text or "An empty one.") for text in reversed(texts)]
 
     def expected(self, rows: list[Any]) -> Answer:
-        """Answers and odds, by Keras."""
+        """The same but for the places, by Keras."""
         answered = self.model.answered(rows)
         threshold = self.model.null_threshold
+        best = [next((c for c in one.nbest if c.text), None) for one in answered]
+        lengths_B = np.array([self._pieces(question) for question, _ in rows])
         return {
             "answer": strings([one.decided(threshold) for one in answered]),
             "null_odds": np.array([one.null_odds for one in answered], np.float32),
+            "score": np.array(
+                [c.start_logit + c.end_logit if c else NO_SPAN for c in best],
+                np.float32,
+            ),
+            "pieces_cut": np.maximum(0, lengths_B - self._longest),
         }
 
     def details(self) -> dict[str, Any]:
@@ -301,7 +324,7 @@ class AnswererExport(TaskExport):
         data, own = self.model.settings.data, self.model.settings.model
         return {
             "null_threshold": self.model.null_threshold,
-            "max_query_length": min(data.max_query_length, data.max_length // 2),
+            "max_query_length": self._longest,
             "doc_stride": data.doc_stride,
             "n_best": own.n_best,
             "max_answer_length": own.max_answer_length,
@@ -358,7 +381,10 @@ def in_float32(model: TextModel) -> TextModel:
     return twin
 
 
-def _padded(rows: Sequence[Sequence[str]]) -> np.ndarray:
-    """Words of each row, filled up with empty ones, [B, W]."""
-    widest = max(map(len, rows), default=0)
-    return np.stack([strings([*row, *[""] * (widest - len(row))]) for row in rows])
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """What is said of each row's words, filled up with empty ones or zeros, [B, W]."""
+    filler = b"" if rows[0].dtype == object else 0
+    found = np.full((len(rows), max(map(len, rows))), filler, rows[0].dtype)
+    for of_row, row in zip(found, rows, strict=True):
+        of_row[: len(row)] = row
+    return found

@@ -1,11 +1,13 @@
 """A run's folder: one run at a time, and what may change when it goes on."""
 
+import contextlib
 import dataclasses
 import fcntl
 import os
 import pathlib
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from electra_tf import config as config_lib
@@ -70,6 +72,25 @@ def lock(folder: str, flag: str = "--model_dir") -> Any:
     held.write(str(time.time_ns() % _MARKS))
     held.flush()
     return held
+
+
+@contextlib.contextmanager
+def holding(folder: str, flag: str = "--model_dir") -> Iterator[None]:
+    """Holds the folder for a block; one that it made goes if nothing came of it.
+
+    Args:
+        folder: As for `lock`.
+        flag: As for `lock`.
+    """
+    is_new = not os.path.exists(folder)
+    with lock(folder, flag):
+        try:
+            yield
+        except BaseException:
+            files = (p for p in pathlib.Path(folder).rglob("*") if not p.is_dir())
+            if is_new and {path.name for path in files} <= {_LOCK}:
+                shutil.rmtree(folder)
+            raise
 
 
 def place(folder: str) -> int:

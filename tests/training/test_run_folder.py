@@ -15,6 +15,7 @@ from electra_tf.training.run_folder import (
     FREE,
     check_resumable,
     differences,
+    holding,
     lock,
     place,
 )
@@ -71,6 +72,28 @@ def test_who_holds_a_folder_marks_it(tmp_path):
         assert place(str(tmp_path / "one")) == first
     with lock(str(tmp_path / "one")):
         assert place(str(tmp_path / "one")) != first
+
+
+def test_a_new_folder_of_which_nothing_came_goes(tmp_path):
+    new, begun, old = (tmp_path / name for name in ("new", "begun", "old"))
+    old.mkdir()
+
+    def fail_in(folder):
+        with holding(str(folder)):
+            (folder / "task").mkdir()
+            if folder == begun:
+                (folder / "task" / "problems.txt").touch()
+            raise ZeroDivisionError
+
+    for folder in (new, begun, old):
+        with pytest.raises(ZeroDivisionError):
+            fail_in(folder)
+    assert not new.exists()
+    assert (begun / "task" / "problems.txt").exists()
+    assert old.exists()
+    with holding(str(new)):
+        assert new.exists()
+    assert new.exists()
 
 
 def test_a_file_is_no_folder(tmp_path):
