@@ -11,6 +11,7 @@ The same command goes on where a run was stopped or killed.
 from absl import flags
 
 from electra_tf import cli, finetuning
+from electra_tf.errors import InputError
 from electra_tf.task_settings import Finetuning
 from electra_tf.training import strategy
 
@@ -23,6 +24,7 @@ SETTINGS = {
     "keep": "training.keep",
     "on_error": "data.on_error",
 }
+_OF_TABLES = ("text_columns", "label_column", "score_column")
 flags.DEFINE_enum(
     "task", None, finetuning.NAMES, "Required: what is to be learnt.",
     flag_values=FLAGS,
@@ -45,6 +47,13 @@ cli.define_config_flags(FLAGS, SETTINGS, Finetuning)
 def main() -> None:
     """Trains, measures and tells."""
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
+    given = [f"--{name}" for name in _OF_TABLES if FLAGS[name].present]
+    if given and FLAGS.task != "csv":
+        raise InputError(
+            "Columns are told for --task=csv; other tasks know theirs",
+            f"{', '.join(given)} with --task={FLAGS.task}",
+            "Leave them out, or name --task=csv",
+        )
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     finetuning.run(
         FLAGS.task,

@@ -123,10 +123,10 @@ def one(
     """
     base = dict(_PUBLISHED.get(name, {}))
     known, wanted = start.shape.max_positions, base.get("data.max_length", 128)
-    if known < wanted:
-        print(f"{name}: inputs of {known} positions, not {wanted}: the encoder's limit")
     base["data.max_length"] = min(wanted, known)
     chosen = settings(base)
+    if chosen.data.max_length == known < wanted:
+        print(f"{name}: inputs of {known} positions, not {wanted}: the encoder's limit")
     os.makedirs(output, exist_ok=True)
     problems = os.path.join(output, _PROBLEMS)
     log = ProblemLog(chosen.data.on_error, problems, _RULE)

@@ -34,6 +34,13 @@ flags.DEFINE_enum(
 def main() -> None:
     """Answers line by line, a thousand at a time."""
     cli.require(FLAGS, "model")
+    paths = FLAGS.input, FLAGS.output
+    if all(paths) and len({*map(os.path.realpath, paths)}) == 1:
+        raise InputError(
+            "--output is another file than --input",
+            f"{FLAGS.output} for both",
+            "Name a new file; answers would take the place of the texts",
+        )
     model = predicting.load(FLAGS.model)
     with contextlib.ExitStack() as stack:
         # Python lets what is no UTF-8 pass on standard input, to stumble over it later.

@@ -125,6 +125,9 @@ def test_a_killed_run_ends_as_if_nothing_had(pretrained, table, whole, tmp_path)
 def test_what_is_wrong_is_told(pretrained, table, whole, tmp_path, here):
     message = failure(here("finetune", "--task=csv"))
     assert "no --data and no --checkpoint and no --output" in message
+    other = given(pretrained, table, tmp_path / "run", task="rte")
+    message = failure(here("finetune", *other))
+    assert "--text_columns, --label_column with --task=rte" in message
     changed = given(pretrained, table, whole[0], keep="last")
     message = failure(here("finetune", *changed))
     assert "keep: last" in message

@@ -47,4 +47,7 @@ def test_what_is_wrong_is_told(command, here, model, tmp_path):
     output = tmp_path / "out"
     given = [f"--input={tmp_path}/latin", f"--output={output}"]
     assert "/latin: " in failure(here("predict", f"--model={model}", *given))
+    given[1] = f"--output={tmp_path}/latin"
+    told = failure(here("predict", f"--model={model}", *given))
+    assert "another file than --input" in told
     assert not output.exists()  # no half of a file takes its name
