@@ -1,6 +1,7 @@
 """What tests share: the golden vocabulary, the data sets, the real command lines."""
 
 import copy
+import gc
 import importlib
 import io
 import json
@@ -133,6 +134,7 @@ def here(capsys, monkeypatch):
             code = ended.code
         finally:
             signal.signal(signal.SIGTERM, handler)
+            gc.unfreeze()  # a command freezes all, and tests leave much behind
         out, err = capsys.readouterr()
         if isinstance(code, str):  # printed by Python at the end of a process
             code, err = 1, f"{err}{code}\n"
