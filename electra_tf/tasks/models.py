@@ -1,6 +1,7 @@
 """The models of tasks: from strings to classes, scores, tags and answers."""
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,11 +75,11 @@ class TextClassifier(TextModel):
         Raises:
             InputError: Neither or both of `num_classes` and `labels`; one class only.
         """
-        if (num_classes is None) == (labels is None):
+        if isinstance(num_classes, numbers.Integral) == (labels is not None):
             raise InputError(
                 "A classifier is told the number of its classes or their names",
-                f"num_classes={num_classes}, labels={labels}",
-                "Pass one of the two",
+                f"num_classes={num_classes!r}, labels={labels}",
+                "Pass one of the two, num_classes as a whole number",
             )
         labels = labels or [str(number) for number in range(num_classes or 0)]
         return cls(Start.open(checkpoint), labels, settings, seed)
@@ -210,15 +211,17 @@ class TextRegressor(TextModel):
         return self.head(x_BLD, chains=chains)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Squared error."""
-        return score_loss(outputs, targets, weights_B)
+        """Squared error, as the loss of what the head is trained on, from 0 to 1; as
+        `mse` in the units of `low` and `high`."""
+        loss = score_loss(outputs, targets, weights_B)
+        return loss._replace(right=loss.right * (self.high - self.low) ** 2)
 
     def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
         """Texts or pairs, with scores."""
         span = self.high - self.low
         scores = None
         if y is not None:
-            strange = [at for at, score in enumerate(y) if not np.isfinite(score)]
+            strange = [at for at, score in enumerate(y) if not _is_score(score)]
             if strange:
                 raise InputError(
                     "A score is a finite number",
@@ -252,11 +255,24 @@ class TextRegressor(TextModel):
         return cls(start, *bounds, settings, pairs=config.get("pairs"))
 
 
+def _is_score(value: Any) -> bool:
+    """Whether it is a number, no string of one, and finite."""
+    found = np.asarray(value)
+    return not found.ndim and found.dtype.kind in "fiu" and bool(np.isfinite(found))
+
+
 def _pairs(x: Sequence[Any], training: bool, known: bool | None) -> bool | None:
     """Whether a model takes pairs; who trains it says so."""
     if not len(x):
         return known
     given = not isinstance(x[0], str)
+    others = [at for at, text in enumerate(x) if isinstance(text, str) is given]
+    if others:
+        raise InputError(
+            "All texts are single ones, or all are pairs",
+            f"{x[0]!r:.60} first, and {x[others[0]]!r:.60} at place {others[0]}",
+            "Pass a list of strings, or of pairs of strings",
+        )
     if training:
         return given
     if known is not None and given != known:

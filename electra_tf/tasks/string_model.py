@@ -23,9 +23,17 @@ from electra_tf.tasks.inputs import (
     prediction_plan,
     training_plan,
 )
-from electra_tf.tasks.strings import featurized, holds_texts, is_texts, rows_of
+from electra_tf.tasks.strings import (
+    featurized,
+    holds_texts,
+    is_texts,
+    plain,
+    rows_of,
+)
 from electra_tf.tasks.updates import published
 from electra_tf.training.optimizer import Optimizer
+
+_OF_ARRAYS = ("validation_split", "sample_weight", "class_weight", "steps_per_epoch")
 
 
 class StringModel(keras.Model, abc.ABC):
@@ -34,6 +42,8 @@ class StringModel(keras.Model, abc.ABC):
     settings: Finetuning
     shape: Shape
     seed: keras.Variable
+    has_own_optimizer = False
+    """Whether `compile` was given an optimizer, with which each `fit` goes on."""
 
     @abc.abstractmethod
     def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
@@ -55,9 +65,13 @@ class StringModel(keras.Model, abc.ABC):
     ) -> keras.callbacks.History:
         """Trains on texts, or on whatever Keras's `fit` takes.
 
+        Each call is a training of its own, with the published warm-up and decay over
+        its epochs, from the weights there are; `initial_epoch` goes on with the last.
+
         Args:
-            x: A list of texts (pairs as a tuple of two lists, or a list of pairs), a
-                data set of (text, target) batches, `Examples`, or ids.
+            x: A list of texts (pairs as a tuple of two lists, or a list of pairs), an
+                array or a Series of them, a data set of (text, target) batches,
+                `Examples`, or ids.
             y: What should be said of each text.
             batch_size: Examples of a batch; None: as in the settings.
             epochs: Passes; None: as in the settings.
@@ -68,12 +82,15 @@ class StringModel(keras.Model, abc.ABC):
             Loss and quality of each epoch.
 
         Raises:
-            InputError: No targets, bad texts, or a published rate that is used up.
+            InputError: No targets, bad texts, a published rate that is used up, or
+                what Keras does with arrays only.
         """
         size = batch_size or self.settings.training.batch_size
         epochs = self.settings.training.epochs if epochs is None else epochs
         shuffled = arguments.pop("shuffle", True)
         x, y = self._strings(x, y)
+        if isinstance(x, Examples):
+            _refuse(_OF_ARRAYS, arguments)
         batches, batch_size = -1, size if isinstance(x, Mapping) else None
         if isinstance(x, Examples):
             self._check_shared(size)
@@ -83,7 +100,8 @@ class StringModel(keras.Model, abc.ABC):
             batches, shuffled = int(x.cardinality()), False
         elif isinstance(x, Mapping):
             batches = -(-len(x["token_ids"]) // size)
-        self._compile_as_published(batches * epochs)
+        first = arguments.get("initial_epoch", 0)
+        self._compile_as_published(batches, first, epochs)
         return super().fit(
             x,
             y,
@@ -108,6 +126,7 @@ class StringModel(keras.Model, abc.ABC):
         size = arguments.pop("batch_size", None) or self.settings.training.batch_size
         x, y = self._strings(x, y)
         if isinstance(x, Examples):
+            _refuse(("sample_weight",), arguments)
             x = once(x, size)
         elif isinstance(x, Mapping):
             arguments["batch_size"] = size
@@ -130,6 +149,7 @@ class StringModel(keras.Model, abc.ABC):
         Raises:
             InputError: A data set of texts.
         """
+        x = plain(x)
         if isinstance(x, tf.data.Dataset) and holds_texts(x):
             raise InputError(
                 "predict takes texts as a list, or ids",
@@ -179,20 +199,26 @@ class StringModel(keras.Model, abc.ABC):
             bucketed = self.settings.training.length_buckets
             yield training_plan(lengths, size, whole_number(self.seed), epoch, bucketed)
 
-    def _compile_as_published(self, steps: int) -> None:
+    def _compile_as_published(self, batches: int, first: int, epochs: int) -> None:
+        """Gives a training its own published rate, unless the caller has chosen one."""
         optimizer = self.optimizer if self.compiled else None
-        if optimizer is None:
+        done = whole_number(optimizer.iterations) if optimizer else 0
+        if optimizer is None or (done and not first and not self.has_own_optimizer):
             with self.distribute_strategy.scope():
                 rule, depth = self.settings.optimizer, self.shape.depth
                 again = self._compile if self.compiled else self.compile
-                again(optimizer=published(rule, depth, steps))
+                again(optimizer=published(rule, depth, batches * epochs))
+            self.has_own_optimizer = False
+            if done:
+                self.seed.assign_add(1)  # another order, other dropout
         elif isinstance(optimizer, Optimizer):
-            done, last = whole_number(optimizer.iterations), optimizer.schedule.steps
-            if done >= last:
+            more, last = batches * (epochs - first), optimizer.schedule.steps
+            if done + more > last:
                 raise InputError(
-                    "The published learning rate has not fallen to 0 yet",
-                    f"update {done + 1} of {last}",
-                    "Call compile() to begin another such training, or reset()",
+                    f"The published learning rate has fallen to 0 after {last} updates",
+                    f"{more} updates after the {done} there were",
+                    "Leave initial_epoch out, which begins another training, or call "
+                    "compile() with an optimizer for all of them",
                 )
 
     def _check_shared(self, size: int) -> None:
@@ -215,6 +241,7 @@ class StringModel(keras.Model, abc.ABC):
 
     def _strings(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Texts as `Examples`, data sets of texts as data sets of ids."""
+        x = plain(x)
         if isinstance(x, tf.data.Dataset):
             return (featurized(x, self.examples) if holds_texts(x) else x), y
         if is_texts(x):
@@ -235,6 +262,19 @@ class StringModel(keras.Model, abc.ABC):
     def _check_length(self, length: int) -> None:
         if length > self.shape.max_positions:
             raise too_long(length, self.shape.max_positions)
+
+
+def _refuse(names: Sequence[str], arguments: Mapping[str, Any]) -> None:
+    """Refuses what Keras does with arrays and this model does not with texts."""
+    given = [name for name in names if arguments.get(name) is not None]
+    if given and arguments[given[0]] != 0:
+        raise InputError(
+            "Texts are learnt from as often as they stand in the list, and each epoch "
+            "from all of them",
+            f"{given[0]}={arguments[given[0]]!r:.40}",
+            "Split the list and pass validation_data=(texts, targets); repeat what "
+            "counts for more; or pass a data set of (ids, targets, weights)",
+        )
 
 
 def whole_number(variable: keras.Variable) -> int:

@@ -33,6 +33,25 @@ def is_texts(x: Any) -> bool:
     return not x or not isinstance(x[0], dict | int | float | np.number)
 
 
+def plain(x: Any) -> Any:
+    """A Series of texts as an array; anything else as it is.
+
+    Args:
+        x: What `fit`, `evaluate` or `predict` was given.
+
+    Returns:
+        What Keras or `is_texts` knows.
+
+    Raises:
+        InputError: One text alone.
+    """
+    if isinstance(x, str | bytes):
+        raise InputError(
+            "Texts come as a list", f"the text {x!r:.60} alone", "Pass [text]"
+        )
+    return x.to_numpy() if hasattr(x, "to_numpy") else x
+
+
 def rows_of(x: Any) -> list[Any]:
     """One text, or pair, for each example.
 
@@ -55,8 +74,8 @@ def rows_of(x: Any) -> list[Any]:
                 f"{len(x[0])} and {len(x[1])}",
                 "Pass a tuple of two equally long lists, or a list of pairs",
             )
-        return list(zip(*map(_listed, x), strict=True))
-    return list(x)
+        return list(zip(*(_listed(plain(part)) for part in x), strict=True))
+    return _listed(x)
 
 
 def holds_texts(dataset: tf.data.Dataset) -> bool:
@@ -127,8 +146,8 @@ def _listed(column: Any) -> list[Any]:
 
 
 def _text(row: Any, place: int) -> Any:
-    if isinstance(row, list):
-        return [_text(part, place) for part in row]
+    if type(row) in (list, tuple):
+        return type(row)(_text(part, place) for part in row)
     if not isinstance(row, bytes):
         return row
     try:

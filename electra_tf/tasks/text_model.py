@@ -164,6 +164,7 @@ class TextModel(StringModel):
         # XLA as a whole would compile each length of batches anew.
         arguments["jit_compile"] = False
         super().compile(optimizer=optimizer, **arguments)
+        self.has_own_optimizer = optimizer is not None
         self._compile = functools.partial(self.compile, **arguments)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -174,6 +175,8 @@ class TextModel(StringModel):
         """
         given = keras.saving.deserialize_keras_object(config)
         self.compile(**{name: value for name, value in given.items() if value})
+        # Which of the two it was is not saved; the published one is fit's.
+        self.has_own_optimizer = not isinstance(self.optimizer, Optimizer)
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 

@@ -19,13 +19,21 @@ def published(settings: TaskOptimizer, depth: int, steps: int) -> Optimizer:
         An optimizer that is not built yet.
 
     Raises:
-        InputError: No steps are known.
+        InputError: No steps are known, or the only one is the warm-up's first, whose
+            rate is 0.
     """
     if steps < 1:
         raise InputError(
             "The published learning rate falls to 0 with the last step",
             "a data set that does not tell how many batches it has",
             "Call compile(optimizer=...) first, or assert the data set's cardinality",
+        )
+    if steps == 1 and settings.warmup_share:
+        raise InputError(
+            "Training has two updates or more, as the warm-up begins with a rate of 0",
+            "one update: a single batch, in a single epoch",
+            "Train for more epochs or in smaller batches, or set "
+            "optimizer.warmup_share=0",
         )
     schedule = Schedule(
         settings.learning_rate,

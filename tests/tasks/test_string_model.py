@@ -1,12 +1,18 @@
-"""What is told of strings; what is done with them stands in `test_text_model`."""
+"""Which rate a training has; what else is done with strings: `test_text_model`."""
 
 import keras
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.models import TextRegressor
+from electra_tf.tasks.models import TextClassifier, TextRegressor
 from electra_tf.tasks.string_model import too_long, whole_number
 from tasks import tiny
+
+SHORT, THEIRS = tiny.texts(longest=11, shortest=10)  # all batches of one length
+
+
+def classifier():
+    return TextClassifier(tiny.start(), ["bad", "good"], tiny.settings())
 
 
 def test_a_whole_number_is_read_from_a_variable():
@@ -23,3 +29,37 @@ def test_texts_without_targets_are_no_training_data():
     for asked in (model.fit, model.evaluate):
         with pytest.raises(InputError, match="2 examples without targets"):
             asked(["a", "b"])
+
+
+def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
+    model = classifier()
+    model.compile(metrics=[keras.metrics.SparseCategoricalAccuracy("mine")])
+    few = SHORT[:8], THEIRS[:8]
+    told = model.fit(*few, epochs=2, verbose=0).history
+    assert told.keys() == {"loss", "accuracy", "mine"}
+    assert model.optimizer.schedule.steps == 2
+    with pytest.raises(InputError, match=r"0 after 2 updates.*1 updates after the 2"):
+        model.fit(*few, epochs=2, initial_epoch=1, verbose=0)
+    before = tiny.weights(model)
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    found = other.evaluate(SHORT, THEIRS, return_dict=True, verbose=0)
+    assert found.keys() == {"loss", "accuracy", "mine"}
+    # The next training has a rate of its own, and another order, loaded or not.
+    for one in (model, other):
+        told = one.fit(*few, epochs=3, verbose=0).history
+        assert told.keys() == {"loss", "accuracy", "mine"}
+        assert (one.optimizer.schedule.steps, int(one.seed)) == (3, 1)
+        assert int(one.optimizer.iterations) == 3
+    assert tiny.distance(before, tiny.weights(model)) > 1e-4
+    tiny.assert_same_bits(model, other)
+
+
+def test_an_optimizer_that_is_given_goes_on_as_long_as_it_lasts():
+    model = tiny.compiled(classifier())
+    for done in (5, 10):
+        model.fit(SHORT, THEIRS, epochs=1, verbose=0)
+        assert int(model.optimizer.iterations) == done
+    with pytest.raises(InputError, match=r"0 after 10 updates.*5 updates after the 10"):
+        model.fit(SHORT, THEIRS, epochs=1, verbose=0)
+    assert int(model.seed) == 0

@@ -4,11 +4,30 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.pairs import pack
-from electra_tf.tasks.strings import featurized, holds_texts, is_texts, rows_of
+from electra_tf.tasks.strings import (
+    featurized,
+    holds_texts,
+    is_texts,
+    plain,
+    rows_of,
+)
 from electra_tf.text.tokenizer import Tokenizer
 
 TEXTS = ["the user can change the file", "a list", "", "the default value is used"]
 PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]
+
+
+class Series:
+    """As much of a column of a data frame as is asked of it."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return np.array(self.values, object)
+
+    def __len__(self):
+        return len(self.values)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +56,9 @@ def examples(vocabulary):
         (tf.constant(["a", "é"]), ["a", "é"]),
         (tf.constant(PAIRS), PAIRS),
         ((tf.constant(["a"]), tf.constant(["b"])), [("a", "b")]),
+        ([b"a", "é".encode()], ["a", "é"]),
+        ([(b"a", "b")], [("a", "b")]),
+        ((Series(["a"]), Series(["b"])), [("a", "b")]),
         ([["some", "words"], ["more"]], [["some", "words"], ["more"]]),
         ([], []),
     ],
@@ -65,6 +87,14 @@ def test_rows_of_all_forms_of_texts(x, rows):
 )
 def test_ids_and_data_sets_are_no_texts(x):
     assert is_texts(x) is False
+
+
+def test_a_series_is_an_array_and_one_text_alone_is_told():
+    assert plain(Series(["a", "b"])).tolist() == ["a", "b"]
+    assert plain(["a"]) == ["a"]
+    for text in ("good", b"good"):
+        with pytest.raises(InputError, match=r"as a list.*good' alone"):
+            plain(text)
 
 
 def test_columns_of_different_lengths_and_other_encodings_are_told():

@@ -327,20 +327,6 @@ def test_it_learns_what_can_be_learnt():
     assert float(model.optimizer.learning_rate) == pytest.approx(5e-3)
 
 
-def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
-    model = classifier()
-    model.compile(metrics=[keras.metrics.SparseCategoricalAccuracy("mine")])
-    told = model.fit(SHORT[:8], THEIRS[:8], epochs=1, verbose=0).history
-    assert told.keys() == {"loss", "accuracy", "mine"}
-    assert model.optimizer.schedule.steps == 1
-    with pytest.raises(InputError, match="update 2 of 1"):
-        model.fit(SHORT[:8], THEIRS[:8], epochs=1, verbose=0)
-    model.save(tmp_path / "model.keras")
-    other = keras.saving.load_model(tmp_path / "model.keras")
-    found = other.evaluate(SHORT, THEIRS, return_dict=True, verbose=0)
-    assert found.keys() == {"loss", "accuracy", "mine"}
-
-
 def test_what_was_never_compiled_can_be_measured():
     loss, accuracy = classifier().evaluate(SHORT, THEIRS, verbose=0)
     assert 0.5 < loss < 1
@@ -372,6 +358,12 @@ def test_an_input_beyond_the_positions_is_told(calm):
         (lambda m: m.fit(TEXTS, LABELS[:3]), "40 texts and 3 targets"),
         (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "40 and 3"),
         (lambda m: m.fit([], []), "one example or more"),
+        (lambda m: m.fit("good", 1), "the text 'good' alone"),
+        (lambda m: m.predict("good"), "the text 'good' alone"),
+        (lambda m: m.fit(TEXTS, LABELS, validation_split=0.5), "validation_split=0.5"),
+        (lambda m: m.fit(TEXTS, LABELS, class_weight={0: 2.0}), r"class_weight=\{0: 2"),
+        (lambda m: m.evaluate(TEXTS, LABELS, sample_weight=[1] * 40), "sample_weight="),
+        (lambda m: m.fit([("a", "b"), *TEXTS[1:]], LABELS), "at place 1"),
         (lambda m: m.compile(loss="mse"), r"compile\(loss='mse'\)"),
         (lambda m: m.compile(jit_compile=True), r"compile\(jit_compile=True\)"),
         (lambda m: m.fit(TEXTS, ["good"] * 39 + ["ugly"]), "'ugly' at place 39"),

@@ -23,7 +23,7 @@ PATHS = (
         (0.1, 25, {0: 0, 1: 0.96 / 2.5, 2: 0.92 * 2 / 2.5, 3: 0.88, 24: 0.04, 25: 0}),
         (0.0, 10, {0: 1, 5: 0.5, 9: 0.1}),
         (1.0, 4, {0: 0, 1: 0.75 * 0.25, 3: 0.25 * 0.75}),
-        (0.1, 1, {0: 0, 1: 0}),
+        (0.0, 1, {0: 1, 1: 0}),
     ],
 )
 def test_rates_by_hand(share, steps, expected):
@@ -97,3 +97,8 @@ def test_an_update_by_hand():
 def test_data_of_an_unknown_length_is_told(steps):
     with pytest.raises(InputError, match="assert the data set's cardinality"):
         published(TaskOptimizer(), 2, steps)
+
+
+def test_a_single_update_whose_rate_is_0_is_told():
+    with pytest.raises(InputError, match=r"one update.*warmup_share=0"):
+        published(TaskOptimizer(), 2, 1)
