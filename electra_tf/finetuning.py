@@ -17,7 +17,7 @@ from electra_tf.tasks.start import Start
 from electra_tf.tasks.submission import files, write_submission
 from electra_tf.tasks.tagging import tagging_task
 from electra_tf.tasks.task import Task
-from electra_tf.tasks.trials import Trial, Trials, summary, told
+from electra_tf.tasks.trials import Trial, Trials, counted, summary, told
 from electra_tf.text.problems import ProblemLog
 from electra_tf.training.run_folder import holding
 
@@ -135,7 +135,7 @@ def one(
     finally:
         log.close()
     for kind, number in log.counts.items():
-        print(f"{number:,} problems: {kind} (see {output}/{_PROBLEMS})")
+        print(f"{counted(number, 'problem')}: {kind} (see {output}/{_PROBLEMS})")
     done = Trials(task, start, chosen, output, devices).run(trials)
     print(told(done, name))
     results = {score: _json(summary(done, score)) for score in done[0].scores}

@@ -41,6 +41,13 @@ def main() -> None:
             f"{FLAGS.output} for both",
             "Name a new file; answers would take the place of the texts",
         )
+    if FLAGS.input and FLAGS.input.removesuffix(".gz").endswith(".csv"):
+        raise InputError(
+            "--input is a file of lines: a text each, or JSON objects",
+            f"{FLAGS.input}, a table",
+            "Write its texts as lines of JSON; or name it test.csv beside train.csv: "
+            "finetune answers it too",
+        )
     model = predicting.load(FLAGS.model)
     with contextlib.ExitStack() as stack:
         # Python lets what is no UTF-8 pass on standard input, to stumble over it later.

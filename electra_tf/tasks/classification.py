@@ -1,5 +1,6 @@
 """Tasks of one text or two with a class or a score: GLUE's, and any table."""
 
+import collections
 import dataclasses
 import glob
 import os
@@ -28,6 +29,8 @@ from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.problems import Problem, ProblemLog
 
+_SHOWN = 20
+
 
 class TextTask(Task):
     """Classes or scores of texts or pairs.
@@ -53,6 +56,16 @@ class TextTask(Task):
         super().__init__(name, parts, metrics[0])
         self.metrics, self.labels = tuple(metrics), labels and tuple(labels)
         self.bounds, self.unordered = bounds, unordered
+
+    @property
+    def contents(self) -> str:
+        """`2,443 of class 0`, and so on, so that a class by mistake is seen."""
+        if self.labels is None:
+            return ""
+        counts = collections.Counter(self.parts["train"].targets)
+        words = [f"{counts[label]:,} of class {label}" for label in self.labels]
+        more = [f"{len(words) - _SHOWN} classes more"] * (len(words) > _SHOWN)
+        return ", ".join(words[:_SHOWN] + more)
 
     def model(self, start: Start, settings: Finetuning, seed: int) -> TextModel:
         """A classifier or a regressor."""
@@ -273,16 +286,18 @@ def _target(
         number = float(value)
     except ValueError:
         return value, "no number"
-    good = bounds[0] <= number <= bounds[1] and np.isfinite(number)
+    if not np.isfinite(number):
+        return value, "no finite number"
+    good = bounds[0] <= number <= bounds[1]
     return number, None if good else "a score out of range"
 
 
 def _expected(
     scores: bool, labels: Sequence[str] | None, bounds: tuple[float, float]
 ) -> str:
-    if scores:
+    if scores and np.all(np.isfinite(bounds)):
         return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
-    if labels is None:
+    if scores or labels is None:
         return ""
     more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
     return f"; known: {', '.join(labels[:10])}{more}"

@@ -1,6 +1,7 @@
 """What fine-tuning takes from a pre-training checkpoint: encoder and tokenizer."""
 
 import dataclasses
+import glob
 import hashlib
 import os
 from collections.abc import Mapping
@@ -48,8 +49,15 @@ class Start:
             Its discriminator's encoder, or BERT's.
 
         Raises:
-            InputError: No checkpoint, or a vocabulary that is not the table's.
+            InputError: No checkpoint, a fine-tuned model, or a vocabulary that is not
+                the table's.
         """
+        if os.path.isdir(path) and glob.glob(f"{glob.escape(path)}/*.keras"):
+            raise InputError(
+                "Fine-tuning begins with what pretrain wrote",
+                f"{path!r}, a folder of finetune",
+                "Name the --checkpoint that folder was trained from",
+            )
         checkpoint = open_checkpoint(path)
         settings = config.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
         file = os.path.join(checkpoint.path, VOCABULARY)

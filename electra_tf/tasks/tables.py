@@ -122,7 +122,8 @@ def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
         raise InputError(
             f"The table has the columns {', '.join(columns)}",
             f"{rows[0].source} without {', '.join(missing)}; it has {', '.join(known)}",
-            "Name columns it has, or check that this is the right file",
+            "Name columns it has, or check that this is the right file"
+            + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
         )
 
 

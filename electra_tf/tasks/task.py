@@ -66,6 +66,11 @@ class Task(abc.ABC):
         return f"{next(iter(self.measured))}_{self.metric}"
 
     @property
+    def contents(self) -> str:
+        """What the training part holds of each class, in words; empty: no classes."""
+        return ""
+
+    @property
     def fingerprint(self) -> str:
         """A checksum of all parts, wherever their files lie."""
         digest = hashlib.sha256()

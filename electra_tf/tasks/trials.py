@@ -9,6 +9,7 @@ output/
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -107,26 +108,33 @@ class Trials:
             self._say(self._line(trial, count))
         return done[:count]
 
-    def _resume(self) -> list[Trial]:
-        self._output.mkdir(parents=True, exist_ok=True)
+    @functools.cached_property
+    def _beginning(self) -> str:
+        """What `config.yaml` says."""
         identity = {
             "task": self._task.name,
             "data": self._task.fingerprint,
             "checkpoint": self._start.identity,
         }
-        text = f"# {json.dumps(identity)}\n{config.dump(self._settings)}"
+        return f"# {json.dumps(identity)}\n{config.dump(self._settings)}"
+
+    def _begin(self) -> None:
+        """Binds the folder to the settings, now that a model was made of them."""
         file = self._output / CONFIG
         if not file.exists():
             partial = file.with_suffix(".partial")
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(self._beginning, encoding="utf-8")
             partial.replace(file)
-        elif (known := file.read_text(encoding="utf-8")) != text:
-            others = set(text.splitlines()) - set(known.splitlines())
-            words = [line.strip(" #") for line in text.splitlines() if line in others]
+
+    def _resume(self) -> list[Trial]:
+        self._output.mkdir(parents=True, exist_ok=True)
+        file, text = self._output / CONFIG, self._beginning
+        known = file.read_text(encoding="utf-8") if file.exists() else text
+        if known != text:
             raise InputError(
                 f"{self._output} goes on with the task, data, checkpoint and settings "
                 "it began with, those in its config.yaml",
-                "; ".join(words) or "fewer settings",
+                _changed(known, text),
                 "Name another --output, or delete that folder",
             )
         lines = self._output / TRIALS
@@ -141,11 +149,13 @@ class Trials:
     def _one(self, number: int) -> Trial:
         begun = time.monotonic()
         model = self._prepared(self._settings.training.seed + number - 1)
+        self._begin()
         keeper = self._keeper(number)
         first = keeper.resume(model)
         if first:
             self._say(
-                f"{self._task.name} trial {number}: going on after {first} epochs"
+                f"{self._task.name} trial {number}: going on after "
+                f"{counted(first, 'epoch')}"
             )
         epochs = self._settings.training.epochs
         if not keeper.is_over and first < epochs:
@@ -184,9 +194,11 @@ class Trials:
             model.optimizer.build(model.trainable_variables)
         self._say(
             f"{self._task.name}: {len(self._examples):,} examples to learn from, "
-            f"{steps:,} steps in {training.epochs} epochs; "
+            f"{steps:,} steps in {counted(training.epochs, 'epoch')}; "
             + ", ".join(f"{n} {len(p):,}" for n, p in self._task.measured.items())
         )
+        if self._task.contents:
+            self._say(f"train: {self._task.contents}")
         self._tell_cut(model)
         self._model = model
         return model
@@ -307,9 +319,35 @@ def told(trials: list[Trial], task: str) -> str:
             f", {found['degenerate']:.0f} degenerate" if found["degenerate"] else ""
         )
         lines.append(
-            f"{task} {name}: {numbers}  ({found['trials']:.0f} trials{failed})"
+            f"{task} {name}: {numbers}  ({counted(found['trials'], 'trial')}{failed})"
         )
     return "\n".join(lines)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words.
+
+    Args:
+        number: How many.
+        noun: One of them, with a plural in -s.
+
+    Returns:
+        `1 epoch`, `1,200 epochs`.
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _changed(known: str, text: str) -> str:
+    """What differs between two `config.yaml`, in words."""
+    try:
+        then = json.loads(known.partition("\n")[0].strip("#"))
+    except ValueError:  # edited by hand
+        then = {}
+    now = json.loads(text.partition("\n")[0].strip("#"))
+    words = [f"another {name}" for name in now if now[name] != then.get(name)]
+    others = set(text.splitlines()[1:]) - set(known.splitlines())
+    words += [line.strip() for line in text.splitlines() if line in others]
+    return "; ".join(words) or "fewer settings"
 
 
 def _named(part: str, scores: Mapping[str, Any]) -> dict[str, float]:

@@ -149,7 +149,7 @@ def test_a_dev_part_of_scores_is_split_off(folder, log):
 BAD = {  # what stands beside good rows: its kind
     "label": {"": "no label", "  ": "no label"},
     "stars": dict.fromkeys(["many", ""], "no number")
-    | dict.fromkeys(["nan", "inf"], "a score out of range"),
+    | dict.fromkeys(["nan", "inf"], "no finite number"),
 }
 
 
@@ -299,6 +299,16 @@ def test_scores_of_classes_by_hand():
     mcc = (1 * 2 - 1 * 0) / (2 * 1 * 3 * 2) ** 0.5
     expected = {"accuracy": 75, "mcc": 100 * mcc, "f1": 100 * 2 / 3}
     assert CLASSES.score(GOLD, ODDS) == pytest.approx(expected)
+
+
+def test_the_classes_of_training_are_counted(folder, log):
+    many = {f"class {number:02}": 3 for number in range(25)}
+    rows = rows_of({"b": 1200, "a": 3, "NaN": 1})
+    task = csv_task(folder(train_csv=rows, dev_csv=rows[:3]), TABLE, log)
+    assert task.contents == "1 of class NaN, 3 of class a, 1,200 of class b"
+    task = csv_task(folder(train_csv=rows_of(many), dev_csv=rows_of(many)), TABLE, log)
+    assert task.contents.endswith("3 of class class 19, 5 classes more")
+    assert SCORES.contents == ""
 
 
 def test_what_is_written_is_glues_form(tmp_path):

@@ -112,6 +112,12 @@ def test_the_identity_is_the_weights(tmp_path, weights):
     assert len(found[0]) == 64
 
 
+def test_a_fine_tuned_model_is_told(tmp_path):
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(InputError, match=r"a folder of finetune.*trained from"):
+        Start.open(str(tmp_path))
+
+
 def test_a_vocabulary_of_another_size_is_told(tmp_path, weights):
     shorter = b"\n".join((GOLDEN / "vocab.txt").read_bytes().split(b"\n")[:900])
     save(tmp_path, settings_of(vocabulary_size=1000), weights, shorter)

@@ -208,6 +208,9 @@ def test_missing_columns_are_told_with_those_there_are():
     require_columns(rows, ("a", "b"))
     with pytest.raises(InputError, match=r"f\.csv without c, d; it has a, b"):
         require_columns(rows, ("c", "a", "d"))
+    rows = [Row({"label;text": "1;good"}, "f.csv", 2)]
+    with pytest.raises(InputError, match=r"it has label;text.*commas between columns"):
+        require_columns(rows, ("text",))
 
 
 @pytest.fixture(scope="module")

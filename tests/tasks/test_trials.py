@@ -149,12 +149,18 @@ def test_other_settings_checkpoints_and_data_are_refused(whole):
     folder, _, _ = whole
     with pytest.raises(InputError, match=r"epochs: 3\. "):
         trials(folder, training_epochs=3).run(3)
-    with pytest.raises(InputError, match='"data": "'):
+    with pytest.raises(InputError, match="another data"):
         trials(folder, task=Sorting([*TEXTS[:-1], "in"])).run(3)
     other = trials(folder)
     other._start = dataclasses.replace(tiny.start(), identity="another")
-    with pytest.raises(InputError, match='"checkpoint": "another"'):
+    with pytest.raises(InputError, match="Arrived: another checkpoint"):
         other.run(3)
+
+
+def test_settings_that_no_model_can_have_bind_no_folder(tmp_path):
+    with pytest.raises(InputError, match="the 64 positions the encoder knows"):
+        trials(tmp_path, data_max_length=65).run(1)
+    assert not list(tmp_path.iterdir())
 
 
 def trial(number, value, wrong=None):
