@@ -32,6 +32,7 @@ def pytest_collection_modifyitems(items):
     have to make again what they share.
     """
     items.sort(key=lambda item: item.path.name != "test_replicas.py")
+    gc.freeze()  # what was imported is no garbage, and long to search
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +101,7 @@ def pretrained(command, folder, tmp_path_factory):
 
     model_dir = tmp_path_factory.mktemp("pretrained") / "run"
     sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
+    sets += ["model.max_positions=128"]  # as fine-tuning asks for unless told
     result = command(
         "pretrain",
         f"--data={folder}",
@@ -125,6 +127,8 @@ def here(capsys, monkeypatch):
         values = copy.deepcopy(_FLAGS.setdefault(name, module.FLAGS))
         monkeypatch.setattr(module, "FLAGS", values)
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        # A command freezes all there is; tests leave much behind.
+        monkeypatch.setattr(gc, "freeze", lambda: None)
         stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
         monkeypatch.setattr(sys, "stdin", stdin)
         handler, code = signal.getsignal(signal.SIGTERM), 0
@@ -134,7 +138,6 @@ def here(capsys, monkeypatch):
             code = ended.code
         finally:
             signal.signal(signal.SIGTERM, handler)
-            gc.unfreeze()  # a command freezes all, and tests leave much behind
         out, err = capsys.readouterr()
         if isinstance(code, str):  # printed by Python at the end of a process
             code, err = 1, f"{err}{code}\n"

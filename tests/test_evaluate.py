@@ -46,12 +46,12 @@ def test_what_is_not_a_checkpoint_is_told(here, tmp_path, folder):
     assert "checkpoint.json" in failure(result)
 
 
-def test_predictions_of_a_task_are_scored(command, here, tmp_path):
+def test_predictions_of_a_task_are_scored(here, tmp_path):
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t0\nc\t0\n")
     (tmp_path / "said.tsv").write_text("index\tprediction\n0\t1\n1\t1\n2\t0\n")
     given = ["--task=sst2", f"--data={tmp_path}/dev.tsv"]
     output = tmp_path / "scores.json"
-    result = command(
+    result = here(
         "evaluate", *given, f"--predictions={tmp_path}/said.tsv", f"--output={output}"
     )
     assert result.returncode == 0, result.stderr

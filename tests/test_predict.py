@@ -17,7 +17,7 @@ def model(vocabulary, tmp_path_factory):
     return folder
 
 
-def test_lines_in_labels_out(command, model, tmp_path):
+def test_lines_in_labels_out(command, here, model, tmp_path):
     text = "the file\nthe user can change the file\n\n"
     piped = command("predict", f"--model={model}", input=text)
     assert piped.returncode == 0, piped.stderr
@@ -25,7 +25,7 @@ def test_lines_in_labels_out(command, model, tmp_path):
     assert set(piped.stdout.splitlines()) <= {"bad", "good"}
     (tmp_path / "in.txt").write_text(text)
     output = tmp_path / "out.txt"
-    filed = command(
+    filed = here(
         "predict",
         f"--model={model}",
         f"--input={tmp_path}/in.txt",
@@ -50,4 +50,6 @@ def test_what_is_wrong_is_told(command, here, model, tmp_path):
     given[1] = f"--output={tmp_path}/latin"
     told = failure(here("predict", f"--model={model}", *given))
     assert "another file than --input" in told
+    told = failure(here("predict", f"--model={model}", "--input=reviews.csv.gz"))
+    assert "reviews.csv.gz, a table" in told
     assert not output.exists()  # no half of a file takes its name
