@@ -89,19 +89,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_costs_one_paragraph(command, text, tmp_path, name):
+def test_a_mistake_costs_one_paragraph(here, text, tmp_path, name):
     changes, words = BAD[name]
     output = tmp_path / "out"
-    result = command("build_records", *arguments(text, output, **changes))
+    result = here("build_records", *arguments(text, output, **changes))
     assert words in failure(result)
     assert not output.exists()
 
 
-def test_bare_words_are_refused(command, text, tmp_path):
+def test_bare_words_are_refused(here, text, tmp_path):
     # What a shell makes of an unquoted wildcard.
-    result = command(
-        "build_records", *arguments(text, tmp_path / "o"), "b.txt", "c.txt"
-    )
+    result = here("build_records", *arguments(text, tmp_path / "o"), "b.txt", "c.txt")
     assert "'b.txt c.txt'" in failure(result)
 
 
@@ -115,10 +113,10 @@ VOCABULARIES = {
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
-def test_a_bad_vocabulary_is_refused(command, text, tmp_path, name):
+def test_a_bad_vocabulary_is_refused(here, text, tmp_path, name):
     lines, words = VOCABULARIES[name]
     (tmp_path / "v.txt").write_text("\n".join(lines))
-    result = command(
+    result = here(
         "build_records",
         *arguments(text, tmp_path / "out", vocab=tmp_path / "v.txt"),
     )
@@ -127,13 +125,13 @@ def test_a_bad_vocabulary_is_refused(command, text, tmp_path, name):
 
 
 def test_settings_other_than_the_vocabularys_are_refused(
-    command, text, tmp_path, vocabulary
+    command, here, text, tmp_path, vocabulary
 ):
     from electra_tf.settings import Tokenization
 
     path = tmp_path / "vocab.txt"
     Tokenizer(vocabulary, Tokenization(lower_case=False)).save(path)
-    clash = command(
+    clash = here(
         "build_records", *arguments(text, tmp_path / "o", vocab=path), "--lower_case"
     )
     assert "'lower_case': False" in failure(clash)

@@ -44,14 +44,14 @@ def test_a_vocabulary_is_learnt_and_reported(command, text, tmp_path):
     assert settings["vocabulary_sha256"] == vocabulary.sha256
 
 
-def test_mistakes_are_told(command, text, tmp_path):
+def test_mistakes_are_told(here, text, tmp_path):
     output = tmp_path / "vocab.txt"
     output.write_text("mine")
-    existing = command("build_vocab", f"--input={text}", f"--output={output}")
+    existing = here("build_vocab", f"--input={text}", f"--output={output}")
     assert "replaced only on request" in failure(existing)
     assert output.read_text() == "mine"
 
-    small = command(
+    small = here(
         "build_vocab",
         f"--input={text}",
         f"--output={output}",
@@ -65,20 +65,20 @@ def test_mistakes_are_told(command, text, tmp_path):
     for beside in ("vocab.txt.settings.json", "vocab.txt.problems.txt"):
         output.unlink(missing_ok=True)
         (tmp_path / beside).write_text("mine")
-        result = command("build_vocab", f"--input={text}", f"--output={output}")
+        result = here("build_vocab", f"--input={text}", f"--output={output}")
         assert beside in failure(result)
         assert (tmp_path / beside).read_text() == "mine"
         (tmp_path / beside).unlink()
 
     for path in (text / "below.txt", tmp_path):
-        result = command(
+        result = here(
             "build_vocab", f"--input={text}", f"--output={path}", "--overwrite"
         )
         assert "ame another one" in failure(result)
 
     blank = tmp_path / "blank.txt"
     blank.write_text("\n\n")
-    empty = command("build_vocab", f"--input={blank}", f"--output={tmp_path / 'v.txt'}")
+    empty = here("build_vocab", f"--input={blank}", f"--output={tmp_path / 'v.txt'}")
     assert "blank.txt: empty file" in failure(empty)
     assert not (tmp_path / "v.txt").exists()
 

@@ -38,8 +38,15 @@ def opened(path: str, part: str | None = None) -> Exportable:
         Its functions.
 
     Raises:
-        InputError: Neither of the two, or a part of a fine-tuned model.
+        InputError: Neither of the two, or a part of a fine-tuned model; a fine-tuning
+            without a model yet.
     """
+    if not is_finetuned(path) and os.path.isdir(os.path.join(path, "trial_1")):
+        raise InputError(
+            "The first trial of a fine-tuning is done",
+            f"{path}, without a {MODEL}",
+            "Run the same finetune command again; it goes on",
+        )
     if not is_finetuned(path):
         return pretrained_export(path, part or PARTS[0])
     if part is not None:
@@ -133,6 +140,12 @@ def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
         if importlib.util.find_spec(package) is None:
             raise missing(form, ImportError(f"There is no package {package}"))
     final = os.path.join(output, str(version))
+    if os.path.exists(output) and not os.path.isdir(output):
+        raise InputError(
+            "--output is a folder, which holds one for each version",
+            f"{output}, a file",
+            "Name another one",
+        )
     if os.path.exists(final):
         raise InputError(
             "A version is exported once, as a server may be serving it",

@@ -39,6 +39,15 @@ def test_a_version_is_not_written_over(written):
     assert os.path.getmtime(f"{path}/saved_model.pb") == before
 
 
+def test_a_file_and_an_unfinished_folder_are_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"is a folder.*file, a file"):
+        exporting.export(exported("classifier"), str(tmp_path / "file"))
+    (tmp_path / "trial_1").mkdir()
+    with pytest.raises(InputError, match=r"without a model\.keras.*goes on"):
+        exporting.opened(str(tmp_path))
+
+
 def test_what_does_not_hold_is_removed(tmp_path):
     found = exported("classifier")
     text = dataclasses.replace(
