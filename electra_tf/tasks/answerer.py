@@ -1,6 +1,7 @@
 """The model that answers questions with words of a text."""
 
 import dataclasses
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -226,6 +227,12 @@ def _stacked(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarra
     return stacked
 
 
+def _is_answer(given: Any) -> bool:
+    pair = isinstance(given, tuple | list) and len(given) == 2
+    whole = pair and isinstance(given[1], numbers.Integral)
+    return isinstance(given, Answer) or (whole and isinstance(given[0], str))
+
+
 def _question(item: Any, gold: tuple[Any] | None, place: int) -> Question:
     """A question whose answers are the given ones."""
     if not isinstance(item, Question):
@@ -244,5 +251,11 @@ def _question(item: Any, gold: tuple[Any] | None, place: int) -> Question:
         given = ()
     elif len(given) == 2 and isinstance(given[0], str):
         given = (given,)
+    if isinstance(given, str) or not all(map(_is_answer, given)):
+        raise InputError(
+            "An answer is its text and the number of characters before it",
+            f"{given!r:.80} at place {place}",
+            "Pass (text, place), a list of such, or None where there is no answer",
+        )
     known = tuple(a if isinstance(a, Answer) else Answer(*a) for a in given)
     return dataclasses.replace(item, answers=known, impossible=not known)

@@ -28,7 +28,8 @@ class TextClassifier(TextModel):
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        labels: The classes' names; the number of a class is its place.
+        labels: The classes' names; the number of a class is its place, but for names
+            that are numbers themselves.
         settings: All of fine-tuning.
         seed: Decides the head's weights, dropout and the order of the examples.
         pairs: Whether it takes pairs of texts; None: as it is trained with.
@@ -42,7 +43,7 @@ class TextClassifier(TextModel):
         seed: int = 0,
         pairs: bool | None = None,
     ):
-        self.labels, self.pairs = tuple(labels), pairs
+        self.labels, self.pairs = tuple(map(str, labels)), pairs
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
             raise InputError(
                 "A classifier tells two classes or more apart, each with its own name",
@@ -81,7 +82,8 @@ class TextClassifier(TextModel):
                 f"num_classes={num_classes!r}, labels={labels}",
                 "Pass one of the two, num_classes as a whole number",
             )
-        labels = labels or [str(number) for number in range(num_classes or 0)]
+        if labels is None:
+            labels = [str(number) for number in range(num_classes)]
         return cls(Start.open(checkpoint), labels, settings, seed)
 
     def make_head(self, seed: int) -> SentenceHead:
@@ -102,8 +104,11 @@ class TextClassifier(TextModel):
     def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
         """Texts or pairs, with numbers or names of classes."""
         numbers = None if y is None else self._numbers(y)
-        self.pairs = _pairs(x, y is not None, self.pairs)
-        return pack(self.tokenizer, x, self.settings.data.max_length, numbers)
+        pairs = _pairs(x, self.pairs)
+        found = pack(self.tokenizer, x, self.settings.data.max_length, numbers)
+        if y is not None:
+            self.pairs = pairs
+        return found
 
     def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
         """Probabilities of the classes, float32 [N, C]."""
@@ -127,20 +132,20 @@ class TextClassifier(TextModel):
         return cls(start, config["labels"], settings, pairs=config.get("pairs"))
 
     def _numbers(self, y: Sequence[Any]) -> list[int]:
-        known = {label: number for number, label in enumerate(self.labels)}
-        known |= {number: number for number in range(len(self.labels))}
-        y = [label.decode() if isinstance(label, bytes) else label for label in y]
-        strange = [
-            at for at, label in enumerate(y) if np.ndim(label) or label not in known
-        ]
-        if strange:
+        places = {name: place for place, name in enumerate(self.labels)}
+        are_numbers = any(name.lstrip("-").isdigit() for name in self.labels)
+        if not are_numbers:
+            places |= {str(place): place for place in places.values()}
+        found = [places.get(_name(label)) for label in y]
+        if None in found:
+            at = found.index(None)
             raise InputError(
-                f"A label is one of {', '.join(self.labels)}, or a number below "
-                f"{len(self.labels)}",
-                f"{y[strange[0]]!r} at place {strange[0]}",
+                f"A label is one of {', '.join(self.labels)}"
+                + f", or a number below {len(self.labels)}" * (not are_numbers),
+                f"{y[at]!r} at place {at}",
                 "Mend it, or make the model with these labels",
             )
-        return [known[label] for label in y]
+        return found
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -229,8 +234,11 @@ class TextRegressor(TextModel):
                     "Mend it, or leave that text out",
                 )
             scores = [(float(score) - self.low) / span for score in y]
-        self.pairs = _pairs(x, y is not None, self.pairs)
-        return pack(self.tokenizer, x, self.settings.data.max_length, scores)
+        pairs = _pairs(x, self.pairs)
+        found = pack(self.tokenizer, x, self.settings.data.max_length, scores)
+        if y is not None:
+            self.pairs = pairs
+        return found
 
     def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
         """Scores in the units of `low` and `high`, float32 [N]."""
@@ -255,14 +263,25 @@ class TextRegressor(TextModel):
         return cls(start, *bounds, settings, pairs=config.get("pairs"))
 
 
+def _name(label: Any) -> str | None:
+    """The name or the number that a label is given by; None: neither."""
+    if isinstance(label, bytes):
+        return label.decode("utf-8", "replace")
+    if isinstance(label, str):
+        return str(label)
+    value = np.asarray(label)
+    whole = not value.ndim and value.dtype.kind in "biuf" and value == np.floor(value)
+    return str(int(value)) if whole else None
+
+
 def _is_score(value: Any) -> bool:
     """Whether it is a number, no string of one, and finite."""
     found = np.asarray(value)
     return not found.ndim and found.dtype.kind in "fiu" and bool(np.isfinite(found))
 
 
-def _pairs(x: Sequence[Any], training: bool, known: bool | None) -> bool | None:
-    """Whether a model takes pairs; who trains it says so."""
+def _pairs(x: Sequence[Any], known: bool | None) -> bool | None:
+    """Whether texts are pairs, as a model is asked about what it was trained with."""
     if not len(x):
         return known
     given = not isinstance(x[0], str)
@@ -273,8 +292,6 @@ def _pairs(x: Sequence[Any], training: bool, known: bool | None) -> bool | None:
             f"{x[0]!r:.60} first, and {x[others[0]]!r:.60} at place {others[0]}",
             "Pass a list of strings, or of pairs of strings",
         )
-    if training:
-        return given
     if known is not None and given != known:
         kinds = ("single texts", "pairs of texts")
         raise InputError(
@@ -282,4 +299,4 @@ def _pairs(x: Sequence[Any], training: bool, known: bool | None) -> bool | None:
             f"{kinds[given]}, such as {x[0]!r:.60}",
             "Pass what it knows, or train another model",
         )
-    return known
+    return given

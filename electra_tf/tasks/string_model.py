@@ -42,6 +42,10 @@ class StringModel(keras.Model, abc.ABC):
     settings: Finetuning
     shape: Shape
     seed: keras.Variable
+    pairs: bool | None = None
+    """Whether texts are pairs; None: not known yet, or no question here."""
+    takes_pairs = True
+    """Whether a tuple of two lists is a list of pairs."""
     has_own_optimizer = False
     """Whether `compile` was given an optimizer, with which each `fit` goes on."""
 
@@ -69,9 +73,8 @@ class StringModel(keras.Model, abc.ABC):
         its epochs, from the weights there are; `initial_epoch` goes on with the last.
 
         Args:
-            x: A list of texts (pairs as a tuple of two lists, or a list of pairs), an
-                array or a Series of them, a data set of (text, target) batches,
-                `Examples`, or ids.
+            x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
+                data set of (text, target) batches, `Examples`, or ids.
             y: What should be said of each text.
             batch_size: Examples of a batch; None: as in the settings.
             epochs: Passes; None: as in the settings.
@@ -82,33 +85,25 @@ class StringModel(keras.Model, abc.ABC):
             Loss and quality of each epoch.
 
         Raises:
-            InputError: No targets, bad texts, a published rate that is used up, or
-                what Keras does with arrays only.
+            InputError: No targets, bad texts, no rate left, or arguments for arrays.
         """
         size = batch_size or self.settings.training.batch_size
         epochs = self.settings.training.epochs if epochs is None else epochs
-        shuffled = arguments.pop("shuffle", True)
-        x, y = self._strings(x, y)
+        x, y, held_out = self._learnt_from(x, y, validation_data, size)
         if isinstance(x, Examples):
             _refuse(_OF_ARRAYS, arguments)
-        batches, batch_size = -1, size if isinstance(x, Mapping) else None
-        if isinstance(x, Examples):
             self._check_shared(size)
-            x = dataset(x, size, self._plans(x, size, shuffled))
+            x = dataset(x, size, self._plans(x, size, arguments.get("shuffle", True)))
         if isinstance(x, tf.data.Dataset):
-            # Keras would warn that it does not shuffle what is shuffled already.
-            batches, shuffled = int(x.cardinality()), False
-        elif isinstance(x, Mapping):
-            batches = -(-len(x["token_ids"]) // size)
+            arguments["shuffle"] = False  # Keras would warn that it does not
         first = arguments.get("initial_epoch", 0)
-        self._compile_as_published(batches, first, epochs)
+        self._compile_as_published(_batches(x, size), first, epochs)
         return super().fit(
             x,
             y,
-            batch_size=batch_size,
+            batch_size=size if isinstance(x, Mapping) else None,
             epochs=epochs,
-            validation_data=self._held_out(validation_data, size),
-            shuffle=shuffled,
+            validation_data=held_out,
             **arguments,
         )
 
@@ -157,7 +152,7 @@ class StringModel(keras.Model, abc.ABC):
                 "Pass a list of its texts",
             )
         if is_texts(x):
-            texts = rows_of(x)
+            texts = rows_of(x, self.takes_pairs)
             examples = self.examples(texts)
             outputs = self.outputs_of(examples, batch_size)
             return self.decoded(texts, examples, outputs)
@@ -203,12 +198,17 @@ class StringModel(keras.Model, abc.ABC):
         """Gives a training its own published rate, unless the caller has chosen one."""
         optimizer = self.optimizer if self.compiled else None
         done = whole_number(optimizer.iterations) if optimizer else 0
-        if optimizer is None or (done and not first and not self.has_own_optimizer):
-            with self.distribute_strategy.scope():
-                rule, depth = self.settings.optimizer, self.shape.depth
-                again = self._compile if self.compiled else self.compile
-                again(optimizer=published(rule, depth, batches * epochs))
-            self.has_own_optimizer = False
+        if optimizer is None or not (first or self.has_own_optimizer):
+            steps = batches * epochs
+            if optimizer is not None and optimizer.schedule.steps == steps:
+                for variable in optimizer.variables:  # sooner than compiling again
+                    variable.assign(tf.zeros_like(variable))
+            else:
+                with self.distribute_strategy.scope():
+                    rule, depth = self.settings.optimizer, self.shape.depth
+                    again = self._compile if self.compiled else self.compile
+                    again(optimizer=published(rule, depth, steps))
+                self.has_own_optimizer = False
             if done:
                 self.seed.assign_add(1)  # another order, other dropout
         elif isinstance(optimizer, Optimizer):
@@ -230,6 +230,18 @@ class StringModel(keras.Model, abc.ABC):
                 f"Set training.batch_size={-(-size // replicas) * replicas}",
             )
 
+    def _learnt_from(self, x: Any, y: Any, held_out: Any, size: int) -> tuple:
+        """What `fit` is given; whether texts are pairs is for it to say."""
+        known, x = self.pairs, plain(x)
+        if is_texts(x) or (isinstance(x, tf.data.Dataset) and holds_texts(x)):
+            self.pairs = None
+        try:
+            x, y = self._strings(x, y)
+            return x, y, self._held_out(held_out, size)
+        except InputError:
+            self.pairs = known
+            raise
+
     def _held_out(self, given: Any, size: int) -> Any:
         """Data to validate on, for Keras."""
         pair = isinstance(given, tuple | list) and len(given) == 2
@@ -246,7 +258,8 @@ class StringModel(keras.Model, abc.ABC):
             return (featurized(x, self.examples) if holds_texts(x) else x), y
         if is_texts(x):
             y = y.numpy() if tf.is_tensor(y) else y
-            x, y = self.examples(rows_of(x), None if y is None else list(y)), None
+            rows = rows_of(x, self.takes_pairs)
+            x, y = self.examples(rows, None if y is None else list(y)), None
         if isinstance(x, Examples):
             if x.targets is None:
                 raise InputError(
@@ -262,6 +275,13 @@ class StringModel(keras.Model, abc.ABC):
     def _check_length(self, length: int) -> None:
         if length > self.shape.max_positions:
             raise too_long(length, self.shape.max_positions)
+
+
+def _batches(x: Any, size: int) -> int:
+    """Of an epoch; negative where nobody knows."""
+    if isinstance(x, tf.data.Dataset):
+        return int(x.cardinality())
+    return -(-len(x["token_ids"]) // size) if isinstance(x, Mapping) else -1
 
 
 def _refuse(names: Sequence[str], arguments: Mapping[str, Any]) -> None:

@@ -52,11 +52,12 @@ def plain(x: Any) -> Any:
     return x.to_numpy() if hasattr(x, "to_numpy") else x
 
 
-def rows_of(x: Any) -> list[Any]:
+def rows_of(x: Any, pairs: bool = True) -> list[Any]:
     """One text, or pair, for each example.
 
     Args:
         x: What `is_texts` takes for texts.
+        pairs: Whether a tuple of two lists is the two columns of pairs.
 
     Returns:
         The rows; a tuple of two lists becomes a list of pairs.
@@ -66,7 +67,7 @@ def rows_of(x: Any) -> list[Any]:
     """
     if isinstance(x, np.ndarray | tf.Tensor):
         return _listed(x)
-    columns = isinstance(x, tuple) and len(x) == 2
+    columns = pairs and isinstance(x, tuple) and len(x) == 2
     if columns and not any(isinstance(part, str | bytes) for part in x):
         if len(x[0]) != len(x[1]):
             raise InputError(

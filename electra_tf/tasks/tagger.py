@@ -33,6 +33,8 @@ class TextTagger(TextModel):
         seed: Decides the head's weights, dropout and the order of the examples.
     """
 
+    takes_pairs = False
+
     def __init__(
         self,
         start: Start,

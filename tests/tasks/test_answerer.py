@@ -111,6 +111,9 @@ def test_windows_of_unlike_length_stand_in_one_array():
     [
         (["of"], [None], "'of' at place 0"),
         ([("of", "in", "the")], [None], "at place 0"),
+        (PAIRS[:1], ["the"], "'the' at place 0"),
+        (PAIRS[:1], [("the",)], r"\('the',\) at place 0"),
+        (PAIRS[:1], [("the", 0.0)], r"\('the', 0.0\),\) at place 0"),
         (PAIRS[:2], [None], "2 questions and 1 answers"),
         ([("of", "in the")], [("the", 0)], "none of which stands there"),
     ],

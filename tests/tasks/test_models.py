@@ -25,6 +25,37 @@ def test_labels_come_as_names_numbers_and_bytes():
     assert same == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("labels", "y", "targets"),
+    [
+        ([1, 2, 3], [1, 3, 2], [0, 2, 1]),
+        (["1", "0"], [1, 0, 0], [0, 1, 1]),
+        (["-1", "1"], [-1.0, 1.0, "-1"], [0, 1, 0]),
+        (np.array(["bad", "good"]), [True, 0.0, np.bool_(True)], [1, 0, 1]),
+    ],
+)
+def test_names_that_are_numbers_go_before_places(labels, y, targets):
+    model = TextClassifier(tiny.start(), labels, tiny.settings())
+    assert model.examples(TEXTS[:3], y).targets == targets
+    assert model.labels == tuple(map(str, labels))
+    for strange in (7, 0.5, None, {}, [0]):
+        with pytest.raises(InputError, match="at place 2"):
+            model.examples(TEXTS[:3], [*y[:2], strange])
+
+
+def test_what_is_refused_does_not_change_what_a_model_takes():
+    model = TextClassifier(tiny.start(), ("bad", "good"), tiny.settings())
+    model.examples(TEXTS[:2], [0, 1])
+    assert model.pairs is False
+    pairs = [("a", "b"), ("c", "d")]
+    for asked in (model.predict, lambda x: model.evaluate(x, [0, 1])):
+        with pytest.raises(InputError, match="asked about single texts"):
+            asked(pairs)
+    with pytest.raises(InputError, match="A label is one of"):
+        model.fit(pairs, [0, 2], verbose=0)
+    assert model.pairs is False
+
+
 def test_scores_are_learnt_between_0_and_1_and_told_in_their_units(regressor):
     targets = regressor.examples(TEXTS, SCORES).targets
     assert targets == pytest.approx([0, 0.375, 1, 0.75, 0.5, 0.125, 0.25, 1])

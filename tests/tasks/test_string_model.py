@@ -40,6 +40,10 @@ def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
     assert model.optimizer.schedule.steps == 2
     with pytest.raises(InputError, match=r"0 after 2 updates.*1 updates after the 2"):
         model.fit(*few, epochs=2, initial_epoch=1, verbose=0)
+    # What was refused has left nothing behind.
+    with pytest.raises(InputError, match="7 at place 0"):
+        model.fit(*few, epochs=9, validation_data=(SHORT[:1], [7]), verbose=0)
+    assert model.optimizer.schedule.steps == 2
     before = tiny.weights(model)
     model.save(tmp_path / "model.keras")
     other = keras.saving.load_model(tmp_path / "model.keras")
@@ -51,6 +55,11 @@ def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
         assert told.keys() == {"loss", "accuracy", "mine"}
         assert (one.optimizer.schedule.steps, int(one.seed)) == (3, 1)
         assert int(one.optimizer.iterations) == 3
+    compiled = model.train_function
+    model.fit(*few, epochs=3, verbose=0)
+    other.fit(*few, epochs=3, verbose=0)
+    assert (int(model.optimizer.iterations), int(model.seed)) == (3, 2)
+    assert model.train_function is compiled
     assert tiny.distance(before, tiny.weights(model)) > 1e-4
     tiny.assert_same_bits(model, other)
 

@@ -89,6 +89,13 @@ def test_ids_and_data_sets_are_no_texts(x):
     assert is_texts(x) is False
 
 
+def test_two_sentences_are_no_columns_where_there_are_no_pairs():
+    two = (["a", "b"], ["c", "d"])
+    assert rows_of(two) == [("a", "c"), ("b", "d")]
+    assert rows_of(two, pairs=False) == [["a", "b"], ["c", "d"]]
+    assert rows_of((["a", "b"], ["c"]), pairs=False) == [["a", "b"], ["c"]]
+
+
 def test_a_series_is_an_array_and_one_text_alone_is_told():
     assert plain(Series(["a", "b"])).tolist() == ["a", "b"]
     assert plain(["a"]) == ["a"]
