@@ -21,7 +21,10 @@ flags.DEFINE_string(
     "model", None, "Required: the --output of finetune.", flag_values=FLAGS
 )
 flags.DEFINE_string(
-    "input", None, "A file of lines; standard input unless given.", flag_values=FLAGS
+    "input",
+    None,
+    "A file of lines, perhaps .gz or .xz; standard input unless given.",
+    flag_values=FLAGS,
 )
 flags.DEFINE_string(
     "output", None, "A file; standard output unless given.", flag_values=FLAGS
@@ -49,23 +52,14 @@ def main() -> None:
             "finetune answers it too",
         )
     model = predicting.load(FLAGS.model)
+    partial = f"{FLAGS.output}.partial"
     with contextlib.ExitStack() as stack:
-        # Python lets what is no UTF-8 pass on standard input, to stumble over it later.
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-        source, target = sys.stdin, sys.stdout
-        partial = f"{FLAGS.output}.partial"
-        if FLAGS.input:
-            source = stack.enter_context(open(FLAGS.input, encoding="utf-8"))
+        target = sys.stdout
         if FLAGS.output:
             target = stack.enter_context(open(partial, "w", encoding="utf-8"))
-        try:
-            for line in predicting.predict_lines(model, source, FLAGS.format):
-                print(line, file=target)
-        except UnicodeDecodeError as error:
-            name = FLAGS.input or "standard input"
-            raise InputError(
-                "The lines are UTF-8", f"{name}: {error}", "Convert them with iconv"
-            ) from error
+        lines = predicting.lines_of(FLAGS.input)
+        for line in predicting.predict_lines(model, lines, FLAGS.format):
+            print(line, file=target)
     if FLAGS.output:
         os.replace(partial, FLAGS.output)
 

@@ -38,7 +38,7 @@ def main() -> None:
         for line in scores(given.model, given.task, given.data, formats):
             print(line, flush=True)
         for name, size in sizes.items():
-            print(f"{name:20} {size / 1e6:8.1f} MB")
+            print(f"{name:20} {size / 1e6:8.2f} MB")
         for length in map(int, given.lengths.split(",")):
             latencies(formats, length, given.rounds)
 

@@ -42,6 +42,7 @@ class TextTask(Task):
         labels: The classes; None: scores.
         bounds: The lowest and the highest score.
         unordered: Train on both orders of the two texts.
+        clipped: Whether scores beyond the bounds are brought to them.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class TextTask(Task):
         labels: Sequence[str] | None = None,
         bounds: tuple[float, float] = (0.0, 1.0),
         unordered: bool = False,
+        clipped: bool = True,
     ):
         super().__init__(name, parts, metrics[0])
         self.metrics, self.labels = tuple(metrics), labels and tuple(labels)
-        self.bounds, self.unordered = bounds, unordered
+        self.bounds, self.unordered, self._clipped = bounds, unordered, clipped
 
     @property
     def contents(self) -> str:
@@ -104,7 +106,7 @@ class TextTask(Task):
         pathlib.Path(f"{path}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
     def answers(self, predictions: Any) -> list[str]:
-        """Lines of number and label, or score within its bounds.
+        """Lines of number and label, or score.
 
         Args:
             predictions: What `predict` returned.
@@ -113,15 +115,20 @@ class TextTask(Task):
             One line for each item.
         """
         if self.labels is None:
-            words = [f"{score:.3f}" for score in np.clip(predictions, *self.bounds)]
+            words = [f"{score:.7g}" for score in self._scores(predictions)]
         else:
             words = [self.labels[number] for number in np.argmax(predictions, -1)]
         return [f"{number}\t{word}" for number, word in enumerate(words)]
 
+    def _scores(self, predictions: Any) -> np.ndarray:
+        """As they are submitted, and so measured."""
+        scores = np.array(predictions, np.float64)
+        return np.clip(scores, *self.bounds) if self._clipped else scores
+
     def _compared(self, part: Part, predictions: Any) -> tuple[Any, Any]:
         targets = part.targets or ()
         if self.labels is None:
-            return np.array(targets, np.float64), np.array(predictions, np.float64)
+            return np.array(targets, np.float64), self._scores(predictions)
         numbers = [self.labels.index(label) for label in targets]
         return np.array(numbers), np.argmax(predictions, -1)
 
@@ -199,7 +206,8 @@ def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
             raise InputError(
                 "Scores differ", f"{target}: all are {bounds[0]}", "Check the column"
             )
-        return TextTask("csv", parts, ("spearman", "pearson", "mse"), None, bounds)
+        metrics = ("spearman", "pearson", "mse")  # there may be more than in train
+        return TextTask("csv", parts, metrics, None, bounds, clipped=False)
     if len(labels) < 2:
         raise InputError(
             "There are two classes or more", f"only {labels}", "Check the label column"

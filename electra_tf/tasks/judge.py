@@ -73,8 +73,10 @@ def _judge_glue(task: str, data: str, predictions: str) -> dict[str, float]:
     row, log = glue.TASKS[task], ProblemLog("stop", "", "GLUE's columns are there")
     rows = glue.read(data, task, log)
     require_columns(rows, (row.label,))
+    said, places = _lines(predictions, log)
+    if places is not None:  # finetune left bad rows out
+        rows = [found for found in rows if found.line in places]
     gold = [found.values[row.label] for found in rows]
-    said = _lines(predictions, log)
     if len(said) != len(gold):
         raise InputError(
             "There is a prediction for each row",
@@ -101,22 +103,24 @@ def _numbers(task: str, words: Sequence[str], side: str) -> np.ndarray:
     return np.array(numbers)
 
 
-def _lines(path: str, log: ProblemLog) -> list[str]:
-    """The predictions of GLUE's form, or bare ones."""
+def _lines(path: str, log: ProblemLog) -> tuple[list[str], set[int] | None]:
+    """The predictions of GLUE's form, or bare ones; the lines they are of, if told."""
     lines = read_text(path, log).split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
     cells = [line.rstrip("\r").split("\t") for line in lines]
     if cells[0][0] == "index":
-        cells = cells[1:]
+        names, *cells = cells
         for place, cell in enumerate(cells):
-            if len(cell) != 2 or cell[0] != str(place):
+            if len(cell) != len(names) or cell[0] != str(place):
                 raise InputError(
                     "Predictions stand in the rows' order, as index and prediction",
                     f"{path}:{place + 2}: {lines[place + 1]!r:.80}",
                     "Sort them, or leave the header and the indices out",
                 )
-    return [cell[-1].strip() for cell in cells]
+        lines_of = {int(cell[2].rpartition(":")[2]) for cell in cells if len(cell) > 2}
+        return [cell[1].strip() for cell in cells], lines_of or None
+    return [cell[-1].strip() for cell in cells], None
 
 
 def _judge_tags(data: str, predictions: str) -> dict[str, Any]:

@@ -1,8 +1,11 @@
 """Lines in, what a fine-tuned model says of them out."""
 
 import dataclasses
+import gzip
 import json
+import lzma
 import os
+import pathlib
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +23,7 @@ from electra_tf.tasks.trials import MODEL
 
 FORMS = ("text", "jsonl", "tsv")
 _AT_A_TIME = 1024
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def _print(line: str) -> None:
@@ -68,6 +72,39 @@ def load(path: str) -> TextModel:
     return model
 
 
+def lines_of(path: str | None) -> Iterator[str]:
+    """Reads lines of UTF-8.
+
+    Args:
+        path: A file, plain, .gz or .xz; None: standard input.
+
+    Yields:
+        Each line.
+
+    Raises:
+        InputError: Another encoding, or a broken archive.
+    """
+    name = path or "standard input"
+    try:
+        if path is None:
+            # Python lets what is no UTF-8 pass there, to stumble over it later.
+            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+            yield from sys.stdin
+        else:
+            opener = _OPENERS.get(pathlib.Path(path).suffix, open)
+            with opener(path, "rt", encoding="utf-8") as file:
+                yield from file
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "The lines are UTF-8", f"{name}: {error}", "Convert them with iconv"
+        ) from error
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise InputError(
+            f"{name} can be unpacked to its end", str(error),
+            "Copy or compress it again",
+        ) from error  # fmt: skip
+
+
 def predict_lines(
     model: TextModel,
     lines: Iterable[str],
@@ -104,7 +141,9 @@ def predict_lines(
 
 
 def _item(model: TextModel, line: str, number: int) -> Any:
-    record, pairs = _json(line), getattr(model, "pairs", False)
+    if number == 1:
+        line = line.removeprefix("\ufeff")
+    record, pairs = _json(line, number), model.pairs
     if isinstance(model, QuestionAnswerer):
         names = ("question", "context")
     elif isinstance(model, TextTagger):
@@ -134,13 +173,19 @@ def _item(model: TextModel, line: str, number: int) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def _json(line: str) -> dict[str, Any] | None:
+def _json(line: str, number: int) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
         found = json.loads(line)
-    except ValueError:
-        return None
+    except ValueError as error:
+        if not line.startswith('{"'):  # a text may begin with a brace
+            return None
+        raise InputError(
+            'A line that begins with {" is a JSON object',
+            f"line {number}: {error}",
+            'Mend it, or write the text itself as {"text": "..."}',
+        ) from error
     return found if isinstance(found, dict) else None
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from electra_tf.tasks.tagging_features import tag_vocabulary
 from electra_tf.tasks.tagging_scoring import score_spans, score_tokens
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.problems import ProblemLog
+from electra_tf.text.problems import Problem, ProblemLog
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
 
@@ -35,23 +36,6 @@ class TaggingTask(Task):
         self.tags = tag_vocabulary(parts["train"].items)
         self.spans = is_span_scheme(self.tags)
         super().__init__(name, parts, "f1" if self.spans else "accuracy")
-        for part in self.measured.values():
-            self._check(part)
-
-    def _check(self, part: Part) -> None:
-        """Refuses tags that training data does not have."""
-        for sentence in part.items:
-            alike = not self.spans or is_span_scheme(sentence.tags)
-            tags = to_bioes(sentence.tags) if self.spans and alike else sentence.tags
-            for place, tag in enumerate(tags):
-                if tag not in self.tags:
-                    raise InputError(
-                        "Every tag is in the training data",
-                        f"{sentence.source}:{sentence.line + place}: "
-                        f"{sentence.tags[place]!r}",
-                        f"Mend it, or add to the training data; known: "
-                        f"{', '.join(self.tags)}",
-                    )
 
     def model(self, start: Start, settings: Finetuning, seed: int) -> TextModel:
         """A tagger."""
@@ -122,20 +106,49 @@ def tagging_task(name: str, data: str, settings: Data, log: ProblemLog) -> Taggi
                 "Mend what was told of it",
             )
     if "dev" not in found:
-        sentences = found["train"]
-        draw = np.random.default_rng(settings.split_seed)
-        count = max(1, round(len(sentences) * settings.dev_share))
-        held_out = set(draw.permutation(len(sentences))[:count].tolist())
-        if count >= len(sentences):
+        found = _split(found, settings, data)
+    tags = tag_vocabulary(found["train"])
+    for part in _without(found, "train"):
+        found[part] = [s for s in found[part] if _is_known(s, tags, log)]
+        if not found[part]:
             raise InputError(
-                "Training data is two sentences or more, where dev is split off it",
-                f"{len(sentences)} in {data}",
-                "Give more, or a dev file",
+                f"The training data has the tags of a sentence of {part} or more",
+                f"none of them; known: {', '.join(tags)}",
+                "Check that both have the same kind of tags",
             )
-        dev = [s for place, s in enumerate(sentences) if place in held_out]
-        train = [s for place, s in enumerate(sentences) if place not in held_out]
-        found = {"train": train, "dev": dev, **_without(found, "train")}
     return TaggingTask(name, {part: _part(s) for part, s in found.items()})
+
+
+def _split(found: dict[str, Any], settings: Data, data: str) -> dict[str, Any]:
+    """Splits dev off."""
+    sentences = found["train"]
+    draw = np.random.default_rng(settings.split_seed)
+    count = max(1, round(len(sentences) * settings.dev_share))
+    held_out = set(draw.permutation(len(sentences))[:count].tolist())
+    if count >= len(sentences):
+        raise InputError(
+            "Training data is two sentences or more, where dev is split off it",
+            f"{len(sentences)} in {data}",
+            "Give more, or a dev file",
+        )
+    dev = [s for place, s in enumerate(sentences) if place in held_out]
+    train = [s for place, s in enumerate(sentences) if place not in held_out]
+    return {"train": train, "dev": dev, **_without(found, "train")}
+
+
+def _is_known(sentence: Sentence, tags: Sequence[str], log: ProblemLog) -> bool:
+    """Whether the training data has all tags of a sentence; tells where not."""
+    own = sentence.tags
+    if is_span_scheme(tags) and is_span_scheme(own):
+        own = to_bioes(own)
+    for place, tag in enumerate(own):
+        if tag not in tags:
+            detail = f"{sentence.tags[place]!r}; its sentence not read"
+            remedy = f"Mend it, or add to the training data; known: {', '.join(tags)}"
+            where = sentence.source, sentence.line + place
+            log.add(Problem(*where, "a tag training does not have", detail, remedy))
+            return False
+    return True
 
 
 def _find(data: str, part: str) -> str | None:

@@ -134,6 +134,7 @@ def test_scores(folder, log):
     assert task.metrics == ("spearman", "pearson", "mse")
     scores = task.score(task.parts["dev"], np.float32([8.0, 0.5]))
     assert scores == pytest.approx({"spearman": 100, "pearson": 100, "mse": 0.625})
+    assert task.answers(np.float32([8.0, 1e-6])) == ["0\t8", "1\t1e-06"]
     assert isinstance(task.model(tiny.start(), tiny.settings(), 0), TextRegressor)
 
 
@@ -317,8 +318,13 @@ def test_what_is_written_is_glues_form(tmp_path):
         "index\tprediction\n0\tno\n1\tyes\n2\tyes\n3\tno\n"
     )
     assert SCORES.answers(np.float32([-0.2, 2.34567, 5.5])) == [
-        "0\t0.000", "1\t2.346", "2\t5.000"
+        "0\t0", "1\t2.34567", "2\t5"
     ]  # fmt: skip
+
+
+def test_scores_beyond_their_bounds_are_measured_as_submitted():
+    scores = SCORES.score(SCORED, np.float32([-1.0, 2.0, 7.0]))
+    assert scores == pytest.approx({"spearman": 100, "mse": 0})
 
 
 def test_a_model_that_learnt_nothing_is_told():

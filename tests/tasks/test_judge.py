@@ -31,6 +31,15 @@ def test_the_leaderboards_form_and_bare_labels_score_alike(gold, tmp_path):
         assert judge("rte", gold, predictions(tmp_path, text)) == {"accuracy": 75.0}
 
 
+def test_predictions_that_tell_their_lines_are_held_against_those(gold, tmp_path):
+    # As finetune leaves them where the second row was a bad one.
+    lines = ["index\tprediction\tplace"]
+    for number, (row, word) in enumerate([(2, SAID[0]), (4, SAID[2]), (5, SAID[3])]):
+        lines.append(f"{number}\t{word}\tdev.tsv:{row}")
+    found = judge("rte", gold, predictions(tmp_path, "\n".join(lines)))
+    assert found == {"accuracy": pytest.approx(200 / 3)}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

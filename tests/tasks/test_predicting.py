@@ -1,6 +1,8 @@
 """Lines in, lines out, for every kind of model; what is no model is told."""
 
+import gzip
 import json
+import lzma
 
 import keras
 import numpy as np
@@ -10,7 +12,7 @@ from electra_tf.errors import InputError
 from electra_tf.settings import Encoder
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.models import TextClassifier, TextRegressor
-from electra_tf.tasks.predicting import load, predict_lines
+from electra_tf.tasks.predicting import lines_of, load, predict_lines
 from electra_tf.tasks.start import Start
 from electra_tf.tasks.tagger import TextTagger
 from electra_tf.text.tokenizer import Tokenizer
@@ -55,6 +57,24 @@ def test_a_model_of_pairs_takes_them_with_a_tab_between_or_in_json(start):
     model = TextClassifier(start, ["bad", "good"])
     both = said(model, ["a\tb", "a b"], form="tsv")[1:]
     assert both[0] == both[1]
+
+
+def test_json_is_read_as_such_or_told(start):
+    model = TextClassifier(start, ["bad", "good"])
+    wanted = said(model, ["a", "{a}"], form="tsv")
+    assert said(model, ['\ufeff{"text": "a"}', "{a}"], form="tsv") == wanted
+    with pytest.raises(InputError, match=r"JSON object\. Arrived: line 2: "):
+        said(model, ["a", '{"text": "a"'])
+
+
+def test_files_of_lines_are_unpacked(tmp_path):
+    for suffix, packed in (("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)):
+        path = tmp_path / f"lines.txt{suffix}"
+        path.write_bytes(packed("é\nb\n".encode()))
+        assert list(lines_of(str(path))) == ["é\n", "b\n"]
+        path.write_bytes(packed(b"a\nb" * 99)[:-9] + b"\xff" * bool(not suffix))
+        with pytest.raises(InputError, match=r"UTF-8|unpacked to its end"):
+            list(lines_of(str(path)))
 
 
 def test_more_lines_than_are_answered_at_a_time_keep_their_order(start):

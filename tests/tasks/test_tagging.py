@@ -116,9 +116,16 @@ def test_what_is_missing_is_told(tmp_path, log):
     going_on.close()
 
 
-def test_tags_that_only_dev_has_are_told(tmp_path, log):
+def test_tags_that_only_dev_has_are_told(tmp_path, log, report):
     (tmp_path / "train.txt").write_text("a B-X\nb O\n\nc O\n\nd O\n")
-    for tags, place in (("a O\nb B-Y\n", "dev.txt:2: 'B-Y'"), ("a N\n", "dev.txt:1")):
+    for tags, place in (("a O\nb B-Y\n", "dev.txt:2: .*'B-Y'"), ("a N\n", "dev.txt:1")):
         (tmp_path / "dev.txt").write_text(tags)
         with pytest.raises(InputError, match=place):
             read(tmp_path, log)
+        with pytest.raises(InputError, match="none of them; known: "):
+            read(tmp_path, report)
+    (tmp_path / "dev.txt").write_text("a O\nb B-Y\n\nc O\n\nc I-Y\n")
+    known = report.counts.total()
+    assert [s.words for s in read(tmp_path, report).parts["dev"].items] == [("c",)]
+    assert report.counts["a tag training does not have"] == known + 2
+    report.close()
