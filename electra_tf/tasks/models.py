@@ -270,8 +270,9 @@ def _name(label: Any) -> str | None:
     if isinstance(label, str):
         return str(label)
     value = np.asarray(label)
-    whole = not value.ndim and value.dtype.kind in "biuf" and value == np.floor(value)
-    return str(int(value)) if whole else None
+    if value.ndim or value.dtype.kind not in "biuf" or not np.isfinite(value):
+        return None
+    return str(int(value)) if value == np.floor(value) else None
 
 
 def _is_score(value: Any) -> bool:

@@ -38,7 +38,7 @@ def test_names_that_are_numbers_go_before_places(labels, y, targets):
     model = TextClassifier(tiny.start(), labels, tiny.settings())
     assert model.examples(TEXTS[:3], y).targets == targets
     assert model.labels == tuple(map(str, labels))
-    for strange in (7, 0.5, None, {}, [0]):
+    for strange in (7, 0.5, float("inf"), None, {}, [0]):
         with pytest.raises(InputError, match="at place 2"):
             model.examples(TEXTS[:3], [*y[:2], strange])
 
