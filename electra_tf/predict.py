@@ -44,20 +44,13 @@ def main() -> None:
             f"{FLAGS.output} for both",
             "Name a new file; answers would take the place of the texts",
         )
-    if FLAGS.input and FLAGS.input.removesuffix(".gz").endswith(".csv"):
-        raise InputError(
-            "--input is a file of lines: a text each, or JSON objects",
-            f"{FLAGS.input}, a table",
-            "Write its texts as lines of JSON; or name it test.csv beside train.csv: "
-            "finetune answers it too",
-        )
+    lines = predicting.lines_of(FLAGS.input)
     model = predicting.load(FLAGS.model)
     partial = f"{FLAGS.output}.partial"
     with contextlib.ExitStack() as stack:
         target = sys.stdout
         if FLAGS.output:
             target = stack.enter_context(open(partial, "w", encoding="utf-8"))
-        lines = predicting.lines_of(FLAGS.input)
         for line in predicting.predict_lines(model, lines, FLAGS.format):
             print(line, file=target)
     if FLAGS.output:

@@ -18,7 +18,6 @@ from electra_tf.tasks.models import TextClassifier, TextRegressor
 from electra_tf.tasks.start import Start
 from electra_tf.tasks.tables import (
     FORMATS,
-    SUFFIXES,
     TFDS,
     Row,
     has_tfds,
@@ -27,6 +26,7 @@ from electra_tf.tasks.tables import (
 )
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import Problem, ProblemLog
 
 _SHOWN = 20

@@ -1,20 +1,15 @@
 """Tagged text in columns, as the CoNLL tasks have it: one token a line -> sentences."""
 
 import dataclasses
-import gzip
-import lzma
 import pathlib
 import re
-import zlib
-from collections.abc import Callable
-from typing import BinaryIO
 
 from electra_tf.errors import InputError
+from electra_tf.text.archives import BROKEN, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
-_BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,11 +93,11 @@ class _Reader:
 
     def read(self) -> None:
         try:
-            with _open(self._path) as file:
+            with unpacked(self._path) as file:
                 for number, raw in enumerate(file, 1):  # ended by \n and nothing else
                     self._take(number, raw)
             self._end()
-        except _BROKEN as error:
+        except BROKEN as error:
             self._report(
                 0,
                 "broken archive",
@@ -202,8 +197,3 @@ def _needed(word: int, tag: int | None) -> int:
     if min(columns) < 0 <= max(columns):
         least = max(least, max(columns) + 1 - min(columns))
     return least
-
-
-def _open(path: str) -> BinaryIO:
-    opener: dict[str, Callable[..., BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open}
-    return opener.get(pathlib.Path(path).suffix.lower(), open)(path, "rb")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.tables import (
-    SUFFIXES,
     TFDS,
     Row,
     has_tfds,
     read_table,
     read_tfds,
 )
+from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import ProblemLog
 
 _TFDS_COLUMNS = {  # theirs by ours, where ours is not there

@@ -103,9 +103,9 @@ class TextClassifier(TextModel):
 
     def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
         """Texts or pairs, with numbers or names of classes."""
-        numbers = None if y is None else self._numbers(y)
+        classes = None if y is None else self._numbers(y)
         pairs = _pairs(x, self.pairs)
-        found = pack(self.tokenizer, x, self.settings.data.max_length, numbers)
+        found = pack(self.tokenizer, x, self.settings.data.max_length, classes)
         if y is not None:
             self.pairs = pairs
         return found

@@ -1,11 +1,9 @@
 """Lines in, what a fine-tuned model says of them out."""
 
 import dataclasses
-import gzip
+import io
 import json
-import lzma
 import os
-import pathlib
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,10 +18,10 @@ from electra_tf.tasks.models import TextClassifier, TextRegressor
 from electra_tf.tasks.tagger import TextTagger
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.trials import MODEL
+from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
 
 FORMS = ("text", "jsonl", "tsv")
 _AT_A_TIME = 1024
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def _print(line: str) -> None:
@@ -78,12 +76,26 @@ def lines_of(path: str | None) -> Iterator[str]:
     Args:
         path: A file, plain, .gz or .xz; None: standard input.
 
-    Yields:
-        Each line.
+    Returns:
+        Each line; reading them raises `InputError` for another encoding or a broken
+        archive.
 
     Raises:
-        InputError: Another encoding, or a broken archive.
+        InputError: There is no such file, or it is a table.
     """
+    if path and inner_suffix(path) in (".csv", ".parquet"):
+        raise InputError(
+            "--input is a file of lines: a text each, or JSON objects",
+            f"{path}, a table",
+            "Write its texts as lines of JSON; or name it test.csv beside train.csv: "
+            "finetune answers it too",
+        )
+    if path and (os.path.isdir(path) or not os.path.exists(path)):
+        raise InputError("--input is a file of lines", repr(path), "Check the path")
+    return _lines(path)
+
+
+def _lines(path: str | None) -> Iterator[str]:
     name = path or "standard input"
     try:
         if path is None:
@@ -91,17 +103,16 @@ def lines_of(path: str | None) -> Iterator[str]:
             sys.stdin.reconfigure(encoding="utf-8", errors="strict")
             yield from sys.stdin
         else:
-            opener = _OPENERS.get(pathlib.Path(path).suffix, open)
-            with opener(path, "rt", encoding="utf-8") as file:
+            with io.TextIOWrapper(unpacked(path), encoding="utf-8") as file:
                 yield from file
     except UnicodeDecodeError as error:
         raise InputError(
             "The lines are UTF-8", f"{name}: {error}", "Convert them with iconv"
         ) from error
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
+    except (OSError, *BROKEN) as error:
         raise InputError(
-            f"{name} can be unpacked to its end", str(error),
-            "Copy or compress it again",
+            f"{name} can be read to its end", str(error),
+            "Copy or compress it again, or check who may read it",
         ) from error  # fmt: skip
 
 

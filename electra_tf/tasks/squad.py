@@ -19,9 +19,10 @@ from electra_tf.tasks.squad_data import (
 )
 from electra_tf.tasks.squad_scoring import score_v1, score_v2
 from electra_tf.tasks.start import Start
-from electra_tf.tasks.tables import SUFFIXES, TFDS
+from electra_tf.tasks.tables import TFDS
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import ProblemLog
 from electra_tf.text.sources import load_tfds
 

@@ -1,16 +1,14 @@
 """SQuAD's JSON, versions 1.1 and 2.0, as questions."""
 
 import dataclasses
-import gzip
 import json
-import lzma
 import pathlib
 import random
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.text.archives import BROKEN, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
 
 _NEVER_BLANK = ("id", "question", "context")
@@ -157,18 +155,17 @@ def _article(question: Question) -> str:
 
 def _articles(path: str | pathlib.Path) -> list[Any]:
     """The list under `data`."""
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(pathlib.Path(path).suffix, open)
     required = "A SQuAD file is UTF-8 JSON with a list of articles under `data`"
     remedy = "Check the path; compressed files end with .gz or .xz"
     try:
-        with opener(path, "rb") as file:
+        with unpacked(path) as file:
             content = file.read()
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             required, f"{path}: {error}", "Save the file in UTF-8"
         ) from error
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except (OSError, *BROKEN) as error:
         raise InputError(required, f"{path}: {error}", remedy) from error
     if not text.strip():
         raise InputError(required, f"{path}, which is empty", remedy)

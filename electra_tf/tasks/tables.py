@@ -7,25 +7,20 @@ columns, unless the caller does.
 import contextlib
 import csv
 import dataclasses
-import gzip
 import io
 import json
-import lzma
 import os
-import pathlib
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
 from electra_tf.text.sources import load_tfds
 
-SUFFIXES = ("", ".gz", ".xz")
 TFDS = "tfds:"
 FORMATS = (".tsv", ".csv", ".jsonl", ".ndjson")
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
 _UNDECODED = re.compile("[\udc80-\udcff]")  # what Python makes of bytes not UTF-8
 
@@ -64,8 +59,7 @@ def read_table(
         InputError: No such file, an unknown format, an empty or broken file, a first
             line that does not name columns; with a log that stops, the first bad row.
     """
-    kind = pathlib.Path(path.removesuffix(".gz").removesuffix(".xz")).suffix
-    kind = kind.lower()
+    kind = inner_suffix(path)
     if kind not in FORMATS:
         raise InputError(
             f"A table is one of {', '.join(FORMATS)}, perhaps compressed",
@@ -204,9 +198,9 @@ def _decoded(path: str) -> str:
     if not os.path.isfile(path):
         raise InputError("The file is there", repr(path), "Check the path")
     try:
-        with _OPENERS.get(pathlib.Path(path).suffix, open)(path, "rb") as file:
+        with unpacked(path) as file:
             data = file.read()
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except (OSError, *BROKEN) as error:
         raise InputError(
             f"{path} can be read to its end",
             str(error) or type(error).__name__,

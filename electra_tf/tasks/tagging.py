@@ -13,12 +13,12 @@ from electra_tf.tasks.columns import Sentence, read_columns
 from electra_tf.tasks.inputs import Examples
 from electra_tf.tasks.spans import OUTSIDE, is_span_scheme, to_bioes
 from electra_tf.tasks.start import Start
-from electra_tf.tasks.tables import SUFFIXES
 from electra_tf.tasks.tagger import TextTagger
 from electra_tf.tasks.tagging_features import tag_vocabulary
 from electra_tf.tasks.tagging_scoring import score_spans, score_tokens
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import Problem, ProblemLog
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")

@@ -2,13 +2,10 @@
 
 import codecs
 import dataclasses
-import gzip
 import json
-import lzma
 import os
 import pathlib
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -16,6 +13,7 @@ from tqdm import tqdm
 
 from electra_tf.errors import InputError
 from electra_tf.settings import Corpus
+from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
 from electra_tf.text.sources import TfdsSource, expand, is_tfds
 
@@ -100,8 +98,8 @@ class CorpusReader:
         self._problems.add(Problem(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
-        inner = path.lower().removesuffix(".gz").removesuffix(".xz")
-        if inner.endswith(".parquet"):
+        kind = inner_suffix(path)
+        if kind == ".parquet":
             yield from self._parquet(path)
             return
         try:
@@ -114,9 +112,9 @@ class CorpusReader:
             ) from error
         with raw:
             self._position = raw.tell
-            stream = _decompressed(raw, path)
+            stream = unpacked(path, raw)
             if not self._is_binary(path, stream):
-                jsonl = inner.endswith((".jsonl", ".ndjson", ".json"))
+                jsonl = kind in (".jsonl", ".ndjson", ".json")
                 yield from (self._jsonl if jsonl else self._plain)(path, stream)
 
     def _read(
@@ -125,7 +123,7 @@ class CorpusReader:
         """Reads; None where an archive is broken, and the text ends."""
         try:
             return read(limit)
-        except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        except BROKEN as error:
             self._report(
                 path,
                 0,
@@ -321,14 +319,6 @@ def progress_bar(reader: CorpusReader) -> tqdm:
 
 def _suffix(path: str) -> str:
     return pathlib.Path(path).suffix.lower()
-
-
-def _decompressed(raw: BinaryIO, path: str) -> BinaryIO:
-    opener: dict[str, Callable[[BinaryIO], BinaryIO]] = {
-        ".gz": lambda file: gzip.GzipFile(fileobj=file),
-        ".xz": lzma.LZMAFile,
-    }
-    return opener.get(_suffix(path), lambda file: file)(raw)
 
 
 def _missing_field(source: str, field: str, known: list[str]) -> InputError:

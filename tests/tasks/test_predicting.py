@@ -73,8 +73,16 @@ def test_files_of_lines_are_unpacked(tmp_path):
         path.write_bytes(packed("é\nb\n".encode()))
         assert list(lines_of(str(path))) == ["é\n", "b\n"]
         path.write_bytes(packed(b"a\nb" * 99)[:-9] + b"\xff" * bool(not suffix))
-        with pytest.raises(InputError, match=r"UTF-8|unpacked to its end"):
+        with pytest.raises(InputError, match=r"UTF-8|read to its end"):
             list(lines_of(str(path)))
+
+
+def test_what_holds_no_lines_is_refused_before_a_model_is_loaded(tmp_path):
+    for name, wanted in (("a.csv.xz", "a table"), ("none.txt", "Check the path")):
+        with pytest.raises(InputError, match=wanted):
+            lines_of(str(tmp_path / name))
+    with pytest.raises(InputError, match="Check the path"):
+        lines_of(str(tmp_path))
 
 
 def test_more_lines_than_are_answered_at_a_time_keep_their_order(start):
