@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.serving.by_parts import AT_ONCE, MOST, POSITIONS, by_parts, in_turns
+from electra_tf.serving.by_parts import (
+    AT_ONCE,
+    FEW,
+    MOST,
+    POSITIONS,
+    by_parts,
+    in_turns,
+)
 from electra_tf.serving.exportable import IDS
 
 
@@ -49,20 +56,28 @@ def test_too_many_rows_are_refused_in_words(joined):
     ("rows", "length", "beside"),
     [
         (0, 0, []),
-        (3, 1, [3, 3, 3]),
+        (3, 1, [-1, -1, -1]),
+        (1, FEW, [-1]),
+        (2, FEW // 2 + 1, [2, 2]),
         (5, POSITIONS // 2, [2, 2, 2, 2, 1]),
         (2, POSITIONS + 1, [1, 1]),
         (7, POSITIONS // 3, [3, 3, 3, 3, 3, 3, 1]),
     ],
 )
 def test_an_encoder_takes_so_many_positions_at_a_time(rows, length, beside):
-    # A vector of each position: its inputs, and how many rows came with it.
-    def network(token_ids, segment_ids, padding_mask):
-        rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
-        return tf.stack([token_ids, segment_ids, padding_mask, rows], axis=-1)
+    # A vector of each position: its inputs, and how many rows came with it; -1 where
+    # positions were columns.
+    class Network:
+        def __call__(self, token_ids, segment_ids, padding_mask, branching):
+            rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
+            return tf.stack([token_ids, segment_ids, padding_mask, rows], axis=-1)
+
+        def columns(self, token_ids, segment_ids, padding_mask):
+            columns = -tf.ones_like(token_ids)
+            return tf.stack([token_ids, segment_ids, padding_mask, columns], axis=-1)
 
     given = inputs(rows, length)
-    found = tf.function(in_turns(network))(**given).numpy()
+    found = tf.function(in_turns(Network()))(**given).numpy()
     assert found.shape == (rows, length, 4)
     for n, name in enumerate(IDS):
         np.testing.assert_array_equal(found[..., n], given[name])

@@ -1,5 +1,7 @@
 """What is served is the Keras encoder, number for number, in fewer operations."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,48 +37,67 @@ def batch(rows, length, seed=0):
     return [array.astype(np.int32) for array in (ids, segments, mask)]
 
 
-def graph(network):
+ORDERS = {
+    "rows": lambda network: network.__call__,
+    "branching": lambda network: functools.partial(network, branching=True),
+    "columns": lambda network: network.columns,
+}
+in_all_orders = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+
+
+def graph(network, order=ORDERS["rows"]):
     spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
-    return tf.function(network.__call__, input_signature=spec)
+    return tf.function(order(network), input_signature=spec)
 
 
 @pytest.mark.parametrize("embedding", [8, 16], ids=["projected", "as wide"])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_it_says_what_the_encoder_says(embedding, depth):
+@in_all_orders
+def test_it_says_what_the_encoder_says(embedding, depth, order):
     encoder = made(embedding, depth)
     assert (encoder.embeddings_project is None) == (embedding == 16)
-    network = graph(Network(encoder))
-    for rows, length in ((1, 1), (1, 16), (3, 24), (8, 5)):
-        inputs = batch(rows, length)
+    network = graph(Network(encoder), order)
+    for rows, length, full in (
+        (1, 1, 0),
+        (1, 16, 0),
+        (3, 24, 0),
+        (3, 24, 1),
+        (8, 5, 0),
+    ):
+        *inputs, mask = batch(rows, length)
+        inputs.append(np.maximum(mask, full))
         expected = encoder(*inputs, training=False)
         found = network(*inputs)
         assert (found.shape, found.dtype) == ((rows, length, 16), tf.float32)
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_each_part_of_the_encoder_is_heard():
+@in_all_orders
+def test_each_part_of_the_encoder_is_heard(order):
     # Or a bias that is 0 in the test might be left out.
     encoder, inputs = made(depth=1), batch(3, 7)
-    before = Network(encoder)(*inputs).numpy()
+    before = order(Network(encoder))(*inputs).numpy()
     for weight in encoder.weights:
         value = weight.numpy()
         # A constant on all keys moves no softmax, so one place is moved; so would the
         # key's bias, as the same for each key.
         weight.assign(value + np.where(np.arange(value.shape[-1]) == 3, 0.5, 0))
-        after = Network(encoder)(*inputs).numpy()
+        after = order(Network(encoder))(*inputs).numpy()
         np.testing.assert_allclose(after, encoder(*inputs, training=False), atol=1e-5)
         moved = np.abs(after - before).max()
         assert moved > 1e-3 or "key/bias" in weight.path, weight.path
         weight.assign(value)
 
 
-def test_no_rows_are_a_batch_too():
-    network = graph(Network(made()))
+@in_all_orders
+def test_no_rows_are_a_batch_too(order):
+    network = graph(Network(made()), order)
     assert network(*(np.zeros((0, 4), np.int32) for _ in IDS)).shape == (0, 4, 16)
 
 
-def test_padding_changes_no_row():
-    network = graph(Network(made()))
+@in_all_orders
+def test_padding_changes_no_row(order):
+    network = graph(Network(made()), order)
     short = batch(4, 9)
     # A key at -10000 is not quite nothing beside a score of ordinary size: exp is 0.
     long = [np.pad(array, [(0, 0), (0, 11)]) for array in short]
@@ -111,9 +132,10 @@ def test_a_training_in_bfloat16_is_served_in_float32():
     np.testing.assert_allclose(found, exact(*inputs, training=False), atol=1e-5)
 
 
-def test_products_and_what_follows_them_are_few_operations():
+@in_all_orders
+def test_products_and_what_follows_them_are_few_operations(order):
     # What the speed rests on: one product for query, key and value, and few variables.
-    function = graph(Network(made(depth=3))).get_concrete_function()
+    function = graph(Network(made(depth=3)), order).get_concrete_function()
     operations = [node.op for node in function.graph.as_graph_def().node]
     assert operations.count("MatMul") == 1 + 4 * 3
     assert operations.count("BatchMatMulV2") == 2 * 3
