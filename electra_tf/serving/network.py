@@ -7,8 +7,8 @@ query, key and value are one product; and what the layers have is stacked, so th
 read from five variables instead of from sixteen for each layer.
 
 oneDNN copies the right side of a product into an order of its own. With positions as
-rows that is the kernel, whose copy costs a short text more than the product does; with
-positions as columns it is the text. So kernels stand as [out, in], which both can take.
+rows that is the kernel, whose copy is a quarter of a short text's time; with positions
+as columns it is the text. So kernels stand as [out, in], which both can take.
 """
 
 from collections.abc import Iterator, Sequence

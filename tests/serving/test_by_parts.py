@@ -59,9 +59,10 @@ def test_too_many_rows_are_refused_in_words(joined):
         (3, 1, [-1, -1, -1]),
         (1, FEW, [-1]),
         (2, FEW // 2 + 1, [2, 2]),
-        (5, POSITIONS // 2, [2, 2, 2, 2, 1]),
+        (9, POSITIONS // 4, [4] * 8 + [1]),
+        (3, POSITIONS // 2, [1, 1, 1]),
         (2, POSITIONS + 1, [1, 1]),
-        (7, POSITIONS // 3, [3, 3, 3, 3, 3, 3, 1]),
+        (5, POSITIONS // 3, [2, 2, 2, 2, 1]),
     ],
 )
 def test_an_encoder_takes_so_many_positions_at_a_time(rows, length, beside):
