@@ -62,10 +62,7 @@ def in_turns(network: Network) -> Callable[..., tf.Tensor]:
     Returns:
         A function of the same arguments; up to `FEW` positions are columns.
     """
-    joined = _joined(
-        lambda inputs: network(**inputs, branching=True),
-        _at_once,
-    )
+    joined = _joined(lambda inputs: network(**inputs, branching=True), _at_once)
 
     def encoded(**inputs: tf.Tensor) -> tf.Tensor:
         return tf.cond(
@@ -80,7 +77,8 @@ def in_turns(network: Network) -> Callable[..., tf.Tensor]:
 def _at_once(length: tf.Tensor) -> tf.Tensor:
     """Rows of a length that an encoder takes together."""
     length = tf.maximum(1, length)
-    return tf.maximum(1, tf.minimum(POSITIONS // length, SCORES // (length * length)))
+    # Divided twice: the square of a length may be beyond 32 bits.
+    return tf.maximum(1, tf.minimum(POSITIONS // length, SCORES // length // length))
 
 
 def _joined(

@@ -62,6 +62,7 @@ def test_too_many_rows_are_refused_in_words(joined):
         (9, POSITIONS // 4, [4] * 8 + [1]),
         (3, POSITIONS // 2, [1, 1, 1]),
         (2, POSITIONS + 1, [1, 1]),
+        (2, 2**16, [1, 1]),
         (5, POSITIONS // 3, [2, 2, 2, 2, 1]),
     ],
 )

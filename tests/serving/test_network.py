@@ -57,13 +57,7 @@ def test_it_says_what_the_encoder_says(embedding, depth, order):
     encoder = made(embedding, depth)
     assert (encoder.embeddings_project is None) == (embedding == 16)
     network = graph(Network(encoder), order)
-    for rows, length, full in (
-        (1, 1, 0),
-        (1, 16, 0),
-        (3, 24, 0),
-        (3, 24, 1),
-        (8, 5, 0),
-    ):
+    for rows, length, full in (1, 1, 0), (1, 16, 0), (3, 24, 0), (3, 24, 1), (8, 5, 0):
         *inputs, mask = batch(rows, length)
         inputs.append(np.maximum(mask, full))
         expected = encoder(*inputs, training=False)

@@ -1,3 +1,5 @@
+"""Files are read as what they hold, compressed or not; broken ones are told."""
+
 import gzip
 import lzma
 
@@ -9,7 +11,7 @@ PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".GZ": gzip.co
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_the_name_s_ending_tells_how_a_file_is_packed(tmp_path, suffix):
+def test_the_ending_of_a_name_tells_how_a_file_is_packed(tmp_path, suffix):
     assert suffix.lower() in SUFFIXES
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](b"some words"))
