@@ -62,7 +62,7 @@ def in_turns(network: Network) -> Callable[..., tf.Tensor]:
     Returns:
         A function of the same arguments; up to `FEW` positions are columns.
     """
-    joined = _joined(lambda inputs: network(**inputs, branching=True), _at_once)
+    joined = _joined(lambda inputs: network(**inputs, native=True), _at_once)
 
     def encoded(**inputs: tf.Tensor) -> tf.Tensor:
         return tf.cond(

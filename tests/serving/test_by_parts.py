@@ -70,7 +70,7 @@ def test_an_encoder_takes_so_many_positions_at_a_time(rows, length, beside):
     # A vector of each position: its inputs, and how many rows came with it; -1 where
     # positions were columns.
     class Network:
-        def __call__(self, token_ids, segment_ids, padding_mask, branching):
+        def __call__(self, token_ids, segment_ids, padding_mask, native):
             rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
             return tf.stack([token_ids, segment_ids, padding_mask, rows], axis=-1)
 
