@@ -137,3 +137,16 @@ def test_products_and_what_follows_them_are_few_operations(order):
     assert operations.count("ReadVariableOp") + operations.count("ResourceGather") == (
         3 + 2 + 2 + 4 + 1 + 1
     )
+
+
+def test_each_norm_has_a_gamma_that_the_optimizer_finds():
+    # Where it joins a norm's operations it takes the first output of gamma's own.
+    network = graph(Network(made(depth=3)), ORDERS["native"])
+    operations = network.get_concrete_function().graph.get_operations()
+    norms = [op for op in operations if op.type == "FusedBatchNormV3"]
+    assert len(norms) == 1 + 2 * 3
+    for norm in norms:
+        (reshaped,) = norm.outputs[0].consumers()
+        (scaled,) = reshaped.outputs[0].consumers()
+        gamma = scaled.inputs[1].op
+        assert (scaled.type, len(gamma.outputs)) == ("Mul", 1)
