@@ -198,7 +198,7 @@ class Experiment:
             f"memory: about {found.memory / 2**30:.2f} GiB of {where}",
             f"step: about {found.seconds:.3g} s, of which {wait / found.seconds:.0%} "
             f"between the products ({found.traffic / 1e9:.3g} GB at "
-            f"{found.bandwidth / 1e9:.3g} GB/s); large products reach "
+            f"{found.bandwidth / 1e9:.3g} GB/s); a layer's products reach "
             f"{found.peak:.3g} FLOP/s here",
             f"time to train: about {_days(steps * found.seconds)}, besides starting "
             "and evaluating",

@@ -23,7 +23,7 @@ WORK = cost.Work(rows=8, length=12, slots=2)
 @pytest.fixture
 def rates(monkeypatch):
     """A machine of 1 MFLOP/s and 1 kB/s whose process holds 5 MB."""
-    monkeypatch.setattr(forecasts, "measure_peak", lambda *_: 1e6)
+    monkeypatch.setattr(forecasts, "measure_products", lambda *_: 1e6)
     monkeypatch.setattr(forecasts, "measure_chains", lambda *_: 1e3)
     monkeypatch.setattr(forecasts, "resident", lambda: 5_000_000)
 
@@ -60,6 +60,34 @@ def test_a_device_holds_the_step_alone(monkeypatch):
 
 def test_a_process_holds_something():
     assert 2**27 < forecasts.resident() < 2**40
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(("positions", "taken"), [(96, 96), (10**6, 2048)])
+def test_the_products_rate_is_their_flops_over_the_best_time(
+    monkeypatch, precision, positions, taken
+):
+    clock = itertools.chain([0, 4, 10, 12, 20, 25], itertools.repeat(0))
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: float(next(clock)))
+    seen, product = [], tf.matmul
+
+    def watched(left, right):
+        seen.append((left.dtype, left.shape[0], tuple(right.shape)))
+        return product(left, right)
+
+    monkeypatch.setattr(forecasts.tf, "matmul", watched)
+    shape = MODEL.encoder
+    found = forecasts.measure_products(one_device(), precision, shape, positions)
+    dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
+    sizes = [(32, 32)] * 4 + [(32, 128), (128, 32)]
+    assert seen == [(dtype, taken, size) for size in sizes]
+    # Each product has two of its size in the backward pass, and all are done 4 times.
+    assert found == 4 * 3 * 2 * taken * (4 * 32 * 32 + 2 * 32 * 128) / 2
+
+
+def test_products_of_a_layer_are_not_faster_than_a_machine_can_be():
+    shape = dataclasses.replace(MODEL, width=256, heads=4).encoder
+    assert 1e8 < forecasts.measure_products(one_device(), "float32", shape, 512) < 1e15
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])

@@ -215,7 +215,10 @@ def parse() -> argparse.Namespace:
         "--ids", type=int, default=100, help="the vocabulary has as many, or more"
     )
     parser.add_argument(
-        "--growth", type=float, default=64, help="MiB that memory may grow by"
+        "--growth",
+        type=float,
+        default=128,
+        help="MiB that memory may grow by; what oneDNN compiles for new shapes is kept",
     )
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument(
