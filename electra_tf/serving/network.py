@@ -1,17 +1,17 @@
 """The encoder in plain TensorFlow, as it is served: the same numbers, sooner.
 
 A short text's time goes into reading the weights and into starting operations, of
-which Keras's layers have over twice as many. Here products are of two axes, so that
-TensorFlow's optimizer joins them with the biases, sums and activations that follow;
-query, key and value are one product; and what the layers have is stacked, so that it is
-read from six variables instead of from sixteen for each layer.
+which Keras's layers have over twice as many. Here rows' products are of two axes, so
+that TensorFlow's optimizer joins them with the biases, sums and activations that
+follow; query, key and value are one product; and what the layers have is stacked, so
+that it is read from six variables instead of from sixteen for each layer.
 
 oneDNN copies the right side of a product into an order of its own. With positions as
 rows that is the kernel, whose copy is a quarter of a short text's time; with positions
 as columns it is the text. So kernels stand as [out, in], which both can take.
 
-Many texts' time goes into products, which are oneDNN's, and into what is between them:
-oneDNN's layer norm, which TensorFlow's optimizer makes of one form alone, and copies.
+Many texts' time goes into products and into what stands between them: layer norm, which
+becomes oneDNN's only in the form that TensorFlow's optimizer knows, and copies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
