@@ -82,7 +82,7 @@ def measure_products(
 ) -> float:
     """Times the products of a layer, forward and backward, on every replica at once.
 
-    Those of a narrow model are slower than large ones by a third on some machines.
+    Those of a narrow model may be slower than large ones.
 
     Args:
         strategy: The replicas.

@@ -218,7 +218,7 @@ def parse() -> argparse.Namespace:
         "--growth",
         type=float,
         default=128,
-        help="MiB that memory may grow by; what oneDNN compiles for new shapes is kept",
+        help="MiB that memory may grow by, for shapes met for the first time too",
     )
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument(
