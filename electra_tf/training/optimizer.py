@@ -243,11 +243,19 @@ class Optimizer(keras.optimizers.Optimizer):
                 _correction(beta, updates)
                 for beta in (settings.beta_1, settings.beta_2)
             )
+        rate, root = self.schedule(self.iterations), _root_of_gain(settings.beta_2)
+        k, epsilon = tf.sqrt(c2) / c1, settings.epsilon * tf.sqrt(c2)
         return _Scalars(
-            rate=self.schedule(self.iterations),
-            k=tf.sqrt(c2) / c1,
-            epsilon=settings.epsilon * tf.sqrt(c2),
+            rate=rate,
+            k=k,
+            epsilon=epsilon,
             clip=clip,
+            decay=rate * settings.weight_decay,
+            step=rate * k / root,
+            floor=epsilon / root,
+            beta_1=tf.constant(settings.beta_1),
+            beta_2=tf.constant(settings.beta_2),
+            zero=tf.zeros([]),
         )
 
     def _update_all(
@@ -283,40 +291,53 @@ class Optimizer(keras.optimizers.Optimizer):
     ) -> tf.Operation | None:
         """Updates one replica's copy of a variable and of its slots."""
         settings = self.settings
-        beta_1, beta_2 = settings.beta_1, settings.beta_2
-        rate, decay = scalars.rate * factor, settings.weight_decay * decays
         if scalars.clip is not None:
             gradient *= scalars.clip
         if decays and settings.name == "lamb":
             given = [tf.convert_to_tensor(t) for t in (variable, mean, square)]
-            new = _lamb(*given, gradient, rate, scalars, (beta_1, beta_2), decay)
+            rate, betas = scalars.rate * factor, (settings.beta_1, settings.beta_2)
+            new = _lamb(*given, gradient, rate, scalars, betas, settings.weight_decay)
             targets = (variable, mean, square)
             return tf.group(*(t.assign(n) for t, n in zip(targets, new, strict=True)))
-        if decay:
-            variable.assign_sub(rate * decay * variable)
-        root = _root_of_gain(beta_2)
+        if decays and settings.weight_decay:
+            variable.assign_sub(_times(scalars.decay, factor) * variable)
         # In place, which XLA's loops are not on a CPU.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=mean.handle,
             v=square.handle,
-            beta1_power=0.0,  # the correction is within the rate and epsilon
-            beta2_power=0.0,
-            lr=rate * scalars.k / root,
-            beta1=beta_1,
-            beta2=beta_2,
-            epsilon=scalars.epsilon / root,
+            beta1_power=scalars.zero,  # the correction is within step and floor
+            beta2_power=scalars.zero,
+            lr=_times(scalars.step, factor),
+            beta1=scalars.beta_1,
+            beta2=scalars.beta_2,
+            epsilon=scalars.floor,
             grad=gradient,
         )
 
 
 class _Scalars(NamedTuple):
-    """What the updates of all variables share, each a float32 scalar."""
+    """What the updates of all variables share, each a float32 scalar.
+
+    Computed once: for each variable anew, they were half of the step's operations.
+    """
 
     rate: tf.Tensor
     k: tf.Tensor
     epsilon: tf.Tensor
     clip: tf.Tensor | None
+    decay: tf.Tensor
+    step: tf.Tensor
+    """TensorFlow's rate: of the corrected and of its own too small moments."""
+    floor: tf.Tensor
+    """TensorFlow's epsilon."""
+    beta_1: tf.Tensor
+    beta_2: tf.Tensor
+    zero: tf.Tensor
+
+
+def _times(scalar: tf.Tensor, factor: float) -> tf.Tensor:
+    return scalar if factor == 1 else scalar * factor
 
 
 @functools.partial(tf.function, jit_compile=True, autograph=False)
