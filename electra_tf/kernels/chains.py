@@ -27,7 +27,7 @@ class FusedChains(Chains):
     """The chains of one step.
 
     Args:
-        dropout: Where it gets its random bits; None drops nothing.
+        dropout: Where it gets its seeds; None drops nothing.
     """
 
     def __init__(self, dropout: Dropout | None):
@@ -39,14 +39,22 @@ class FusedChains(Chains):
         """As the plain one, float32."""
         return tf.gather(self._uses(table_VE)[0], ids)
 
-    def whole(self, table_VE: keras.Variable) -> tf.Tensor:
-        """As the plain one."""
-        return self._uses(table_VE)[1]
+    def scores(self, x_XE: tf.Tensor, table_VE: keras.Variable) -> tf.Tensor:
+        """As the plain one; the table's gradient needs not be transposed."""
+        return tf.matmul(x_XE, self._uses(table_VE)[1], transpose_b=True)
 
     def drop(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
-        """As the plain one, with the step's random bits."""
-        bits = self._bits(x, dropout)
-        return kept(x, bits, dropout.rate)
+        """As the plain one, with the step's own seeds."""
+        seeds, rate = self._seeds(x, dropout), dropout.rate
+
+        @tf.custom_gradient
+        def chain(x: tf.Tensor):
+            def gradient(upstream):
+                return _dropped(upstream, seeds, rate)
+
+            return _dropped(x, seeds, rate), gradient
+
+        return x if seeds is None else chain(x)
 
     def gelu(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """As the plain one."""
@@ -59,25 +67,28 @@ class FusedChains(Chains):
         values_BNKH: tf.Tensor,
         dropout: keras.layers.Dropout,
     ) -> tf.Tensor:
-        """As the plain one; only the softmax is kept for the backward pass."""
-        bits, rate = self._bits(scores_BNLK, dropout), dropout.rate
+        """As the plain one; only softmax and result are kept for the backward pass."""
+        seeds, rate = self._seeds(scores_BNLK, dropout), dropout.rate
         added_B11K = tf.cast(bias_B11K, tf.float32)
 
         @tf.custom_gradient
         def chain(scores_BNLK: tf.Tensor, values_BNKH: tf.Tensor):
-            dtype = values_BNKH.dtype
             weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + added_B11K)
+            weights_BNLK = tf.cast(weights_BNLK, values_BNKH.dtype)
+            kept_BNLK = _dropped(weights_BNLK, seeds, rate)
+            seen_BLNH = _swapped(tf.matmul(kept_BNLK, values_BNKH))
 
-            def gradient(upstream_BNLH):
-                with tf.control_dependencies([upstream_BNLH]):  # or it were kept
-                    kept_BNLK = _attend_kept(weights_BNLK, bits, rate, dtype)
+            def gradient(upstream_BLNH):
+                with tf.control_dependencies([upstream_BLNH]):  # or it were kept
+                    kept_BNLK = _dropped(weights_BNLK, seeds, rate)
+                mean_BNL1 = _swapped(_along(upstream_BLNH, seen_BLNH))
+                upstream_BNLH = _swapped(upstream_BLNH)
                 of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
                 of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
-                of_scores = _attend_backward(of_kept, weights_BNLK, bits, rate)
-                return tf.cast(of_scores, scores_BNLK.dtype), of_values
+                given = (of_kept, weights_BNLK, mean_BNL1, seeds, rate)
+                return tf.cast(_attend_backward(*given), scores_BNLK.dtype), of_values
 
-            kept_BNLK = _attend_kept(weights_BNLK, bits, rate, dtype)
-            return tf.matmul(kept_BNLK, values_BNKH), gradient
+            return seen_BLNH, gradient
 
         return chain(scores_BNLK, values_BNKH)
 
@@ -89,21 +100,24 @@ class FusedChains(Chains):
         dropout: keras.layers.Dropout,
         norm: keras.layers.LayerNormalization,
     ) -> tf.Tensor:
-        """As the plain one, all of it in float32."""
-        bits, rate, epsilon = self._bits(x, dropout), dropout.rate, norm.epsilon
+        """As the plain one, all of it in float32; the sum is kept, not what went in."""
+        seeds, rate = self._seeds(x, dropout), dropout.rate
 
         @tf.custom_gradient
         def chain(x, bias, residual, gamma, beta):
-            given = (x, bias, residual, bits, rate, epsilon)
+            given = (x, bias, residual, seeds, rate, norm.epsilon)
+            normed, *known = _add_norm(gamma, beta, *given)
 
             def gradient(upstream):
-                of_x, of_residual, along = _add_norm_backward(upstream, gamma, *given)
+                given = (upstream, gamma, *known, seeds, rate)
+                of_x, of_sum, along = _add_norm_backward(*given)
                 of_bias = _columns(of_x, bias.dtype)
+                of_residual = tf.cast(of_sum, residual.dtype)
                 of_gamma = _columns(along, gamma.dtype)
                 of_beta = _columns(upstream, beta.dtype)
                 return of_x, of_bias, of_residual, of_gamma, of_beta
 
-            return _add_norm(gamma, beta, *given), gradient
+            return normed, gradient
 
         weights = (tf.convert_to_tensor(w) for w in (bias, norm.gamma, norm.beta))
         bias, gamma, beta = weights
@@ -116,10 +130,10 @@ class FusedChains(Chains):
             self._tables[key] = _two_uses(tf.convert_to_tensor(table_VE.value))
         return self._tables[key]
 
-    def _bits(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
+    def _seeds(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
         if self._dropout is None or not dropout.rate:
             return None
-        return self._dropout.bits(x)
+        return self._dropout.seeds(x)
 
 
 @tf.custom_gradient
@@ -172,52 +186,64 @@ def _below(y: tf.Tensor) -> tf.Tensor:
     return 0.5 * (1.0 + tf.math.erf(y * math.sqrt(0.5)))
 
 
-def _attend_kept(
-    weights: tf.Tensor, bits: tf.Tensor | None, rate: float, dtype: tf.DType
-) -> tf.Tensor:
-    return tf.cast(weights if bits is None else _kept(weights, bits, rate), dtype)
+def _dropped(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:
+    return x if seeds is None else _drop(x, seeds, rate)
 
 
 @loop
-def _kept(weights: tf.Tensor, bits: tf.Tensor, rate: float) -> tf.Tensor:
-    return kept(weights, bits, rate)
+def _drop(x: tf.Tensor, seeds: tf.Tensor, rate: float) -> tf.Tensor:
+    return kept(x, seeds, rate)
+
+
+@loop
+def _along(upstream_BLNH: tf.Tensor, seen_BLNH: tf.Tensor) -> tf.Tensor:
+    """The mean of a query's gradients of its weights, weighed by them.
+
+    Summed over the head's width, not over all keys: FlashAttention's identity.
+    """
+    parts_BLNH = tf.cast(upstream_BLNH, tf.float32) * tf.cast(seen_BLNH, tf.float32)
+    return tf.reduce_sum(parts_BLNH, -1, keepdims=True)
 
 
 @loop
 def _attend_backward(
-    upstream: tf.Tensor, weights: tf.Tensor, bits: tf.Tensor | None, rate: float
+    upstream: tf.Tensor,
+    weights: tf.Tensor,
+    mean: tf.Tensor,
+    seeds: tf.Tensor | None,
+    rate: float,
 ) -> tf.Tensor:
-    of_weights = kept(tf.cast(upstream, tf.float32), bits, rate)
-    mean = tf.reduce_sum(of_weights * weights, -1, keepdims=True)
-    return weights * (of_weights - mean)
+    of_weights = kept(tf.cast(upstream, tf.float32), seeds, rate)
+    return tf.cast(weights, tf.float32) * (of_weights - mean)
 
 
-def _normal(x, bias, residual, bits, rate, epsilon) -> tuple[tf.Tensor, tf.Tensor]:
-    """The sum with mean 0 and deviation 1, and what it was multiplied with."""
-    x, bias, residual = (tf.cast(t, tf.float32) for t in (x, bias, residual))
-    total = residual + kept(x + bias, bits, rate)
-    centred = total - tf.reduce_mean(total, -1, keepdims=True)
+def _swapped(x: tf.Tensor) -> tf.Tensor:
+    """[B, L, N, H] from [B, N, L, H], or back."""
+    return tf.transpose(x, (0, 2, 1, 3))
+
+
+@loop
+def _add_norm(gamma, beta, x, bias, residual, seeds, rate, epsilon):
+    """The norm; and the sum, its mean and what it is scaled by."""
+    given = (x, bias, residual, gamma, beta)
+    x32, bias, residual, gamma, beta = (tf.cast(t, tf.float32) for t in given)
+    total = residual + kept(x32 + bias, seeds, rate)
+    mean = tf.reduce_mean(total, -1, keepdims=True)
+    centred = total - mean
     variance = tf.reduce_mean(tf.square(centred), -1, keepdims=True)
     scale = tf.math.rsqrt(variance + epsilon)
-    return centred * scale, scale
+    normed = centred * scale * gamma + beta
+    return tf.cast(normed, x.dtype), tf.cast(total, x.dtype), mean, scale
 
 
 @loop
-def _add_norm(gamma, beta, x, bias, residual, bits, rate, epsilon) -> tf.Tensor:
-    normal, _ = _normal(x, bias, residual, bits, rate, epsilon)
-    gamma, beta = tf.cast(gamma, tf.float32), tf.cast(beta, tf.float32)
-    return tf.cast(normal * gamma + beta, x.dtype)
-
-
-@loop
-def _add_norm_backward(upstream, gamma, x, bias, residual, bits, rate, epsilon):
-    """Gradients of x and residual, and of gamma before it is summed up."""
-    normal, scale = _normal(x, bias, residual, bits, rate, epsilon)
-    upstream = tf.cast(upstream, tf.float32)
-    of_normal = upstream * tf.cast(gamma, tf.float32)
-    along = tf.reduce_mean(of_normal * normal, -1, keepdims=True)
-    mean = tf.reduce_mean(of_normal, -1, keepdims=True)
-    of_total = scale * (of_normal - mean - normal * along)
-    of_x = kept(of_total, bits, rate)
-    of_residual = tf.cast(of_total, residual.dtype)
-    return tf.cast(of_x, x.dtype), of_residual, upstream * normal
+def _add_norm_backward(upstream, gamma, total, mean, scale, seeds, rate):
+    """Gradients of x and of the sum, and of gamma before it is summed up."""
+    dtype = total.dtype
+    upstream, gamma, total = (tf.cast(t, tf.float32) for t in (upstream, gamma, total))
+    normal, of_normal = (total - mean) * scale, upstream * gamma
+    along = upstream * normal
+    slope = tf.reduce_mean(along * gamma, -1, keepdims=True)
+    level = tf.reduce_mean(of_normal, -1, keepdims=True)
+    of_total = scale * (of_normal - level - normal * slope)
+    return tf.cast(kept(of_total, seeds, rate), dtype), tf.cast(of_total, dtype), along

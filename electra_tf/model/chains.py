@@ -31,9 +31,11 @@ class Chains:
         """The rows of a table that `ids` tell."""
         return ops.take(table_VE, ids, axis=0)
 
-    def whole(self, table_VE: Tensor) -> Tensor:
-        """A table for a product, float32."""
-        return ops.convert_to_tensor(table_VE, "float32")
+    def scores(self, x_XE: Tensor, table_VE: Tensor) -> Tensor:
+        """The product of each vector with each row of a table, float32 [X, V]."""
+        return ops.matmul(
+            x_XE, ops.transpose(ops.convert_to_tensor(table_VE, "float32"))
+        )
 
     def drop(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
         """`x`, of any shape, with values dropped."""
@@ -50,10 +52,14 @@ class Chains:
         values_BNKH: Tensor,
         dropout: keras.layers.Dropout,
     ) -> Tensor:
-        """What each query takes of the keys' values; softmax in float32."""
+        """What each query takes of the keys' values; softmax in float32.
+
+        Returns [B, L, N, H].
+        """
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
         weights_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
-        return ops.matmul(self.drop(weights_BNLK, dropout), values_BNKH)
+        seen_BNLH = ops.matmul(self.drop(weights_BNLK, dropout), values_BNKH)
+        return ops.transpose(seen_BNLH, (0, 2, 1, 3))
 
     def add_norm(
         self,

@@ -111,15 +111,14 @@ def step_memory(
     return round(4 * (3 * parameters + max(moments)))
 
 
-def _activations(shape: Encoder, work: Work) -> float:
+def _activations(shape: Encoder, work: Work) -> int:
     """Numbers an encoder's backward pass reads.
 
-    Of each layer: query, key, value, what attention saw, two products, two norms and
-    the bits of two dropouts; the inner product before and after its activation;
-    attention's softmax and the bits of its dropout.
+    Of each layer: query, key, value, what attention saw, two sums and two norms; the
+    inner product before and after its activation; attention's softmax.
     """
-    attention = 1.5 * shape.heads * work.length
-    per_token = 9 * shape.width + 2 * shape.feed_forward + attention
+    attention = shape.heads * work.length
+    per_token = 8 * shape.width + 2 * shape.feed_forward + attention
     return shape.depth * work.rows * work.length * per_token
 
 
@@ -128,14 +127,14 @@ def chain_bytes(rows: int, width: int, inner: int) -> int:
 
     Args:
         rows: Vectors.
-        width: Of the two sums' norms: nine tensors read, four written, sums of three
-            over the rows, 16 random bits a number.
+        width: Of the two sums' norms: five tensors read, five written, sums of three
+            over the rows.
         inner: Of the activation: three tensors read, two written, one sum.
 
     Returns:
         Bytes of one layer, attention's not among them.
     """
-    return 4 * rows * (2 * 18 * width + 6 * inner)
+    return 4 * rows * (2 * 13 * width + 6 * inner)
 
 
 def step_traffic(
@@ -157,7 +156,7 @@ def step_traffic(
     found = 0
     for shape in towers(settings, objective, generator):
         # Biases, transposes, sums of gradients; attention's softmax and dropout.
-        attention = 4 * tokens * (26 * shape.width + 12 * shape.heads * work.length)
+        attention = 4 * tokens * (26 * shape.width + 10 * shape.heads * work.length)
         chains = chain_bytes(tokens, shape.width, shape.feed_forward)
         found += shape.depth * (chains + attention)
     logits = work.rows * work.slots * settings.encoder.vocabulary_size

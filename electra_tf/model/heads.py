@@ -54,9 +54,8 @@ class MaskedLMHead(keras.layers.Layer):
         """From [B, M, D] to float32 [B, M, V]."""
         guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
-        table_EV = ops.transpose((chains or Chains()).whole(table_VE))
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
-        logits_XV = ops.matmul(flat_XE, table_EV) + bias_V
+        logits_XV = (chains or Chains()).scores(flat_XE, table_VE) + bias_V
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
 
 

@@ -149,8 +149,7 @@ class SelfAttention(keras.layers.Layer):
         v_BNKH = self._split(self.value(x_BLD))
         scores_BNLK = ops.matmul(q_BNLH, ops.transpose(k_BNKH, (0, 1, 3, 2)))
         chains = chains or Chains(training)
-        seen_BNLH = chains.attend(scores_BNLK, bias_B11K, v_BNKH, self.dropout)
-        seen_BLNH = ops.transpose(seen_BNLH, (0, 2, 1, 3))
+        seen_BLNH = chains.attend(scores_BNLK, bias_B11K, v_BNKH, self.dropout)
         length = ops.shape(x_BLD)[1]
         return self.output_dense(ops.reshape(seen_BLNH, (-1, length, self.width)))
 

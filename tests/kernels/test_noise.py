@@ -94,7 +94,7 @@ def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
 def drop(x, rate, dropout=None, **source):
     """What one site leaves of `x`."""
     dropout = dropout or noise(**source).dropout()
-    return kept(x, dropout.bits(x), rate)
+    return kept(x, dropout.seeds(x), rate)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -104,7 +104,7 @@ def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
     zeros, values = dropped == 0, dropped[dropped != 0]
     deviation = (rate * (1 - rate) / dropped.size) ** 0.5
     assert abs(zeros.mean() - rate) < 5 * deviation
-    share = round(rate * 2**16) / 2**16  # of what is dropped
+    share = round(rate * 2**32) / 2**32  # of what is dropped
     np.testing.assert_allclose(values, 3 / (1 - share), rtol=1e-6)
     assert abs(dropped.mean() - 3) < 5 * deviation * 3 / (1 - rate)
     for axes in ((1, 2), (0, 2), (0, 1)):
@@ -112,13 +112,26 @@ def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
         assert np.abs(share - rate).max() < 5 * (rate * (1 - rate) / number) ** 0.5
 
 
+def test_what_is_dropped_tells_nothing_of_what_else_is():
+    """With a hash of one product less, heads of attention are correlated by 0.003."""
+    x, correlations = tf.ones([32, 2**16]), np.zeros(18)
+    for step in range(4):
+        dropout = noise(step=step).dropout()
+        ours, others = (drop(x, 0.1, dropout).numpy() != 0 for _ in range(2))
+        pairs = [(ours[:, 2**k :], ours[:, : -(2**k)]) for k in range(16)]
+        pairs += [(ours[1:], ours[:-1]), (ours, others)]
+        for i, (one, other) in enumerate(pairs):
+            both = np.count_nonzero(one & other) / one.size - one.mean() * other.mean()
+            correlations[i] += both / 0.09 * one.size**0.5 / 2
+    assert np.abs(correlations).max() < 4.5
+
+
 def test_sites_of_dropout_differ():
-    x = tf.ones([8, 64])
+    x, sites = tf.ones([8, 64]), 130  # seeds are drawn for 64 at once
     dropout, again = noise().dropout(), noise().dropout()
-    first, second = (drop(x, 0.5, dropout).numpy() for _ in range(2))
-    assert 0.3 < (first == second).mean() < 0.7
-    np.testing.assert_array_equal(drop(x, 0.5, again), first)
-    np.testing.assert_array_equal(drop(x, 0.5, again), second)
+    found = np.array([drop(x, 0.5, dropout) for _ in range(sites)])
+    assert len(np.unique(found.reshape(-1, 64), axis=0)) == 8 * sites
+    np.testing.assert_array_equal([drop(x, 0.5, again) for _ in range(sites)], found)
     assert kept(x, None, 0.5) is x
 
 
@@ -148,16 +161,16 @@ def test_towers_drop_in_training_alone_and_each_site_for_itself():
     sites = []
 
     class Recorder(Dropout):
-        def bits(self, shape):
-            sites.append(shape)
-            return super().bits(shape)
+        def seeds(self, x):
+            sites.append(x.shape)
+            return super().seeds(x)
 
     class Recorded(Noise):
         def dropout(self):
             return Recorder(self)
 
     objective.losses(masked, Recorded(*noise()), training=True)
-    assert len(sites) == 2 * (1 + 2)  # attention's rate is 0: no bits are drawn
+    assert len(sites) == 2 * (1 + 2)  # attention's rate is 0: no seeds are drawn
     sites.clear()
     objective.losses(masked, Recorded(*noise()), training=False)
     assert not sites

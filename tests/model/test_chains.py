@@ -35,7 +35,7 @@ def test_attention_is_a_softmax_that_padding_takes_no_part_in():
     found = Chains().attend(*given, off)
     powers = np.exp(scores_BNLK) * (bias_B11K == 0)
     expected = powers / powers.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found, expected.transpose(0, 2, 1, 3), atol=1e-6)
 
 
 def test_the_sum_with_what_went_in_is_normalised():

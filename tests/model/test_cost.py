@@ -127,8 +127,8 @@ def counted(function, parameters=1000, objective="electra", generator=True, **ch
 
 
 # By hand, 3 x 12 tokens: what a layer's backward pass reads.
-DISC = 2 * 36 * (9 * 32 + 2 * 128 + 1.5 * 4 * 12)
-GEN = 1 * 36 * (9 * 8 + 2 * 32 + 1.5 * 1 * 12)
+DISC = 2 * 36 * (8 * 32 + 2 * 128 + 4 * 12)
+GEN = 1 * 36 * (8 * 8 + 2 * 32 + 1 * 12)
 LOGITS, TABLE = 3 * 2 * 50, 50 * 16
 
 
@@ -148,10 +148,10 @@ def test_memory_is_that_of_the_worst_moment():
 
 
 def test_traffic_is_what_stands_between_the_products():
-    assert chain_bytes(36, 32, 128) == 4 * 36 * (36 * 32 + 6 * 128)
+    assert chain_bytes(36, 32, 128) == 4 * 36 * (26 * 32 + 6 * 128)
 
     def layer(width, inner, heads):
-        return chain_bytes(36, width, inner) + 4 * 36 * (26 * width + 12 * heads * 12)
+        return chain_bytes(36, width, inner) + 4 * 36 * (26 * width + 10 * heads * 12)
 
     rest = 4 * (13 * LOGITS + 14 * 1000)
     disc, gen = 2 * layer(32, 128, 4), layer(8, 32, 1)
