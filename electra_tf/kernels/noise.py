@@ -27,17 +27,10 @@ class Noise(NamedTuple):
     first_row: tf.Tensor
     """int32: which row of the global batch is this replica's first."""
 
-    def bits(
-        self,
-        purpose: int,
-        rows: Size,
-        shape: tuple[Size, ...],
-        dtype: tf.DType = tf.uint32,
-    ) -> tf.Tensor:
-        """Random bits, [rows, *shape], the same for a row wherever it is."""
+    def bits(self, purpose: int, rows: Size, shape: tuple[Size, ...]) -> tf.Tensor:
+        """Random bits, uint32 [rows, *shape], the same for a row wherever it is."""
         size = math.prod(shape)
-        # Philox makes four 32-bit numbers a count.
-        groups = -(-size * dtype.size // 16)
+        groups = -(-size // 4)  # Philox makes four numbers a count
         # Not `StatelessRandomGetKeyCounter`: XLA drops the upper half of a seed there.
         key = tf.random.stateless_uniform(
             [1], self.seed, minval=None, maxval=None, dtype=tf.uint64, alg="philox"
@@ -47,8 +40,6 @@ class Noise(NamedTuple):
         numbers = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[rows, groups * 4], key=key, counter=counter, alg=1, dtype=tf.uint32
         )
-        if dtype != tf.uint32:
-            numbers = tf.reshape(tf.bitcast(numbers, dtype), [rows, -1])
         return tf.reshape(numbers[:, :size], [rows, *shape])
 
     def uniform(self, purpose: int, rows: int, shape: tuple[int, ...]) -> tf.Tensor:
