@@ -1,11 +1,11 @@
-"""The towers' chains in one pass over memory each, forward and backward.
+"""The towers' chains in few passes over memory, forward and backward.
 
 On a CPU what stands between the products took half of a small model's step, as each
-operation reads and writes all of its tensor. Here XLA makes one loop of a chain, and
-the backward passes, written by hand, recompute from a chain's inputs what automatic
-ones would have stored. Products and attention's softmax, which is kept for its backward
-pass, stay outside: oneDNN's are faster. Where XLA compiles the whole step, the chains
-are simply part of it.
+operation reads and writes all of its tensor. Here XLA makes loops of a chain, and the
+backward passes, written by hand, compute again what automatic ones would have stored.
+It writes out what it sums up over a row, so they have few such sums. Products and
+attention's softmax, which is kept for its backward pass, stay outside: oneDNN's are
+faster. Where XLA compiles the whole step, the chains are simply part of it.
 """
 
 import math
