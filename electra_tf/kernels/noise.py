@@ -2,8 +2,9 @@
 
 Everything is made from Philox bits, which graph, XLA and eager mode draw alike. A
 replica's rows draw what they would draw on one device: the generator is a counter, and
-each row of the global batch has its own stretch of it. Dropout, which asks for as many
-numbers as all else together, draws but two seeds for each row and site.
+each row of the global batch has its own stretch of it. Dropout, which needs a number
+for each value of the towers, draws two seeds for each row and site and hashes the
+values' places with them.
 """
 
 import math
@@ -63,7 +64,7 @@ class Dropout:
         self._noise, self._site, self._seeds = noise, 0, None
 
     def seeds(self, x: tf.Tensor) -> tf.Tensor:
-        """uint32 [rows, 2] for `x`, whose first axis is the rows."""
+        """uint32 [rows, 2] for `x`: rows first, and as many at every site."""
         block, site = divmod(self._site, _SITES)
         if not site:
             rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
@@ -100,9 +101,8 @@ def _hashed(seeds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """32 bits for each value: a hash of its place within its row, and the row's seeds.
 
     Each step can be undone, so places of a row never share a number. Shifts and factors
-    are those of the least bias that a search for hashes of three products has found (C.
-    Wellons, hash prospector); with two of them, values 2^14 places apart are correlated
-    by 0.003.
+    are those of a hash of little bias (C. Wellons, hash prospector: triple32); with one
+    of two products, values 2^14 places apart were correlated by 0.003.
     """
     axes, stride = x.shape.rank, 1
     first, second = (tf.reshape(seeds[:, i], [-1] + [1] * (axes - 1)) for i in range(2))

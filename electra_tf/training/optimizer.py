@@ -319,7 +319,7 @@ class Optimizer(keras.optimizers.Optimizer):
 class _Scalars(NamedTuple):
     """What the updates of all variables share, each a float32 scalar.
 
-    Computed once: for each variable anew, they were half of the step's operations.
+    Computed once: for each variable anew, they were a third of the step's operations.
     """
 
     rate: tf.Tensor
