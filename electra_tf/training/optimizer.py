@@ -265,7 +265,8 @@ class Optimizer(keras.optimizers.Optimizer):
         gradients: list[tf.Tensor],
         scalars: "_Scalars",
     ) -> None:
-        done = tf.no_op()
+        # All gradients first, or a variable that is still read would be copied.
+        done = tf.group(gradients)
         for (index, target), gradient in zip(targets, gradients, strict=True):
             slots = _native(self._means[index]), _native(self._squares[index])
             factor, decays = self._factors[index], self._decays[index]

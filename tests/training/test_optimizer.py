@@ -173,6 +173,34 @@ def test_adamw_is_that_of_keras_where_epsilon_is_small():
     assert_close(variables, others, atol=1e-5)
 
 
+def test_no_weight_changes_before_all_gradients_are_there():
+    # TensorFlow copies a variable that changes while somebody still reads it.
+    first, second = (keras.Variable(np.ones((2, 2), np.float32)) for _ in "ab")
+    optimizer = build_optimizer(Settings(), 10)
+    optimizer.build([first, second])
+
+    @tf.function
+    def update():
+        late = tf.matmul(first.value, second.value, name="late")
+        optimizer.update([tf.ones([2, 2]), late], [first, second])
+
+    def before(operation, seen):
+        for other in (*operation.control_inputs, *(t.op for t in operation.inputs)):
+            if other not in seen:
+                seen.add(other)
+                before(other, seen)
+        return {other.name for other in seen}
+
+    operations = update.get_concrete_function().graph.get_operations()
+    changes = [
+        operation
+        for operation in operations
+        if operation.type in ("AssignSubVariableOp", "ResourceApplyAdam")
+    ]
+    assert len(changes) == 4
+    assert all("late" in before(change, set()) for change in changes)
+
+
 def test_a_variable_without_gradient_is_left_alone():
     variables, gradients = drawn()
     optimizer = built(variables)
