@@ -37,6 +37,10 @@ class Chains:
             x_XE, ops.transpose(ops.convert_to_tensor(table_VE, "float32"))
         )
 
+    def product(self, x: Tensor, kernel: Tensor) -> Tensor:
+        """The product of each vector of [B, L, ...] with a kernel."""
+        return ops.matmul(x, kernel)
+
     def drop(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
         """`x`, of any shape, with values dropped."""
         return dropout(x, training=self._training)

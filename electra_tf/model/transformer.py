@@ -52,9 +52,9 @@ def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
 class Product(keras.layers.Dense):
     """A dense layer whose bias is left to the chain that follows."""
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, x: Tensor, chains: Chains | None = None) -> Tensor:
         """The product of the last axis with the kernel."""
-        return ops.matmul(x, self.kernel)
+        return (chains or Chains()).product(x, ops.convert_to_tensor(self.kernel))
 
 
 class Embeddings(keras.layers.Layer):
@@ -144,19 +144,20 @@ class SelfAttention(keras.layers.Layer):
 
         `bias_B11K` is added to the scores.
         """
-        q_BNLH = self._split(self.query(x_BLD) * self.head_width**-0.5)
-        k_BNKH = self._split(self.key(x_BLD))
-        v_BNKH = self._split(self.value(x_BLD))
+        chains, length = chains or Chains(training), ops.shape(x_BLD)[1]
+        x_XD = ops.reshape(x_BLD, (-1, self.width))  # so bias and product are one
+        q_BNLH = self._split(self.query(x_XD) * self.head_width**-0.5, length)
+        k_BNKH = self._split(self.key(x_XD), length)
+        v_BNKH = self._split(self.value(x_XD), length)
         scores_BNLK = ops.matmul(q_BNLH, ops.transpose(k_BNKH, (0, 1, 3, 2)))
-        chains = chains or Chains(training)
         seen_BLNH = chains.attend(scores_BNLK, bias_B11K, v_BNKH, self.dropout)
-        length = ops.shape(x_BLD)[1]
-        return self.output_dense(ops.reshape(seen_BLNH, (-1, length, self.width)))
+        seen_BLD = ops.reshape(seen_BLNH, (-1, length, self.width))
+        return self.output_dense(seen_BLD, chains=chains)
 
-    def _split(self, x_BLD: Tensor) -> Tensor:
-        """[B, L, D] as [B, N, L, H]."""
-        parted = (-1, ops.shape(x_BLD)[1], self.heads, self.head_width)
-        return ops.transpose(ops.reshape(x_BLD, parted), (0, 2, 1, 3))
+    def _split(self, x_XD: Tensor, length: int) -> Tensor:
+        """[B * L, D] as [B, N, L, H]."""
+        x_BLNH = ops.reshape(x_XD, (-1, length, self.heads, self.head_width))
+        return ops.transpose(x_BLNH, (0, 2, 1, 3))
 
 
 class Block(keras.layers.Layer):
@@ -207,9 +208,10 @@ class Block(keras.layers.Layer):
             self.attention_drop,
             self.attention_layer_norm,
         )
-        inner_BLF = chains.gelu(self.intermediate(x_BLD), self.intermediate.bias)
+        inner_BLF = self.intermediate(x_BLD, chains=chains)
+        inner_BLF = chains.gelu(inner_BLF, self.intermediate.bias)
         return chains.add_norm(
-            self.output_dense(inner_BLF),
+            self.output_dense(inner_BLF, chains=chains),
             self.output_dense.bias,
             x_BLD,
             self.output_drop,

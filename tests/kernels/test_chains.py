@@ -66,11 +66,21 @@ def chains_of(norm, dropout):
             add_norm,
             (normal(4, 6, 8), normal(8), normal(4, 6, 8), *weights),
         ),
+        **{
+            name: (
+                lambda chains, x, kernel: chains.product(x, kernel),
+                (normal(4, 6, inner), normal(inner, outer)),
+            )
+            for name, inner, outer in (("widening", 8, 12), ("narrowing", 8, 6))
+        },
     }
 
 
+NAMES = ["gelu", "attend", "drop", "add_norm", "widening", "narrowing"]
+
+
 @pytest.mark.parametrize("layer", [OFF, ON], ids=["all", "dropped"])
-@pytest.mark.parametrize("name", ["gelu", "attend", "drop", "add_norm"])
+@pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients_are_the_plain_ones(norm, layer, name):
     chain, given = chains_of(norm, layer)[name]
     given = [tf.convert_to_tensor(x) for x in given]
@@ -99,7 +109,7 @@ def _fused():
     return FusedChains(dropout())
 
 
-@pytest.mark.parametrize("name", ["gelu", "attend", "drop", "add_norm"])
+@pytest.mark.parametrize("name", NAMES)
 def test_low_precision_comes_back_as_it_came_and_is_float32_in_between(norm, name):
     chain, given = chains_of(norm, ON)[name]
     low = [tf.cast(x, tf.bfloat16) for x in given]
