@@ -265,9 +265,12 @@ class Optimizer(keras.optimizers.Optimizer):
         gradients: list[tf.Tensor],
         scalars: "_Scalars",
     ) -> None:
-        # All gradients first, or a variable that is still read would be copied.
+        # All gradients first, or a variable that is still read would be copied; the
+        # largest last, as its update makes a tensor of its size.
         done = tf.group(gradients)
-        for (index, target), gradient in zip(targets, gradients, strict=True):
+        pairs = zip(targets, gradients, strict=True)
+        pairs = sorted(pairs, key=lambda pair: pair[1].shape.num_elements())
+        for (index, target), gradient in pairs:
             slots = _native(self._means[index]), _native(self._squares[index])
             factor, decays = self._factors[index], self._decays[index]
             # One after the other, or what each needs for a moment lies there at once.
