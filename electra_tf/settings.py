@@ -339,7 +339,8 @@ class Training:
     float32 in both."""
     xla: Literal["auto", "on", "off"] = "auto"
     """Compile forward and backward pass with XLA; auto: on GPUs and TPUs. Without it,
-    XLA compiles the short chains of operations between the products alone."""
+    XLA compiles the short chains of operations between the products alone, and cannot
+    compile a function that holds the step."""
     accumulation: Positive = 1
     """Parts a batch is worked off in, for less memory; the result is the same."""
     log_every: Positive = 100

@@ -40,7 +40,7 @@ def trace(options: argparse.Namespace, path: str) -> None:
         f"input.batch_size={options.batch_size}",
         f"model.vocabulary_size={options.vocabulary_size}",
         "training.precision=mixed_bfloat16",
-        "training.xla=off",  # all of it is compiled below
+        "training.xla=on",
         *options.set,
     ]
     config = load(options.config, sets)

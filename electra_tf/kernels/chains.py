@@ -30,11 +30,13 @@ class FusedChains(Chains):
 
     Args:
         dropout: Where it gets its seeds; None drops nothing.
+        in_place: Add to a table's gradient where it lies; XLA has no operation for it,
+            and needs none.
     """
 
-    def __init__(self, dropout: Dropout | None):
+    def __init__(self, dropout: Dropout | None, in_place: bool = False):
         super().__init__(training=dropout is not None)
-        self._dropout = dropout
+        self._dropout, self._in_place = dropout, in_place
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
     def rows(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
@@ -142,7 +144,8 @@ class FusedChains(Chains):
         """The same table for all lookups of a step, and for all products."""
         key = id(table_VE)
         if key not in self._tables:
-            self._tables[key] = _two_uses(tf.convert_to_tensor(table_VE.value))
+            table_VE = tf.convert_to_tensor(table_VE.value)
+            self._tables[key] = _two_uses(table_VE, self._in_place)
         return self._tables[key]
 
     def _seeds(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
@@ -151,20 +154,27 @@ class FusedChains(Chains):
         return self._dropout.seeds(x)
 
 
-@tf.custom_gradient
-def _two_uses(table_VE: tf.Tensor):
+def _two_uses(table_VE: tf.Tensor, in_place: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """Where rows of the gradient are added to the product's, not as a table of zeros.
 
     A vocabulary is far longer than a batch.
     """
 
-    def gradient(of_rows, of_whole_VE):
-        if not isinstance(of_rows, tf.IndexedSlices):
-            return of_rows + of_whole_VE
-        index = of_rows.indices[:, None]
-        return tf.tensor_scatter_nd_add(of_whole_VE, index, of_rows.values)
+    @tf.custom_gradient
+    def uses(table_VE: tf.Tensor):
+        def gradient(of_rows, of_whole_VE):
+            if not isinstance(of_rows, tf.IndexedSlices):
+                return of_rows + of_whole_VE
+            index, values = of_rows.indices[:, None], of_rows.values
+            if not in_place:  # on a CPU this copies the table
+                return tf.tensor_scatter_nd_add(of_whole_VE, index, values)
+            return tf.raw_ops.ScatterNdNonAliasingAdd(
+                input=of_whole_VE, indices=index, updates=values
+            )
 
-    return (tf.identity(table_VE), tf.identity(table_VE)), gradient
+        return (tf.identity(table_VE), tf.identity(table_VE)), gradient
+
+    return uses(table_VE)
 
 
 def _columns(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

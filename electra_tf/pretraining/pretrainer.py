@@ -11,6 +11,7 @@ from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import Pair
 from electra_tf.pretraining.masking import TokenIds
 from electra_tf.pretraining.objectives import OBJECTIVES
+from electra_tf.pretraining.objectives.common import compiles_steps
 from electra_tf.settings import Config
 
 Weights = dict[str, tf.Tensor]
@@ -37,7 +38,7 @@ class Pretrainer(keras.Model):
         self.core.build()
         self.built = True
         self._compute = self._gradients
-        if _uses_xla(config.training.xla):
+        if compiles_steps(config.training.xla):
             self._compute = tf.function(self._gradients, jit_compile=True)
 
     def compile(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -128,12 +129,6 @@ class Pretrainer(keras.Model):
         gradients = tape.gradient(loss, variables)
         dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
         return loss, dense, dict(losses.metrics)
-
-
-def _uses_xla(setting: str) -> bool:
-    if setting == "auto":
-        return bool(tf.config.list_logical_devices("GPU"))  # TPUs need no asking
-    return setting == "on"
 
 
 def _replicas() -> int:

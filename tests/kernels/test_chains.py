@@ -137,7 +137,8 @@ def test_nothing_is_dropped_without_seeds():
     assert FusedChains(None).drop(x, ON) is x
 
 
-def test_a_tables_gradient_is_the_sum_over_its_uses():
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_tables_gradient_is_the_sum_over_its_uses(in_place):
     table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
     ids, others = tf.constant([[1, 2, 2]]), tf.constant([[2, 6]])
     upstream, more = normal(1, 3, 4), normal(1, 2, 4)
@@ -152,13 +153,13 @@ def test_a_tables_gradient_is_the_sum_over_its_uses():
 
     def gradient():
         with tf.GradientTape() as tape:
-            loss = total(FusedChains(None))
+            loss = total(FusedChains(None, in_place))
         return loss, tape.gradient(loss, table.value)
 
     wanted = of_scores_XV.numpy().T @ x_XE.numpy()
     for rows, values in ((ids, upstream), (others, more)):
         np.add.at(wanted, rows.numpy()[0], values.numpy()[0])
-    for loss, found in in_every_mode(gradient):
+    for loss, found in [gradient()] if in_place else in_every_mode(gradient):
         np.testing.assert_allclose(loss, total(Chains()), rtol=1e-6)
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 

@@ -1,4 +1,4 @@
-"""What every objective answers with."""
+"""What every objective computes with, and answers with."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,6 +6,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
+from electra_tf.kernels.chains import FusedChains
+from electra_tf.kernels.noise import Noise
 from electra_tf.pretraining.losses import Pair
 
 
@@ -35,6 +37,29 @@ class Losses(NamedTuple):
                 for name, factor in self.factors.items()
             ]
         )
+
+
+def compiles_steps(xla: str) -> bool:
+    """Whether XLA gets forward and backward pass whole, on other devices than TPUs.
+
+    Args:
+        xla: The setting `training.xla`.
+    """
+    if xla == "auto":
+        return bool(tf.config.list_logical_devices("GPU"))  # TPUs need no asking
+    return xla == "on"
+
+
+def chains_of(noise: Noise, training: bool, xla: str) -> FusedChains:
+    """What works between the products of one step.
+
+    Args:
+        noise: Of the step.
+        training: Whether anything is dropped.
+        xla: The setting `training.xla`.
+    """
+    whole = compiles_steps(xla) or tf.config.list_logical_devices("TPU")
+    return FusedChains(noise.dropout() if training else None, in_place=not whole)
 
 
 def text(masked: MaskedBatch) -> dict[str, tf.Tensor]:

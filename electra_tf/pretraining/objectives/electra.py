@@ -18,7 +18,7 @@ from electra_tf.pretraining.metrics import (
     masked_lm_metrics,
     sampled_metrics,
 )
-from electra_tf.pretraining.objectives.common import Losses, text
+from electra_tf.pretraining.objectives.common import Losses, chains_of, text
 from electra_tf.pretraining.sampling import corrupt, draw, sample
 from electra_tf.settings import Config
 
@@ -41,6 +41,7 @@ class Electra:
             dtype=config.training.precision,
         )
         self._vocabulary_size = tokens.vocabulary_size
+        self._xla = config.training.xla
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         """Masked positions for the generator, real tokens for the discriminator."""
@@ -51,7 +52,7 @@ class Electra:
 
     def losses(self, masked: MaskedBatch, noise: Noise, training: bool) -> Losses:
         """Fills in the masks, samples from what was guessed, judges every token."""
-        chains = FusedChains(noise.dropout() if training else None)
+        chains = chains_of(noise, training, self._xla)
         logits_BMV = self._logits(masked, chains)
         guessed = guess(logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(guessed, masked.weights_BM)

@@ -3,13 +3,12 @@
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.chains import FusedChains
 from electra_tf.kernels.noise import Noise
 from electra_tf.model.electra import bert
 from electra_tf.pretraining.losses import guess, masked_lm_loss
 from electra_tf.pretraining.masking import Masker, TokenIds
 from electra_tf.pretraining.metrics import masked_lm_metrics
-from electra_tf.pretraining.objectives.common import Losses, text
+from electra_tf.pretraining.objectives.common import Losses, chains_of, text
 from electra_tf.settings import Config
 
 
@@ -25,6 +24,7 @@ class MaskedLM:
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
         self.model = bert(config.model, config.training.seed, config.training.precision)
+        self._xla = config.training.xla
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         """Masked positions."""
@@ -36,7 +36,7 @@ class MaskedLM:
             masked.masked_ids_BL,
             **text(masked),
             positions=masked.positions_BM,
-            chains=FusedChains(noise.dropout() if training else None),
+            chains=chains_of(noise, training, self._xla),
         )
         guessed = guess(logits_BMV, masked.labels_BM)
         loss = masked_lm_loss(guessed, masked.weights_BM)
