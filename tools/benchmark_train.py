@@ -224,9 +224,10 @@ def serve(options: argparse.Namespace, begin: float) -> None:
     if options.peer == LIMIT:
         *_, share = large_products(options)
     run(1)
-    print(time.time() - begin, flush=True)
+    start = time.time() - begin
     run(1)
     gc.freeze()  # what stays is not searched for garbage, at the end least of all
+    print(start, flush=True)  # with all done, or the first round would be beside it
     for line in sys.stdin:
         steps, start = int(line), time.perf_counter()
         run(steps)
