@@ -267,9 +267,9 @@ class Optimizer(keras.optimizers.Optimizer):
     ) -> None:
         # All gradients first, or a variable that is still read would be copied; the
         # largest last, as its update makes a tensor of its size.
-        done = tf.group(gradients)
+        done = tf.group(*map(strategy.experimental_local_results, gradients))
         pairs = zip(targets, gradients, strict=True)
-        pairs = sorted(pairs, key=lambda pair: pair[1].shape.num_elements())
+        pairs = sorted(pairs, key=lambda pair: pair[0][1].shape.num_elements())
         for (index, target), gradient in pairs:
             slots = _native(self._means[index]), _native(self._squares[index])
             factor, decays = self._factors[index], self._decays[index]
