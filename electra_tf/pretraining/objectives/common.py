@@ -58,8 +58,9 @@ def chains_of(noise: Noise, training: bool, xla: str) -> FusedChains:
         training: Whether anything is dropped.
         xla: The setting `training.xla`.
     """
-    whole = compiles_steps(xla) or tf.config.list_logical_devices("TPU")
-    return FusedChains(noise.dropout() if training else None, in_place=not whole)
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    on_cpu = kinds == {"CPU"} and not compiles_steps(xla)
+    return FusedChains(noise.dropout() if training else None, in_place=on_cpu)
 
 
 def text(masked: MaskedBatch) -> dict[str, tf.Tensor]:
