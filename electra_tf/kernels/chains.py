@@ -30,13 +30,14 @@ class FusedChains(Chains):
 
     Args:
         dropout: Where it gets its seeds; None drops nothing.
-        in_place: Add to a table's gradient where it lies; XLA has no operation for it,
-            and needs none.
+        on_cpu: XLA compiles the chains alone, for a CPU. Then rows' sums are products,
+            and a table's gradient is added to where it lies: XLA has no operation for
+            that, and needs none.
     """
 
-    def __init__(self, dropout: Dropout | None, in_place: bool = False):
+    def __init__(self, dropout: Dropout | None, on_cpu: bool = False):
         super().__init__(training=dropout is not None)
-        self._dropout, self._in_place = dropout, in_place
+        self._dropout, self._on_cpu = dropout, on_cpu
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
     def rows(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
@@ -86,6 +87,7 @@ class FusedChains(Chains):
     ) -> tf.Tensor:
         """As the plain one; only softmax and result are kept for the backward pass."""
         seeds, rate = self._seeds(scores_BNLK, dropout), dropout.rate
+        on_cpu = self._on_cpu
         added_B11K = tf.cast(bias_B11K, tf.float32)
 
         @tf.custom_gradient
@@ -98,7 +100,7 @@ class FusedChains(Chains):
             def gradient(upstream_BLNH):
                 with tf.control_dependencies([upstream_BLNH]):  # or it were kept
                     kept_BNLK = _dropped(weights_BNLK, seeds, rate)
-                mean_BNL1 = _swapped(_along(upstream_BLNH, seen_BLNH))
+                mean_BNL1 = _swapped(_along(upstream_BLNH, seen_BLNH, on_cpu))
                 upstream_BNLH = _swapped(upstream_BLNH)
                 of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
                 of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
@@ -119,14 +121,15 @@ class FusedChains(Chains):
     ) -> tf.Tensor:
         """As the plain one, all of it in float32; the sum is kept, not what went in."""
         seeds, rate = self._seeds(x, dropout), dropout.rate
+        on_cpu = self._on_cpu
 
         @tf.custom_gradient
         def chain(x, bias, residual, gamma, beta):
-            given = (x, bias, residual, seeds, rate, norm.epsilon)
+            given = (x, bias, residual, seeds, rate, norm.epsilon, on_cpu)
             normed, *known = _add_norm(gamma, beta, *given)
 
             def gradient(upstream):
-                given = (upstream, gamma, *known, seeds, rate)
+                given = (upstream, gamma, *known, seeds, rate, on_cpu)
                 of_x, of_sum, along = _add_norm_backward(*given)
                 of_bias = _columns(of_x, bias.dtype)
                 of_residual = tf.cast(of_sum, residual.dtype)
@@ -145,7 +148,7 @@ class FusedChains(Chains):
         key = id(table_VE)
         if key not in self._tables:
             table_VE = tf.convert_to_tensor(table_VE.value)
-            self._tables[key] = _two_uses(table_VE, self._in_place)
+            self._tables[key] = _two_uses(table_VE, self._on_cpu)
         return self._tables[key]
 
     def _seeds(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
@@ -154,7 +157,7 @@ class FusedChains(Chains):
         return self._dropout.seeds(x)
 
 
-def _two_uses(table_VE: tf.Tensor, in_place: bool) -> tuple[tf.Tensor, tf.Tensor]:
+def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """Where rows of the gradient are added to the product's, not as a table of zeros.
 
     A vocabulary is far longer than a batch.
@@ -166,7 +169,7 @@ def _two_uses(table_VE: tf.Tensor, in_place: bool) -> tuple[tf.Tensor, tf.Tensor
             if not isinstance(of_rows, tf.IndexedSlices):
                 return of_rows + of_whole_VE
             index, values = of_rows.indices[:, None], of_rows.values
-            if not in_place:  # on a CPU this copies the table
+            if not on_cpu:  # there this copies the table
                 return tf.tensor_scatter_nd_add(of_whole_VE, index, values)
             return tf.raw_ops.ScatterNdNonAliasingAdd(
                 input=of_whole_VE, indices=index, updates=values
@@ -221,13 +224,13 @@ def _drop(x: tf.Tensor, seeds: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 @loop
-def _along(upstream_BLNH: tf.Tensor, seen_BLNH: tf.Tensor) -> tf.Tensor:
+def _along(upstream_BLNH: tf.Tensor, seen_BLNH: tf.Tensor, on_cpu: bool) -> tf.Tensor:
     """The mean of a query's gradients of its weights, weighed by them.
 
     Summed over the head's width, not over all keys: FlashAttention's identity.
     """
     parts_BLNH = tf.cast(upstream_BLNH, tf.float32) * tf.cast(seen_BLNH, tf.float32)
-    return tf.reduce_sum(parts_BLNH, -1, keepdims=True)
+    return _row_sums(parts_BLNH, tf.ones(parts_BLNH.shape[-1]), on_cpu)
 
 
 @loop
@@ -248,27 +251,38 @@ def _swapped(x: tf.Tensor) -> tf.Tensor:
 
 
 @loop
-def _add_norm(gamma, beta, x, bias, residual, seeds, rate, epsilon):
+def _add_norm(gamma, beta, x, bias, residual, seeds, rate, epsilon, on_cpu):
     """The norm; and the sum, its mean and what it is scaled by."""
     given = (x, bias, residual, gamma, beta)
     x32, bias, residual, gamma, beta = (tf.cast(t, tf.float32) for t in given)
     total = residual + kept(x32 + bias, seeds, rate)
-    mean = tf.reduce_mean(total, -1, keepdims=True)
+    shares = tf.ones_like(gamma) / gamma.shape[0]
+    mean = _row_sums(total, shares, on_cpu)
     centred = total - mean
-    variance = tf.reduce_mean(tf.square(centred), -1, keepdims=True)
+    variance = _row_sums(tf.square(centred), shares, on_cpu)
     scale = tf.math.rsqrt(variance + epsilon)
     normed = centred * scale * gamma + beta
     return tf.cast(normed, x.dtype), tf.cast(total, x.dtype), mean, scale
 
 
 @loop
-def _add_norm_backward(upstream, gamma, total, mean, scale, seeds, rate):
+def _add_norm_backward(upstream, gamma, total, mean, scale, seeds, rate, on_cpu):
     """Gradients of x and of the sum, and of gamma before it is summed up."""
     dtype = total.dtype
     upstream, gamma, total = (tf.cast(t, tf.float32) for t in (upstream, gamma, total))
-    normal, of_normal = (total - mean) * scale, upstream * gamma
-    along = upstream * normal
-    slope = tf.reduce_mean(along * gamma, -1, keepdims=True)
-    level = tf.reduce_mean(of_normal, -1, keepdims=True)
-    of_total = scale * (of_normal - level - normal * slope)
+    normal = (total - mean) * scale
+    along, shares = upstream * normal, gamma / gamma.shape[0]
+    slope, level = (_row_sums(t, shares, on_cpu) for t in (along, upstream))
+    of_total = scale * (upstream * gamma - level - normal * slope)
     return tf.cast(kept(of_total, seeds, rate), dtype), tf.cast(of_total, dtype), along
+
+
+def _row_sums(x: tf.Tensor, weights: tf.Tensor, on_cpu: bool) -> tf.Tensor:
+    """The weighted sum over the last axis, which is kept.
+
+    XLA sums up on a CPU what it has written out, one value after the other. A product
+    reads what there is, several values at once; a TPU would round it to bfloat16.
+    """
+    if on_cpu:
+        return tf.tensordot(x, weights, 1)[..., None]
+    return tf.reduce_sum(x * weights, -1, keepdims=True)

@@ -1,5 +1,7 @@
 """The fused chains compute what the plain ones do, forward and backward."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -77,11 +79,13 @@ def chains_of(norm, dropout):
 
 
 NAMES = ["gelu", "attend", "drop", "add_norm", "widening", "narrowing"]
+ON_CPU = [False, True]
 
 
+@pytest.mark.parametrize("on_cpu", ON_CPU)
 @pytest.mark.parametrize("layer", [OFF, ON], ids=["all", "dropped"])
 @pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_are_the_plain_ones(norm, layer, name):
+def test_values_and_gradients_are_the_plain_ones(norm, layer, name, on_cpu):
     chain, given = chains_of(norm, layer)[name]
     given = [tf.convert_to_tensor(x) for x in given]
     upstream = normal(*chain(SameSeeds(), *given).shape)
@@ -100,27 +104,29 @@ def test_values_and_gradients_are_the_plain_ones(norm, layer, name):
 
     expected = computed(SameSeeds, *given)
     assert all(np.ptp(values) > 0 for values in expected)
-    for mode in in_every_mode(lambda *x: computed(_fused, *x), *given):
+    fused = functools.partial(_fused, on_cpu)
+    for mode in in_every_mode(lambda *x: computed(fused, *x), *given):
         for one, other in zip(mode, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
-def _fused():
-    return FusedChains(dropout())
+def _fused(on_cpu):
+    return FusedChains(dropout(), on_cpu)
 
 
+@pytest.mark.parametrize("on_cpu", ON_CPU)
 @pytest.mark.parametrize("name", NAMES)
-def test_low_precision_comes_back_as_it_came_and_is_float32_in_between(norm, name):
+def test_low_precision_comes_back_as_it_came_and_is_float32_between(norm, name, on_cpu):
     chain, given = chains_of(norm, ON)[name]
     low = [tf.cast(x, tf.bfloat16) for x in given]
     with tf.GradientTape() as tape:
         tape.watch(low)
-        found = chain(_fused(), *low)
+        found = chain(_fused(on_cpu), *low)
     gradients = tape.gradient(found, low)
     high = [tf.cast(x, tf.float32) for x in low]
     with tf.GradientTape() as tape:
         tape.watch(high)
-        expected = chain(_fused(), *high)
+        expected = chain(_fused(on_cpu), *high)
     for one, other in zip(
         [found, *gradients], [expected, *tape.gradient(expected, high)], strict=True
     ):
@@ -137,8 +143,8 @@ def test_nothing_is_dropped_without_seeds():
     assert FusedChains(None).drop(x, ON) is x
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_tables_gradient_is_the_sum_over_its_uses(in_place):
+@pytest.mark.parametrize("on_cpu", ON_CPU)
+def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
     table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
     ids, others = tf.constant([[1, 2, 2]]), tf.constant([[2, 6]])
     upstream, more = normal(1, 3, 4), normal(1, 2, 4)
@@ -153,14 +159,14 @@ def test_a_tables_gradient_is_the_sum_over_its_uses(in_place):
 
     def gradient():
         with tf.GradientTape() as tape:
-            loss = total(FusedChains(None, in_place))
+            loss = total(FusedChains(None, on_cpu))
         return loss, tape.gradient(loss, table.value)
 
     wanted = of_scores_XV.numpy().T @ x_XE.numpy()
     for rows, values in ((ids, upstream), (others, more)):
         np.add.at(wanted, rows.numpy()[0], values.numpy()[0])
     without_xla = [gradient(), tf.function(gradient)()]
-    for loss, found in without_xla if in_place else in_every_mode(gradient):
+    for loss, found in without_xla if on_cpu else in_every_mode(gradient):
         np.testing.assert_allclose(loss, total(Chains()), rtol=1e-6)
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 

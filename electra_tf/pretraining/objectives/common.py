@@ -60,7 +60,7 @@ def chains_of(noise: Noise, training: bool, xla: str) -> FusedChains:
     """
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     on_cpu = kinds == {"CPU"} and not compiles_steps(xla)
-    return FusedChains(noise.dropout() if training else None, in_place=on_cpu)
+    return FusedChains(noise.dropout() if training else None, on_cpu)
 
 
 def text(masked: MaskedBatch) -> dict[str, tf.Tensor]:
