@@ -1,4 +1,5 @@
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -80,6 +81,29 @@ def test_mistakes_end_the_command_with_a_paragraph(monkeypatch, error, words):
     with pytest.raises(SystemExit) as end:
         run(monkeypatch, error)
     assert words in end.value.code
+
+
+STARTED = """
+import sys
+{first}
+print(*{{"cv2", "jax", "matplotlib", "pandas", "sklearn"}} & {{*sys.modules}})
+import pandas, sklearn.metrics
+assert pandas.DataFrame and sklearn.metrics.f1_score
+"""
+
+
+@pytest.mark.parametrize("order", ["keras, tensorflow", "tensorflow, keras"])
+def test_a_command_starts_without_what_keras_can_do_without(order):
+    def imported(first):
+        code = STARTED.format(first=f"{first}\nimport {order}")
+        result = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        return set(result.stdout.split())
+
+    assert imported("from electra_tf import cli") == set()
+    assert {"pandas", "sklearn"} <= imported("")
 
 
 def test_defects_keep_their_traceback(monkeypatch):

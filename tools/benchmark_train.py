@@ -93,6 +93,7 @@ def products(options: argparse.Namespace) -> Steps:
 
 def built(options: argparse.Namespace):
     """Experiment, devices and the compiled model."""
+    import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import numpy as np
 
     from electra_tf.pretraining.masking import TokenIds
@@ -111,6 +112,7 @@ def built(options: argparse.Namespace):
 
 def electra_tf(options: argparse.Namespace) -> Steps:
     """Ours, as the training loop calls it."""
+    import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import tensorflow as tf
 
     from electra_tf.batch import Batch
