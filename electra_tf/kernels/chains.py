@@ -46,7 +46,7 @@ class FusedChains(Chains):
 
     def scores(self, x_XE: tf.Tensor, table_VE: keras.Variable) -> tf.Tensor:
         """As the plain one; the table's gradient needs not be transposed."""
-        return tf.matmul(x_XE, self._uses(table_VE)[1], transpose_b=True)
+        return _scores(x_XE, self._uses(table_VE)[1])
 
     def product(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """As the plain one; a narrow kernel's gradient is made transposed.
@@ -178,6 +178,16 @@ def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
         return (tf.identity(table_VE), tf.identity(table_VE)), gradient
 
     return uses(table_VE)
+
+
+@tf.custom_gradient
+def _scores(x_XE: tf.Tensor, table_VE: tf.Tensor):
+    def gradient(upstream_XV: tf.Tensor):
+        # As a batch of one oneDNN takes its other way: a table is long and narrow.
+        of_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
+        return tf.matmul(upstream_XV, table_VE), tf.squeeze(of_table_1VE, 0)
+
+    return tf.matmul(x_XE, table_VE, transpose_b=True), gradient
 
 
 def _columns(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
