@@ -14,7 +14,7 @@ from electra_tf.settings import Config, Encoder
 from electra_tf.training.peak import best_seconds, on_host
 
 # What tracing and compiling leave in the host's memory, measured on CPUs.
-_STEP, _BLOCK = 200 * 2**20, 12 * 2**20
+_STEP, _BLOCK = 100 * 2**20, 8 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.training.memory import give_back
+
 Step = Callable[..., dict[str, Any]]
 
 
@@ -51,6 +53,7 @@ class DeviceLoop:
         self._names: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
         self._one = tf.function(self._one_step)
         self._many = tf.function(self._many_steps)
+        self._ready = False
 
     def __call__(
         self, iterator: Any, count: int, first: int = 0
@@ -66,8 +69,13 @@ class DeviceLoop:
             Metrics summed over steps and replicas as pairs of float64 arrays, and the
             seconds that were spent waiting for batches.
         """
-        numbers = (tf.constant(n, tf.int64) for n in (first, first + count))
-        total, waited = self._many(iterator, *numbers)
+        start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
+        if not self._ready:
+            # No step: what optimising the graph leaves is not there beside the first.
+            self._many(iterator, start, start)
+            give_back()
+            self._ready = True
+        total, waited = self._many(iterator, start, end)
         return self._unpacked(total.numpy()), float(waited)
 
     def graph(self, iterator: Any) -> tf.Graph:
