@@ -48,7 +48,7 @@ def test_a_host_holds_its_process_and_the_step(objective):
     half = dataclasses.replace(WORK, rows=4)
     step = cost.step_memory(MODEL, objective, True, 1000, half) - 12 * 1000
     blocks = 4 if objective == "electra" else 2
-    assert found.memory == 5_000_000 + (200 + 12 * blocks) * 2**20 + step
+    assert found.memory == 5_000_000 + (100 + 8 * blocks) * 2**20 + step
 
 
 @pytest.mark.usefixtures("rates")
