@@ -97,6 +97,8 @@ def part_of(path: str) -> str:
     tower = next((t for t in ("generator", "discriminator") if f"{t}/" in path), None)
     if "update/" in path:
         return "update"
+    if tower is None and "vocabulary_backward" in path:
+        return "vocabulary backward"
     if tower is None and path.endswith("_backward"):
         return "vocabulary backward" if "xent" in path else "backward: chains"
     if tower is None:

@@ -183,9 +183,11 @@ def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
 @tf.custom_gradient
 def _scores(x_XE: tf.Tensor, table_VE: tf.Tensor):
     def gradient(upstream_XV: tf.Tensor):
-        # As a batch of one oneDNN takes its other way: a table is long and narrow.
-        of_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
-        return tf.matmul(upstream_XV, table_VE), tf.squeeze(of_table_1VE, 0)
+        with tf.name_scope("vocabulary_backward"):
+            # As a batch of one oneDNN takes its other way: a table is long and narrow.
+            of_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
+            of_table_VE = tf.cast(tf.squeeze(of_table_1VE, 0), table_VE.dtype)
+            return tf.matmul(upstream_XV, table_VE), of_table_VE
 
     return tf.matmul(x_XE, table_VE, transpose_b=True), gradient
 
