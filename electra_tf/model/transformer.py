@@ -82,8 +82,10 @@ class Embeddings(keras.layers.Layer):
         """Makes the tables."""
         for name, rows in self._rows.items():
             initializer = self._initializers[name]
+            shape = (rows, self.width)
+            # Else a step's first use, in here, rounds a shared table for its others.
             table = self.add_weight(
-                name=name, shape=(rows, self.width), initializer=initializer
+                name=name, shape=shape, initializer=initializer, autocast=False
             )
             setattr(self, name, table)
         self.layer_norm.build((None, None, self.width))
@@ -98,10 +100,12 @@ class Embeddings(keras.layers.Layer):
         """From two [B, L] to [B, L, E]."""
         chains = chains or Chains(training)
         words_BLE = chains.rows(self.word_embeddings, token_ids)
-        words_BLE = ops.cast(words_BLE, self.compute_dtype)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
-        positions_LE = ops.cast(self.position_embeddings, words_BLE.dtype)
-        positions_LE = positions_LE[: ops.shape(token_ids)[1]]
+        positions_LE = self.position_embeddings[: ops.shape(token_ids)[1]]
+        words_BLE, segments_BLE, positions_LE = (
+            ops.cast(x, self.compute_dtype)
+            for x in (words_BLE, segments_BLE, positions_LE)
+        )
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
         return chains.drop(x_BLE, self.dropout)
 

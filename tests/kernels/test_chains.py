@@ -11,6 +11,8 @@ from pretraining.synthetic import in_every_mode
 from electra_tf.kernels.chains import FusedChains
 from electra_tf.kernels.noise import TRAINING, kept, noise_of
 from electra_tf.model.chains import Chains
+from electra_tf.model.transformer import Embeddings, Seeds
+from electra_tf.settings import Encoder
 
 RANDOM = np.random.default_rng(0)
 OFF, ON = keras.layers.Dropout(0.0), keras.layers.Dropout(0.3)
@@ -183,3 +185,25 @@ def test_a_table_may_have_one_use_alone(use):
         loss = tf.reduce_sum(found)
     wanted = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
     np.testing.assert_array_equal(tape.gradient(loss, table.value), wanted)
+
+
+@pytest.mark.parametrize("chains", [Chains(), FusedChains(None, on_cpu=True)])
+def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(chains):
+    shape = Encoder(
+        depth=1, width=16, embedding=16, heads=1, feed_forward=16, vocabulary_size=30,
+        max_positions=8, segments=2, dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    layer = Embeddings(shape, Seeds(1, stddev=1.0), dtype="mixed_bfloat16")
+    ids, x_XE = tf.constant([[3, 4, 5]]), normal(5, 16)
+
+    class Model(keras.Model):
+        def call(self, ids):
+            found = layer(ids, tf.zeros_like(ids), chains=chains)
+            assert found.dtype == tf.bfloat16
+            return chains.scores(x_XE, layer.word_embeddings)
+
+    found_XV = Model(dtype="mixed_bfloat16")(ids)
+    table_VE = layer.word_embeddings.numpy()
+    np.testing.assert_allclose(found_XV, x_XE.numpy() @ table_VE.T, atol=1e-5)
+    rounded_VE = tf.cast(tf.cast(table_VE, tf.bfloat16), tf.float32).numpy()
+    assert np.abs(found_XV - x_XE.numpy() @ rounded_VE.T).max() > 1e-3
