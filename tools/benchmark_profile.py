@@ -101,6 +101,8 @@ def part_of(path: str) -> str:
         return "vocabulary backward"
     if tower is None and path.endswith("_backward"):
         return "vocabulary backward" if "xent" in path else "backward: chains"
+    if tower is None and "attention_backward" in path:
+        return "backward: attention"
     if tower is None:
         return "the rest of the step"
     way = "backward" if "gradient_tape" in path or "backward" in path else "forward"

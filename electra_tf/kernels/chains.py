@@ -44,9 +44,11 @@ class FusedChains(Chains):
         """As the plain one, float32."""
         return tf.gather(self._uses(table_VE)[0], ids)
 
-    def scores(self, x_XE: tf.Tensor, table_VE: keras.Variable) -> tf.Tensor:
+    def scores(
+        self, x_XE: tf.Tensor, table_VE: keras.Variable, bias_V: tf.Tensor
+    ) -> tf.Tensor:
         """As the plain one; the table's gradient needs not be transposed."""
-        return _scores(x_XE, self._uses(table_VE)[1])
+        return _scores(x_XE, self._uses(table_VE)[1], tf.convert_to_tensor(bias_V))
 
     def product(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """As the plain one; a narrow kernel's gradient is made transposed.
@@ -80,18 +82,20 @@ class FusedChains(Chains):
 
     def attend(
         self,
-        scores_BNLK: tf.Tensor,
+        queries_BNLH: tf.Tensor,
+        keys_BNKH: tf.Tensor,
         bias_B11K: tf.Tensor,
         values_BNKH: tf.Tensor,
         dropout: keras.layers.Dropout,
     ) -> tf.Tensor:
         """As the plain one; only softmax and result are kept for the backward pass."""
-        seeds, rate = self._seeds(scores_BNLK, dropout), dropout.rate
+        seeds, rate = self._seeds(queries_BNLH, dropout), dropout.rate
         on_cpu = self._on_cpu
         added_B11K = tf.cast(bias_B11K, tf.float32)
 
         @tf.custom_gradient
-        def chain(scores_BNLK: tf.Tensor, values_BNKH: tf.Tensor):
+        def chain(queries_BNLH, keys_BNKH, values_BNKH):
+            scores_BNLK = tf.matmul(queries_BNLH, keys_BNKH, transpose_b=True)
             weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + added_B11K)
             weights_BNLK = tf.cast(weights_BNLK, values_BNKH.dtype)
             kept_BNLK = _dropped(weights_BNLK, seeds, rate)
@@ -102,14 +106,18 @@ class FusedChains(Chains):
                     kept_BNLK = _dropped(weights_BNLK, seeds, rate)
                 mean_BNL1 = _swapped(_along(upstream_BLNH, seen_BLNH, on_cpu))
                 upstream_BNLH = _swapped(upstream_BLNH)
-                of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
-                of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
-                given = (of_kept, weights_BNLK, mean_BNL1, seeds, rate)
-                return tf.cast(_attend_backward(*given), scores_BNLK.dtype), of_values
+                with tf.name_scope("attention_backward"):
+                    of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
+                    of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
+                    given = (of_kept, weights_BNLK, mean_BNL1, seeds, rate)
+                    of_scores = tf.cast(_attend_backward(*given), queries_BNLH.dtype)
+                    of_queries = tf.matmul(of_scores, keys_BNKH)
+                    of_keys = tf.matmul(of_scores, queries_BNLH, transpose_a=True)
+                    return of_queries, of_keys, of_values
 
             return seen_BLNH, gradient
 
-        return chain(scores_BNLK, values_BNKH)
+        return chain(queries_BNLH, keys_BNKH, values_BNKH)
 
     def add_norm(
         self,
@@ -181,15 +189,17 @@ def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 @tf.custom_gradient
-def _scores(x_XE: tf.Tensor, table_VE: tf.Tensor):
+def _scores(x_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
     def gradient(upstream_XV: tf.Tensor):
         with tf.name_scope("vocabulary_backward"):
             # As a batch of one oneDNN takes its other way: a table is long and narrow.
             of_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
             of_table_VE = tf.cast(tf.squeeze(of_table_1VE, 0), table_VE.dtype)
-            return tf.matmul(upstream_XV, table_VE), of_table_VE
+            of_bias_V = _columns(upstream_XV, bias_V.dtype)
+            return tf.matmul(upstream_XV, table_VE), of_table_VE, of_bias_V
 
-    return tf.matmul(x_XE, table_VE, transpose_b=True), gradient
+    logits_XV = tf.matmul(x_XE, table_VE, transpose_b=True)
+    return tf.nn.bias_add(logits_XV, bias_V), gradient
 
 
 def _columns(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

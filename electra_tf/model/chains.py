@@ -31,11 +31,10 @@ class Chains:
         """The rows of a table that `ids` tell."""
         return ops.take(table_VE, ids, axis=0)
 
-    def scores(self, x_XE: Tensor, table_VE: Tensor) -> Tensor:
-        """The product of each vector with each row of a table, float32 [X, V]."""
-        return ops.matmul(
-            x_XE, ops.transpose(ops.convert_to_tensor(table_VE, "float32"))
-        )
+    def scores(self, x_XE: Tensor, table_VE: Tensor, bias_V: Tensor) -> Tensor:
+        """Each vector's product with each row of a table, and its bias, float32."""
+        table_VE = ops.convert_to_tensor(table_VE, "float32")
+        return ops.matmul(x_XE, ops.transpose(table_VE)) + bias_V
 
     def product(self, x: Tensor, kernel: Tensor) -> Tensor:
         """The product of each vector of [B, L, ...] with a kernel."""
@@ -51,7 +50,8 @@ class Chains:
 
     def attend(
         self,
-        scores_BNLK: Tensor,
+        queries_BNLH: Tensor,
+        keys_BNKH: Tensor,
         bias_B11K: Tensor,
         values_BNKH: Tensor,
         dropout: keras.layers.Dropout,
@@ -60,6 +60,8 @@ class Chains:
 
         Returns [B, L, N, H].
         """
+        keys_BNHK = ops.transpose(keys_BNKH, (0, 1, 3, 2))
+        scores_BNLK = ops.matmul(queries_BNLH, keys_BNHK)
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
         weights_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
         seen_BNLH = ops.matmul(self.drop(weights_BNLK, dropout), values_BNKH)

@@ -55,7 +55,7 @@ class MaskedLMHead(keras.layers.Layer):
         guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
-        logits_XV = (chains or Chains()).scores(flat_XE, table_VE) + bias_V
+        logits_XV = (chains or Chains()).scores(flat_XE, table_VE, bias_V)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
 
 

@@ -146,17 +146,22 @@ class SelfAttention(keras.layers.Layer):
     ) -> Tensor:
         """From [B, L, D] to [B, L, D], whose bias is still to be added.
 
-        `bias_B11K` is added to the scores.
+        `bias_B11K` is added to the keys' scores.
         """
         chains, length = chains or Chains(training), ops.shape(x_BLD)[1]
         x_XD = ops.reshape(x_BLD, (-1, self.width))  # so bias and product are one
-        q_BNLH = self._split(self.query(x_XD) * self.head_width**-0.5, length)
-        k_BNKH = self._split(self.key(x_XD), length)
-        v_BNKH = self._split(self.value(x_XD), length)
-        scores_BNLK = ops.matmul(q_BNLH, ops.transpose(k_BNKH, (0, 1, 3, 2)))
-        seen_BLNH = chains.attend(scores_BNLK, bias_B11K, v_BNKH, self.dropout)
+        found = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
+        q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in found)
+        seen_BLNH = chains.attend(q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout)
         seen_BLD = ops.reshape(seen_BLNH, (-1, length, self.width))
         return self.output_dense(seen_BLD, chains=chains)
+
+    def _scaled_query(self, x_XD: Tensor) -> Tensor:
+        """Scaled by its weights: there are fewer of them than of what they make."""
+        weights = self.query.kernel, self.query.bias
+        scale = self.head_width**-0.5
+        kernel_DD, bias_D = (ops.convert_to_tensor(w) * scale for w in weights)
+        return ops.add(ops.matmul(x_XD, kernel_DD), bias_D)  # not `+`: as one operation
 
     def _split(self, x_XD: Tensor, length: int) -> Tensor:
         """[B * L, D] as [B, N, L, H]."""

@@ -62,8 +62,8 @@ def chains_of(norm, dropout):
     return {
         "gelu": (lambda chains, *x: chains.gelu(*x), (3 * normal(4, 6, 8), normal(8))),
         "attend": (
-            lambda chains, x, y: chains.attend(x, bias_B11K, y, dropout),
-            (normal(4, 2, 6, 4), normal(4, 2, 4, 3)),
+            lambda chains, q, k, v: chains.attend(q, k, bias_B11K, v, dropout),
+            (normal(4, 2, 6, 3), normal(4, 2, 4, 3), normal(4, 2, 4, 5)),
         ),
         "drop": (lambda chains, x: chains.drop(x, dropout), (normal(4, 6, 8),)),
         "add_norm": (
@@ -150,27 +150,29 @@ def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
     table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
     ids, others = tf.constant([[1, 2, 2]]), tf.constant([[2, 6]])
     upstream, more = normal(1, 3, 4), normal(1, 2, 4)
-    x_XE, of_scores_XV = normal(5, 4), normal(5, 7)
+    x_XE, bias_V, of_scores_XV = normal(5, 4), normal(7), normal(5, 7)
 
     def total(chains):
         return (
             tf.reduce_sum(chains.rows(table, ids) * upstream)
             + tf.reduce_sum(chains.rows(table, others) * more)
-            + tf.reduce_sum(chains.scores(x_XE, table) * of_scores_XV)
+            + tf.reduce_sum(chains.scores(x_XE, table, bias_V) * of_scores_XV)
         )
 
     def gradient():
         with tf.GradientTape() as tape:
+            tape.watch(bias_V)
             loss = total(FusedChains(None, on_cpu))
-        return loss, tape.gradient(loss, table.value)
+        return loss, *tape.gradient(loss, (table.value, bias_V))
 
     wanted = of_scores_XV.numpy().T @ x_XE.numpy()
     for rows, values in ((ids, upstream), (others, more)):
         np.add.at(wanted, rows.numpy()[0], values.numpy()[0])
     without_xla = [gradient(), tf.function(gradient)()]
-    for loss, found in without_xla if on_cpu else in_every_mode(gradient):
+    for loss, found, of_bias in without_xla if on_cpu else in_every_mode(gradient):
         np.testing.assert_allclose(loss, total(Chains()), rtol=1e-6)
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_allclose(of_bias, of_scores_XV.numpy().sum(0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("use", ["rows", "scores"])
@@ -181,7 +183,7 @@ def test_a_table_may_have_one_use_alone(use):
         if use == "rows":
             found = chains.rows(table, [1, 1])
         else:
-            found = chains.scores(tf.ones([1, 2]), table)
+            found = chains.scores(tf.ones([1, 2]), table, tf.zeros(3))
         loss = tf.reduce_sum(found)
     wanted = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
     np.testing.assert_array_equal(tape.gradient(loss, table.value), wanted)
@@ -200,7 +202,7 @@ def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(chains):
         def call(self, ids):
             found = layer(ids, tf.zeros_like(ids), chains=chains)
             assert found.dtype == tf.bfloat16
-            return chains.scores(x_XE, layer.word_embeddings)
+            return chains.scores(x_XE, layer.word_embeddings, tf.zeros(30))
 
     found_XV = Model(dtype="mixed_bfloat16")(ids)
     table_VE = layer.word_embeddings.numpy()

@@ -26,13 +26,14 @@ def test_gelu_is_the_exact_one():
 
 
 def test_attention_is_a_softmax_that_padding_takes_no_part_in():
-    scores_BNLK, off = normal(2, 2, 3, 4), keras.layers.Dropout(0.0)
+    queries_BNLH, keys_BNKH = normal(2, 2, 3, 5), normal(2, 2, 4, 5)
+    scores_BNLK = np.einsum("bnlh,bnkh->bnlk", queries_BNLH, keys_BNKH)
+    off = keras.layers.Dropout(0.0)
     bias_B11K = np.zeros((2, 1, 1, 4), np.float32)
     bias_B11K[1, ..., 2:] = -10000
     # Values that pick out each key show how much of it was taken.
     values_BNKH = tf.eye(scores_BNLK.shape[-1], batch_shape=scores_BNLK.shape[:2])
-    given = tf.constant(scores_BNLK), tf.constant(bias_B11K), values_BNKH
-    found = Chains().attend(*given, off)
+    found = Chains().attend(queries_BNLH, keys_BNKH, bias_B11K, values_BNKH, off)
     powers = np.exp(scores_BNLK) * (bias_B11K == 0)
     expected = powers / powers.sum(-1, keepdims=True)
     np.testing.assert_allclose(found, expected.transpose(0, 2, 1, 3), atol=1e-6)
