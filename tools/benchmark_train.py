@@ -155,6 +155,7 @@ def input_pipeline(options: argparse.Namespace) -> Steps:
 
 def forecast(options: argparse.Namespace) -> tuple[float, float]:
     """Seconds of a step and GiB, before any step is run."""
+    import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import math
 
     from electra_tf.experiment import count
