@@ -121,7 +121,8 @@ def test_the_profile_adds_up():
     # On one thread the operations take most of the step, and no more than it.
     assert 0 <= float(beyond.split()[-1].rstrip("%")) < 70
     products = kinds.index("products")
-    for part in ("discriminator forward: feed-forward", "vocabulary backward"):
+    with_products = "backward: attention", "vocabulary backward"
+    for part in ("discriminator forward: feed-forward", *with_products):
         assert float(numbers[part][products]) > 0
     for part, kind in (("backward: chains", "chains"), ("update", "others")):
         assert float(numbers[part][kinds.index(kind)]) > 0
