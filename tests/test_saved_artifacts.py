@@ -1,0 +1,75 @@
+"""Files written by release 0.1 load, give the same outputs and resume.
+
+Weights and outputs are compared to 1e-5: another processor rounds otherwise.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from conftest import GOLDEN
+
+SAVED = GOLDEN / "saved"
+MODELS = ("classifier", "regressor", "tagger", "answerer")
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    import electra_tf.tasks.answerer
+    import electra_tf.tasks.models
+    import electra_tf.tasks.tagger  # noqa: F401 - registers the classes
+    from keras.saving import load_model
+
+    return request.param, load_model(SAVED / request.param / "model.keras")
+
+
+def test_a_fine_tuned_model_gives_the_same_logits(model):
+    name, loaded = model
+    expected = np.load(SAVED / "logits.npz")
+    inputs = ("token_ids", "segment_ids", "padding_mask")
+    outputs = tf.nest.flatten(loaded({key: expected[key] for key in inputs}))
+    for number, values in enumerate(outputs):
+        np.testing.assert_allclose(values, expected[f"{name}/{number}"], **CLOSE)
+
+
+def test_a_fine_tuned_model_predicts_the_same(model):
+    name, loaded = model
+    expected = json.loads((SAVED / "predictions.json").read_text())
+    inputs = expected["inputs"][name]
+    if name in ("regressor", "answerer"):
+        inputs = [tuple(pair) for pair in inputs]
+    outputs = loaded.predict(inputs)
+    if name in ("classifier", "regressor"):
+        np.testing.assert_allclose(outputs, expected["outputs"][name], **CLOSE)
+    else:
+        assert outputs == expected["outputs"][name]
+
+
+def test_a_run_resumes_to_the_same_weights(here, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(SAVED / "run", run)
+    config = run / "checkpoints" / "step_00000004" / "config.yaml"
+    result = here(
+        "pretrain",
+        f"--config={config}",
+        f"--data={SAVED / 'records'}",
+        f"--model_dir={run}",
+    )
+    assert result.returncode == 0, result.stderr
+    path = run / "checkpoints" / "step_00000008" / "weights.safetensors"
+    resumed = safetensors.numpy.load_file(path)
+    expected = safetensors.numpy.load_file(SAVED / "resumed_weights.safetensors")
+    assert resumed.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(resumed[name], values, **CLOSE, err_msg=name)
+    result = here(
+        "evaluate", f"--checkpoint={path.parent}", f"--data={SAVED / 'records'}"
+    )
+    report = json.loads(result.stdout.splitlines()[-1])
+    for name, value in json.loads((SAVED / "evaluation.json").read_text()).items():
+        if isinstance(value, float):
+            assert report[name] == pytest.approx(value, abs=1e-5), name
