@@ -19,10 +19,11 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
+    from keras.saving import load_model
+
     import electra_tf.tasks.answerer
     import electra_tf.tasks.models
     import electra_tf.tasks.tagger  # noqa: F401 - registers the classes
-    from keras.saving import load_model
 
     return request.param, load_model(SAVED / request.param / "model.keras")
 
