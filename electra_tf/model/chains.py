@@ -9,9 +9,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from electra_tf.model.saving import PACKAGE
+
 Tensor = Any
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 def gelu(x: Tensor) -> Tensor:
     """The exact form, x times the normal distribution function of x."""
     return 0.5 * x * (1.0 + ops.erf(x * 0.5**0.5))

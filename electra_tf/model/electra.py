@@ -12,6 +12,7 @@ from keras import ops
 
 from electra_tf.model.chains import Chains, Tensor
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
+from electra_tf.model.saving import PACKAGE, layer_from, policy_config
 from electra_tf.model.transformer import Encoder, Seeds
 from electra_tf.settings import Encoder as Shape
 from electra_tf.settings import Model as Settings
@@ -20,6 +21,7 @@ from electra_tf.settings import Model as Settings
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLanguageModel(keras.layers.Layer):
     """An encoder that guesses the tokens at given positions.
 
@@ -32,7 +34,8 @@ class MaskedLanguageModel(keras.layers.Layer):
 
     def __init__(self, encoder: Encoder, seed: int, name: str, dtype: Any = None):
         super().__init__(name=name, dtype="float32")
-        self.encoder = encoder
+        self.encoder, self._seed = encoder, seed
+        self._policy = policy_config(dtype)
         shape = encoder.shape
         self.head = MaskedLMHead(
             shape.width,
@@ -65,7 +68,17 @@ class MaskedLanguageModel(keras.layers.Layer):
         table_VE = self.encoder.embeddings.word_embeddings
         return self.head(at_BMD, table_VE, chains=chains)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer, as JSON."""
+        return super().get_config() | _tower_config(self)
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "MaskedLanguageModel":
+        """Make a layer of the same shape and initial values."""
+        return layer_from(cls, _with_encoder(config))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class Discriminator(keras.layers.Layer):
     """An encoder that tells replaced tokens from the text's own.
 
@@ -78,7 +91,8 @@ class Discriminator(keras.layers.Layer):
 
     def __init__(self, encoder: Encoder, seed: int, name: str, dtype: Any = None):
         super().__init__(name=name, dtype="float32")
-        self.encoder = encoder
+        self.encoder, self._seed = encoder, seed
+        self._policy = policy_config(dtype)
         seeds = Seeds(seed, encoder.shape.initializer_range)
         self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
 
@@ -102,7 +116,17 @@ class Discriminator(keras.layers.Layer):
         )
         return self.head(x_BLD)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer, as JSON."""
+        return super().get_config() | _tower_config(self)
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Discriminator":
+        """Make a layer of the same shape and initial values."""
+        return layer_from(cls, _with_encoder(config))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class Electra(keras.layers.Layer):
     """Both towers (paper, sections 2 and 3.2).
 
@@ -115,6 +139,7 @@ class Electra(keras.layers.Layer):
         seed: Decides the initial values.
         generator: False leaves the generator out (a uniform one needs no network).
         dtype: Keras dtype policy.
+        name: Of the layer.
     """
 
     def __init__(
@@ -123,9 +148,10 @@ class Electra(keras.layers.Layer):
         seed: int = 0,
         generator: bool = True,
         dtype: Any = None,
+        name: str = "electra",
     ):
-        super().__init__(name="electra", dtype="float32")
-        self._policy = dtype
+        super().__init__(name=name, dtype="float32")
+        self._policy = policy_config(dtype)
         self.settings, self.seed = settings, seed
         encoder = Encoder(settings.encoder, _part(seed, _DISCRIMINATOR), dtype=dtype)
         self.discriminator = Discriminator(
@@ -158,8 +184,8 @@ class Electra(keras.layers.Layer):
         return self.discriminator(token_ids, segment_ids, padding_mask)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` makes an equal pair of."""
-        return {
+        """Return the arguments of an equal pair, as JSON."""
+        return super().get_config() | {
             "settings": dataclasses.asdict(self.settings),
             "seed": self.seed,
             "generator": self.generator is not None,
@@ -168,8 +194,8 @@ class Electra(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Electra":
-        """A pair of the same shapes and initial values."""
-        return cls(**{**config, "settings": Settings(**config["settings"])})
+        """Make a pair of the same shapes and initial values."""
+        return layer_from(cls, config, settings=Settings)
 
 
 def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguageModel:
@@ -208,3 +234,16 @@ def _generator_encoder(
 
 def _part(seed: int, part: int) -> int:
     return seed * 4 + part
+
+
+def _tower_config(tower: MaskedLanguageModel | Discriminator) -> dict[str, Any]:
+    return {
+        "encoder": keras.saving.serialize_keras_object(tower.encoder),
+        "seed": tower._seed,
+        "dtype": tower._policy,
+    }
+
+
+def _with_encoder(config: dict[str, Any]) -> dict[str, Any]:
+    encoder = keras.saving.deserialize_keras_object(config["encoder"])
+    return {**config, "encoder": encoder}

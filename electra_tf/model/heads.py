@@ -10,9 +10,11 @@ import keras
 from keras import ops
 
 from electra_tf.model.chains import Chains, Tensor, gelu
+from electra_tf.model.saving import PACKAGE, layer_from, policy_config
 from electra_tf.model.transformer import Seeds, layer_norm
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(keras.layers.Layer):
     """Guesses the token at a position: a product with the token table (BERT).
 
@@ -21,7 +23,8 @@ class MaskedLMHead(keras.layers.Layer):
         embedding: Width of the token table.
         vocabulary_size: Rows of the token table.
         seeds: Decides the initial values.
-        dtype: Keras dtype policy.
+        dtype: Keras dtype policy of the hidden product; the layer's is float32.
+        name: Of the layer.
     """
 
     def __init__(
@@ -31,8 +34,10 @@ class MaskedLMHead(keras.layers.Layer):
         vocabulary_size: int,
         seeds: Seeds,
         dtype: Any = None,
+        name: str = "head",
     ):
-        super().__init__(name="head", dtype="float32")
+        super().__init__(name=name, dtype="float32")
+        self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
         self.width, self.vocabulary_size = width, vocabulary_size
         self.dense = keras.layers.Dense(
             embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
@@ -58,18 +63,36 @@ class MaskedLMHead(keras.layers.Layer):
         logits_XV = (chains or Chains()).scores(flat_XE, table_VE, bias_V)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal head, as JSON."""
+        return super().get_config() | {
+            "width": self.width,
+            "embedding": self.dense.units,
+            "vocabulary_size": self.vocabulary_size,
+            "seeds": self._seeds,
+            "dtype": self._policy,
+        }
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "MaskedLMHead":
+        """Make a head of the same widths and initial values."""
+        return layer_from(cls, config, seeds=Seeds)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class ReplacedTokenHead(keras.layers.Layer):
     """Says of each position whether its token was replaced (paper, section 2).
 
     Args:
         width: Of the hidden states.
         seeds: Decides the initial values.
-        dtype: Keras dtype policy.
+        dtype: Keras dtype policy of the hidden product; the layer's is float32.
+        name: Of the layer.
     """
 
-    def __init__(self, width: int, seeds: Seeds, dtype: Any = None):
-        super().__init__(name="head", dtype="float32")
+    def __init__(self, width: int, seeds: Seeds, dtype: Any = None, name: str = "head"):
+        super().__init__(name=name, dtype="float32")
+        self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
         self.width = width
         self.dense = keras.layers.Dense(
             width, gelu, kernel_initializer=seeds.normal(), name="dense", dtype=dtype
@@ -86,3 +109,16 @@ class ReplacedTokenHead(keras.layers.Layer):
     def call(self, x_BLD: Tensor) -> Tensor:
         """From [B, L, D] to float32 [B, L]; above 0 means replaced."""
         return self.score(self.dense(x_BLD))[..., 0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal head, as JSON."""
+        return super().get_config() | {
+            "width": self.width,
+            "seeds": self._seeds,
+            "dtype": self._policy,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ReplacedTokenHead":
+        """Make a head of the same widths and initial values."""
+        return layer_from(cls, config, seeds=Seeds)

@@ -11,11 +11,13 @@ import keras
 from keras import ops
 
 from electra_tf.model.chains import Tensor, gelu
+from electra_tf.model.saving import PACKAGE, layer_from, policy_config
 from electra_tf.model.transformer import Seeds
 
 _OUTSIDE = -1000.0  # added to the logit of a position that holds no answer
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class _PairDense(keras.layers.Dense):
     """A dense layer on two vectors side by side, without laying them side by side.
 
@@ -37,6 +39,7 @@ class _PairDense(keras.layers.Dense):
         return self.activation(first_BS1F + ops.expand_dims(second_BLF, 1))
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class SpanHead(keras.layers.Layer):
     """Points at the start and the end of an answer, and says whether there is one.
 
@@ -52,7 +55,8 @@ class SpanHead(keras.layers.Layer):
         uses_start_logits: That is told from the likely starts' vectors too, not from
             position 0's alone.
         hidden: Width of the layers between.
-        dtype: Keras dtype policy.
+        dtype: Keras dtype policy of the layers between; the head's is float32.
+        name: Of the layer.
     """
 
     def __init__(
@@ -65,8 +69,19 @@ class SpanHead(keras.layers.Layer):
         uses_start_logits: bool = True,
         hidden: int = 512,
         dtype: Any = None,
+        name: str = "head",
     ):
-        super().__init__(name="head", dtype="float32")
+        super().__init__(name=name, dtype="float32")
+        self._arguments = {
+            "width": width,
+            "seeds": seeds.get_config(),
+            "beam": beam,
+            "joint": joint,
+            "answerable": answerable,
+            "uses_start_logits": uses_start_logits,
+            "hidden": hidden,
+            "dtype": policy_config(dtype),
+        }
         self.width, self.beam = width, beam
         self.start = _score("start", seeds)
         self.end_hidden = self.answerable_hidden = self.answerable = None
@@ -130,6 +145,15 @@ class SpanHead(keras.layers.Layer):
         else:
             outputs.update(self._beam(x_BLD, start_BL, outside_BL))
         return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal head, as JSON."""
+        return super().get_config() | dict(self._arguments)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SpanHead":
+        """Make a head of the same widths and initial values."""
+        return layer_from(cls, config, seeds=Seeds)
 
     def _beam(
         self, x_BLD: Tensor, start_BL: Tensor, outside_BL: Tensor

@@ -11,7 +11,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from electra_tf.errors import InputError
 from electra_tf.model.chains import Chains, Tensor
+from electra_tf.model.saving import PACKAGE, layer_from
 from electra_tf.settings import Encoder as Shape
 
 _MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
@@ -23,10 +25,15 @@ class Seeds:
     Args:
         seed: Any number.
         stddev: Of the normal ones.
+        drawn: How many have been made already.
     """
 
-    def __init__(self, seed: int, stddev: float = 0.02):
-        self._seed, self._stddev, self._drawn = seed, stddev, 0
+    def __init__(self, seed: int, stddev: float = 0.02, drawn: int = 0):
+        self._seed, self._stddev, self._drawn = seed, stddev, drawn
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal one, as JSON."""
+        return {"seed": self._seed, "stddev": self._stddev, "drawn": self._drawn}
 
     def normal(self) -> keras.initializers.Initializer:
         """Truncated normal, cut at twice its standard deviation: BERT's."""
@@ -49,6 +56,7 @@ def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
     return keras.layers.LayerNormalization(epsilon=1e-12, name=name, dtype=dtype)
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class Product(keras.layers.Dense):
     """A dense layer whose bias is left to the chain that follows."""
 
@@ -57,6 +65,7 @@ class Product(keras.layers.Dense):
         return (chains or Chains()).product(x, ops.convert_to_tensor(self.kernel))
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class Embeddings(keras.layers.Layer):
     """Token, segment and position vectors, summed and normalised.
 
@@ -64,10 +73,14 @@ class Embeddings(keras.layers.Layer):
         shape: The tower whose tables these are.
         seeds: Decides the initial values.
         dtype: Keras dtype policy.
+        name: Of the layer.
     """
 
-    def __init__(self, shape: Shape, seeds: Seeds, dtype: Any = None):
-        super().__init__(name="embeddings", dtype=dtype)
+    def __init__(
+        self, shape: Shape, seeds: Seeds, dtype: Any = None, name: str = "embeddings"
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self._shape, self._seeds = shape, seeds.get_config()
         self._rows = {
             "word_embeddings": shape.vocabulary_size,
             "segment_embeddings": shape.segments,
@@ -109,7 +122,18 @@ class Embeddings(keras.layers.Layer):
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
         return chains.drop(x_BLE, self.dropout)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer, as JSON."""
+        own = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
+        return super().get_config() | own
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Embeddings":
+        """Make a layer of the same shape and initial values."""
+        return layer_from(cls, config, shape=Shape, seeds=Seeds)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class SelfAttention(keras.layers.Layer):
     """Every position looks at every real position of its row.
 
@@ -117,10 +141,14 @@ class SelfAttention(keras.layers.Layer):
         shape: The tower it belongs to.
         seeds: Decides the initial values.
         dtype: Keras dtype policy.
+        name: Of the layer.
     """
 
-    def __init__(self, shape: Shape, seeds: Seeds, dtype: Any = None):
-        super().__init__(name="attention", dtype=dtype)
+    def __init__(
+        self, shape: Shape, seeds: Seeds, dtype: Any = None, name: str = "attention"
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self._shape, self._seeds = shape, seeds.get_config()
         self.width, self.heads = shape.width, shape.heads
         self.head_width = shape.width // shape.heads
         self.query, self.key, self.value, self.output_dense = (
@@ -168,7 +196,18 @@ class SelfAttention(keras.layers.Layer):
         x_BLNH = ops.reshape(x_XD, (-1, length, self.heads, self.head_width))
         return ops.transpose(x_BLNH, (0, 2, 1, 3))
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer, as JSON."""
+        own = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
+        return super().get_config() | own
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SelfAttention":
+        """Make a layer of the same shape and initial values."""
+        return layer_from(cls, config, shape=Shape, seeds=Seeds)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class Block(keras.layers.Layer):
     """Self-attention, then a feed-forward network; a residual sum around each.
 
@@ -181,6 +220,7 @@ class Block(keras.layers.Layer):
 
     def __init__(self, shape: Shape, seeds: Seeds, name: str, dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
+        self._shape, self._seeds = shape, seeds.get_config()
         self.width, self.inner = shape.width, shape.feed_forward
         self.attention = SelfAttention(shape, seeds, dtype)
         self.attention_layer_norm = layer_norm("attention_layer_norm", dtype)
@@ -227,7 +267,18 @@ class Block(keras.layers.Layer):
             self.output_layer_norm,
         )
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer, as JSON."""
+        own = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
+        return super().get_config() | own
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Block":
+        """Make a layer of the same shape and initial values."""
+        return layer_from(cls, config, shape=Shape, seeds=Seeds)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(keras.layers.Layer):
     """The Transformer encoder of one tower (BERT; ELECTRA paper, section 2).
 
@@ -240,6 +291,7 @@ class Encoder(keras.layers.Layer):
         embeddings: Tables of another tower to use instead of own ones.
         name: Of the layer, the first part of its weights' paths.
         dtype: Keras dtype policy.
+        trainable: Whether its weights are trained.
     """
 
     def __init__(
@@ -249,6 +301,7 @@ class Encoder(keras.layers.Layer):
         embeddings: Embeddings | None = None,
         name: str = "encoder",
         dtype: Any = None,
+        trainable: bool = True,
     ):
         super().__init__(name=name, dtype=dtype)
         self.shape, self.seed = shape, seed
@@ -263,6 +316,8 @@ class Encoder(keras.layers.Layer):
         self.blocks = [
             Block(shape, seeds, f"layer_{i}", dtype) for i in range(shape.depth)
         ]
+        self._has_own_tables = embeddings is None
+        self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
         """Makes all weights; shared tables are made once."""
@@ -305,14 +360,21 @@ class Encoder(keras.layers.Layer):
         return x
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` makes an equal encoder of, with tables of its own."""
-        config = super().get_config()
-        return {**config, "shape": dataclasses.asdict(self.shape), "seed": self.seed}
+        """Return the arguments of an equal encoder, as JSON.
+
+        Raises:
+            InputError: The tables are another tower's, which a config cannot name.
+        """
+        if not self._has_own_tables:
+            raise InputError(
+                "An encoder must have its own embeddings to be saved as a layer",
+                f"{self.name!r}, which uses the embeddings of another encoder",
+                "Save the Electra layer that holds both",
+            )
+        own = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
+        return super().get_config() | own
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Encoder":
-        """An encoder of the same shape and initial values."""
-        given = {k: config[k] for k in ("seed", "name", "dtype")}
-        encoder = cls(Shape(**config["shape"]), **given)
-        encoder.trainable = config["trainable"]
-        return encoder
+        """Make an encoder of the same shape and initial values."""
+        return layer_from(cls, config, shape=Shape)

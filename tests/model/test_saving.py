@@ -1,0 +1,233 @@
+"""Layers of this package in models of Keras's own: saved, loaded, cloned, shared."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from electra_tf.errors import InputError
+from electra_tf.model.chains import gelu
+from electra_tf.model.electra import Discriminator, Electra, MaskedLanguageModel
+from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
+from electra_tf.model.saving import layer_from, policy_config
+from electra_tf.model.span_head import SpanHead
+from electra_tf.model.task_heads import SentenceHead, TokenHead
+from electra_tf.model.transformer import (
+    Block,
+    Embeddings,
+    Encoder,
+    Product,
+    Seeds,
+    SelfAttention,
+)
+from electra_tf.settings import Model
+
+NAMES = ("token_ids", "segment_ids", "padding_mask")
+SETTINGS = Model(
+    depth=2, width=16, embedding=8, heads=2, vocabulary_size=50, max_positions=24,
+    generator_width=0.5,
+)  # fmt: skip
+SHAPE = SETTINGS.encoder
+
+
+def ids(rows=3, length=12, seed=0):
+    draw = np.random.default_rng(seed)
+    mask_BL = (np.arange(length) < draw.integers(1, 13, (rows, 1))).astype(np.int32)
+    token_ids_BL = draw.integers(1, 50, (rows, length)).astype(np.int32) * mask_BL
+    return {
+        "token_ids": token_ids_BL,
+        "segment_ids": np.zeros_like(token_ids_BL),
+        "padding_mask": mask_BL,
+    }
+
+
+def inputs(prefix=""):
+    return {n: keras.Input((None,), dtype="int32", name=prefix + n) for n in NAMES}
+
+
+def functional(dtype=None, **arguments):
+    """A classifier that somebody builds around the encoder."""
+    given = inputs()
+    states_BLD = Encoder(SHAPE, 3, dtype=dtype, **arguments)(**given)
+    logits = keras.layers.Dense(2, dtype="float32")(states_BLD[:, 0])
+    return keras.Model(given, logits)
+
+
+@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "float16"])
+def test_a_functional_model_is_loaded_as_it_was_saved(dtype, tmp_path):
+    model = functional(dtype, name="mine")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(ids()), model(ids()))
+    encoder, other = model.get_layer("mine"), again.get_layer("mine")
+    assert other.dtype_policy.name == encoder.dtype_policy.name
+    assert other.blocks[0].intermediate.dtype_policy.name == (dtype or "float32")
+    assert (other.shape, other.seed) == (SHAPE, 3)
+
+
+def test_a_process_of_its_own_loads_it_after_one_import(tmp_path):
+    model = functional()
+    model.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "ids.npz", **ids())
+    program = (
+        "import keras, numpy as np, electra_tf.model.transformer\n"
+        "model = keras.saving.load_model('model.keras')\n"
+        "np.save('found.npy', model(dict(np.load('ids.npz'))))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), model(ids()))
+
+
+@pytest.mark.parametrize(
+    "policies", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")]
+)
+def test_a_policy_is_kept_whatever_the_global_one(policies, tmp_path):
+    before, after = policies
+    try:
+        keras.config.set_dtype_policy(before)
+        model = functional()
+        model.save(tmp_path / "model.keras")
+        keras.config.set_dtype_policy(after)
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        found = again(ids())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert again.get_layer("encoder").dtype_policy.name == before
+    np.testing.assert_array_equal(found, model(ids()))
+
+
+def test_frozen_layers_stay_frozen(tmp_path):
+    model = functional(trainable=False)
+    assert len(model.trainable_variables) == 2  # the dense layer's
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(again.trainable_variables) == 2
+
+
+def test_a_model_is_cloned_and_summarised(capsys):
+    model = functional()
+    again = keras.models.clone_model(model)
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(ids()), model(ids()))
+    again.summary()
+    shown = capsys.readouterr().out
+    assert "Encoder" in shown
+    assert f"{again.count_params():,}" in shown
+
+
+def test_a_layer_that_is_used_twice_is_one_layer_after_loading(tmp_path):
+    encoder = Encoder(SHAPE)
+    first, second = inputs("a_"), inputs("b_")
+    states = [
+        encoder(**{name: given[name] for name in NAMES})[:, 0]
+        for given in (first, second)
+    ]
+    both = {v.name: v for given in (first, second) for v in given.values()}
+    model = keras.Model(both, keras.layers.Dot(axes=1)(states))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(again.weights) == len(model.weights) == len(encoder.weights)
+    given = {"a_" + n: v for n, v in ids().items()}
+    given |= {"b_" + n: v for n, v in ids(seed=1).items()}
+    np.testing.assert_array_equal(again(given), model(given))
+
+
+def test_both_towers_are_saved_as_a_layer(tmp_path):
+    given = inputs()
+    model = keras.Model(given, Electra(SETTINGS, 5, dtype="mixed_bfloat16")(**given))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(ids()), model(ids()))
+    assert again.get_layer("electra").encoder.compute_dtype == "bfloat16"
+
+
+def test_an_encoder_with_the_tables_of_another_is_refused():
+    model = Electra(SETTINGS)
+    with pytest.raises(InputError, match=r"'encoder'.*another"):
+        model.generator.encoder.get_config()
+    assert model.discriminator.encoder.get_config()["seed"] == 0
+
+
+LAYERS = [
+    Embeddings(SHAPE, Seeds(1)),
+    SelfAttention(SHAPE, Seeds(1, drawn=4), "mixed_bfloat16"),
+    Block(SHAPE, Seeds(1, 0.1), "layer_1"),
+    Encoder(SHAPE, 4, dtype="mixed_bfloat16"),
+    SentenceHead(16, 3, 0.2, 5),
+    TokenHead(16, 4, 6),
+    SpanHead(16, Seeds(2), 5, True, True, False, 32, "mixed_bfloat16"),
+    MaskedLMHead(16, 8, 50, Seeds(3), "mixed_bfloat16"),
+    ReplacedTokenHead(16, Seeds(4)),
+    MaskedLanguageModel(Encoder(SHAPE), 7, "bert", "mixed_bfloat16"),
+    Discriminator(Encoder(SHAPE, 1), 8, "discriminator"),
+    Electra(SETTINGS, 3, False, "mixed_bfloat16"),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_a_layer_is_made_again_from_plain_json(layer):
+    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    assert stored["registered_name"] == f"electra_tf>{type(layer).__name__}"
+    again = keras.saving.deserialize_keras_object(stored)
+    assert again.get_config() == layer.get_config()
+    layer.build()
+    again.build()
+    assert len(layer.weights) == len(again.weights) > 0
+    for one, other in zip(layer.weights, again.weights, strict=True):
+        assert one.path == other.path
+        np.testing.assert_array_equal(one, other)
+    policies = [
+        [part.dtype_policy.name for part in whole._flatten_layers()]
+        for whole in (layer, again)
+    ]
+    assert policies[0] == policies[1]
+
+
+def test_dense_layers_are_known_by_name():
+    layer = Product(3, gelu, dtype="float32", name="mine")
+    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    again = keras.saving.deserialize_keras_object(stored)
+    assert (type(again), again.activation, again.units) == (Product, gelu, 3)
+
+
+def test_a_policy_as_json_is_that_of_now():
+    assert policy_config(None) == policy_config("float32")
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        found = policy_config(None)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert found == policy_config(keras.DTypePolicy("mixed_bfloat16"))
+    assert keras.dtype_policies.deserialize(found).name == "mixed_bfloat16"
+
+
+def test_a_layer_is_made_with_arguments_of_other_classes():
+    config = TokenHead(16, 4, 6).get_config() | {"trainable": False, "name": "mine"}
+    found = layer_from(TokenHead, config)
+    assert (found.name, found.dense.units, found.seed) == ("mine", 4, 6)
+    assert found.dense.trainable is found.trainable is False
+    block = Block(SHAPE, Seeds(1), "layer_0").get_config()
+    made = layer_from(Block, block, shape=type(SHAPE), seeds=Seeds)
+    assert made.inner == SHAPE.feed_forward
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])
+def test_heads_are_float32_whatever_the_global_policy(policy):
+    try:
+        keras.config.set_dtype_policy(policy)
+        heads = SentenceHead(16, 3), TokenHead(16, 3)
+        logits = [head(np.ones((2, 5, 16), np.float32)) for head in heads]
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for head, found in zip(heads, logits, strict=True):
+        assert found.dtype == "float32"
+        assert {p.compute_dtype for p in head._flatten_layers()} == {"float32"}
+        assert {v.dtype for v in head.weights} == {"float32"}
