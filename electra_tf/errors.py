@@ -1,5 +1,7 @@
 """The one error meant for people: what is required, what arrived, what to do."""
 
+from collections.abc import Iterable
+
 
 class InputError(ValueError):
     """A mistake in the user's files, flags or settings, told in one paragraph.
@@ -20,6 +22,21 @@ class InputError(ValueError):
     def __str__(self) -> str:
         parts = (self.required, f"Arrived: {self.arrived}", self.remedy)
         return " ".join(_sentence(" ".join(part.split())) for part in parts)
+
+
+def listed(values: Iterable[object], most: int = 10) -> str:
+    """Return values in quotes for a message, at most some of them.
+
+    Args:
+        values: Names, labels, numbers of lines.
+        most: How many to show.
+
+    Returns:
+        `'a', 'b', ..., and 990 more`.
+    """
+    words = [repr(value) for value in values]
+    more = [f"and {len(words) - most:,} more"] * (len(words) > most)
+    return ", ".join(words[:most] + more)
 
 
 def _sentence(text: str) -> str:

@@ -253,7 +253,7 @@ class TaggerExport(TaskExport):
         for (row, part), logits_LC in zip(examples.parts, outputs, strict=True):
             share_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
             shares[row] += share_L[np.flatnonzero(part.tagged)].tolist()
-        labels = self.model.decoded(words, examples, outputs)
+        labels = self.model.learned_tags(words, examples, outputs)
         return {
             "words": _padded([*map(strings, words)]),
             "labels": _padded([*map(strings, labels)]),

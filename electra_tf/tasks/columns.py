@@ -1,15 +1,46 @@
 """Tagged text in columns, as the CoNLL tasks have it: one token a line -> sentences."""
 
+import collections
 import dataclasses
+import os
 import pathlib
 import re
+from collections.abc import Callable, Mapping
 
 from electra_tf.errors import InputError
-from electra_tf.text.archives import BROKEN, unpacked
+from electra_tf.tasks.spans import is_span_scheme
+from electra_tf.text.archives import BROKEN, SUFFIXES, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
+# `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
+_COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
+_ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
+# Names of columns in header lines.
+_WORD_NAMES = frozenset(["word", "words", "token", "tokens", "form", "text", "surface"])
+_TAG_NAMES = frozenset(
+    [
+        "tag",
+        "tags",
+        "label",
+        "labels",
+        "pos",
+        "upos",
+        "xpos",
+        "pos_tag",
+        "pos_tags",
+        "ner",
+        "ner_tag",
+        "ner_tags",
+        "chunk",
+        "chunks",
+        "chunk_tag",
+        "chunk_tags",
+        "iob",
+        "bio",
+    ]
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,13 +61,13 @@ def read_columns(
     tag_column: int | None,
     log: ProblemLog,
     separator: str | None = None,
+    tell: Callable[[str], None] = print,
 ) -> list[Sentence]:
     """Reads a file with a token on each line and a blank line between sentences.
 
-    Lines that begin with `-DOCSTART-` are no words and end a sentence. There are no
-    comments: `#` is a word in CoNLL-2000. Where the log lets the run go on, a sentence
-    with a bad line is left out whole, as a sentence without one of its words is
-    another one.
+    Lines that begin with `-DOCSTART-` are no words and end a sentence. Comments are
+    CoNLL-U's (`# sent_id = 1`) before a first word; any other `#` is a word. Where the
+    log lets the run go on, a sentence with a bad line is left out whole.
 
     Args:
         path: UTF-8 text with or without a byte-order mark; .gz and .xz are unpacked.
@@ -46,6 +77,7 @@ def read_columns(
         separator: What stands between columns; None: any run of spaces and tabs, and
             of nothing else (a no-break space is part of a word). Give a tab for words
             that hold spaces; spaces at the ends of a column do not belong to it.
+        tell: Called with a line about the comments of a file.
 
     Returns:
         The sentences, in order.
@@ -66,7 +98,72 @@ def read_columns(
     reader.read()
     if not reader.sentences and log.counts.total() == known:
         log.add(Problem(str(path), 0, "empty file", "no token in it", "Remove it"))
+    if reader.comments:
+        number, text = reader.comments[0]
+        tell(
+            f"{path}: {len(reader.comments):,} lines skipped as comments of CoNLL-U, "
+            f"the first one line {number}, {text!r:.60}"
+        )
     return reader.sentences
+
+
+def find_columns(data: str, part: str) -> str | None:
+    """Find the file of a part.
+
+    Args:
+        data: A folder; or a file, which is `train`.
+        part: `train`, `dev` or `test`.
+
+    Returns:
+        Its path; None if there is none.
+    """
+    if os.path.isfile(data):
+        return data if part == "train" else None
+    for ending in _ENDINGS:
+        for suffix in SUFFIXES:
+            path = os.path.join(data, f"{part}{ending}{suffix}")
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def without_headers(
+    files: Mapping[str, list[Sentence]], tell: Callable[[str], None] = print
+) -> dict[str, list[Sentence]]:
+    """Remove header lines such as `token tag`, and report each.
+
+    The first line of a file is a header where both fields are usual names of columns;
+    also where one is and the tag occurs in no other line.
+
+    Args:
+        files: Tagged sentences by the name of their part.
+        tell: Called with a line for each header, and for a first line that may be one.
+
+    Returns:
+        The same files without header lines.
+    """
+    counts = collections.Counter(
+        tag for found in files.values() for s in found for tag in s.tags or ()
+    )
+    firsts = {part: found[0] for part, found in files.items() if found}
+    first_counts = collections.Counter(s.tags[0] for s in firsts.values() if s.tags)
+    kept = dict(files)
+    for part, first in firsts.items():
+        if first.tags is None:
+            continue
+        word, tag = first.words[0], first.tags[0]
+        named = word.lower() in _WORD_NAMES, tag.lower() in _TAG_NAMES
+        once = counts[tag] == first_counts[tag]
+        place = f"{first.source}:{first.line}: {word!r} with the tag {tag!r}"
+        if all(named) or (once and any(named) and tag == tag.lower()):
+            rest = dataclasses.replace(
+                first, words=first.words[1:], tags=first.tags[1:], line=first.line + 1
+            )
+            kept[part] = [*([rest] if rest.words else []), *kept[part][1:]]
+            tell(f"{place} was taken as a header line, not as a word")
+        elif once and not is_span_scheme({tag}):
+            tell(f"{place}: no other line has it; delete the line if it is a header")
+    return kept
 
 
 class _Reader:
@@ -81,10 +178,11 @@ class _Reader:
         separator: str | None,
     ):
         self.sentences: list[Sentence] = []
+        self.comments: list[tuple[int, str]] = []  # numbers and texts of lines
         self._path, self._log, self._separator = path, log, separator
         self._word, self._tag = word_column, tag_column
         self._needed = _needed(word_column, tag_column)
-        self._width: tuple[int, int] | None = None  # of the first row, and its line
+        self._width: tuple[int, int, str] | None = None  # the first row's, with line
         self._begin()
 
     def _begin(self) -> None:
@@ -115,6 +213,9 @@ class _Reader:
         line = self._decode(number, raw)
         if line is not None and (not line.strip(_BLANKS) or line.startswith(_DOCUMENT)):
             self._end()
+            return
+        if line is not None and not self._first and _COMMENT.match(line):
+            self.comments.append((number, line))
             return
         row = None if line is None else self._row(number, line)
         self._first = self._first or number
@@ -160,15 +261,16 @@ class _Reader:
             row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
         else:
             row = [column.strip(" ") for column in line.split(self._separator)]
-        self._width = self._width or (len(row), number)
-        width, first = self._width
+        self._width = self._width or (len(row), number, line)
+        width, first, first_line = self._width
         fault = None
         if len(row) < self._needed:
             fault = "too few columns", f"{len(row)} of {self._needed} or more"
         elif len(row) != width:
             fault = (
                 "another number of columns",
-                f"{len(row)}, while line {first} has {width}",
+                f"{len(row)}, while line {first}, {first_line[:60]!r}, has {width}"
+                + _spaces_within({first: first_line, number: line}),
             )
         elif not row[self._word] or (self._tag is not None and not row[self._tag]):
             fault = "empty column", "nothing where a word or its tag should be"
@@ -178,8 +280,8 @@ class _Reader:
             number,
             fault[0],
             f"{fault[1]}: {line[:60]!r}",
-            "Mend or remove the line (comments are lines too many), or name the right "
-            "columns and separator",
+            "Correct or delete the line (a header or a comment is no token), or set "
+            "the right data.word_column and data.tag_column",
         )
         return None
 
@@ -188,6 +290,17 @@ class _Reader:
 
     def _report(self, number: int, kind: str, detail: str, remedy: str) -> None:
         self._log.add(Problem(self._path, number, kind, detail, remedy))
+
+
+def _spaces_within(lines: Mapping[int, str]) -> str:
+    """Name columns between tabs that hold a space, which separates columns too."""
+    found = [
+        f"; line {number} has a space within {column!r:.60}: write '_' instead of it"
+        for number, line in lines.items()
+        for column in line.split("\t")
+        if "\t" in line and " " in column.strip(_BLANKS)
+    ]
+    return "".join(found[:1])
 
 
 def _needed(word: int, tag: int | None) -> int:

@@ -9,6 +9,9 @@ from electra_tf.errors import InputError
 MARKS = "BIES"
 """Begin, inside and end of a span of several words; a span of a single one."""
 OUTSIDE = "O"
+BIOES = "BIOES"
+SCHEMES = ("IOB2", BIOES, "IOB1", "IOE2", "IOE1")
+"""Ways to write spans as tags; `scheme_of` prefers earlier ones."""
 
 _OUT = {OUTSIDE, "."}
 # A span begins at the first kind of mark, and after the second kind.
@@ -126,6 +129,97 @@ def bioes(spans: Iterable[Span], length: int) -> list[str]:
         ending = f"-{kind}" if kind else ""
         tags[first : last + 1] = [mark + ending for mark in marks]
     return tags
+
+
+def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
+    """Write spans as tags of a scheme.
+
+    IOB2 begins each span with B, IOE2 ends each with E; all other words have I. IOB1
+    and IOE1 use B and E only between two adjacent spans of one type.
+
+    Args:
+        spans: Of one sentence, in order, without overlaps.
+        length: Words of the sentence.
+        scheme: One of `SCHEMES`.
+
+    Returns:
+        One tag for each word, O outside of spans.
+
+    Raises:
+        InputError: `scheme` is none of `SCHEMES`.
+    """
+    if scheme == BIOES:
+        return bioes(spans, length)
+    if scheme not in SCHEMES:
+        raise InputError(
+            f"The scheme of tags must be one of {', '.join(SCHEMES)}",
+            repr(scheme),
+            "Pass one of them",
+        )
+    tags = [OUTSIDE] * length
+    for place, (first, last, kind) in enumerate(spans):
+        ending = f"-{kind}" if kind else ""
+        tags[first : last + 1] = [f"I{ending}"] * (last + 1 - first)
+        if scheme in ("IOB1", "IOB2"):
+            adjoins = place > 0 and _adjoin(spans[place - 1], spans[place])
+            if adjoins or scheme == "IOB2":
+                tags[first] = f"B{ending}"
+        else:
+            adjoins = place + 1 < len(spans) and _adjoin(*spans[place : place + 2])
+            if adjoins or scheme == "IOE2":
+                tags[last] = f"E{ending}"
+    return tags
+
+
+def to_scheme(tags: Sequence[str], scheme: str, decode: Decoder = chunks) -> list[str]:
+    """Write the tags of a sentence in another scheme.
+
+    Args:
+        tags: In any scheme that `decode` reads.
+        scheme: One of `SCHEMES`.
+        decode: The rules that find the spans.
+
+    Returns:
+        One tag for each word, which mark the same spans.
+
+    Raises:
+        InputError: A tag marks no span, or `scheme` is none of `SCHEMES`.
+    """
+    return write_spans(decode(tags), len(tags), scheme)
+
+
+def scheme_of(
+    sentences: Sequence[Sequence[str]], decode: Decoder = chunks
+) -> tuple[str, list[int]]:
+    """Find the scheme that tags of spans are written in.
+
+    Args:
+        sentences: The tags of each sentence.
+        decode: The rules that find the spans.
+
+    Returns:
+        The scheme that reproduces the most sentences, the first such of `SCHEMES`, and
+        the indices of the sentences that it writes in another way.
+
+    Raises:
+        InputError: A tag marks no span.
+    """
+    spans = [decode(tags) for tags in sentences]
+    misfits = {
+        scheme: [
+            index
+            for index, (found, tags) in enumerate(zip(spans, sentences, strict=True))
+            if write_spans(found, len(tags), scheme) != list(tags)
+        ]
+        for scheme in SCHEMES
+    }
+    best = min(SCHEMES, key=lambda scheme: len(misfits[scheme]))
+    return best, misfits[best]
+
+
+def _adjoin(left: Span, right: Span) -> bool:
+    """Whether no word and no difference of types separates two spans."""
+    return left.last + 1 == right.first and left.kind == right.kind
 
 
 def to_bioes(tags: Sequence[str], decode: Decoder = chunks) -> list[str]:

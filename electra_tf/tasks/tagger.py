@@ -15,6 +15,7 @@ from electra_tf.task_settings import Finetuning
 from electra_tf.tasks.columns import Sentence
 from electra_tf.tasks.inputs import IGNORED, Examples, Inputs
 from electra_tf.tasks.losses import Loss, tag_loss
+from electra_tf.tasks.spans import BIOES, SCHEMES, to_scheme
 from electra_tf.tasks.start import Start, restored
 from electra_tf.tasks.tagging_features import TaggedInput, features, join
 from electra_tf.tasks.text_model import TextModel
@@ -31,6 +32,8 @@ class TextTagger(TextModel):
         tags: Their names; for spans BIOES tags (see `tagging_features.tag_vocabulary`).
         settings: All of fine-tuning.
         seed: Decides the head's weights, dropout and the order of the examples.
+        scheme: The scheme of the tags that `predict` returns, one of `spans.SCHEMES`;
+            BIOES returns the learned tags as they are.
     """
 
     takes_pairs = False
@@ -41,13 +44,20 @@ class TextTagger(TextModel):
         tags: Sequence[str],
         settings: Finetuning = _DEFAULTS,
         seed: int = 0,
+        scheme: str = BIOES,
     ):
-        self.tags = tuple(tags)
+        self.tags, self.scheme = tuple(tags), scheme
         if len(set(self.tags)) != len(self.tags) or not self.tags:
             raise InputError(
                 "A tagger is told its tags, each once",
                 f"{self.tags}",
                 "Pass what tagging_features.tag_vocabulary returns",
+            )
+        if scheme not in SCHEMES:
+            raise InputError(
+                f"The scheme of tags must be one of {', '.join(SCHEMES)}",
+                repr(scheme),
+                "Pass one of them",
             )
         super().__init__(start, settings, seed, "text_tagger")
 
@@ -117,7 +127,25 @@ class TextTagger(TextModel):
         )
 
     def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
-        """One list of tags for each sentence."""
+        """One list of tags for each sentence, in its scheme."""
+        learned = self.learned_tags(x, examples, outputs)
+        if self.scheme == BIOES:  # or tags that mark no spans
+            return learned
+        return [to_scheme(tags, self.scheme) for tags in learned]
+
+    def learned_tags(
+        self, x: Sequence[Any], examples: Examples, outputs: list
+    ) -> list[list[str]]:
+        """Return one list of tags for each sentence, in the scheme of training.
+
+        Args:
+            x: The sentences.
+            examples: What `examples` made of them.
+            outputs: The head's outputs for each example.
+
+        Returns:
+            Names of `tags`, one for each word.
+        """
         found: list[tuple[list, list]] = [([], []) for _ in x]
         for (place, part), logits_LC in zip(examples.parts, outputs, strict=True):
             found[place][0].append(part)
@@ -126,17 +154,21 @@ class TextTagger(TextModel):
 
     def sibling(self, start: Start, seed: int) -> "TextTagger":
         """The same with other initial weights."""
-        return TextTagger(start, self.tags, self.settings, seed)
+        return TextTagger(start, self.tags, self.settings, seed, self.scheme)
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` takes."""
-        return super().get_config() | {"tags": list(self.tags)}
+        return super().get_config() | {
+            "tags": list(self.tags),
+            "scheme": self.scheme,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextTagger":
         """An equal model, but for its weights."""
         start, settings = restored(config)
-        return cls(start, config["tags"], settings)
+        scheme = config.get("scheme", BIOES)  # models of 0.1 have none
+        return cls(start, config["tags"], settings, scheme=scheme)
 
 
 def _sentence(words: Any, tags: tuple[str, ...] | None, place: int) -> Sentence:

@@ -1,27 +1,41 @@
 """Tasks of one tag for each word: chunks, names, parts of speech."""
 
-import os
+import collections
 import pathlib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, listed
 from electra_tf.task_settings import Data, Finetuning
-from electra_tf.tasks.columns import Sentence, read_columns
+from electra_tf.tasks.columns import (
+    Sentence,
+    find_columns,
+    read_columns,
+    without_headers,
+)
 from electra_tf.tasks.inputs import Examples
-from electra_tf.tasks.spans import OUTSIDE, is_span_scheme, to_bioes
+from electra_tf.tasks.spans import (
+    BIOES,
+    OUTSIDE,
+    chunks,
+    is_span_scheme,
+    scheme_of,
+    to_bioes,
+)
 from electra_tf.tasks.start import Start
 from electra_tf.tasks.tagger import TextTagger
 from electra_tf.tasks.tagging_features import tag_vocabulary
 from electra_tf.tasks.tagging_scoring import score_spans, score_tokens
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import Problem, ProblemLog
 
-_ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
+_SHOWN = 20
+_MARKED = re.compile("[A-Z]-.")
+_STRAY = 0.01  # a share of tags without a span's mark that is a mistake
 
 
 class TaggingTask(Task):
@@ -35,11 +49,46 @@ class TaggingTask(Task):
     def __init__(self, name: str, parts: dict[str, Part]):
         self.tags = tag_vocabulary(parts["train"].items)
         self.spans = is_span_scheme(self.tags)
+        self.scheme, self._misfits = BIOES, []
+        if self.spans:
+            self.scheme, self._misfits = scheme_of(parts["train"].targets)
         super().__init__(name, parts, "f1" if self.spans else "accuracy")
 
+    @property
+    def contents(self) -> str:
+        """`55,081 of tag B-NP`, and so on, most frequent first."""
+        train = self.parts["train"]
+        counts = collections.Counter(tag for tags in train.targets for tag in tags)
+        words = [f"{n:,} of tag {tag}" for tag, n in counts.most_common()]
+        more = [f"and {len(words) - _SHOWN:,} more"] * (len(words) > _SHOWN)
+        return ", ".join(words[:_SHOWN] + more)
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines about what the tags are taken for, how they are scored and written."""
+        if not self.spans:
+            marked = [tag for tag in self.tags if _MARKED.match(tag)]
+            odd = [tag for tag in marked if not is_span_scheme({tag})]
+            why = "F1 of spans needs tags such as B-NP, I-NP and O"
+            if odd and {OUTSIDE, *marked} == {OUTSIDE, *self.tags}:
+                why += f"; {listed(odd, 3)} have another mark than B, I, E and S"
+            return [f"{self.name}: {len(self.tags):,} tags, scored by accuracy ({why})"]
+        lines = [
+            f"{self.name}: the tags mark spans, in the scheme {self.scheme}: scored by "
+            f"F1 of whole spans, predictions are written in {self.scheme}"
+        ]
+        if self._misfits:
+            odd = self.parts["train"].items[self._misfits[0]]
+            lines.append(
+                f"{self.name}: {len(self._misfits):,} of "
+                f"{len(self.parts['train']):,} sentences have tags that {self.scheme} "
+                f"would write otherwise, the first one at {odd.source}:{odd.line}"
+            )
+        return lines
+
     def model(self, start: Start, settings: Finetuning, seed: int) -> TextModel:
-        """A tagger."""
-        return TextTagger(start, self.tags, settings, seed)
+        """A tagger that predicts in the scheme of the training data."""
+        return TextTagger(start, self.tags, settings, seed, self.scheme)
 
     def training_examples(self, model: TextModel) -> Examples:
         """The training sentences."""
@@ -54,11 +103,23 @@ class TaggingTask(Task):
         return {name: found[name] for name in names if name in found}
 
     def degenerate(self, part: Part, predictions: Any) -> str | None:
-        """Whether every word gets the same tag."""
+        """Whether every word gets the same tag, or every sentence is one span."""
         said = {tag for tags in predictions for tag in tags}
         if len(said) > 1:
-            return None
+            return self._one_span(predictions)
         return "finds no span" if said == {OUTSIDE} else f"always says {said.pop()}"
+
+    def _one_span(self, predictions: Any) -> str | None:
+        """Find I-X for all words, which is written as one span of each sentence."""
+        if not self.spans:
+            return None
+        kinds = set()
+        for tags in filter(len, predictions):
+            found = chunks(tags)
+            if [span[:2] for span in found] != [(0, len(tags) - 1)]:
+                return None
+            kinds.add(found[0].kind)
+        return f"always says one span of {kinds.pop()}" if len(kinds) == 1 else None
 
     def write(self, part: Part, predictions: Any, path: str) -> None:
         """Columns: word, the right tag if it is known, the predicted one."""
@@ -70,7 +131,13 @@ class TaggingTask(Task):
         pathlib.Path(f"{path}.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def tagging_task(name: str, data: str, settings: Data, log: ProblemLog) -> TaggingTask:
+def tagging_task(
+    name: str,
+    data: str,
+    settings: Data,
+    log: ProblemLog,
+    tell: Callable[[str], None] = print,
+) -> TaggingTask:
     """Reads column files.
 
     Args:
@@ -79,6 +146,7 @@ def tagging_task(name: str, data: str, settings: Data, log: ProblemLog) -> Taggi
             other endings, .gz or .xz); or a file.
         settings: The columns; the share of train that dev is where it is missing.
         log: Where bad lines are told.
+        tell: Called with lines about header lines, the scheme of the tags and dev.
 
     Returns:
         The task.
@@ -86,11 +154,39 @@ def tagging_task(name: str, data: str, settings: Data, log: ProblemLog) -> Taggi
     Raises:
         InputError: No such files, a bad line, a file without a usable sentence.
     """
+    found = _read(data, settings, log, tell)
+    found["train"] = _usable(found["train"], log)
+    if "dev" not in found:
+        found = _split(found, settings, data)
+        tell(
+            f"{name}: no dev file; held out as dev: {len(found['dev']):,} of "
+            f"{len(found['train']) + len(found['dev']):,} sentences (data.dev_share "
+            f"{settings.dev_share:g}, data.split_seed {settings.split_seed})"
+        )
+    tags = tag_vocabulary(found["train"])
+    for part in _without(found, "train"):
+        found[part] = [s for s in found[part] if _is_known(s, tags, log)]
+        if not found[part]:
+            raise InputError(
+                f"The training data has the tags of a sentence of {part} or more",
+                f"none of them; known: {listed(tags)}",
+                "Check that both have the same kind of tags",
+            )
+    task = TaggingTask(name, {part: _part(s) for part, s in found.items()})
+    for line in task.notes:
+        tell(line)
+    return task
+
+
+def _read(
+    data: str, settings: Data, log: ProblemLog, tell: Callable[[str], None]
+) -> dict[str, list[Sentence]]:
+    """Read the files of all parts, without header lines."""
     found = {}
     for part in ("train", "dev", "test"):
-        if path := _find(data, part):
+        if path := find_columns(data, part):
             columns = settings.word_column, settings.tag_column
-            found[part] = read_columns(path, *columns, log)
+            found[part] = read_columns(path, *columns, log, tell=tell)
     if "train" not in found:
         raise InputError(
             "--data is a column file, or a folder with train.txt and perhaps dev.txt "
@@ -98,25 +194,57 @@ def tagging_task(name: str, data: str, settings: Data, log: ProblemLog) -> Taggi
             f"{data!r}, where there is no such file",
             "Check the path",
         )
+    found = without_headers(found, tell)
     for part, sentences in found.items():
         if not sentences:
             raise InputError(
                 "Each file has one usable sentence or more",
-                f"{_find(data, part)} with none",
+                f"{find_columns(data, part)} with none",
                 "Mend what was told of it",
             )
-    if "dev" not in found:
-        found = _split(found, settings, data)
-    tags = tag_vocabulary(found["train"])
-    for part in _without(found, "train"):
-        found[part] = [s for s in found[part] if _is_known(s, tags, log)]
-        if not found[part]:
-            raise InputError(
-                f"The training data has the tags of a sentence of {part} or more",
-                f"none of them; known: {', '.join(tags)}",
-                "Check that both have the same kind of tags",
-            )
-    return TaggingTask(name, {part: _part(s) for part, s in found.items()})
+    if settings.word_column == 0 and _numbered(found["train"]):
+        raise InputError(
+            "The word column holds words",
+            f"{found['train'][0].source} with the words '1', '2', ... in each sentence",
+            "Name the right columns; for CoNLL-U pass --set data.word_column=1 and "
+            "--set data.tag_column=3",
+        )
+    return found
+
+
+def _numbered(sentences: list[Sentence]) -> bool:
+    """Whether the words of each sentence are its words' numbers, as in CoNLL-U."""
+    longer = [s.words for s in sentences if len(s.words) > 1]
+    return bool(longer) and all(words[:2] == ("1", "2") for words in longer)
+
+
+def _usable(sentences: list[Sentence], log: ProblemLog) -> list[Sentence]:
+    """Drop sentences with a tag that marks no span, where nearly all tags do."""
+    tags = [tag for sentence in sentences for tag in sentence.tags]
+    strays = [tag for tag in tags if not is_span_scheme({tag})]
+    mistakes = len(strays) <= max(1, _STRAY * len(tags))
+    if not mistakes or set(tags) <= {OUTSIDE, *strays}:
+        return sentences
+    kept = []
+    for sentence in sentences:
+        odd = [n for n, t in enumerate(sentence.tags) if not is_span_scheme({t})]
+        if not odd:
+            kept.append(sentence)
+            continue
+        detail = f"{sentence.tags[odd[0]]!r}; its sentence not read"
+        remedy = (
+            "Correct that line, or delete it if it is a header; nearly all other tags "
+            "are O, or B, I, E or S with a hyphen and a type"
+        )
+        where = sentence.source, sentence.line + odd[0]
+        log.add(Problem(*where, "a tag that marks no span", detail, remedy))
+    if not kept:
+        raise InputError(
+            "Each file has one usable sentence or more",
+            f"{sentences[0].source} with none",
+            "Correct its tags",
+        )
+    return kept
 
 
 def _split(found: dict[str, Any], settings: Data, data: str) -> dict[str, Any]:
@@ -144,22 +272,11 @@ def _is_known(sentence: Sentence, tags: Sequence[str], log: ProblemLog) -> bool:
     for place, tag in enumerate(own):
         if tag not in tags:
             detail = f"{sentence.tags[place]!r}; its sentence not read"
-            remedy = f"Mend it, or add to the training data; known: {', '.join(tags)}"
+            remedy = f"Mend it, or add to the training data; known: {listed(tags)}"
             where = sentence.source, sentence.line + place
             log.add(Problem(*where, "a tag training does not have", detail, remedy))
             return False
     return True
-
-
-def _find(data: str, part: str) -> str | None:
-    if os.path.isfile(data):
-        return data if part == "train" else None
-    for ending in _ENDINGS:
-        for suffix in SUFFIXES:
-            path = os.path.join(data, f"{part}{ending}{suffix}")
-            if os.path.isfile(path):
-                return path
-    return None
 
 
 def _part(sentences: list[Sentence]) -> Part:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, listed
 from electra_tf.tasks.columns import Sentence
 from electra_tf.tasks.spans import (
     MARKS,
@@ -192,7 +192,7 @@ def _gold(sentence: Sentence, tag_ids: Mapping[str, int], decode: Decoder) -> li
             told = "" if tag == sentence.tags[word] else f" ({tag!r} in BIOES)"
             raise InputError(
                 f"A tag is one of the {len(known)} that the model knows: "
-                f"{', '.join(sorted(known))}",
+                f"{listed(sorted(known))}",
                 f"{sentence.source}:{sentence.line + word} with "
                 f"{sentence.tags[word]!r}{told}",
                 "Correct it, or train with data that holds this tag",

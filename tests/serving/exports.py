@@ -26,7 +26,10 @@ MODELS = {
     "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
     "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
     "regressor": lambda: TextRegressor(tiny.start(), 1, 5, settings()),
-    "tagger": lambda: TextTagger(tiny.start(), ("B-X", "I-X", "O"), settings()),
+    # Whose `predict` writes other tags than those it learned, which are exported.
+    "tagger": lambda: TextTagger(
+        tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB2"
+    ),
     "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
     "apart": lambda: QuestionAnswerer(
         tiny.start(), None, settings(model_joint=False, model_answerable=False)

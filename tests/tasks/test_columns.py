@@ -4,7 +4,12 @@ import lzma
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.columns import Sentence, read_columns
+from electra_tf.tasks.columns import (
+    Sentence,
+    find_columns,
+    read_columns,
+    without_headers,
+)
 from electra_tf.text.problems import ProblemLog
 
 TEXT = "-DOCSTART- -X- O\n\nThe DT B-NP\ncat NN I-NP\n\n \t\nsat  VBD\tB-VP\n"
@@ -151,3 +156,67 @@ def test_conll_2000_has_its_published_sizes(tmp_path, data):
             tags = ("B-NP", "B-PP", "B-NP", "I-NP")
             assert sentences[0].tags[:4] == tags
             assert isinstance(sentences[0], Sentence)
+
+
+def test_comments_of_conllu_are_skipped_and_reported(tmp_path):
+    text = "# newdoc\n# sent_id = 1\nThe D\n# S\n\n# text = # a\n# #\n"
+    lines = []
+    found, _ = read(tmp_path, text, 0, 1, tell=lines.append)
+    assert [s[0] for s in found] == [("The", "#"), ("#",)]
+    assert len(lines) == 1
+    assert "3 lines" in lines[0]
+    assert "line 1, '# newdoc'" in lines[0]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_space_within_a_column_is_named(tmp_path, first):
+    odd, usual = "New York\tB-LOC\n", "The\tO\n"
+    text = odd + usual if first else usual + odd
+    words = f"line {1 if first else 2} has a space within 'New York'"
+    with pytest.raises(InputError, match=rf"a\.txt:2: .*{words}"):
+        read(tmp_path, text, 0, 1)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "a O\nb c O\n", 0, 1)
+    assert "has a space" not in str(caught.value)
+    assert "'a O'" in str(caught.value)
+
+
+SENTENCES = [Sentence(("a", "b"), ("N", "V"), "f", 2)] * 3
+HEADERS = {  # the first line's fields: whether they are a header
+    ("token", "tag"): True,
+    ("Wort", "Tag"): False,  # tags are rarely written so, but it is no usual name
+    ("Wort", "tag"): True,
+    ("word", "klasse"): True,
+    ("word", "N"): False,
+    ("Wort", "Klasse"): False,
+    ("word", "POS"): True,
+}
+
+
+@pytest.mark.parametrize(("word", "tag"), HEADERS)
+def test_header_lines_are_removed_and_reported(word, tag):
+    lines = []
+    first = Sentence((word, "a"), (tag, "N"), "f", 1)
+    alone = Sentence((word,), (tag,), "f", 1)
+    rest = Sentence(("a",), ("N",), "f", 2)
+    files = {"train": [first, *SENTENCES], "dev": [alone, *SENTENCES]}
+    found = without_headers(files, lines.append)
+    if HEADERS[word, tag]:
+        assert found == {"train": [rest, *SENTENCES], "dev": SENTENCES}
+        assert len(lines) == 2
+    else:
+        assert found == files
+        assert all("if it is a header" in line for line in lines)
+        assert len(lines) == (0 if tag == "N" else 2)
+    assert all(f"f:1: {word!r} with the tag {tag!r}" in line for line in lines)
+
+
+def test_files_of_parts_are_found(tmp_path):
+    for name in ("train.conll", "dev.txt.gz"):
+        (tmp_path / name).touch()
+    folder = str(tmp_path)
+    assert find_columns(folder, "train") == f"{folder}/train.conll"
+    assert find_columns(folder, "dev") == f"{folder}/dev.txt.gz"
+    assert find_columns(folder, "test") is None
+    assert find_columns(f"{folder}/train.conll", "train") == f"{folder}/train.conll"
+    assert find_columns(f"{folder}/train.conll", "dev") is None

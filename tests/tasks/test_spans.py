@@ -1,15 +1,21 @@
+import gzip
 import itertools
 
 import pytest
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.columns import read_columns
 from electra_tf.tasks.spans import (
     bioes,
     chunks,
     is_span_scheme,
     original_spans,
+    scheme_of,
     to_bioes,
+    to_scheme,
+    write_spans,
 )
+from electra_tf.text.problems import ProblemLog
 
 # What the original makes of tags (run, finetune/tagging/tagging_utils.py).
 ORIGINAL = [
@@ -107,3 +113,41 @@ def test_a_tag_of_no_span_is_told(decode):
     for tag in ("NN", "X-NP", ""):
         with pytest.raises(InputError, match="tag of a span"):
             decode(["O", tag])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_is_written_and_recognised(scheme):
+    tags = SCHEMES[scheme].split()
+    assert write_spans(chunks(SCHEMES["BIOES"].split()), len(tags), scheme) == tags
+    assert to_scheme(SCHEMES["BIOES"].split(), scheme) == tags
+    assert scheme_of([tags, ["O"]]) == (scheme, [])
+    other = ["I-A", "B-A"] if scheme in ("IOB2", "BIOES") else ["B-A", "O"]
+    assert scheme_of([tags, other, tags]) == (scheme, [1])
+    with pytest.raises(InputError, match="'BILOU'"):
+        to_scheme(tags, "BILOU")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_any_tags_keep_their_spans_in_any_scheme(scheme):
+    for tags in itertools.product(EVERY, repeat=4):
+        written = to_scheme(tags, scheme)
+        assert chunks(written) == chunks(tags)
+        assert to_scheme(to_bioes(written), scheme) == written
+
+
+def test_conll_2000_comes_back_byte_for_byte(data, tmp_path):
+    """As read, as learned, as written: the file itself."""
+    for name in ("train", "test"):
+        path = data / f"tagging/conll2000/{name}.txt.gz"
+        log = ProblemLog("stop", tmp_path / "log")
+        tagged, pos = (read_columns(path, 0, column, log) for column in (2, 1))
+        scheme, misfits = scheme_of([sentence.tags for sentence in tagged])
+        assert (scheme, misfits) == ("IOB2", [])
+        lines = []
+        for sentence, parts in zip(tagged, pos, strict=True):
+            learned = to_bioes(sentence.tags)
+            assert set(learned) != {"O"} or set(sentence.tags) == {"O"}
+            columns = sentence.words, parts.tags, to_scheme(learned, scheme)
+            lines += [" ".join(row) for row in zip(*columns, strict=True)] + [""]
+        text = "\n".join(lines) + "\n"
+        assert text == gzip.decompress(path.read_bytes()).decode()

@@ -7,6 +7,7 @@ import pytest
 from electra_tf.errors import InputError
 from electra_tf.tasks.columns import Sentence
 from electra_tf.tasks.inputs import IGNORED
+from electra_tf.tasks.spans import to_scheme
 from electra_tf.tasks.tagger import TextTagger
 from tasks import tiny
 
@@ -71,6 +72,26 @@ def test_it_can_be_saved(model, tmp_path):
     other = keras.saving.load_model(tmp_path / "model.keras")
     assert other.tags == TAGS
     assert other.predict(WORDS) == GOLD
+
+
+def test_predictions_are_in_its_scheme(tmp_path):
+    tags = ("B-A", "E-A", "I-A", "O", "S-A")
+    model = TextTagger(tiny.start(), tags, tiny.settings(), scheme="IOB2")
+    plain = TextTagger(tiny.start(), tags, tiny.settings())
+    for variable, value in zip(plain.weights, model.weights, strict=True):
+        variable.assign(value)
+    learned = plain.predict(WORDS)
+    assert {tag[0] for said in learned for tag in said} & {"E", "S"}
+    expected = [to_scheme(said, "IOB2") for said in learned]
+    assert model.predict(WORDS) == expected
+    assert model.sibling(tiny.start(), 1).scheme == "IOB2"
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").predict(WORDS) == expected
+    old = model.get_config()
+    del old["scheme"]  # models that were saved without one
+    assert TextTagger.from_config(old).scheme == "BIOES"
+    with pytest.raises(InputError, match="'BILOU'"):
+        TextTagger(tiny.start(), tags, tiny.settings(), scheme="BILOU")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
+from electra_tf.task_settings import Data
+from electra_tf.tasks.spans import SCHEMES, Span, write_spans
 from electra_tf.tasks.tagging import tagging_task
 from electra_tf.tasks.task import Part
 from electra_tf.text.problems import ProblemLog
@@ -122,10 +124,93 @@ def test_tags_that_only_dev_has_are_told(tmp_path, log, report):
         (tmp_path / "dev.txt").write_text(tags)
         with pytest.raises(InputError, match=place):
             read(tmp_path, log)
-        with pytest.raises(InputError, match="none of them; known: "):
+        with pytest.raises(InputError, match="none of them; known: 'B-X', 'E-X', "):
             read(tmp_path, report)
     (tmp_path / "dev.txt").write_text("a O\nb B-Y\n\nc O\n\nc I-Y\n")
     known = report.counts.total()
     assert [s.words for s in read(tmp_path, report).parts["dev"].items] == [("c",)]
     assert report.counts["a tag training does not have"] == known + 2
     report.close()
+
+
+SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
+
+
+def test_a_header_line_is_no_word(tmp_path, log, report):
+    lines = []
+    (tmp_path / "a").write_text("token tag\n" + SPANS * 5)
+    task = tagging_task("tagging", str(tmp_path / "a"), Data(), log, lines.append)
+    assert task.spans
+    sentences = [*task.parts["train"].items, *task.parts["dev"].items]
+    assert {s.words[0] for s in sentences} == {"The"}
+    assert f"{tmp_path}/a:1: 'token' with the tag 'tag' was taken as a h" in lines[0]
+    # One of no usual names is refused, as it would end the scoring by spans.
+    (tmp_path / "a").write_text("Wort Marke\n" + SPANS * 5)
+    with pytest.raises(InputError, match=r"a:1: a tag that marks no span: 'Marke'"):
+        tagging_task("tagging", str(tmp_path / "a"), Data(), log, lines.append)
+    task = tagging_task("tagging", str(tmp_path / "a"), Data(), report, lines.append)
+    assert report.counts == {"a tag that marks no span": 1}
+    assert len(task.parts["train"]) + len(task.parts["dev"]) == 4
+    report.close()
+
+
+def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
+    lines = []
+
+    def read_text(text, **settings):
+        lines.clear()
+        (tmp_path / "a").write_text(text)
+        return tagging_task(
+            "tagging", str(tmp_path / "a"), Data(**settings), log, lines.append
+        )
+
+    task = read_text(SPANS * 5)
+    assert "held out as dev: 1 of 5 sentences" in lines[0]
+    assert "IOB2" in lines[1]
+    assert "F1" in lines[1]
+    tags = "4 of tag B-NP, 4 of tag I-NP, 4 of tag B-VP, 4 of tag O"
+    assert task.contents == tags
+    read_text(SPANS * 5 + "he I-NP\n")
+    assert f"first one at {tmp_path}/a:26" in lines[2]
+    read_text("The D\ncat N\n\n" * 3)
+    assert "2 tags, scored by accuracy" in lines[-1]
+    read_text("The B-N\ncat L-N\n\n" * 3)
+    assert "'L-N' have another mark than B, I, E and S" in lines[-1]
+    task = read_text("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
+    assert task.contents.endswith(", and 980 more")
+    numbered = "1\tThe\tD\n2\tcat\tN\n\n" * 3
+    with pytest.raises(InputError, match=r"data\.word_column=1"):
+        read_text(numbered)
+    read_text(numbered, word_column=1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_predictions_are_written_in_the_scheme_of_the_files(scheme, tmp_path, log):
+    spans = [Span(0, 1, "X"), Span(2, 2, "X"), Span(3, 4, "Y"), Span(6, 6, "Y")]
+    words = ["the", "of", "in", "and", "to", "the", "of"]
+    rows = zip(words, write_spans(spans, 7, scheme), strict=True)
+    sentence = "".join(f"{word} {tag}\n" for word, tag in rows)
+    for name in ("train.txt", "dev.txt"):
+        (tmp_path / name).write_text(f"{sentence}\n" * 3)
+    task = read(tmp_path, log)
+    model = task.model(tiny.start(), tiny.settings(), 0)
+    assert (task.scheme, model.scheme) == (scheme, scheme)
+    dev = task.parts["dev"]
+    examples = model.examples(dev.items, dev.targets)
+    # What a model that has learned everything answers.
+    outputs = [np.eye(len(task.tags))[row] for row in examples.targets]
+    said = model.decoded(dev.items, examples, outputs)
+    assert [tuple(tags) for tags in said] == dev.targets
+    scores = task.score(dev, said)
+    assert (scores["f1"], scores["accuracy"]) == (100, 100)
+    task.write(dev, said, str(tmp_path / "said"))
+    for line in (tmp_path / "said.txt").read_text().split("\n"):
+        assert not line or line.split()[1] == line.split()[2]
+
+
+def test_one_span_for_each_sentence_is_degenerate(folder, log):
+    task, gold = read(folder, log), Part([], [])
+    assert "one span of X" in task.degenerate(gold, [["B-X", "I-X"], ["B-X"]])
+    for said in ([["B-X", "I-X"], ["B-Y"]], [["B-X", "I-X"], ["O"]], [["B-X", "B-X"]]):
+        found = task.degenerate(gold, said)
+        assert found is None or found == "always says B-X"
