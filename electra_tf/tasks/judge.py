@@ -1,19 +1,21 @@
 """A file of predictions and the right answers -> official scores."""
 
+import collections
 import json
+import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, listed
 from electra_tf.tasks import glue, scoring
-from electra_tf.tasks.columns import read_columns
+from electra_tf.tasks.columns import find_columns, read_columns, without_headers
 from electra_tf.tasks.spans import is_span_scheme
-from electra_tf.tasks.squad_data import read_squad
+from electra_tf.tasks.squad_data import find_squad, read_squad
 from electra_tf.tasks.squad_scoring import score_v1, score_v2
-from electra_tf.tasks.tables import read_text, require_columns
+from electra_tf.tasks.tables import TFDS, Row, read_text, require_columns
 from electra_tf.tasks.tagging_scoring import score_spans, score_tokens
 from electra_tf.text.problems import Problem, ProblemLog
 
@@ -32,12 +34,13 @@ def judge(
 
     Args:
         task: One of `NAMES`.
-        data: The right answers: a task's labelled file as published.
+        data: The right answers: a task's labelled file as published; or its folder,
+            whose dev file is read, or the file with the name of the predictions.
         predictions: SQuAD: JSON, text by id. GLUE: the leaderboard's form (index and
-            prediction, with a header), or a label a line. Tagging: columns, the last
-            of which is the predicted tag.
+            prediction, with a header, in any order), or a label a line in the order
+            of the data. Tagging: columns, the last of which is the predicted tag.
         na_prob: SQuAD 2: JSON, odds of no answer by id.
-        tell: Gets what is to be said besides.
+        tell: Called with the file of labels and with warnings.
 
     Returns:
         Scores by their official names.
@@ -49,6 +52,7 @@ def judge(
         raise InputError(
             "--na_prob goes with --task=squad2", f"--task={task}", "Leave it out"
         )
+    data = _labels_of(task, data, predictions, tell)
     if task.startswith("squad"):
         questions = read_squad(data, _Lenient("stop", "", "SQuAD's layout is kept"))
         said = _by_id(predictions)
@@ -57,8 +61,8 @@ def judge(
         odds = _by_id(na_prob) if na_prob else None
         return score_v2(questions, said, odds, tell=tell)
     if task in ("chunking", "tagging"):
-        return _judge_tags(data, predictions)
-    return _judge_glue(task, data, predictions)
+        return _judge_tags(data, predictions, tell)
+    return _judge_glue(task, data, predictions, tell)
 
 
 class _Lenient(ProblemLog):
@@ -69,63 +73,174 @@ class _Lenient(ProblemLog):
             super().add(problem)
 
 
-def _judge_glue(task: str, data: str, predictions: str) -> dict[str, float]:
+def _labels_of(
+    task: str, data: str, predictions: str, tell: Callable[[str], None]
+) -> str:
+    """Find the labelled file in a folder, or in a data set of TFDS."""
+    whole = task in glue.TASKS and data.startswith(TFDS) and "@" not in data
+    if not os.path.isdir(data) and not whole:
+        return data
+    stem = pathlib.Path(predictions).name.split(".")[0]
+    if task in glue.TASKS:
+        path = glue.require(data, task, _dev_stem(task, data, stem))
+    else:
+        tags = task in ("chunking", "tagging")
+        part = "test" if tags and stem == "test" else "dev"
+        path = find_columns(data, part) if tags else find_squad(data, part, task)
+    if path is None:
+        raise InputError(
+            f"--data must be {task}'s labelled file, or a folder with {part}"
+            + (".txt, .conll, .tsv or .bio" if tags else ".json"),
+            f"{data!r} without one; it has {listed(sorted(os.listdir(data)))}",
+            "Name the file of the right answers",
+        )
+    tell(f"right answers: {path}")
+    return path
+
+
+def _dev_stem(task: str, data: str, stem: str) -> str:
+    """The dev file that predictions are of, by their file's name if there are two."""
+    known = glue.TASKS[task].dev
+    if stem in known:
+        return stem
+    found = [name for name in known if glue.find(data, task, name)]
+    if len(known) == 1 or len(found) == 1:
+        return (found or known)[0]
+    raise InputError(
+        f"--data must be {task}'s labelled file, or a folder with one dev file",
+        f"the folder {data!r} with {listed(found) if found else 'none'}",
+        "Name the file itself, such as dev_matched.tsv"
+        if known
+        else f"{task} has no published labels; name a labelled file",
+    )
+
+
+def _judge_glue(
+    task: str, data: str, predictions: str, tell: Callable[[str], None]
+) -> dict[str, float]:
     row, log = glue.TASKS[task], ProblemLog("stop", "", "GLUE's columns are there")
     rows = glue.read(data, task, log)
     require_columns(rows, (row.label,))
-    said, places = _lines(predictions, log)
-    if places is not None:  # finetune left bad rows out
-        rows = [found for found in rows if found.line in places]
-    gold = [found.values[row.label] for found in rows]
-    if len(said) != len(gold):
+    found = _lines(predictions, log)
+    if found.indexes is None and len(found.said) != len(rows):
         raise InputError(
             "There is a prediction for each row",
-            f"{len(gold)} rows in {data}, {len(said)} in {predictions}",
+            f"{len(rows)} rows in {data}, {len(found.said)} in {predictions}",
             _REMEDY,
         )
-    numbers = _numbers(task, gold, "data"), _numbers(task, said, "predictions")
+    if found.indexes is not None:
+        whole, rows = len(rows), _aligned(rows, found, data, predictions)
+        if len(rows) < whole:
+            tell(f"{len(rows):,} of {whole:,} rows have a prediction and are scored")
+    gold = [one.values[row.label] for one in rows]
+    places = [f"row {n} of {predictions}" for n in range(1, len(found.said) + 1)]
+    numbers = (
+        _numbers(task, gold, list(map(str, rows))),
+        _numbers(task, found.said, places),
+    )
     return {name: scoring.METRICS[name](*numbers) for name in row.metrics}
 
 
-def _numbers(task: str, words: Sequence[str], side: str) -> np.ndarray:
+def _aligned(
+    rows: list[Row], found: "_Lines", data: str, predictions: str
+) -> list[Row]:
+    """The row of each prediction, by its index; by its line where finetune wrote it."""
+    if found.lines is not None:  # finetune left bad rows out
+        known, wanted, name = {r.line: r for r in rows}, found.lines, "lines"
+        required = set(wanted)
+    else:
+        known, wanted, name = dict(enumerate(rows)), found.indexes, "indexes"
+        required = set(known)
+    counts = collections.Counter(wanted)
+    faults = {
+        f"{name} that {data} does not have": sorted(counts.keys() - known.keys()),
+        f"{name} that occur more than once": [n for n, c in counts.items() if c > 1],
+        f"{name} without a prediction": sorted(required - counts.keys()),
+    }
+    told = [f"{kind}: {listed(values)}" for kind, values in faults.items() if values]
+    if told:
+        raise InputError(
+            f"Each row has one prediction; indexes are 0 to {len(rows) - 1:,}",
+            f"{predictions} with {'; '.join(told)}",
+            _REMEDY,
+        )
+    return [known[number] for number in wanted]
+
+
+def _numbers(task: str, words: Sequence[str], places: Sequence[str]) -> np.ndarray:
     labels = glue.TASKS[task].labels
     known = {label: number for number, label in enumerate(labels or ())}
     numbers = []
-    for place, word in enumerate(words):
+    for place, word in zip(places, words, strict=True):
         try:
             numbers.append(float(word) if labels is None else known[word])
         except (KeyError, ValueError) as error:
             raise InputError(
-                "Labels are " + (", ".join(labels) if labels else "numbers"),
-                f"{word!r} in row {place + 1} of the {side}",
+                "Labels are " + (listed(labels) if labels else "numbers"),
+                f"{word!r} in {place}",
                 "Mend that line",
             ) from error
     return np.array(numbers)
 
 
-def _lines(path: str, log: ProblemLog) -> tuple[list[str], set[int] | None]:
-    """The predictions of GLUE's form, or bare ones; the lines they are of, if told."""
+class _Lines(NamedTuple):
+    """Predictions of GLUE's form."""
+
+    said: list[str]
+    indexes: list[int] | None
+    """None: there is no column `index`."""
+    lines: list[int] | None
+    """The lines of the data they are of, where finetune wrote them."""
+
+
+def _lines(path: str, log: ProblemLog) -> _Lines:
     lines = read_text(path, log).split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
-    cells = [line.rstrip("\r").split("\t") for line in lines]
-    if cells[0][0] == "index":
-        names, *cells = cells
-        for place, cell in enumerate(cells):
-            if len(cell) != len(names) or cell[0] != str(place):
-                raise InputError(
-                    "Predictions stand in the rows' order, as index and prediction",
-                    f"{path}:{place + 2}: {lines[place + 1]!r:.80}",
-                    "Sort them, or leave the header and the indices out",
-                )
-        lines_of = {int(cell[2].rpartition(":")[2]) for cell in cells if len(cell) > 2}
-        return [cell[1].strip() for cell in cells], lines_of or None
-    return [cell[-1].strip() for cell in cells], None
+    cells = [[c.strip() for c in line.split("\t")] for line in lines]
+    names, *rest = cells
+    if names == ["prediction"]:
+        return _Lines([cell[-1] for cell in rest], None, None)
+    if names[0].startswith(("index,", "prediction,")):
+        raise InputError(
+            "Predictions have tabs between their columns",
+            f"{path}:1: {lines[0]!r:.80}",
+            "Write them with sep='\\t'",
+        )
+    if "index" not in names:
+        return _Lines([cell[-1] for cell in cells], None, None)
+    if "prediction" not in names:
+        raise InputError(
+            "Predictions with an index have the columns 'index' and 'prediction'",
+            f"{path}:1 with {listed(names)}",
+            "Rename the column of the predictions",
+        )
+    records: list[tuple[str, int, int]] = []
+    for number, cell in enumerate(rest, 2):
+        record = dict(zip(names, cell, strict=False))
+        place = record.get("place", "0").rpartition(":")[2]
+        if len(cell) != len(names) or not (record["index"] + place).isdecimal():
+            raise InputError(
+                f"Each prediction has the columns {listed(names)}, the index a number",
+                f"{path}:{number}: {lines[number - 1]!r:.80}",
+                "Correct that line",
+            )
+        records.append((record["prediction"], int(record["index"]), int(place)))
+    said, indexes, places = (
+        map(list, zip(*records, strict=True)) if records else [[]] * 3
+    )
+    return _Lines(said, indexes, places if "place" in names else None)
 
 
-def _judge_tags(data: str, predictions: str) -> dict[str, Any]:
+def _judge_tags(
+    data: str, predictions: str, tell: Callable[[str], None]
+) -> dict[str, Any]:
     log = ProblemLog("stop", "", "Columns are words and tags")
-    gold, said = (read_columns(path, 0, -1, log) for path in (data, predictions))
+    files = {
+        path: read_columns(path, 0, -1, log, tell=tell) for path in (data, predictions)
+    }
+    files = without_headers(files, tell)
+    gold, said = files[data], files[predictions]
     for right, other in zip(gold, said, strict=False):
         if right.words != other.words:
             raise InputError(

@@ -11,8 +11,10 @@ from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.inputs import Examples
 from electra_tf.tasks.squad_answers import Answered, write_predictions
 from electra_tf.tasks.squad_data import (
+    STEMS,
     Answer,
     Question,
+    find_squad,
     for_training,
     read_squad,
     split_by_article,
@@ -22,12 +24,10 @@ from electra_tf.tasks.start import Start
 from electra_tf.tasks.tables import TFDS
 from electra_tf.tasks.task import Part, Task
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import ProblemLog
 from electra_tf.text.sources import load_tfds
 
 _SURELY = sys.float_info.max
-_STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,13 +144,15 @@ def squad_task(name: str, data: str, settings: Data, log: ProblemLog) -> SquadTa
         train, dev = split_by_article(questions, share, seed)
         found = {"train": train, "dev": dev}
     else:
-        paths = {part: _find(data, part, name) for part in ("train", "dev", "test")}
+        paths = {
+            part: find_squad(data, part, name) for part in ("train", "dev", "test")
+        }
         found = {p: read_squad(path, log) for p, path in paths.items() if path}
         missing = {"train", "dev"} - found.keys()
         if missing:
             raise InputError(
                 f"--data is a file of questions, or a folder with train.json and "
-                f"dev.json (or train{_STEMS[name]}.json)",
+                f"dev.json (or train{STEMS[name]}.json)",
                 f"{data!r} without {' and '.join(sorted(missing))}",
                 "Check the path; a single file is split by article",
             )
@@ -179,12 +181,3 @@ def _of_tfds(data: str, split: str) -> list[Question]:
         title, source = row["title"].decode(), f"{data}@{split}"
         questions.append(Question(*words, answers, impossible, title, source, record))
     return questions
-
-
-def _find(data: str, part: str, name: str) -> str | None:
-    for stem in (f"{part}{_STEMS[name]}", part):
-        for suffix in SUFFIXES:
-            path = os.path.join(data, f"{stem}.json{suffix}")
-            if os.path.isfile(path):
-                return path
-    return None

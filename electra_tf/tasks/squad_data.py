@@ -2,14 +2,18 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.text.archives import BROKEN, unpacked
+from electra_tf.text.archives import BROKEN, SUFFIXES, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
+
+STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
+"""What the published files' names have behind `train` and `dev`."""
 
 _NEVER_BLANK = ("id", "question", "context")
 _KINDS = {str: "a string", list: "a list", int: "a whole number", bool: "true or false"}
@@ -77,6 +81,25 @@ def read_squad(path: str | pathlib.Path, log: ProblemLog) -> list[Question]:
         InputError: The file as a whole cannot be read, or `log` stops at a problem.
     """
     return list(_Reader(str(path), log).questions(_articles(path)))
+
+
+def find_squad(folder: str, part: str, task: str) -> str | None:
+    """Find the file of a part.
+
+    Args:
+        folder: Where it is looked for.
+        part: `train`, `dev` or `test`.
+        task: `squad1` or `squad2`.
+
+    Returns:
+        Its path; None if there is none.
+    """
+    for stem in (f"{part}{STEMS[task]}", part):
+        for suffix in SUFFIXES:
+            path = os.path.join(folder, f"{stem}.json{suffix}")
+            if os.path.isfile(path):
+                return path
+    return None
 
 
 def for_training(questions: Sequence[Question], log: ProblemLog) -> list[Question]:

@@ -46,14 +46,94 @@ def test_predictions_that_tell_their_lines_are_held_against_those(gold, tmp_path
         ("entailment\n", "4 rows in .*, 1 in .*said"),
         (
             "\n".join([*SAID[:3], "maybe"]),
-            "Labels are entailment, not_ent.*'maybe' in row 4",
+            "Labels are 'entailment', 'not_ent.*'maybe' in row 4",
         ),
-        ("index\tprediction\n1\tentailment\n", r"said:2: '1\\tentailment'"),
+        ("index\tprediction\nx\tentailment\n", r"said:2: 'x\\tentailment'"),
+        ("index\tprediction\n1\n", "said:2: '1'"),
+        ("index\tlabel\n1\tentailment\n", "'index', 'label'"),
+        ("index,prediction\n1,entailment\n", "tabs.*'index,prediction'"),
     ],
 )
 def test_predictions_that_do_not_fit_are_told(gold, tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         judge("rte", gold, predictions(tmp_path, text))
+
+
+def test_predictions_are_aligned_by_their_index(gold, tmp_path):
+    rows = list(enumerate(SAID))
+    for order in ([1, 0, 3, 2], [0, 1, 2, 3], [2, 3, 1, 0]):
+        lines = [f"{n}\t{word}" for n, word in (rows[place] for place in order)]
+        said = predictions(tmp_path, "\n".join(["index\tprediction", *lines]))
+        assert judge("rte", gold, said) == {"accuracy": 75.0}
+        lines = [f"{word}\t{n}" for n, word in (rows[place] for place in order)]
+        said = predictions(tmp_path, "\n".join(["prediction\tindex", *lines]))
+        assert judge("rte", gold, said) == {"accuracy": 75.0}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "words"),
+    [
+        ((0, 1, 1, 3), "more than once: 1; .*without a prediction: 2"),
+        ((1, 2, 3, 4), "does not have: 4; .*without a prediction: 0"),
+        ((0, 1), "without a prediction: 2, 3"),
+        ((0, 1, 2, 3, 3), "more than once: 3"),
+    ],
+)
+def test_indexes_that_do_not_fit_are_told(gold, tmp_path, indexes, words):
+    lines = [f"{index}\tentailment" for index in indexes]
+    said = predictions(tmp_path, "\n".join(["index\tprediction", *lines]))
+    with pytest.raises(InputError, match=words) as caught:
+        judge("rte", gold, said)
+    assert "leave" not in str(caught.value).lower()
+
+
+def test_lines_that_do_not_fit_are_told(gold, tmp_path):
+    text = "index\tprediction\tplace\n0\tentailment\tdev.tsv:2\n"
+    text += "1\tentailment\tdev.tsv:9\n"
+    with pytest.raises(InputError, match=r"lines that .* does not have: 9"):
+        judge("rte", gold, predictions(tmp_path, text))
+
+
+def test_the_labels_are_found_in_a_folder(gold, tmp_path):
+    lines, said = [], predictions(tmp_path, "\n".join(SAID))
+    folder = str(tmp_path)
+    assert judge("rte", folder, said, tell=lines.append) == {"accuracy": 75.0}
+    assert lines == [f"right answers: {gold}"]
+    with pytest.raises(InputError, match=r"rte's dev\.tsv"):
+        judge("rte", str(tmp_path.parent), said)
+    (tmp_path / "mnli").mkdir()
+    for stem, label in (("dev_matched", "neutral"), ("dev_mismatched", "entailment")):
+        with pytest.raises(InputError, match="dev_matched"):
+            judge("mnli", f"{folder}/mnli", said)
+        (tmp_path / "mnli" / f"{stem}.tsv").write_text(f"gold_label\n{label}\n")
+        (tmp_path / f"{stem}.tsv").write_text("neutral\n")
+        found = judge("mnli", f"{folder}/mnli", f"{folder}/{stem}.tsv", tell=print)
+        assert found == {"accuracy": 100.0 * (label == "neutral")}
+        if stem == "dev_matched":  # the only one there is
+            said = predictions(tmp_path, "neutral\n")
+            assert judge("mnli", f"{folder}/mnli", said)["accuracy"] == 100
+            (tmp_path / "mnli" / "dev_mismatched.tsv").touch()
+    with pytest.raises(InputError, match="'dev_matched', 'dev_mismatched'"):
+        judge("mnli", f"{folder}/mnli", predictions(tmp_path, "neutral\n"))
+    with pytest.raises(InputError, match="ax has no published labels"):
+        judge("ax", folder, said)
+
+
+def test_files_of_other_tasks_are_found_in_a_folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    folder, lines = str(tmp_path / "data"), []
+    said = predictions(tmp_path, "a N\nb N\n")
+    with pytest.raises(InputError, match=r"a folder with dev\.txt"):
+        judge("tagging", folder, said)
+    with pytest.raises(InputError, match=r"a folder with dev\.json"):
+        judge("squad2", folder, said)
+    (tmp_path / "data" / "dev.txt").write_text("token tag\na N\nb V\n")
+    (tmp_path / "data" / "test.txt").write_text("a N\nb N\n")
+    assert judge("tagging", folder, said, tell=lines.append)["accuracy"] == 50
+    assert any("dev.txt:1: 'token'" in line for line in lines)
+    (tmp_path / "test.txt").write_text("a N\nb N\n")
+    found = judge("tagging", folder, str(tmp_path / "test.txt"))
+    assert found["accuracy"] == 100
 
 
 def test_spans_and_tags_of_words_are_scored(tmp_path):

@@ -8,6 +8,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.squad_data import (
     Answer,
     Question,
+    find_squad,
     for_training,
     read_squad,
     split_by_article,
@@ -242,3 +243,13 @@ def test_the_public_files(data, stop, log):
     assert (len(questions), sum(len(q.answers) for q in questions)) == (3219, 9657)
     assert log.counts == {"no_offset": 193, "offset": 7}
     assert sum(len(q.located) for q in questions) == 9657 - 193
+
+
+def test_files_of_parts_are_found(tmp_path):
+    for name in ("train-v2.0.json.gz", "dev.json", "dev-v1.1.json"):
+        (tmp_path / name).touch()
+    folder = str(tmp_path)
+    assert find_squad(folder, "train", "squad2") == f"{folder}/train-v2.0.json.gz"
+    assert find_squad(folder, "train", "squad1") is None
+    assert find_squad(folder, "dev", "squad1") == f"{folder}/dev-v1.1.json"
+    assert find_squad(folder, "dev", "squad2") == f"{folder}/dev.json"
