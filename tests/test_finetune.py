@@ -85,7 +85,7 @@ def weights(folder):
 def test_it_tells_and_leaves_what_it_should(whole):
     output, said = whole
     assert "csv: 32 examples to learn from, 9 steps in 3 epochs; dev 8" in said
-    assert re.search(r"^train: \d+ of class bad, \d+ of class good$", said, re.M)
+    assert re.search(r"^train: \d+ of class 'bad', \d+ of class 'good'$", said, re.M)
     assert said.count("  epoch 3: ") == 2
     last = said.strip().splitlines()[-1]
     assert last.startswith("csv dev_macro_f1: median ")

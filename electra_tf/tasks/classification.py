@@ -5,16 +5,17 @@ import dataclasses
 import glob
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, listed
 from electra_tf.task_settings import Data, Finetuning
 from electra_tf.tasks import glue, scoring
 from electra_tf.tasks.inputs import Examples
 from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.splits import empty_texts, split_dev, suspicious_labels
 from electra_tf.tasks.start import Start
 from electra_tf.tasks.tables import (
     FORMATS,
@@ -61,12 +62,12 @@ class TextTask(Task):
 
     @property
     def contents(self) -> str:
-        """`2,443 of class 0`, and so on, so that a class by mistake is seen."""
+        """`2,443 of class '0'`, and so on, so that a class by mistake is seen."""
         if self.labels is None:
             return ""
         counts = collections.Counter(self.parts["train"].targets)
-        words = [f"{counts[label]:,} of class {label}" for label in self.labels]
-        more = [f"{len(words) - _SHOWN} classes more"] * (len(words) > _SHOWN)
+        words = [f"{counts[label]:,} of class {label!r}" for label in self.labels]
+        more = [f"and {len(words) - _SHOWN:,} more"] * (len(words) > _SHOWN)
         return ", ".join(words[:_SHOWN] + more)
 
     def model(self, start: Start, settings: Finetuning, seed: int) -> TextModel:
@@ -165,7 +166,9 @@ def glue_task(name: str, data: str, log: ProblemLog) -> TextTask:
     return TextTask(name, parts, row.metrics, row.labels, row.range, row.unordered)
 
 
-def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
+def csv_task(
+    data: str, settings: Data, log: ProblemLog, tell: Callable[[str], None] = print
+) -> TextTask:
     """Reads any table of texts with a column of classes or scores.
 
     Args:
@@ -173,6 +176,7 @@ def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
             test; or `tfds:NAME`.
         settings: Names of the columns; how dev is split off where it is missing.
         log: Where bad rows are told.
+        tell: Called with lines about suspicious labels, the dev part and the metrics.
 
     Returns:
         The task; its classes are those of the training data.
@@ -192,14 +196,28 @@ def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
         require_columns(rows, columns)
         asked = target if labelled else None
         part = _part(rows, settings.text_columns, asked, scores, log, labels)
+        for line in empty_texts(part):
+            tell(f"csv: warning: {line}")
         # Those of train are needed if dev is split off.
         parts[name] = part if name == "train" else _numbered(part, path, log, told)
         if name == "train" and not scores:
             labels = sorted(set(part.targets))
+            for line in suspicious_labels(rows, target):
+                tell(f"csv: warning: {path}: {line}")
     if "dev" not in parts:
-        split = _split(parts["train"], settings, scores)
+        split = split_dev(parts["train"], settings, scores, tell)
         parts = {**split, **{k: v for k, v in parts.items() if k != "train"}}
-    if scores:
+    return _scored(parts, labels, target, tell)
+
+
+def _scored(
+    parts: dict[str, Part],
+    labels: Sequence[str] | None,
+    target: str,
+    tell: Callable[[str], None],
+) -> TextTask:
+    """The task with the metrics that its classes or scores need, which are printed."""
+    if labels is None:
         values = parts["train"].targets
         bounds = float(min(values)), float(max(values))
         if bounds[0] == bounds[1]:
@@ -207,12 +225,26 @@ def csv_task(data: str, settings: Data, log: ProblemLog) -> TextTask:
                 "Scores differ", f"{target}: all are {bounds[0]}", "Check the column"
             )
         metrics = ("spearman", "pearson", "mse")  # there may be more than in train
+        tell(
+            f"csv: {target!r} holds numbers, so it is scored by {', '.join(metrics)}; "
+            "spearman compares trials"
+        )
         return TextTask("csv", parts, metrics, None, bounds, clipped=False)
     if len(labels) < 2:
         raise InputError(
-            "There are two classes or more", f"only {labels}", "Check the label column"
+            "There must be two classes or more",
+            f"only {labels} in the column {target!r}",
+            "Check the label column",
         )
-    metrics = ("accuracy", "mcc", "f1" if set(labels) == {"0", "1"} else "macro_f1")
+    binary = set(labels) == {"0", "1"}
+    metrics = ("accuracy", "mcc", "f1" if binary else "macro_f1")
+    reason = (
+        "f1 is that of the class '1', as the classes are '0' and '1'"
+        if binary
+        else f"macro_f1 is the mean F1 of the {len(labels):,} classes, as they are not "
+        "'0' and '1'"
+    )
+    tell(f"csv: scored by {', '.join(metrics)}; {reason}; accuracy compares trials")
     return TextTask("csv", parts, metrics, labels)
 
 
@@ -223,8 +255,8 @@ def _target_column(settings: Data) -> str:
     if len(texts) in (1, 2) and len(targets) == 1 and targets[0] not in texts:
         return targets[0]
     raise InputError(
-        "A table is told its columns: one or two of text, and another one of labels "
-        "or of scores",
+        "--task=csv needs the names of the table's columns: one or two of text, and "
+        "another one of labels or of scores",
         f"--text_columns={','.join(texts)} and --label_column="
         f"{settings.label_column} and --score_column={settings.score_column}",
         "Pass --text_columns=review --label_column=label, or --score_column=stars",
@@ -254,12 +286,17 @@ def _part(
     items, targets, places = [], [], []
     for row in rows:
         missing = [column for column in texts if column not in row.values]
+        nested = [c for c in (*texts, target) if c in row.nested]
         kind, detail, value = None, "", None
         if missing:
-            kind, detail = "no text", f"without {', '.join(missing)}"
+            kind, detail = "no text", f"without {listed(missing)}"
+        elif nested:
+            value = row.values[nested[0]]
+            kind = "a nested value"
+            detail = f"{nested[0]!r} is a list or an object: {value:.60}"
         elif target is not None:
             value, kind = _target(row.values.get(target, ""), scores, labels, bounds)
-            detail = f"{target} is {row.values.get(target)!r}"
+            detail = f"{target!r} is {row.values.get(target)!r}"
             detail += "" if kind is None else _expected(scores, labels, bounds)
         if kind:
             log.add(Problem(row.source, row.line, kind, detail, "Mend that row"))
@@ -307,8 +344,7 @@ def _expected(
         return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
     if scores or labels is None:
         return ""
-    more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
-    return f"; known: {', '.join(labels[:10])}{more}"
+    return f"; known: {listed(labels)}"
 
 
 def _numbered(part: Part, path: str, log: ProblemLog, told: int) -> Part:
@@ -362,28 +398,3 @@ def _files(data: str) -> dict[str, str]:
             "Check the path",
         )
     return found
-
-
-def _split(train: Part, settings: Data, scores: bool) -> dict[str, Part]:
-    """Splits dev off, the same share of every class."""
-    draw = np.random.default_rng(settings.split_seed)
-    groups: dict[Any, list[int]] = {}
-    for place, target in enumerate(train.targets or ()):
-        groups.setdefault(None if scores else target, []).append(place)
-    held_out: set[int] = set()
-    for group in groups.values():
-        count = min(round(len(group) * settings.dev_share), len(group) - 1)
-        held_out.update(int(p) for p in draw.permutation(group)[:count])
-    if not held_out:
-        raise InputError(
-            f"A dev_share of {settings.dev_share} is one row or more",
-            f"{len(train)} rows",
-            "Give more rows, a dev file, or a larger --set data.dev_share",
-        )
-
-    def some(places: list[int]) -> Part:
-        columns = train.items, train.targets or (), train.places or ()
-        return Part(*([column[p] for p in places] for column in columns))
-
-    rest = [place for place in range(len(train)) if place not in held_out]
-    return {"train": some(rest), "dev": some(sorted(held_out))}

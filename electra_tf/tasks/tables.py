@@ -7,6 +7,7 @@ columns, unless the caller does.
 import contextlib
 import csv
 import dataclasses
+import difflib
 import io
 import json
 import os
@@ -14,12 +15,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, listed
 from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
 from electra_tf.text.problems import Problem, ProblemLog
 from electra_tf.text.sources import load_tfds
 
 TFDS = "tfds:"
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 FORMATS = (".tsv", ".csv", ".jsonl", ".ndjson")
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
 _UNDECODED = re.compile("[\udc80-\udcff]")  # what Python makes of bytes not UTF-8
@@ -37,6 +39,8 @@ class Row:
     source: str
     line: int
     """Number of its first line, from 1."""
+    nested: frozenset[str] = frozenset()
+    """The columns whose values were objects or lists of JSON."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}"
@@ -71,6 +75,8 @@ def read_table(
     if kind in (".jsonl", ".ndjson"):
         rows = list(_json_rows(text, path, log, bad))
     else:
+        if names is None:
+            _check_separator(text, path, "," if kind == ".csv" else "\t")
         records = _tsv(text) if kind == ".tsv" else _csv(text, path, log)
         with _long_fields():
             rows = list(_named(records, path, log, names, bad))
@@ -110,15 +116,37 @@ def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
     Raises:
         InputError: One is missing; it lists those there are.
     """
-    known = dict.fromkeys(name for row in rows for name in row.values)
+    known = list(dict.fromkeys(name for row in rows for name in row.values))
     missing = [name for name in columns if name not in known]
     if missing:
         raise InputError(
-            f"The table has the columns {', '.join(columns)}",
-            f"{rows[0].source} without {', '.join(missing)}; it has {', '.join(known)}",
-            "Name columns it has, or check that this is the right file"
-            + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
+            f"The table must have the columns {listed(columns)}",
+            f"{rows[0].source} without {listed(missing)}; it has {listed(known, 30)}",
+            _likely(missing, known)
+            + "Name columns that the first line names, or check that this is the "
+            "right file"
+            + ", with commas between columns (.csv) or tabs (.tsv)"
+            * (len(known) == 1),
         )
+
+
+def _likely(missing: Sequence[str], known: Sequence[str]) -> str:
+    """Name what each missing column probably is in the file."""
+    told = []
+    for name in missing:
+        same = [k for k in known if k.strip(" \t\"'") == name.strip()]
+        alike = [k for k in known if k.strip().casefold() == name.strip().casefold()]
+        close = difflib.get_close_matches(name, known, 1, 0.8)
+        found = next(iter([*same, *alike, *close]), None)
+        if found is None:
+            continue
+        why = ""
+        if found != found.strip():
+            why = ", with a space around its name in the first line: remove that space"
+        elif found in same:
+            why = ", with quotes, which a .tsv keeps: remove them from the first line"
+        told.append(f"For {name!r} did you mean {found!r}{why}? ")
+    return "".join(told)
 
 
 def read_tfds(name: str, split: str) -> list[Row]:
@@ -235,9 +263,31 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
+def _check_separator(text: str, path: str, wanted: str) -> None:
+    """Refuse a first line whose columns have other separators."""
+    line = text.partition("\n")[0].removesuffix("\r")
+    counts = {sign: line.count(sign) for sign in _SEPARATORS}
+    found = max(counts, key=lambda sign: counts[sign])
+    if counts[wanted] or not counts[found]:
+        return
+    number = f"{counts[found]:,} {_SEPARATORS[found]}{'s' * (counts[found] > 1)}"
+    kind = {",": ".csv", "\t": ".tsv"}
+    raise InputError(
+        f"A {kind[wanted]} must have {_SEPARATORS[wanted]}s between its columns",
+        f"{path}:1 with {number} and no {_SEPARATORS[wanted]}: {line!r:.80}",
+        f"Name the file {kind[found]}"
+        if found in kind
+        else "Convert it: pandas.read_csv(FILE, sep="
+        f"{found!r}).to_csv('NEW.csv', index=False)",
+    )
+
+
 def _tsv(text: str) -> Iterator[_Record]:
     lines = text.split("\n")
     if not lines[-1]:
+        lines.pop()
+    # An empty line of a table with one column is an empty text.
+    while "\t" in lines[0] and not lines[-1].removesuffix("\r"):
         lines.pop()
     for number, line in enumerate(lines, 1):
         yield range(number, number + 1), line.removesuffix("\r").split("\t")
@@ -278,6 +328,8 @@ def _named(
         elif readable:
             kind = "another number of columns"
             detail = f"{len(record)} columns, not {len(names)}"
+            if record == [""]:
+                detail = f"an empty line, not {len(names)} columns"
             remedy = "Check the separators of that line"
             log.add(Problem(path, lines[0], kind, detail, remedy))
 
@@ -291,7 +343,7 @@ def _header(record: list[str] | None, place: str) -> list[str]:
     if twice:
         raise InputError(
             "Each column has a name of its own",
-            f"{place}, with several columns {', '.join(sorted(twice))}",
+            f"{place}, with several columns {listed(sorted(twice))}",
             "Rename all but one of them",
         )
     return record
@@ -311,7 +363,8 @@ def _json_rows(
             log.add(Problem(path, number, "no JSON", str(error), "Mend that line"))
             continue
         known = {k: _plain(v) for k, v in values.items() if v is not None}
-        yield Row(known, path, number)
+        nested = {k for k, v in values.items() if isinstance(v, dict | list)}
+        yield Row(known, path, number, frozenset(nested))
 
 
 def _plain(value: Any) -> str:

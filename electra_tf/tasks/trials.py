@@ -204,14 +204,17 @@ class Trials:
         return model
 
     def _tell_cut(self, model: TextModel) -> None:
-        """How many texts are longer than the settings allow."""
+        """Print how many texts are longer than the settings allow."""
+        squad = self._task.name.startswith("squad")  # whose contexts have windows
+        name_of = "max_query_length" if squad else "max_length"
+        limit = getattr(self._settings.data, name_of)
         for name, part in self._task.parts.items():
             train = name == "train"
             made = self._examples if train else model.examples(part.items)
             if made.cut:
                 self._say(
-                    f"{name}: {made.cut:,} of {len(made):,} inputs lost pieces, as a "
-                    "text was longer than the settings of `data` allow"
+                    f"{name}: {made.cut:,} of {len(made):,} inputs were cut, being "
+                    f"longer than data.{name_of} {limit} allows"
                 )
 
     def _keeper(self, number: int) -> Keeper:
@@ -344,7 +347,12 @@ def _changed(known: str, text: str) -> str:
     except ValueError:  # edited by hand
         then = {}
     now = json.loads(text.partition("\n")[0].strip("#"))
-    words = [f"another {name}" for name in now if now[name] != then.get(name)]
+    named = {
+        "task": f"the task {now['task']!r}, not {then.get('task')!r}",
+        "data": "data with other contents",
+        "checkpoint": "another checkpoint",
+    }
+    words = [named[name] for name in now if now[name] != then.get(name)]
     others = set(text.splitlines()[1:]) - set(known.splitlines())
     words += [line.strip() for line in text.splitlines() if line in others]
     return "; ".join(words) or "fewer settings"

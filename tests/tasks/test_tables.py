@@ -150,7 +150,7 @@ def test_what_is_wrong_is_told_closely(read):
         ("label\ttext\n", "a.tsv", "a.tsv: none"),
         ("label,text\n", "a.csv", "a.csv: none"),
         ("label,text\n1\n", "a.csv", "(a.csv: none|1 columns, not 2)"),
-        ("x,text,x\n1,2,3\n", "a.csv", "a.csv:1, with several columns x"),
+        ("x,text,x\n1,2,3\n", "a.csv", "a.csv:1, with several columns 'x'"),
         (
             b"caf\xe9,text\n1,2\n1,2\n",
             "a.csv",
@@ -206,11 +206,58 @@ def test_text_without_its_bad_lines(tmp_path):
 def test_missing_columns_are_told_with_those_there_are():
     rows = [Row({"a": "1"}, "f.csv", 2), Row({"a": "1", "b": "2"}, "f.csv", 3)]
     require_columns(rows, ("a", "b"))
-    with pytest.raises(InputError, match=r"f\.csv without c, d; it has a, b"):
+    with pytest.raises(InputError, match=r"f\.csv without 'c', 'd'; it has 'a', 'b'"):
         require_columns(rows, ("c", "a", "d"))
-    rows = [Row({"label;text": "1;good"}, "f.csv", 2)]
-    with pytest.raises(InputError, match=r"it has label;text.*commas between columns"):
+    rows = [Row({"everything": "1"}, "f.csv", 2)]
+    with pytest.raises(InputError, match=r"it has 'everything'.*commas between"):
         require_columns(rows, ("text",))
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (" label", "'label' did you mean ' label', with a space"),
+        ("label ", "'label' did you mean 'label ', with a space"),
+        ("Label", "'label' did you mean 'Label'\\?"),
+        ("lable", "'label' did you mean 'lable'\\?"),
+        ('"label"', "'label' did you mean '\"label\"', with quotes"),
+    ],
+)
+def test_the_column_that_was_meant_is_named(known, words):
+    with pytest.raises(InputError, match=words):
+        require_columns([Row({"text": "a", known: "1"}, "f", 2)], ("text", "label"))
+    with pytest.raises(InputError) as caught:
+        require_columns([Row({"text": "a", known: "1"}, "f", 2)], ("stars",))
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        ("a.csv", "id;text;label;x", "a.csv:1 with 3 semicolons and no comma"),
+        ("a.csv", '"text";"label"', "a.csv:1 with 1 semicolon and no comma"),
+        ("a.csv", "text\tlabel", "a.csv:1 with 1 tab and no comma.* .tsv"),
+        ("a.tsv", "text,label", "a.tsv:1 with 1 comma and no tab.* .csv"),
+        ("a.tsv", "text|label", "a.tsv:1 with 1 vertical bar and no tab"),
+    ],
+)
+def test_other_separators_are_recognised(read, name, line, words):
+    with pytest.raises(InputError, match=words):
+        read(f"\ufeff{line}\r\na, b;c\td|e\r\n", name)
+
+
+def test_empty_lines_end_a_tsv_of_several_columns(read):
+    assert read("a\tb\n1\t2\n\n\r\n\n")[:2] == ([("1", "2")], [2])
+    assert read("a\n1\n\n\n")[0] == [("1",), ("",), ("",)]
+    with pytest.raises(InputError, match=r"a\.tsv:2: .*an empty line"):
+        read("a\tb\n\n1\t2\n")
+
+
+def test_nested_values_of_json_are_marked(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": "x", "b": [1], "c": {"d": 1}, "e": 1}\n')
+    log = ProblemLog("stop", tmp_path / "problems.txt")
+    (row,) = read_table(str(tmp_path / "a.jsonl"), log)
+    assert row.nested == {"b", "c"}
 
 
 @pytest.fixture(scope="module")

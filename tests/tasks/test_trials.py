@@ -149,8 +149,12 @@ def test_other_settings_checkpoints_and_data_are_refused(whole):
     folder, _, _ = whole
     with pytest.raises(InputError, match=r"epochs: 3\. "):
         trials(folder, training_epochs=3).run(3)
-    with pytest.raises(InputError, match="another data"):
+    with pytest.raises(InputError, match="data with other contents"):
         trials(folder, task=Sorting([*TEXTS[:-1], "in"])).run(3)
+    task = Sorting(TEXTS)
+    task.name = "csv"
+    with pytest.raises(InputError, match="the task 'csv', not 'sorting'"):
+        trials(folder, task=task).run(3)
     other = trials(folder)
     other._start = dataclasses.replace(tiny.start(), identity="another")
     with pytest.raises(InputError, match="Arrived: another checkpoint"):
