@@ -33,6 +33,8 @@ from electra_tf.training.optimizer import build_optimizer
 from electra_tf.training.peak import on_host
 from electra_tf.training.strategy import check_batch
 
+_ALIKE = 1.25  # times that differ by less are given as one
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -190,18 +192,21 @@ class Experiment:
         lines = [config_lib.dump(config).rstrip(), "", *self._towers()]
         lines += [f"{name}: {n:,} parameters" for name, n in parts(pretrainer).items()]
         where = "this process" if on_host(strategy) else f"each of {replicas} devices"
-        steps, wait = config.training.steps, found.traffic / found.bandwidth
+        steps, wait = config.training.steps, found.traffic / found.bandwidth.best
+        fast, slow = found.seconds, found.disturbed
+        until = f" to {slow:.3g} s" if slow > _ALIKE * fast else " s"
         lines += [
             f"all: {total:,} parameters, {len(pretrainer.trainable_variables)} weights",
             f"{self.flops:.4g} FLOPs a step, {self.flops * steps:.4g} in {steps:,} "
             "steps",
             f"memory: about {found.memory / 2**30:.2f} GiB of {where}",
-            f"step: about {found.seconds:.3g} s, of which {wait / found.seconds:.0%} "
+            f"step: about {fast:.3g}{until}, of which {wait / fast:.0%} "
             f"between the products ({found.traffic / 1e9:.3g} GB at "
-            f"{found.bandwidth / 1e9:.3g} GB/s); a layer's products reach "
-            f"{found.peak:.3g} FLOP/s here",
-            f"time to train: about {_days(steps * found.seconds)}, besides starting "
-            "and evaluating",
+            f"{found.bandwidth.best / 1e9:.3g} GB/s); a layer's products reach "
+            f"{found.peak.best:.3g} FLOP/s here",
+            f"time to train: about {_span(steps * fast, steps * slow)}, besides "
+            "starting and evaluating",
+            *_disturbed(fast, slow),
             *self.cautions(),
         ]
         return "\n".join(lines)
@@ -318,6 +323,21 @@ def _vocabulary_path(data: str, vocab: str | None) -> str:
         f"{data!r}, without a {records.VOCABULARY}",
         "Name the vocabulary's file with --vocab",
     )
+
+
+def _span(fast: float, slow: float) -> str:
+    return _days(fast) if slow <= _ALIKE * fast else f"{_days(fast)} to {_days(slow)}"
+
+
+def _disturbed(fast: float, slow: float) -> list[str]:
+    """What a range of times means."""
+    if slow <= _ALIKE * fast:
+        return []
+    return [
+        "other work disturbed the measurement: the lower times are of its fastest "
+        "tries, near those of a machine that does nothing else; nine tries of ten kept "
+        "to the higher ones"
+    ]
 
 
 def _days(seconds: float) -> str:

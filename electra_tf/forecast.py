@@ -3,18 +3,30 @@
 import dataclasses
 import functools
 import resource
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from electra_tf.kernels.chains import FusedChains
 from electra_tf.kernels.noise import TRAINING, noise_of
 from electra_tf.model import cost
+from electra_tf.pretraining.objectives.common import chains_of
 from electra_tf.settings import Config, Encoder
-from electra_tf.training.peak import best_seconds, on_host
+from electra_tf.training.peak import on_host, slow, timings
 
 # What tracing and compiling leave in the host's memory, measured on CPUs.
 _STEP, _BLOCK = 100 * 2**20, 8 * 2**20
+# So long each rate is measured: other work may hold the cores for most of a second.
+_SECONDS = 2.0
+
+
+class Rate(NamedTuple):
+    """How fast the machine is while nothing else uses it, and while it is disturbed."""
+
+    best: float
+    """Of the fastest of many short measurements."""
+    disturbed: float
+    """Nine of ten of them reach it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +37,9 @@ class Forecast:
     """Of its products."""
     traffic: int
     """Bytes that all its other operations read and write."""
-    peak: float
+    peak: Rate
     """FLOP/s of a layer's products here."""
-    bandwidth: float
+    bandwidth: Rate
     """Bytes a second of chains here."""
     memory: int
     """Bytes at the worst moment: of the process on CPUs, of each device elsewhere."""
@@ -35,7 +47,14 @@ class Forecast:
     @property
     def seconds(self) -> float:
         """Of one step: products and what stands between them do not overlap."""
-        return self.flops / self.peak + self.traffic / self.bandwidth
+        return self.flops / self.peak.best + self.traffic / self.bandwidth.best
+
+    @property
+    def disturbed(self) -> float:
+        """Seconds of one step that other work disturbs as it did the measurement."""
+        return (
+            self.flops / self.peak.disturbed + self.traffic / self.bandwidth.disturbed
+        )
 
 
 def forecast(
@@ -72,15 +91,17 @@ def forecast(
             config.model.encoder,
             rows * work.length,
         ),
-        bandwidth=measure_chains(strategy, config.training.precision),
+        bandwidth=measure_chains(
+            strategy, config.training.precision, config.training.xla
+        ),
         memory=memory,
     )
 
 
 def measure_products(
     strategy: tf.distribute.Strategy, precision: str, shape: Encoder, positions: int
-) -> float:
-    """Times the products of a layer, forward and backward, on every replica at once.
+) -> Rate:
+    """Time the products of a layer, forward and backward, on every replica at once.
 
     Those of a narrow model may be slower than large ones.
 
@@ -91,9 +112,10 @@ def measure_products(
         positions: Of a replica's batch; of many only some are taken.
 
     Returns:
-        FLOP/s of all replicas together, the best of a few tries.
+        FLOP/s of all replicas together.
     """
-    most, times = (2048, 4) if on_host(strategy) else (16384, 20)
+    # On a host many short tries: between two of them other work may be done.
+    most, times = (2048, 1) if on_host(strategy) else (16384, 20)
     width, inner, positions = shape.width, shape.feed_forward, min(positions, most)
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
     sizes = [(width, width)] * 4 + [(width, inner), (inner, width)]
@@ -120,20 +142,19 @@ def measure_products(
         return tf.cast(total, tf.float32)
 
     flops = 3 * 2 * positions * sum(depth * out for depth, out in sizes) * times
-    return (
-        flops * strategy.num_replicas_in_sync / best_seconds(strategy, values, layers)
-    )
+    return _rate(strategy, values, layers, flops)
 
 
-def measure_chains(strategy: tf.distribute.Strategy, precision: str) -> float:
-    """Times the chains of a layer, forward and backward, on every replica at once.
+def measure_chains(strategy: tf.distribute.Strategy, precision: str, xla: str) -> Rate:
+    """Time the chains of a layer, forward and backward, on every replica at once.
 
     Args:
         strategy: The replicas.
         precision: `float32` or `mixed_bfloat16`.
+        xla: The setting `training.xla`.
 
     Returns:
-        Bytes of float32 a second of all replicas together, the best of a few tries.
+        Bytes of float32 a second of all replicas together.
     """
     (rows, width), times = ((16, 256), 4) if on_host(strategy) else ((512, 1024), 20)
     length, inner = 128, 4 * width
@@ -150,7 +171,7 @@ def measure_chains(strategy: tf.distribute.Strategy, precision: str) -> float:
         ]
 
     def layer(x_BLD: tf.Tensor, y_BLF: tf.Tensor) -> list[tf.Tensor]:
-        chains = FusedChains(noise_of(0, TRAINING, 0).dropout())
+        chains = chains_of(noise_of(0, TRAINING, 0), training=True, xla=xla)
         biases = [tf.zeros(size, dtype) for size in (width, inner)]
         with tf.GradientTape() as tape:
             tape.watch([x_BLD, y_BLF, *biases])
@@ -166,9 +187,15 @@ def measure_chains(strategy: tf.distribute.Strategy, precision: str) -> float:
             given = [*layer(*given)[:2]]
         return tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in given])
 
-    best = best_seconds(strategy, values, layers)
     done = cost.chain_bytes(rows * length, width, inner) * times
-    return done * strategy.num_replicas_in_sync / best
+    return _rate(strategy, values, layers, done)
+
+
+def _rate(strategy: tf.distribute.Strategy, make, work, done: int) -> Rate:
+    """From what one replica does at a time to what all do in a second."""
+    taken = timings(strategy, make, work, _SECONDS)
+    done *= strategy.num_replicas_in_sync
+    return Rate(done / taken[0], done / slow(taken))
 
 
 def resident() -> int:

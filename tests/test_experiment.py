@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import shutil
 
 import numpy as np
@@ -7,6 +8,7 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from electra_tf import config as config_lib
+from electra_tf import forecast as forecasts
 from electra_tf.errors import InputError
 from electra_tf.experiment import Experiment, count, identity, parts, token_ids
 from electra_tf.text.vocab import Vocabulary
@@ -102,6 +104,20 @@ def test_special_ids_and_continuations_come_from_the_vocabulary(vocabulary):
     np.testing.assert_array_equal(ids.is_continuation_V, expected)
 
 
+@pytest.fixture
+def rates(monkeypatch):
+    """Sets how fast the machine is, and how fast while other work disturbs it."""
+
+    def measured(best, disturbed):
+        rate = forecasts.Rate(best, disturbed)
+        for name in ("measure_products", "measure_chains"):
+            monkeypatch.setattr(forecasts, name, lambda *_: rate)
+
+    measured(1e9, 1e9)
+    return measured
+
+
+@pytest.mark.usefixtures("rates")
 def test_a_description_tells_config_sizes_cost_and_time(experiment, devices):
     pretrainer = experiment.pretrainer(devices)
     text = experiment.describe(pretrainer, devices)
@@ -119,6 +135,20 @@ def test_a_description_tells_config_sizes_cost_and_time(experiment, devices):
     )
 
 
+def test_a_disturbed_machine_gets_a_range_of_times(experiment, devices, rates):
+    pretrainer = experiment.pretrainer(devices)
+    for disturbed, ranges in ((0.9e9, 0), (0.25e9, 1)):
+        rates(1e9, disturbed)
+        text = experiment.describe(pretrainer, devices)
+        assert len(re.findall(r"step: about \S+ to \S+ s, of which", text)) == ranges
+        assert len(re.findall(r"step: about \S+ s, of which", text)) == 1 - ranges
+        span = re.search("time to train: about (.*), besides", text)[1]
+        assert (" to " in span) == bool(ranges)
+        assert text.count("other work disturbed") == ranges
+    step = re.search(r"step: about (\S+) to (\S+) s", text)
+    assert float(step[2]) == pytest.approx(4 * float(step[1]), rel=0.02)
+
+
 def test_a_warm_up_that_never_ends_is_told(folder):
     sets = "training.steps=40", "optimizer.warmup_steps=40"
     (told,) = resolve(folder, *sets).cautions()
@@ -126,6 +156,7 @@ def test_a_warm_up_that_never_ends_is_told(folder):
     assert not resolve(folder, sets[0], "optimizer.warmup_steps=39").cautions()
 
 
+@pytest.mark.usefixtures("rates")
 def test_parts_and_towers_are_told_alike_for_every_objective(folder, devices):
     experiment = resolve(folder, "objective.name=mlm")
     text = experiment.describe(experiment.pretrainer(devices), devices)

@@ -1,7 +1,8 @@
 """How fast large matrix products are here: the limit a step is measured against."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -29,8 +30,8 @@ def measure_peak(strategy: tf.distribute.Strategy, precision: str) -> float:
             right = tf.matmul(left, right) / size
         return tf.reduce_sum(tf.cast(right, tf.float32))
 
-    best = best_seconds(strategy, matrices, products)
-    return 2 * size**3 * times * strategy.num_replicas_in_sync / best
+    times_taken = timings(strategy, matrices, products)
+    return 2 * size**3 * times * strategy.num_replicas_in_sync / times_taken[0]
 
 
 def on_host(strategy: tf.distribute.Strategy) -> bool:
@@ -47,18 +48,22 @@ def on_host(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
-def best_seconds(
-    strategy: tf.distribute.Strategy, make: Callable, work: Callable
-) -> float:
-    """Times some work that all replicas do at once.
+def timings(
+    strategy: tf.distribute.Strategy,
+    make: Callable,
+    work: Callable,
+    seconds: float = 0.0,
+) -> list[float]:
+    """Time some work that all replicas do at once, again and again.
 
     Args:
         strategy: The replicas.
         make: Makes what is worked on, which is not timed.
         work: From that to a number.
+        seconds: The work is repeated until so many are over, and three times or more.
 
     Returns:
-        The least time of three.
+        The seconds of each time, the least first.
     """
     made = tf.function(lambda: strategy.run(make))()
 
@@ -68,9 +73,19 @@ def best_seconds(
         return strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
 
     on_all(made)
-    best = float("inf")
-    for _ in range(3):
+    taken = []
+    while len(taken) < 3 or sum(taken) < seconds:
         begin = time.perf_counter()
         on_all(made).numpy()
-        best = min(best, time.perf_counter() - begin)
-    return best
+        taken.append(time.perf_counter() - begin)
+    return sorted(taken)
+
+
+def slow(taken: Sequence[float], share: float = 0.9) -> float:
+    """Return the time that a share of all times do not exceed.
+
+    Args:
+        taken: The times, the least first.
+        share: From 0 to 1.
+    """
+    return taken[math.ceil(share * (len(taken) - 1))]
