@@ -3,7 +3,8 @@
 python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
     --model_dir=run
 
-The same command goes on where a run was stopped or killed.
+The same command goes on where a run was stopped or killed; with a greater
+--set training.steps=N it also lengthens a run that is finished.
 """
 
 import contextlib
@@ -19,20 +20,19 @@ from electra_tf.training import strategy
 from electra_tf.training.run_folder import holding
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("data", None, "Required: the records.", flag_values=FLAGS)
-flags.DEFINE_string("model_dir", None, "Required: the run's folder.", flag_values=FLAGS)
-flags.DEFINE_string(
-    "evaluation_data", None, "Held-out records to measure on.", flag_values=FLAGS
-)
-flags.DEFINE_string(
-    "vocab", None, "The vocabulary, where it is not in --data.", flag_values=FLAGS
-)
-flags.DEFINE_string(
-    "init_checkpoint", None, "A checkpoint whose weights a new run begins with.",
-    flag_values=FLAGS,
-)  # fmt: skip
+for _name, _text in {
+    "data": "Required: the records, a folder of build_records or globs of files.",
+    "model_dir": "Required, but not for --dry_run: the run's folder, new or begun.",
+    "evaluation_data": "Records of held-out text, to measure on while it trains.",
+    "vocab": "The vocabulary, where it is not in --data.",
+    "init_checkpoint": "A checkpoint, or a run, whose weights a new run begins with.",
+}.items():
+    flags.DEFINE_string(_name, None, _text, flag_values=FLAGS)
 flags.DEFINE_bool(
-    "dry_run", False, "Tell sizes, cost and time, then stop.", flag_values=FLAGS
+    "dry_run",
+    False,
+    "Print the resolved config, sizes, memory and time, and train nothing.",
+    flag_values=FLAGS,
 )
 cli.define_device_flags(FLAGS, strategy.NAMES)
 cli.define_config_flags(FLAGS, {})
@@ -57,8 +57,8 @@ def _pretrain() -> None:
     if FLAGS.evaluation_data:
         held_out = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:
-        runs.check(experiment, found, FLAGS.model_dir, FLAGS.init_checkpoint)
-        print(experiment.describe(experiment.pretrainer(devices), devices))
+        given = FLAGS.model_dir, FLAGS.init_checkpoint
+        print(runs.plan(experiment, devices, found, *given))
         return
     chief = strategy.is_chief(devices)
     with holding(FLAGS.model_dir) if chief else contextlib.nullcontext():

@@ -24,9 +24,15 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.health import HealthCheck
 from electra_tf.training.loop import Loop, Work, Writer
+from electra_tf.training.optimizer import build_optimizer
 from electra_tf.training.peak import measure_peak
 from electra_tf.training.reports import TRAIN, Reports, read_metrics
-from electra_tf.training.run_folder import check_resumable, place
+from electra_tf.training.run_folder import (
+    check_resumable,
+    kept_before,
+    place,
+    settings_of,
+)
 from electra_tf.training.state import restore
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.workers import Workers, explaining_workers
@@ -55,9 +61,7 @@ def train(
         The signal that ended it, or 0, and the folder of the last checkpoint.
     """
     settings, steps = experiment.config.training, experiment.config.training.steps
-    checkpoints = Checkpoints(
-        os.path.join(folder, CHECKPOINTS), settings.keep, settings.keep_at, steps
-    )
+    checkpoints = _checkpoints(experiment, folder)
     newest, details = check(experiment, found, folder, init)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explaining_workers())
@@ -70,7 +74,8 @@ def train(
             resumed_at = newest.step if newest else 0
             reports = Reports(folder, steps=steps, resumed_at=resumed_at)
             stack.enter_context(reports)
-            for line in (begin, *experiment.cautions()):
+            notes = new_length(experiment, newest)
+            for line in (begin, *notes, *experiment.cautions()):
                 reports.say(line)
             writer = _writer(experiment, folder, checkpoints, reports, details)
         if held_out is not None:
@@ -102,7 +107,7 @@ def check(
 
     Raises:
         InputError: Too few records, an initial checkpoint that is none, settings or
-            data that are not those the run began with.
+            data that are not those the run began with, fewer steps than are done.
     """
     training_batches(found, experiment.config.input)
     newest = None
@@ -112,6 +117,61 @@ def check(
     if newest is not None:
         check_resumable(newest, experiment.config, details)
     return newest, details
+
+
+def plan(
+    experiment: Experiment,
+    devices: tf.distribute.Strategy,
+    found: RecordSet,
+    folder: str | None,
+    init: str | None,
+) -> str:
+    """Return what `train` would do, for people; nothing is trained or written.
+
+    Args:
+        experiment: What is to be done.
+        devices: The replicas.
+        found: The records to learn from.
+        folder: The run's folder, if it is known.
+        init: As for `train`.
+
+    Returns:
+        Lines: the resolved config, sizes, cost and time.
+
+    Raises:
+        InputError: As for `check`.
+    """
+    newest, _ = check(experiment, found, folder, init)
+    text = experiment.describe(experiment.pretrainer(devices), devices)
+    return "\n".join([text, *new_length(experiment, newest)])
+
+
+def new_length(experiment: Experiment, newest: Checkpoint | None) -> list[str]:
+    """Return lines on what another `training.steps` does to a run that goes on.
+
+    Args:
+        experiment: What is to be done.
+        newest: The checkpoint to go on from, if there is one.
+
+    Returns:
+        None for a run of the length it had, or without a step left to do; one with the
+        learning rate of the last step that was done and of the next one.
+    """
+    steps = experiment.config.training.steps
+    if newest is None or newest.step == steps:
+        return []
+    before = settings_of(newest).training.steps
+    if before == steps:
+        return []
+    rule, done = experiment.config.optimizer, newest.step
+    # The schedule counts the steps from 0.
+    last = float(build_optimizer(rule, before).schedule(done - 1))
+    following = float(build_optimizer(rule, steps).schedule(done))
+    return [
+        f"training.steps is {steps:,}, was {before:,}: the optimizer's state is kept, "
+        f"the learning rate follows the schedule of {steps:,} steps from here on; it "
+        f"was {last:.4g} at step {done:,} and is {following:.4g} at step {done + 1:,}"
+    ]
 
 
 def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
@@ -132,6 +192,18 @@ def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
     if digest == known["begun_from"]:
         return known
     return {"init_checkpoint": name, "begun_from": digest}
+
+
+def _checkpoints(experiment: Experiment, folder: str) -> Checkpoints:
+    """The run's, of which those stay that stayed when it had another length."""
+    settings = experiment.config.training
+    return Checkpoints(
+        os.path.join(folder, CHECKPOINTS),
+        settings.keep,
+        settings.keep_at,
+        settings.steps,
+        kept_before(folder, settings.keep_at),
+    )
 
 
 def _loop(
@@ -183,7 +255,10 @@ def _begin(
     if newest is not None:
         restore(pretrainer, newest)
         if newest.step == steps:
-            return f"nothing is left to do: all {steps:,} steps are done"
+            return (
+                f"nothing is left to do: all {steps:,} steps are done; a greater "
+                "training.steps goes on from here"
+            )
         return f"going on after step {newest.step:,} of {steps:,}, from {newest.path}"
     if init:
         return carry.over(pretrainer, init, experiment.files())

@@ -191,8 +191,8 @@ def test_a_checkpoint_needs_nothing_beside_it(folder, whole, here, tmp_path):
             ["`model.dropout` is 0.2, was 0.1; `masking.rate` is 0.2, was 0.15. "],
         ),
         (
-            ["training.steps=90"],
-            ["`training.steps` is 90, was 60", "--init_checkpoint"],
+            ["training.steps=59"],
+            ["`training.steps` must be 60 or more", "59, with", "training.steps=60"],
         ),
     ],
 )
@@ -202,6 +202,41 @@ def test_a_run_goes_on_with_its_settings(folder, whole, here, sets, words):
     for word in words:
         assert word in message
     assert "log_every" not in message
+
+
+def test_a_finished_run_can_be_lengthened(folder, whole, here, tmp_path):
+    runs = tmp_path / "whole", tmp_path / "killed"
+    for run in runs:
+        shutil.copytree(whole, run)
+    given, killed = (
+        arguments(folder, run, "training.steps=75", evaluation_data=folder)
+        for run in runs
+    )
+    with unchanged(runs[0]):
+        planned = here("pretrain", *given, "--dry_run")
+    done = here("pretrain", *given)
+    assert done.returncode == 0, done.stderr
+    # 1e-3 * (1 - 59 / 60), then 1e-3 * (1 - 60 / 75).
+    note = "training.steps is 75, was 60: "
+    rates = "it was 1.667e-05 at step 60 and is 0.0002 at step 61"
+    for text in (done.stderr, planned.stdout):
+        (line,) = (line for line in text.splitlines() if note in line)
+        assert line.endswith(rates)
+    assert "going on after step 60 of 75" in done.stderr
+    # 30 is half of the old length; of the new one it is no share that is kept.
+    assert sorted(saved_steps(str(runs[0] / "checkpoints"))) == [30, 72, 75]
+    rate = read_metrics(str(runs[0]))[-2]["learning_rate"]
+    assert rate == pytest.approx(1e-3 * (1 - 73 / 75), rel=1e-3)  # of 73, 74, 75
+    kill(start(*killed), lambda: newest(runs[1]) > 60)
+    assert newest(runs[1]) > 60
+    done = here("pretrain", *killed)
+    assert done.returncode == 0, done.stderr
+    assert note not in done.stderr
+    assert tree(runs[1]) == tree(runs[0])
+    assert lines(runs[1]) == lines(runs[0])
+    with unchanged(runs[0]):
+        message = failure(here("pretrain", *arguments(folder, runs[0])))
+    assert "`training.steps` must be 75 or more" in message
 
 
 @pytest.fixture(scope="module")

@@ -50,3 +50,15 @@ def test_a_run_can_begin_with_anothers_weights(run, folder, tmp_path, capsys):
     assert "optimizer.learning_rate: 0.0005 -> 1e-30" in told
     theirs, ours = open_checkpoint(place).weights(), open_checkpoint(last).weights()
     assert all((ours[path] == theirs[path]).all() for path in theirs)
+
+
+def test_another_length_is_told_with_the_rates_before_and_after(run, folder):
+    _, _, place, _ = run
+    newest = open_checkpoint(place)
+    rates = ("training.steps=8", "optimizer.warmup_steps=0")
+    (told,) = runs.new_length(resolve(folder, *rates), newest)
+    # 5e-4 * (1 - 2 / 8) without a warm-up.
+    assert "training.steps is 8, was 2" in told
+    assert "is 0.000375 at step 3" in told
+    assert runs.new_length(resolve(folder, "training.steps=2"), newest) == []
+    assert runs.new_length(resolve(folder, *rates), None) == []

@@ -21,7 +21,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 import safetensors.numpy
@@ -120,11 +120,19 @@ class Checkpoints:
         keep: How many of the newest stay.
         keep_at: Shares of training whose checkpoint stays for ever.
         steps: Updates of the whole training.
+        kept: Steps whose checkpoints stay for ever, too.
     """
 
-    def __init__(self, folder: str, keep: int, keep_at: Sequence[float], steps: int):
+    def __init__(
+        self,
+        folder: str,
+        keep: int,
+        keep_at: Sequence[float],
+        steps: int,
+        kept: Set[int] = frozenset(),
+    ):
         self.folder, self._keep = folder, keep
-        self._forever = steps_of(keep_at, steps)
+        self._forever = steps_of(keep_at, steps) | kept
 
     def clean(self) -> None:
         """Deletes what a killed run left unfinished or half deleted."""

@@ -7,13 +7,19 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf import config as config_lib
 from electra_tf.errors import InputError
 from electra_tf.settings import Config
-from electra_tf.training.checkpoint import CONFIG, Checkpoint
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    CONFIG,
+    Checkpoint,
+    saved_steps,
+    steps_of,
+)
 
 _LOCK = ".lock"
 _MARKS = 2**50
@@ -31,6 +37,8 @@ FREE = {
     "training.evaluate_every",
     "training.evaluation_batches",
 }
+# What may change, as long as no step that is done lies beyond it.
+_LENGTH = "training.steps"
 
 
 def lock(folder: str, flag: str = "--model_dir") -> Any:
@@ -109,18 +117,22 @@ def place(folder: str) -> int:
 def check_resumable(
     checkpoint: Checkpoint, now: Config, details: Mapping[str, Any]
 ) -> None:
-    """Raises an InputError if a run would go on as something else than it began.
+    """Raise an error if a run would go on as something else than it began.
 
     Args:
         checkpoint: Where it would go on.
         now: The settings of now.
         details: What identifies the data of now.
+
+    Raises:
+        InputError: Other settings or other data; another number of steps alone is
+            none, unless the checkpoint is already beyond it.
     """
-    then = config_lib.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    then = settings_of(checkpoint)
     changed = [
         f"`{name}` is {new!r}, was {old!r}"
         for name, (old, new) in differences(then, now).items()
-        if name not in FREE and name.split(".")[0] not in FREE
+        if name not in FREE | {_LENGTH} and name.split(".")[0] not in FREE
     ]
     changed += [
         f"{name} is {details.get(name)!r}, was {value!r}"
@@ -134,6 +146,43 @@ def check_resumable(
             "Give these back their values, or choose another --model_dir, with "
             f"--init_checkpoint={checkpoint.path} to begin from these weights",
         )
+    if now.training.steps < checkpoint.step:
+        raise InputError(
+            f"`{_LENGTH}` must be {checkpoint.step} or more, the steps that are done",
+            f"{now.training.steps}, with the checkpoint {checkpoint.path}",
+            f"Set {_LENGTH}={then.training.steps}, as it was, or more",
+        )
+
+
+def settings_of(checkpoint: Checkpoint) -> Config:
+    """Return the settings a checkpoint was written with.
+
+    Args:
+        checkpoint: One of pretrain.
+    """
+    return config_lib.parse(checkpoint.read(CONFIG).decode(), checkpoint.path)
+
+
+def kept_before(folder: str, keep_at: Sequence[float]) -> set[int]:
+    """Return the steps of checkpoints that stay, by the length of the run back then.
+
+    Args:
+        folder: The run's folder.
+        keep_at: Shares of training whose checkpoint stays for ever.
+
+    Returns:
+        Of the checkpoints that are there, those at such a share of `training.steps` in
+        their own settings; also those whose settings cannot be read.
+    """
+    found = set()
+    for step, path in saved_steps(os.path.join(folder, CHECKPOINTS)).items():
+        try:
+            steps = settings_of(Checkpoint(path, step, {})).training.steps
+        except (OSError, ValueError):
+            found.add(step)
+        else:
+            found |= {step} & steps_of(keep_at, steps)
+    return found
 
 
 def differences(then: Config, now: Config) -> dict[str, tuple[Any, Any]]:

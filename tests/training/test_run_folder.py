@@ -16,6 +16,7 @@ from electra_tf.training.run_folder import (
     check_resumable,
     differences,
     holding,
+    kept_before,
     lock,
     place,
 )
@@ -127,7 +128,6 @@ FREE_NOW = (
     "records.seed=4",
 )
 FIXED = (
-    ("training.steps=7", "`training.steps` is 7, was 1000000"),
     ("training.seed=7", "`training.seed` is 7, was 0"),
     ("training.accumulation=2", "`training.accumulation` is 2, was 1"),
     ("training.precision=mixed_bfloat16", "'mixed_bfloat16', was 'float32'"),
@@ -160,6 +160,38 @@ def test_what_weights_depend_on_may_not(checkpoint, changed, words):
         check_resumable(checkpoint, config_lib.load(sets=[changed]), DETAILS)
     assert words in str(found.value)
     assert f"--init_checkpoint={checkpoint.path}" in str(found.value)
+
+
+@pytest.mark.parametrize("steps", [5, 7, 2_000_000])
+def test_a_run_may_have_another_length(checkpoint, steps):
+    now = config_lib.load(sets=[f"training.steps={steps}"])
+    assert check_resumable(checkpoint, now, DETAILS) is None
+
+
+def test_a_run_is_not_shorter_than_what_is_done(checkpoint):
+    with pytest.raises(InputError) as found:
+        check_resumable(checkpoint, config_lib.load(sets=["training.steps=4"]), DETAILS)
+    for words in (
+        "`training.steps`",
+        "5 or more",
+        f"4, with the checkpoint {checkpoint.path}",
+    ):
+        assert words in str(found.value)
+
+
+def test_what_was_kept_of_a_shorter_run_stays(tmp_path):
+    lengths = {10: 40, 20: 40, 30: 40, 40: 40, 50: 80, 60: 80}
+    for step, steps in lengths.items():
+        path = tmp_path / "checkpoints" / f"step_{step:08d}"
+        path.mkdir(parents=True)
+        (path / "checkpoint.json").touch()
+        config = config_lib.load(sets=[f"training.steps={steps}"])
+        (path / "config.yaml").write_text(config_lib.dump(config))
+    assert kept_before(str(tmp_path), (0.25, 0.5)) == {10, 20}
+    assert kept_before(str(tmp_path), (0.75, 1.0)) == {30, 40, 60}
+    (tmp_path / "checkpoints" / "step_00000050" / "config.yaml").unlink()
+    assert kept_before(str(tmp_path), ()) == {50}
+    assert kept_before(str(tmp_path / "none"), (0.5,)) == set()
 
 
 def test_all_that_changed_is_named(checkpoint):
