@@ -40,16 +40,27 @@ def by_parts(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
     joined = _joined(function, lambda length: tf.constant(AT_ONCE))
 
     def parts(inputs: Inputs) -> Any:
-        rows = tf.shape(inputs[IDS[0]])[0]
-        few = tf.debugging.Assert(
-            rows <= MOST,
-            [f"Texts are read in {MOST} parts a request at most. Arrived:", rows,
-             "Send parts of them."],
-        )  # fmt: skip
-        with tf.control_dependencies([few]):
+        with tf.control_dependencies([few_parts(tf.shape(inputs[IDS[0]])[0])]):
             return joined({name: tf.identity(of) for name, of in inputs.items()})
 
     return parts
+
+
+def few_parts(count: tf.Tensor) -> tf.Operation:
+    """Assert that the texts of a request are read in `MOST` parts at most.
+
+    Args:
+        count: int32, the parts of all texts.
+
+    Returns:
+        What a control dependency takes; `InvalidArgumentError` at run time where there
+        are more.
+    """
+    return tf.debugging.Assert(
+        count <= MOST,
+        [f"The texts of a request must be read in at most {MOST} parts. Received:",
+         count, "Send it in parts."],
+    )  # fmt: skip
 
 
 def in_turns(network: Network) -> Callable[..., tf.Tensor]:

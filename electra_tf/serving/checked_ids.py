@@ -51,10 +51,12 @@ def checked_ids(
     """
     given = token_ids, segment_ids, padding_mask
     given = [tf.ensure_shape(of, [None, None]) for of in given]
-    given, token_ids = dict(zip(IDS, given, strict=True)), given[0]
+    given = dict(zip(IDS, given, strict=True))
     limits = dict(zip(IDS, (shape.vocabulary_size, shape.segments, 2), strict=True))
-    size = tf.shape(token_ids)
-    checks = [
+    size = tf.shape(given[IDS[0]])
+    # Sizes first: a check of values has a tensor as large as what it checks.
+    sizes = [few_positions(size[0], size[1])]
+    sizes += [
         tf.debugging.Assert(
             tf.reduce_all(tf.equal(tf.shape(of), size)),
             [f"{name} and token_ids have one shape. Arrived:", tf.shape(of), size],
@@ -62,7 +64,15 @@ def checked_ids(
         for name, of in given.items()
         if name != IDS[0]
     ]
-    checks += [
+    sizes.append(
+        tf.debugging.Assert(
+            (size[1] <= shape.max_positions) & ((size[1] > 0) | (size[0] == 0)),
+            [f"A row has 1 to {shape.max_positions} positions. Arrived:", size[1]],
+        )
+    )
+    with tf.control_dependencies(sizes):
+        given = {name: tf.identity(of) for name, of in given.items()}
+    checks = [
         tf.debugging.Assert(
             tf.reduce_all((of >= 0) & (of < limits[name])),
             [f"{name} lie from 0 to {limits[name] - 1}. Arrived, least and greatest:",
@@ -70,12 +80,6 @@ def checked_ids(
         )
         for name, of in given.items()
     ]  # fmt: skip
-    checks.append(
-        tf.debugging.Assert(
-            (size[1] <= shape.max_positions) & ((size[1] > 0) | (size[0] == 0)),
-            [f"A row has 1 to {shape.max_positions} positions. Arrived:", size[1]],
-        )
-    )
     with tf.control_dependencies(checks):
         return bounded(given)
 
@@ -92,11 +96,25 @@ def bounded(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         where rows times positions are more than `MOST_POSITIONS`.
     """
     rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
-    few = tf.debugging.Assert(
-        rows * length <= MOST_POSITIONS,
-        [f"A request has {MOST_POSITIONS} positions at most, rows times the longest. "
-         "Arrived:", rows, length, "Send it in parts."],
-    )  # fmt: skip
     none = tf.cast(length == 0, tf.int32)
-    with tf.control_dependencies([few]):
+    with tf.control_dependencies([few_positions(rows, length)]):
         return {name: tf.pad(of, [[0, 0], [0, none]]) for name, of in inputs.items()}
+
+
+def few_positions(rows: tf.Tensor, longest: tf.Tensor) -> tf.Operation:
+    """Assert that a request has `MOST_POSITIONS` at most.
+
+    Args:
+        rows: int32, how many.
+        longest: int32, positions of the longest row.
+
+    Returns:
+        What a control dependency takes; `InvalidArgumentError` at run time where rows
+        times positions are more, also where they are more than an int32 can hold.
+    """
+    positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
+    return tf.debugging.Assert(
+        positions <= MOST_POSITIONS,
+        [f"A request must have at most {MOST_POSITIONS} positions, rows times the "
+         "longest. Received:", rows, longest, "Send it in parts."],
+    )  # fmt: skip

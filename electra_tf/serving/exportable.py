@@ -15,6 +15,12 @@ Answer = dict[str, np.ndarray]
 IDS = ("token_ids", "segment_ids", "padding_mask")
 """Inputs of signatures that take ids, int32 [B, L]."""
 
+MOST_ROWS = 4096
+"""Rows of a request of strings: so many of 16 positions are all an encoder takes."""
+MOST_BYTES = 2**21
+"""Bytes of all strings of a request, of which the tokenizer takes about a hundred
+times the memory: a mebibyte for each of two inputs."""
+
 SAMPLES = (
     "A film to remember, and one I would see again tomorrow.",
     "The service was slow; the soup cold, the waiter rude!",
@@ -72,7 +78,8 @@ def of_texts(
 
     Returns:
         A `tf.function` for any number of rows; `InvalidArgumentError` at run time where
-        the inputs have different ones.
+        the inputs have different ones, more than `MOST_ROWS` of them, or more than
+        `MOST_BYTES` in all. None of the function's operations runs before that.
     """
     spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
@@ -87,10 +94,31 @@ def of_texts(
             )
             for size in sizes[1:]
         ]
-        with tf.control_dependencies(same):
+        with tf.control_dependencies([*same, *_small(texts)]):
             return function(*map(tf.identity, texts))
 
     return tf.function(checked, input_signature=spec)
+
+
+def _small(texts: Sequence[tf.Tensor]) -> list[tf.Operation]:
+    """Assert that a request of strings has few rows and few bytes."""
+    rows = tf.size(texts[0])
+    lengths = [tf.cast(tf.strings.length(text_B), tf.int64) for text_B in texts]
+    size = tf.add_n([tf.reduce_sum(length_B) for length_B in lengths])
+    # Without a branch in the graph only of int32; more bytes than that are many, too.
+    told = tf.cast(tf.minimum(size, tf.int32.max), tf.int32)
+    return [
+        tf.debugging.Assert(
+            rows <= MOST_ROWS,
+            [f"A request must have at most {MOST_ROWS} rows. Received:", rows,
+             "Send it in parts."],
+        ),
+        tf.debugging.Assert(
+            size <= MOST_BYTES,
+            [f"The strings of a request must have at most {MOST_BYTES} bytes together. "
+             "Received:", told, "Send it in parts."],
+        ),
+    ]  # fmt: skip
 
 
 def strings(texts: Sequence[str | bytes]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from electra_tf.serving.checked_ids import few_positions
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
@@ -32,7 +33,9 @@ class GraphInputs(tf.Module):
             text_b_B: The second texts of pairs; None: there are none.
 
         Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L].
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L];
+            `InvalidArgumentError` at run time, before there are any, where they are
+            more than `MOST_POSITIONS`.
         """
         return self.with_cut(text_B, text_b_B)[0]
 
@@ -70,7 +73,8 @@ class GraphInputs(tf.Module):
         """
         lengths_B = 1 + tf.add_n([kept_B + 1 for _, kept_B in parts])
         longest = tf.maximum(tf.reduce_max(lengths_B), 0)  # no rows, no positions
-        place_L = tf.range(longest)
+        with tf.control_dependencies([few_positions(tf.size(lengths_B), longest)]):
+            place_L = tf.range(longest)
         entries = [[_FILLER, self._cls, self._sep], *(text.values for text, _ in parts)]
         known, end_B1 = len(entries[0]), tf.ones_like(lengths_B)[:, None]
         source_BL = tf.where(place_L == 0, 1, 0)

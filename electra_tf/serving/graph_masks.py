@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from electra_tf.serving.checked_ids import few_positions
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 
@@ -32,7 +33,8 @@ class GraphMasks(tf.Module):
 
         Returns:
             `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and how
-            many pieces were cut off, int32 [B].
+            many pieces were cut off, int32 [B]; `InvalidArgumentError` at run time,
+            before there are any, where positions are more than `MOST_POSITIONS`.
         """
         between = tf.strings.split(text_B, MASK)
         pieces = self._tokenize(between.values)
@@ -42,6 +44,9 @@ class GraphMasks(tf.Module):
         # One mask too many: behind the last part there is none.
         length_B = pieces.row_lengths() - 1
         kept_B = tf.minimum(length_B, self._max_length - 2)
+        longest = 2 + tf.cast(tf.reduce_max(tf.concat([[0], kept_B], 0)), tf.int32)
+        with tf.control_dependencies([few_positions(tf.size(text_B), longest)]):
+            kept_B = tf.identity(kept_B)
         pieces = tf.ragged.boolean_mask(
             pieces, tf.ragged.range(pieces.row_lengths()) < kept_B[:, None]
         )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.serving.by_parts import few_parts
 from electra_tf.tasks.squad_windows import Windows
 from electra_tf.text.graph_tokenizer import Places, valid
 from electra_tf.text.tokenizer import Tokenizer
@@ -73,6 +74,9 @@ class GraphWindows(tf.Module):
             inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L];
                 each question has a window or more.
             book: What `GraphAnswers` takes.
+
+            `InvalidArgumentError` at run time, before there are inputs, where there are
+            more windows than `by_parts.MOST`.
         """
         query = self._tokenize(question_B)
         kept = tf.ragged.range(query.row_lengths()) < self._rule.max_query_length
@@ -94,6 +98,8 @@ class GraphWindows(tf.Module):
         step_B = tf.minimum(room_B, self._rule.doc_stride)
         beyond_B = tf.maximum(pieces_B - room_B, 0)
         windows_B = 1 + (beyond_B + step_B - 1) // step_B
+        with tf.control_dependencies([few_parts(tf.reduce_sum(windows_B))]):
+            windows_B = tf.identity(windows_B)
         row_P = tf.repeat(tf.range(tf.size(windows_B)), windows_B)
         number_P = tf.ragged.range(windows_B).values
         first_P = number_P * tf.gather(step_B, row_P)

@@ -10,10 +10,13 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.serving.by_parts import few_parts
 from electra_tf.text.graph_tokenizer import valid
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
+MOST_WORDS = 2**20
+"""Of an answer, rows times the words of the longest."""
 _SPECIAL = 2  # [CLS] and [SEP]
 # What `str.split` takes for white space, as characters of an RE2 pattern.
 _SPACES = (
@@ -68,14 +71,21 @@ class GraphWords(tf.Module):
             inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L],
                 sentence by sentence; a sentence without words has no part.
             parts: What `tags` takes.
+
+            `InvalidArgumentError` at run time, before there are inputs, where there are
+            more parts than `by_parts.MOST`, or words than `MOST_WORDS`.
         """
         words = split_words(text_B)
+        with tf.control_dependencies([_few_words(words)]):
+            words = words.with_values(tf.identity(words.values))
         pieces = self._pieces(words.values)
         lengths_W = tf.cast(pieces.row_lengths(), tf.int32)
         opens_W = opens_part(lengths_W, words, self._room)
         part_W = tf.cumsum(tf.cast(opens_W, tf.int32)) - 1
         before_W = tf.cumsum(lengths_W, exclusive=True)
-        first_P = tf.boolean_mask(before_W, opens_W)
+        parts = tf.reduce_sum(tf.cast(opens_W, tf.int32))
+        with tf.control_dependencies([few_parts(parts)]):
+            first_P = tf.boolean_mask(before_W, opens_W)
         position_W = before_W - tf.gather(first_P, part_W) + 1
         splits = tf.concat([first_P, [tf.size(pieces.values)]], 0)
         splits = tf.cast(splits, tf.int64)
@@ -143,6 +153,17 @@ class GraphWords(tf.Module):
             "segment_ids": mask_PL * self._segment,
             "padding_mask": mask_PL,
         }
+
+
+def _few_words(words: tf.RaggedTensor) -> tf.Operation:
+    """Assert that an answer with a place for each word is not too large."""
+    lengths_B = tf.cast(words.row_lengths(), tf.int32)
+    rows, longest = tf.size(lengths_B), tf.reduce_max(tf.concat([[0], lengths_B], 0))
+    return tf.debugging.Assert(
+        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= MOST_WORDS,
+        [f"An answer must have at most {MOST_WORDS} words, rows times those of the "
+         "longest. Received:", rows, longest, "Send texts of like length together."],
+    )  # fmt: skip
 
 
 def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:

@@ -48,7 +48,7 @@ def test_rows_keep_their_order(joined, rows):
 
 
 def test_too_many_rows_are_refused_in_words(joined):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MOST} parts a request"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"at most {MOST} parts"):
         joined(inputs(MOST + 1))
 
 

@@ -5,7 +5,12 @@ import pytest
 import tensorflow as tf
 from tasks import tiny
 
-from electra_tf.serving.checked_ids import MOST_POSITIONS, bounded, of_ids
+from electra_tf.serving.checked_ids import (
+    MOST_POSITIONS,
+    bounded,
+    few_positions,
+    of_ids,
+)
 from electra_tf.serving.exportable import IDS
 
 
@@ -59,5 +64,15 @@ def test_a_request_has_so_many_positions_at_most(function):
     rows = MOST_POSITIONS // 64
     most = (ids(rows, 64),) * 3
     assert function(*most)["sum"].shape == [rows]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="positions at most"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 65536 positions"):
         function(*(ids(rows + 1, 64),) * 3)
+    # Before values are looked at, of which there may be a great many.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 65536 positions"):
+        function(*(-ids(rows + 1, 64),) * 3)
+
+
+@pytest.mark.parametrize("rows", [2**15, 2**16, 2**17])
+def test_more_positions_than_an_int32_holds_are_too_many(rows):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 65536 positions"):
+        few_positions(tf.constant(rows), tf.constant(2**16))
+    few_positions(tf.constant(1), tf.constant(2**16))

@@ -64,3 +64,13 @@ def test_both_texts_lose_what_they_lose_piece_by_piece():
             parts = [[0] * a, [0] * b]
             truncate(parts, room)
             assert [int(side[place]) for side in kept] == list(map(len, parts))
+
+
+def test_too_many_positions_are_refused(vocabulary):
+    inputs = tf.function(GraphInputs(Tokenizer(vocabulary), 64).__call__)
+    few, many = (tf.constant([("the " * 70).encode()] * rows) for rows in (1024, 1025))
+    assert inputs(few)["token_ids"].shape == [1024, 64]
+    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+        inputs(many)
+    assert "at most 65536 positions" in str(found.value)
+    assert "[1025] [64]" in str(found.value)

@@ -43,3 +43,11 @@ def test_masks_stand_where_they_were_written(vocabulary, longest):
     masks = (found["token_ids"].numpy() == vocabulary.ids[MASK]).sum(axis=1)
     assert masks.tolist() == [1, 1, 2, 0, 0, 0]
     assert packed(tf.constant([], tf.string))[0]["token_ids"].shape[0] == 0
+
+
+def test_too_many_positions_are_refused(vocabulary):
+    packed = tf.function(GraphMasks(Tokenizer(vocabulary), 64).with_cut)
+    few, many = (tf.constant([("[MASK] " * 70).encode()] * n) for n in (1024, 1025))
+    assert packed(few)[0]["token_ids"].shape == [1024, 64]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[1025\] \[64\]"):
+        packed(many)

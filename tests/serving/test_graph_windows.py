@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.serving.by_parts import MOST
 from electra_tf.serving.graph_windows import GraphWindows
 from electra_tf.tasks.squad_answers import piece_characters
 from electra_tf.tasks.squad_data import Question
@@ -130,3 +131,15 @@ def test_no_rows_and_bad_bytes(tokenizer):
     both = [packer(*columns([row])) for row in (clean, bad)]
     for one, other in zip(*map(tf.nest.flatten, both), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_too_many_windows_are_refused_before_there_are_any(vocabulary):
+    rule = Windows(16, 8, 1, "original")
+    cut_up = tf.function(GraphWindows(Tokenizer(vocabulary), rule).__call__)
+    few, many = (
+        columns([["", "the " * (16 - 3 + beyond)]]) for beyond in (MOST - 1, MOST)
+    )
+    assert len(cut_up(*few)[0]["token_ids"]) == MOST
+    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+        cut_up(*many)
+    assert f"at most {MOST} parts. Received:] [{MOST + 1}]" in str(found.value)

@@ -9,7 +9,13 @@ import tensorflow as tf
 from tasks import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.serving.graph_words import GraphWords, opens_part, split_words
+from electra_tf.serving.by_parts import MOST
+from electra_tf.serving.graph_words import (
+    MOST_WORDS,
+    GraphWords,
+    opens_part,
+    split_words,
+)
 from electra_tf.tasks.tagger import TextTagger
 from electra_tf.text.tokenizer import Tokenizer
 
@@ -130,3 +136,20 @@ def test_what_cannot_be_tagged_is_told(vocabulary):
     _, parts = words(tf.constant(["the"]))
     with pytest.raises(InputError, match="4 names and 3 logits"):
         words.tags(tf.zeros([1, 3, 3]), parts, TAGS)
+
+
+def test_an_answer_that_is_too_large_is_refused(vocabulary):
+    words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
+    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+        words(tf.constant([""] * 2000 + ["the " * 8000]))
+    assert f"at most {MOST_WORDS} words" in str(found.value)
+    assert "[2001] [8000]" in str(found.value)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[32768\] \[65536\]"):
+        words(tf.constant([""] * (2**15 - 1) + ["x " * 2**16]))  # 2^31 in all
+
+
+def test_a_request_of_too_many_parts_is_refused(vocabulary):
+    words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
+    assert len(words(tf.constant(["the"] * MOST))[0]["token_ids"]) == MOST
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MOST} parts"):
+        words(tf.constant(["the"] * (MOST + 1)))

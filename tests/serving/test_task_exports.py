@@ -126,7 +126,7 @@ def test_hostile_texts_get_an_answer(kind):
 def test_a_megabyte_to_read_in_parts_is_refused_in_words(kind):
     (text,) = exported(kind).text.values()
     megabyte = {name: strings(["a " * 500_000]) for name in text.requests[0]}
-    with pytest.raises(tf.errors.InvalidArgumentError, match="1024 parts a request"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 1024 parts"):
         asked(text, megabyte)
 
 
