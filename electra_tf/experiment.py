@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,10 +28,16 @@ from electra_tf.text.tokenizer import (
     stored_settings,
 )
 from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
-from electra_tf.training.checkpoint import CONFIG, Checkpoint
+from electra_tf.training.checkpoint import (
+    CONFIG,
+    Checkpoint,
+    Checkpoints,
+    saved_steps,
+)
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.optimizer import build_optimizer
 from electra_tf.training.peak import on_host
+from electra_tf.training.state import state
 from electra_tf.training.strategy import check_batch
 
 _ALIKE = 1.25  # times that differ by less are given as one
@@ -131,6 +138,42 @@ class Experiment:
                 build_optimizer(self.config.optimizer, self.config.training.steps)
             )
         return pretrainer
+
+    def save_checkpoint(self, pretrainer: Pretrainer, folder: str) -> str:
+        """Write what Keras's `fit` has trained as a checkpoint.
+
+        finetune, evaluate, export and `pretrain --init_checkpoint` take it. A run of
+        pretrain does not resume from it: Keras's `fit` does not record which records
+        it has read.
+
+        Args:
+            pretrainer: One that `pretrainer` made, trained or not.
+            folder: Gets the checkpoint as a folder `step_...` of its own.
+
+        Returns:
+            The checkpoint's folder.
+
+        Raises:
+            InputError: A checkpoint of this step exists, the pretrainer is another
+                experiment's, or the folder cannot be written.
+        """
+        if pretrainer.config != self.config:
+            raise InputError(
+                "A pretrainer must be saved by the experiment that made it",
+                "a pretrainer with another config",
+                "Call save_checkpoint of its own experiment",
+            )
+        step = int(pretrainer.optimizer.iterations.numpy())
+        if step in saved_steps(folder):
+            raise InputError(
+                f"{folder!r} must not have a checkpoint of step {step:,}",
+                saved_steps(folder)[step],
+                "Choose another folder, or delete that checkpoint",
+            )
+        weights, slots = state(pretrainer)
+        details = {"vocabulary": self.tokenizer.vocabulary.sha256}
+        every = Checkpoints(folder, keep=sys.maxsize, keep_at=(), steps=step)
+        return every.save(step, weights, slots, self.files(), details)
 
     def evaluation(
         self,

@@ -11,7 +11,10 @@ from electra_tf import config as config_lib
 from electra_tf import forecast as forecasts
 from electra_tf.errors import InputError
 from electra_tf.experiment import Experiment, count, identity, parts, token_ids
+from electra_tf.tasks.start import Start
+from electra_tf.text.pipeline import training_batches
 from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import open_checkpoint
 
 SMALL = [
     "records.max_length=32",
@@ -192,3 +195,55 @@ def test_a_batch_that_cannot_be_shared_is_refused(folder):
 def test_the_vocabulary_of_a_folder_is_what_its_records_were_made_with(folder):
     path = folder / "vocab.txt"
     assert resolve(folder).tokenizer.vocabulary == Vocabulary.read(path)
+
+
+@pytest.fixture(scope="module")
+def fitted(experiment, folder):
+    """What Keras's `fit` has trained for three steps."""
+    pretrainer = experiment.pretrainer()
+    batches = training_batches(experiment.open(str(folder)), experiment.config.input)
+    pretrainer.fit(batches, steps_per_epoch=3, shuffle=False, verbose=0)
+    return pretrainer
+
+
+def test_a_checkpoint_of_keras_fit_is_read_again(experiment, fitted, tmp_path):
+    path = experiment.save_checkpoint(fitted, str(tmp_path / "fitted"))
+    assert path == str(tmp_path / "fitted" / "step_00000003")
+    found = open_checkpoint(str(tmp_path / "fitted"))
+    assert (found.path, found.step) == (path, 3)
+    assert found.details == {"vocabulary": experiment.tokenizer.vocabulary.sha256}
+    stored = found.weights()
+    assert len(stored) == len(fitted.trainable_variables)
+    for variable in fitted.trainable_variables:
+        np.testing.assert_array_equal(stored[variable.path], variable)
+    assert len(found.slots()) == 2 * len(stored)
+    assert Experiment.of(found).config == experiment.config
+    start = Start.open(path)
+    table = fitted.core.encoder.embeddings.word_embeddings
+    np.testing.assert_array_equal(start.weights["embeddings/word_embeddings"], table)
+
+
+def test_no_checkpoint_is_written_over_another(experiment, fitted, folder, tmp_path):
+    experiment.save_checkpoint(fitted, str(tmp_path))
+    with pytest.raises(InputError, match=r"checkpoint of step 3.*step_00000003"):
+        experiment.save_checkpoint(fitted, str(tmp_path))
+    with pytest.raises(InputError, match="another config"):
+        resolve(folder, "training.seed=7").save_checkpoint(fitted, str(tmp_path))
+
+
+def test_commands_take_a_checkpoint_of_keras_fit(
+    experiment, fitted, folder, tmp_path, here
+):
+    path = experiment.save_checkpoint(fitted, str(tmp_path / "fitted"))
+    told = here("evaluate", f"--checkpoint={path}", f"--data={folder}", "--batches=1")
+    assert told.returncode == 0, told.stderr
+    sets = [f"--set={item}" for item in (*SMALL, "training.steps=1")]
+    told = here(
+        "pretrain",
+        f"--data={folder}",
+        f"--model_dir={tmp_path / 'run'}",
+        f"--init_checkpoint={tmp_path / 'fitted'}",
+        *sets,
+    )
+    assert told.returncode == 0, told.stderr
+    assert open_checkpoint(str(tmp_path / "run")).step == 1

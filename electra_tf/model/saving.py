@@ -22,11 +22,11 @@ def policy_config(dtype: Any) -> dict[str, Any]:
     return keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
 
 
-def layer_from(cls: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
+def layer_from(kind: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
     """Make a layer from its config.
 
     Args:
-        cls: Class of the layer.
+        kind: Class of the layer.
         config: What its `get_config` returned.
         kinds: Classes of those arguments that the config holds as a dictionary of
             their own arguments, by name of the argument.
@@ -35,11 +35,11 @@ def layer_from(cls: type[Layer], config: dict[str, Any], **kinds: type) -> Layer
         The layer, whose sublayers are trainable where it is.
     """
     given = {**config}
-    for name, kind in kinds.items():
-        given[name] = kind(**given[name])
+    for name, made in kinds.items():
+        given[name] = made(**given[name])
     if isinstance(given.get("dtype"), dict):
         given["dtype"] = keras.dtype_policies.deserialize(given["dtype"])
     trainable = given.pop("trainable", True)
-    layer = cls(**given)
+    layer = kind(**given)
     layer.trainable = trainable  # the constructor's would not reach the sublayers
     return layer

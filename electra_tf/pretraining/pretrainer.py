@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.batch import Batch, MaskedBatch
+from electra_tf.errors import InputError
 from electra_tf.kernels.noise import EVALUATION, TRAINING, Noise, noise_of
 from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import Pair
@@ -31,7 +32,7 @@ class Pretrainer(keras.Model):
     """
 
     def __init__(self, config: Config, tokens: TokenIds):
-        super().__init__(name="pretrainer")
+        super().__init__(name="pretrainer", dtype="float32")
         self.config = config
         self.objective = OBJECTIVES[config.objective.name](config, tokens)
         self.core = self.objective.model
@@ -91,6 +92,24 @@ class Pretrainer(keras.Model):
         masked = self.objective.mask(batch, noise)
         losses = self.objective.losses(masked, noise, training=False)
         return metrics_lib.quotients(losses.metrics) if read else losses.metrics
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Refuse, as a checkpoint is what finetune, evaluate and pretrain read.
+
+        Args:
+            filepath: Of Keras's `save`.
+            args: The same.
+            kwargs: The same.
+
+        Raises:
+            InputError: Always; it names what writes a checkpoint.
+        """
+        raise InputError(
+            "A pretrainer must be saved as a checkpoint, with config and vocabulary",
+            f"save({str(filepath)!r})",
+            "Call experiment.save_checkpoint(pretrainer, folder) of the experiment "
+            "that made it; save_weights keeps the weights alone",
+        )
 
     def _accumulated(
         self, masked: MaskedBatch, weights: Weights, noise: Noise

@@ -75,7 +75,12 @@ class QuestionAnswerer(TextModel):
         """Starts, ends and whether there is an answer."""
         own = self.settings.model
         return SpanHead(
-            self.shape.width, Seeds(seed), own.beam, own.joint, own.answerable
+            self.shape.width,
+            Seeds(seed),
+            own.beam,
+            own.joint,
+            own.answerable,
+            dtype="float32",
         )
 
     def head_outputs(
@@ -144,6 +149,7 @@ class QuestionAnswerer(TextModel):
             targets,
             cut=sum(part.query_cut for part in made),
             parts=list(zip(origins, made, strict=True)),
+            items=[place for place, _ in origins],
         )
 
     def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
@@ -184,7 +190,8 @@ class QuestionAnswerer(TextModel):
     def from_config(cls, config: dict[str, Any]) -> "QuestionAnswerer":
         """An equal model, but for its weights."""
         start, settings = restored(config)
-        return cls(start, config["null_threshold"], settings)
+        model = cls(start, config["null_threshold"], settings)
+        return model.configured(config)
 
     def _answered(
         self, count: int, examples: Examples, outputs: list

@@ -44,6 +44,10 @@ class Examples:
     """How many of them lost pieces, as they were longer."""
     parts: Sequence[Any] = ()
     """What each was made of, where items and examples are not one to one."""
+    items: Sequence[int] | None = None
+    """The place of the item that each was made of; None: they are one to one."""
+    weights: Sequence[float] | None = None
+    """What each counts for in losses and scores; None: 1."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -52,6 +56,33 @@ class Examples:
     def lengths(self) -> np.ndarray:
         """int64 [N]: positions of each example."""
         return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
+
+    def weighted(self, weights: Any) -> "Examples":
+        """Return the same examples, each with the weight of its item.
+
+        Args:
+            weights: float32, one for each item.
+
+        Returns:
+            New examples; several of one item have its weight each.
+
+        Raises:
+            InputError: Another number of weights than of items.
+        """
+        items = range(len(self)) if self.items is None else self.items
+        found = np.asarray(weights, np.float32)
+        known = len(self) if self.items is None else max(items, default=-1) + 1
+        if (
+            found.ndim != 1
+            or len(found) < known
+            or (self.items is None and len(found) != known)
+        ):
+            raise InputError(
+                "There must be a weight for each item",
+                f"weights of the shape {list(found.shape)} for {known} items",
+                "Pass as many weights as items",
+            )
+        return dataclasses.replace(self, weights=found[list(items)])
 
     @functools.cached_property
     def _kinds(self) -> Mapping[str | None, type]:
@@ -88,7 +119,8 @@ class Examples:
         elif self.targets is not None:
             chosen = [self.targets[row] for row in rows]
             targets = _stack(chosen, size, length, self._kinds[None])
-        weights_B = (np.arange(size) < len(rows)).astype(np.float32)
+        weights_B = np.zeros(size, np.float32)
+        weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
         inputs = {
             "token_ids": ids_BL,
             "segment_ids": segments_BL,

@@ -26,13 +26,22 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
 
     Args:
         logits_BC: float32.
-        labels_B: int32.
+        labels_B: int32; or the classes' probabilities [B, C], such as one-hot rows.
         weights_B: float32; 0 in rows that only fill up.
 
     Returns:
         Sums over the rows.
     """
-    losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_B, logits_BC)
+    labels_B = tf.convert_to_tensor(labels_B)
+    if labels_B.shape.rank == 2 and labels_B.shape[1] == 1:
+        labels_B = labels_B[:, 0]
+    if labels_B.shape.rank == 2:
+        shares_BC = tf.cast(labels_B, tf.float32)
+        losses_B = tf.nn.softmax_cross_entropy_with_logits(shares_BC, logits_BC)
+        labels_B = tf.argmax(shares_BC, -1, tf.int32)
+    else:
+        labels_B = tf.cast(labels_B, tf.int32)
+        losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_B, logits_BC)
     hits_B = tf.cast(tf.argmax(logits_BC, -1, tf.int32) == labels_B, tf.float32)
     return Loss(
         tf.reduce_sum(losses_B * weights_B),

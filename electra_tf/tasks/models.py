@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -24,7 +24,7 @@ _DEFAULTS = Finetuning()
 
 @keras.saving.register_keras_serializable("electra_tf")
 class TextClassifier(TextModel):
-    """Tells the class of a text or of a pair of texts.
+    """Predicts the class of a text or of a pair of texts.
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
@@ -34,6 +34,8 @@ class TextClassifier(TextModel):
         seed: Decides the head's weights, dropout and the order of the examples.
         pairs: Whether it takes pairs of texts; None: as it is trained with.
     """
+
+    has_classes = takes_columns = True
 
     def __init__(
         self,
@@ -129,19 +131,39 @@ class TextClassifier(TextModel):
     def from_config(cls, config: dict[str, Any]) -> "TextClassifier":
         """An equal model, but for its weights."""
         start, settings = restored(config)
-        return cls(start, config["labels"], settings, pairs=config.get("pairs"))
+        model = cls(start, config["labels"], settings, pairs=config.get("pairs"))
+        return model.configured(config)
+
+    def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
+        """Return the weight of each target's class."""
+        if not isinstance(of, Mapping):
+            raise InputError(
+                "class_weight must be a dictionary of weights by class",
+                f"{of!r:.60}",
+                "Pass {class: weight}, each class written as in the targets",
+            )
+        known = dict(zip(self._numbers(list(of)), of.values(), strict=True))
+        if len(known) < len(of):
+            raise InputError(
+                "class_weight must name each class once",
+                f"{of!r:.60}",
+                "Leave one of the names of the same class out",
+            )
+        return [known.get(number, 1.0) for number in self._numbers(y)]
 
     def _numbers(self, y: Sequence[Any]) -> list[int]:
         places = {name: place for place, name in enumerate(self.labels)}
         are_numbers = any(name.lstrip("-").isdigit() for name in self.labels)
         if not are_numbers:
             places |= {str(place): place for place in places.values()}
-        found = [places.get(_name(label)) for label in y]
+        classes = len(self.labels)
+        found = [_hot(label, classes, places.get(_name(label))) for label in y]
         if None in found:
             at = found.index(None)
             raise InputError(
-                f"A label is one of {', '.join(self.labels)}"
-                + f", or a number below {len(self.labels)}" * (not are_numbers),
+                f"A label must be one of {', '.join(self.labels)}"
+                + f", a number below {classes}" * (not are_numbers)
+                + f", or a one-hot row of {classes} numbers",
                 f"{y[at]!r} at place {at}",
                 "Mend it, or make the model with these labels",
             )
@@ -162,6 +184,7 @@ class TextRegressor(TextModel):
     """
 
     quality = "mse"
+    takes_columns = True
 
     def __init__(
         self,
@@ -260,7 +283,8 @@ class TextRegressor(TextModel):
         """An equal model, but for its weights."""
         start, settings = restored(config)
         bounds = config["low"], config["high"]
-        return cls(start, *bounds, settings, pairs=config.get("pairs"))
+        model = cls(start, *bounds, settings, pairs=config.get("pairs"))
+        return model.configured(config)
 
 
 def _name(label: Any) -> str | None:
@@ -275,6 +299,17 @@ def _name(label: Any) -> str | None:
     return str(int(value)) if value == np.floor(value) else None
 
 
+def _hot(label: Any, classes: int, place: int | None) -> int | None:
+    """Return a class: `place`, or the only 1 of a one-hot row; None: neither."""
+    if place is not None or isinstance(label, str | bytes | Mapping):
+        return place
+    row = np.asarray(label)
+    if row.shape != (classes,) or row.dtype.kind not in "biuf":
+        return None
+    hot = np.flatnonzero(row)
+    return int(hot[0]) if len(hot) == 1 and row[hot[0]] == 1 else None
+
+
 def _is_score(value: Any) -> bool:
     """Whether it is a number, no string of one, and finite."""
     found = np.asarray(value)
@@ -283,6 +318,8 @@ def _is_score(value: Any) -> bool:
 
 def _pairs(x: Sequence[Any], known: bool | None) -> bool | None:
     """Whether texts are pairs, as a model is asked about what it was trained with."""
+    if not all(isinstance(text, str | list | tuple) for text in x):
+        return known  # `pack` raises, with the place
     if not len(x):
         return known
     given = not isinstance(x[0], str)

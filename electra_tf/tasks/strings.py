@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.tasks.inputs import Examples
 
-_Examples = Callable[[Sequence[Any], Sequence[Any] | None], Examples]
+_Examples = Callable[[Sequence[Any], Sequence[Any] | None, Any, Any], Examples]
 
 
 def is_texts(x: Any) -> bool:
@@ -34,7 +34,7 @@ def is_texts(x: Any) -> bool:
 
 
 def plain(x: Any) -> Any:
-    """A Series of texts as an array; anything else as it is.
+    """Return a Series or a frame's one column of texts as an array, others as is.
 
     Args:
         x: What `fit`, `evaluate` or `predict` was given.
@@ -49,7 +49,10 @@ def plain(x: Any) -> Any:
         raise InputError(
             "Texts come as a list", f"the text {x!r:.60} alone", "Pass [text]"
         )
-    return x.to_numpy() if hasattr(x, "to_numpy") else x
+    if not hasattr(x, "to_numpy"):
+        return x
+    column = x.to_numpy()
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
 
 
 def rows_of(x: Any, pairs: bool = True) -> list[Any]:
@@ -91,12 +94,16 @@ def holds_texts(dataset: tf.data.Dataset) -> bool:
     return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
 
 
-def featurized(dataset: tf.data.Dataset, examples: _Examples) -> tf.data.Dataset:
-    """A data set of batches of texts as one of batches of ids.
+def featurized(
+    dataset: tf.data.Dataset, examples: _Examples, class_weight: Any = None
+) -> tf.data.Dataset:
+    """Return a data set of batches of texts as one of batches of ids.
 
     Args:
-        dataset: Of (texts, targets): texts a string [B], or a pair of them.
-        examples: From texts and targets to `Examples`.
+        dataset: Of (texts, targets) or (texts, targets, weights): texts a string [B],
+            or a pair of them.
+        examples: From texts, targets, weights and weights of classes to `Examples`.
+        class_weight: Weights of classes; None: none.
 
     Returns:
         Inputs, targets and weights, a batch as long as its longest text.
@@ -108,11 +115,12 @@ def featurized(dataset: tf.data.Dataset, examples: _Examples) -> tf.data.Dataset
     _require_batches(spec)
 
     def batch_of(flat: Sequence[np.ndarray]) -> Any:
-        texts, targets = tf.nest.pack_sequence_as(spec, list(flat))
+        texts, targets, *weights = tf.nest.pack_sequence_as(spec, list(flat))
         columns = texts if isinstance(texts, tuple) else (texts,)
         columns = [_listed(column) for column in columns]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        found = examples(rows, list(targets))
+        each = weights[0] if weights else None
+        found = examples(rows, list(targets), each, class_weight)
         return found.batch(range(len(found)), len(found))
 
     first = next(dataset.take(1).as_numpy_iterator(), None)
@@ -162,18 +170,19 @@ def _text(row: Any, place: int) -> Any:
 
 
 def _require_batches(spec: Any) -> None:
-    """Refuses elements that are not (texts [B], targets [B])."""
-    flat = tf.nest.flatten(spec)
-    texts = spec[0] if isinstance(spec, tuple) and len(spec) == 2 else None
+    """Refuse elements that are not (texts, targets) or (texts, targets, weights)."""
+    several = isinstance(spec, tuple) and len(spec) in (2, 3)
+    texts = spec[0] if several else None
     columns = texts if isinstance(texts, tuple) else (texts,)
-    good = len(columns) <= 2 and len(flat) == len(columns) + 1
+    flat = tf.nest.flatten(spec)
+    good = len(columns) <= 2 and several and len(flat) == len(columns) + len(spec) - 1
     if not good or any(
         getattr(column, "dtype", None) != tf.string or column.shape.rank != 1
         for column in columns
     ):
         raise InputError(
-            "A data set of texts has batches of (text, target), or of ((text, text), "
-            "target), each text a string [B]",
+            "A data set of texts must have batches of (text, target), of ((text, "
+            "text), target), or of either with weights, each text a string [B]",
             f"elements of {spec}",
             "Call its batch(), and map it to that form",
         )

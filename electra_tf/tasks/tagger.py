@@ -124,6 +124,7 @@ class TextTagger(TextModel):
             targets,
             cut=sum(part.cut > 0 for part in made),
             parts=list(zip(origins, made, strict=True)),
+            items=origins,
         )
 
     def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
@@ -168,7 +169,8 @@ class TextTagger(TextModel):
         """An equal model, but for its weights."""
         start, settings = restored(config)
         scheme = config.get("scheme", BIOES)  # models of 0.1 have none
-        return cls(start, config["tags"], settings, scheme=scheme)
+        model = cls(start, config["tags"], settings, scheme=scheme)
+        return model.configured(config)
 
 
 def _sentence(words: Any, tags: tuple[str, ...] | None, place: int) -> Sentence:

@@ -7,6 +7,7 @@ strings too, and then train as published, in batches of like length.
 import abc
 import dataclasses
 import functools
+import warnings
 from typing import Any
 
 import keras
@@ -30,6 +31,9 @@ Outputs = Any
 class TextModel(StringModel):
     """What all tasks share; a task adds its head, its loss and its examples.
 
+    The setting `training.precision` is the dtype policy of the encoder, and head and
+    loss are float32; Keras's global dtype policy changes neither.
+
     Args:
         start: Shape, tokenizer and weights of the encoder.
         settings: All of fine-tuning.
@@ -38,7 +42,7 @@ class TextModel(StringModel):
     """
 
     def __init__(self, start: Start, settings: Finetuning, seed: int, name: str):
-        super().__init__(name=name)
+        super().__init__(name=name, dtype="float32")
         self.settings, self.tokenizer = settings, start.tokenizer
         dropout = settings.model.dropout, settings.model.attention_dropout
         self.shape = dataclasses.replace(
@@ -52,6 +56,8 @@ class TextModel(StringModel):
                 f"Set data.max_length={known} or less",
             )
         policy = keras.DTypePolicy(settings.training.precision)
+        if start.weights is not None:
+            _warn_of_policy(policy.name)
         self.encoder = Encoder(self.shape, seed, dtype=policy)
         self.head = self.make_head(seed)
         self.encoder.build()
@@ -64,7 +70,7 @@ class TextModel(StringModel):
         )
         self.seed.assign(seed)
         self.built = True
-        self._mean_quality = keras.metrics.Mean(self.quality)
+        self._mean_quality = keras.metrics.Mean(self.quality, "float32")
         ids = tf.TensorSpec([None, None], tf.int32)
         names = ("token_ids", "segment_ids", "padding_mask")
         signature = [dict.fromkeys(names, ids)]
@@ -210,13 +216,26 @@ class TextModel(StringModel):
     # Saving.
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` makes an equal model of, but for its weights."""
-        return {
+        """Return what `from_config` makes an equal model of, but for its weights."""
+        return super().get_config() | {
             "shape": dataclasses.asdict(self.shape),
             "vocabulary": list(self.tokenizer.vocabulary.tokens),
             "tokenization": dataclasses.asdict(self.tokenizer.settings),
             "settings": _plain(dataclasses.asdict(self.settings)),
         }
+
+    def configured(self, config: dict[str, Any]) -> "TextModel":
+        """Take name and `trainable` from a config.
+
+        Args:
+            config: What `get_config` returned, or an earlier version of it.
+
+        Returns:
+            This model.
+        """
+        self.name = config.get("name", self.name)
+        self.trainable = config.get("trainable", True)
+        return self
 
     # Private.
 
@@ -232,7 +251,13 @@ class TextModel(StringModel):
         self._loss_tracker.update_state(mean, sums.weight)
         right = tf.math.divide_no_nan(sums.right, sums.weight)
         self._mean_quality.update_state(right, sums.weight)
-        return self.compute_metrics(inputs, targets, outputs, weights_B)
+        given = inputs, targets, outputs, weights_B
+        if self._compile_metrics is not None:
+            # Rows that only fill up a batch have no token; unweighted metrics would
+            # count them.
+            real_B = inputs["padding_mask"][:, 0] > 0
+            given = tf.nest.map_structure(lambda t: tf.boolean_mask(t, real_B), given)
+        return self.compute_metrics(*given)
 
 
 def _over_all(weight: tf.Tensor) -> tf.Tensor:
@@ -250,6 +275,17 @@ def _unpacked(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
         rows = tf.shape(inputs["token_ids"])[0]
         weights_B = tf.ones([rows])
     return inputs, targets, tf.cast(weights_B, tf.float32)
+
+
+def _warn_of_policy(name: str) -> None:
+    """Warn where Keras's global policy is one that the model does not have."""
+    given = keras.config.dtype_policy().name
+    if given not in ("float32", name):
+        warnings.warn(
+            f"Keras's global dtype policy {given!r} is not used: the model has the "
+            f"policy of its settings, training.precision={name!r}",
+            stacklevel=4,
+        )
 
 
 def _plain(tree: Any) -> Any:

@@ -3,11 +3,13 @@
 import dataclasses
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.errors import InputError
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining import pretrainer as pretrainer_lib
 from electra_tf.pretraining.masking import TokenIds
@@ -265,6 +267,24 @@ def test_keras_fit_trains_and_evaluates():
         verbose=0,
     )
     assert logits_BL.shape == (8, 16)
+
+
+def test_keras_save_names_what_writes_a_checkpoint(trained, tmp_path):
+    with pytest.raises(InputError, match=r"save\('.*model.keras'\).*save_checkpoint"):
+        trained[0].save(tmp_path / "model.keras")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
+def test_the_global_policy_changes_nothing(trained, policy):
+    try:
+        keras.config.set_dtype_policy(policy)
+        again = make()
+        found = train(again)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert found == trained[1]
+    assert_equal_weights(again, trained[0], rtol=0)
 
 
 def test_a_uniform_generator_is_no_network():

@@ -49,6 +49,20 @@ def test_a_batch_by_hand():
     assert weights_B.dtype == np.float32
 
 
+def test_weights_are_those_of_the_items():
+    examples = Examples(IDS, SEGMENTS, 128, [1, 0, 2])
+    _, _, weights_B = examples.weighted([0.5, 0, 2]).batch([2, 0], 3)
+    assert weights_B.tolist() == [2, 0.5, 0]
+    assert weights_B.dtype == np.float32
+    parts = Examples(IDS, SEGMENTS, 128, [1, 0, 2], items=[0, 2, 2])
+    assert parts.weighted([3, 4, 5]).weights.tolist() == [3, 5, 5]
+    for wrong in ([1, 2], [[1], [2], [3]], 1.0):
+        with pytest.raises(InputError, match="for 3 items"):
+            examples.weighted(wrong)
+        with pytest.raises(InputError, match="for 3 items"):
+            parts.weighted(wrong)
+
+
 def test_targets_of_positions_are_filled_up_with_what_is_ignored():
     examples = Examples(IDS, SEGMENTS, 128, [[-1, 4, -1], [-1, 0, 5, -1], [-1, -1]])
     _, targets_BL, _ = examples.batch([0, 1], 3)

@@ -41,6 +41,15 @@ def test_even_odds_cost_the_logarithm_of_the_classes():
     assert_loss(found, 2 * math.log(7), 2, 0)
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_one_hot_rows_and_columns_of_labels_are_labels(kind):
+    weights_B = np.float32([1, 0, 2, 0.5])
+    wanted = [float(v) for v in class_loss(LOGITS_BC, LABELS_B, weights_B)]
+    one_hot_BC = np.eye(3, dtype=kind)[LABELS_B]
+    for labels in (one_hot_BC, LABELS_B[:, None].astype(kind)):
+        assert_loss(class_loss(LOGITS_BC, labels, weights_B), *wanted)
+
+
 def test_scores_by_hand():
     found = score_loss(
         np.float32([[0.5], [2.0], [9.0]]),

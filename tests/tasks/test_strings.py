@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -37,7 +38,12 @@ def examples(vocabulary):
     def made(texts, targets=None):
         return pack(tokenizer, texts, 32, targets)
 
-    return made
+    def weighted(texts, targets=None, each=None, of=None):
+        found = made(texts, targets)
+        assert of is None
+        return found if each is None else found.weighted(each)
+
+    return weighted
 
 
 @pytest.mark.parametrize(
@@ -99,6 +105,8 @@ def test_two_sentences_are_no_columns_where_there_are_no_pairs():
 def test_a_series_is_an_array_and_one_text_alone_is_told():
     assert plain(Series(["a", "b"])).tolist() == ["a", "b"]
     assert plain(["a"]) == ["a"]
+    assert plain(pd.DataFrame({"text": ["a", "b"]})).tolist() == ["a", "b"]
+    assert plain(pd.DataFrame({"a": ["b"], "c": ["d"]})).tolist() == [["b", "d"]]
     for text in ("good", b"good"):
         with pytest.raises(InputError, match=r"as a list.*good' alone"):
             plain(text)
@@ -156,7 +164,8 @@ def test_a_data_set_gives_the_batches_of_a_list(examples, pairs):
     [
         (tf.constant(TEXTS),),
         tf.constant(TEXTS),
-        (tf.constant(TEXTS), tf.range(4), tf.ones(4)),
+        (tf.constant(TEXTS), tf.range(4), tf.ones(4), tf.ones(4)),
+        (tf.constant(TEXTS), (tf.range(4), tf.range(4))),
         ({"text": tf.constant(TEXTS)}, tf.range(4)),
         ((tf.constant(TEXTS),) * 3, tf.range(4)),
         ((tf.constant(TEXTS), tf.range(4)), tf.range(4)),
@@ -166,6 +175,16 @@ def test_other_forms_of_elements_are_told(examples, elements):
     given = tf.data.Dataset.from_tensor_slices(elements).batch(2)
     with pytest.raises(InputError, match=r"batches of \(text, target\)"):
         featurized(given, examples)
+
+
+def test_a_data_set_holds_weights_too(examples):
+    elements = TEXTS, [0, 1, 1, 0], [0.5, 1.0, 2.0, 0.0]
+    given = tf.data.Dataset.from_tensor_slices(elements).batch(3)
+    found = list(featurized(given, examples))
+    assert [weights_B.numpy().tolist() for _, _, weights_B in found] == [
+        [0.5, 1.0, 2.0], [0.0]
+    ]  # fmt: skip
+    assert found[0][1].numpy().tolist() == [0, 1, 1]
 
 
 def test_single_texts_and_no_texts_are_told(examples):

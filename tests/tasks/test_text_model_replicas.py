@@ -23,6 +23,7 @@ from tasks import tiny
 
 # Eleven batches an epoch, the last one of them not full.
 TEXTS, LABELS = tiny.texts(85, longest=11, shortest=10)
+WEIGHTS = np.random.default_rng(3).uniform(0, 3, 85)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,18 @@ def test_eleven_steps_on_two_replicas_are_those_on_one_device(told):
     assert told["predictions_apart"] < 1e-5
 
 
+def test_weights_are_those_of_one_device(told):
+    weighted = told["weighted"]
+    assert weighted["moved"] > 1e-2
+    assert weighted["not_as_unweighted"] > 1e-3
+    assert weighted["apart"] < 1e-5
+    (many, one), (measured_many, measured_one) = weighted["fit"], weighted["evaluate"]
+    assert many.keys() == one.keys() >= {"loss", "accuracy", "val_loss"}
+    for name, values in many.items():
+        assert values == pytest.approx(one[name], rel=1e-5), name
+    assert measured_many == pytest.approx(measured_one, rel=1e-5)
+
+
 def test_a_model_of_replicas_begins_anew_and_is_saved(told):
     assert told["as_new"] == 0
     model = keras.saving.load_model(told["output"])
@@ -69,6 +82,34 @@ def trained(devices):
     return model, before, history
 
 
+def weighted(devices):
+    """Weights of texts and of classes, and a share that is held out."""
+    with devices.scope():
+        settings = tiny.settings(training_epochs=1)
+        model = TextClassifier(tiny.start(), ["bad", "good"], settings)
+    told = model.fit(
+        TEXTS, LABELS, sample_weight=WEIGHTS, validation_split=0.2, verbose=0
+    ).history
+    first = tiny.weights(model)
+    model.fit(TEXTS, LABELS, class_weight={1: 2.0}, epochs=1, verbose=0)
+    measured = model.evaluate(TEXTS, LABELS, sample_weight=WEIGHTS, verbose=0)
+    return first, tiny.weights(model), told, measured
+
+
+def of_weights(devices, before, unweighted):
+    """What weights do on two replicas and on one device."""
+    many, one = weighted(devices), weighted(one_device())
+    return {
+        "moved": tiny.distance(before, many[0]),
+        "not_as_unweighted": tiny.distance(unweighted, many[0]),
+        "apart": max(
+            tiny.distance(a, b) for a, b in zip(many[:2], one[:2], strict=True)
+        ),
+        "fit": [many[2], one[2]],
+        "evaluate": [many[3], one[3]],
+    }
+
+
 def main(output):
     devices = strategy.choose("mirrored", cpu_replicas=2)
     many, before, of_many = trained(devices)
@@ -86,6 +127,7 @@ def main(output):
         ),
         "said": many.predict(TEXTS[:4]).tolist(),
     }
+    answer["weighted"] = of_weights(devices, before, weights)
     many.save(output)
     try:
         many.fit(TEXTS, LABELS, batch_size=9)
