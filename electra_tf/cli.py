@@ -1,4 +1,7 @@
-"""What all command lines share: flags to config, errors to one paragraph."""
+"""Turn flags into a config and errors into one paragraph, for every command.
+
+Each command imports this module first.
+"""
 
 import gc
 import importlib.abc
@@ -10,7 +13,7 @@ from typing import Any
 
 from absl import flags
 
-from electra_tf import config
+from electra_tf import backend, config
 from electra_tf.errors import InputError
 
 # Before a command imports TensorFlow, which reads it then and never again. Where no
@@ -18,24 +21,30 @@ from electra_tf.errors import InputError
 _HAS_DRIVER = any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _HAS_DRIVER else "3")
 
+# A command overrules keras.json; a variable that is set to something else is an error.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+try:
+    backend.check()
+except ImportError as error:
+    sys.exit(f"error: {error}")
+
 
 class _Spared(importlib.abc.MetaPathFinder):
-    """Hides from TensorFlow and Keras, while they are imported, what they do without.
+    """Hide optional packages from TensorFlow and Keras while these are imported.
 
-    They import these wherever they are installed, for pictures, tables and conversions
-    that no command asks them for: 150 MiB and a second of each start, with JAX 250 MiB.
-    Everybody else finds them, then and later.
+    They import scikit-learn and others wherever these are installed, for functions that
+    no command uses. All other modules, and any import after that, find them.
     """
 
     _PACKAGES = frozenset({"cv2", "jax", "matplotlib", "pandas", "sklearn"})
 
     def find_spec(self, name, path=None, target=None):
         if name in self._PACKAGES and any(map(_begun, ("keras", "tensorflow"))):
-            raise ModuleNotFoundError(f"{name} is spared at the start", name=name)
+            raise ModuleNotFoundError(f"{name} is not imported at the start", name=name)
 
 
 def _begun(name: str) -> bool:
-    """Whether a module's import has begun and has not ended."""
+    """Return whether a module's import has begun and has not ended."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "_initializing", False)
 
@@ -75,7 +84,11 @@ def define_config_flags(
         root: The settings there are.
     """
     flags.DEFINE_string(
-        "config", None, "A YAML file of settings.", flag_values=flag_values
+        "config",
+        None,
+        "A YAML file of settings, or the name of an installed one: "
+        f"{', '.join(config.installed())}.",
+        flag_values=flag_values,
     )
     flags.DEFINE_multi_string(
         "set",

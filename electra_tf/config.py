@@ -1,7 +1,8 @@
-"""Settings: YAML in, YAML out, `--set` overrides, errors that name the key.
+"""Read and write settings as YAML, with `--set` overrides; errors name the key.
 
-A config file holds the lines that differ from the defaults, or from the file it names
-with `extends`.
+A config file holds the lines that differ from the defaults, or from the config it names
+with `extends`. A config is a path, or the name of one that is installed with this
+package.
 """
 
 import difflib
@@ -19,6 +20,18 @@ from electra_tf.settings import Config
 
 Root = TypeVar("Root")
 
+_PACKAGE = pathlib.Path(__file__).parent
+# A wheel has them in the package; a checkout, also an editable one, beside it.
+_INSTALLED = next(
+    (f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()),
+    _PACKAGE / "configs",
+)
+
+
+def installed() -> list[str]:
+    """Return the names of the configs that are installed with this package."""
+    return sorted(path.stem for path in _INSTALLED.glob("*.yaml"))
+
 
 def load(
     path: str | None = None,
@@ -30,7 +43,8 @@ def load(
     """Reads a config: defaults, then files, then `--set`, then explicit flags.
 
     Args:
-        path: A YAML file, or None for the defaults alone.
+        path: A YAML file, the name of an installed config (`tiny`) where there is no
+            such file, or None for the defaults alone.
         sets: Overrides as typed on a command line, `records.max_length=512`.
         overrides: The same by dotted name with values that are already typed.
         base: Values by dotted name that stand where nothing else is said.
@@ -46,7 +60,7 @@ def load(
     tree: dict[str, Any] = {}
     for name, value in (base or {}).items():
         _put(tree, name, value)
-    tree = _merge(tree, _read_file(pathlib.Path(path), ()) if path else {})
+    tree = _merge(tree, _read_file(_find(path), ()) if path else {})
     for item in sets:
         name, equals, value = item.partition("=")
         if not equals:
@@ -152,10 +166,10 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        near = pathlib.Path("configs", f"{path}.yaml")
-        hint = f"Did you mean {near}?" if near.exists() else "Check the path"
         raise InputError(
-            "--config names a readable YAML file", str(error), hint
+            "A config must be a readable YAML file or the name of an installed config",
+            f"{str(path)!r} ({error})",
+            _hint(path),
         ) from error
     tree = _parse(text, str(path)) or {}
     if not isinstance(tree, dict):
@@ -169,7 +183,27 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         return tree
     if not isinstance(base, str):
         raise InputError(f"{path}: `extends` names one file", repr(base), "Name one")
-    return _merge(_read_file(path.parent / base, (*seen, path.resolve())), tree)
+    return _merge(_read_file(_find(base, path.parent), (*seen, path.resolve())), tree)
+
+
+def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
+    """Return the file of that path, seen from `folder`, or the installed config."""
+    path = (folder or pathlib.Path()) / name
+    is_file = path.exists() and not path.is_dir()
+    if not is_file and name in installed():
+        return _INSTALLED / f"{name}.yaml"
+    return path
+
+
+def _hint(path: pathlib.Path) -> str:
+    """Return what to write instead of a path that cannot be read."""
+    local = pathlib.Path("configs", f"{path}.yaml")
+    if local.exists():
+        return f"Did you mean {local}?"
+    near = difflib.get_close_matches(path.name.removesuffix(".yaml"), installed(), n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Check the path, or use one of {', '.join(installed())}"
 
 
 def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:

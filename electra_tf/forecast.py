@@ -5,7 +5,6 @@ import functools
 import resource
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from electra_tf.kernels.noise import TRAINING, noise_of
@@ -159,6 +158,8 @@ def measure_chains(strategy: tf.distribute.Strategy, precision: str, xla: str) -
     (rows, width), times = ((16, 256), 4) if on_host(strategy) else ((512, 1024), 20)
     length, inner = 128, 4 * width
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
+    import keras  # once the backend is checked
+
     dropout = keras.layers.Dropout(0.1)
     with strategy.scope():
         norm = keras.layers.LayerNormalization()

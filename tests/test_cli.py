@@ -87,8 +87,8 @@ STARTED = """
 import sys
 {first}
 print(*{{"cv2", "jax", "matplotlib", "pandas", "sklearn"}} & {{*sys.modules}})
-import pandas, sklearn.metrics
-assert pandas.DataFrame and sklearn.metrics.f1_score
+import sklearn.metrics
+assert sklearn.metrics.f1_score
 """
 
 
@@ -103,7 +103,7 @@ def test_a_command_starts_without_what_keras_can_do_without(order):
         return set(result.stdout.split())
 
     assert imported("from electra_tf import cli") == set()
-    assert {"pandas", "sklearn"} <= imported("")
+    assert "sklearn" in imported("")
 
 
 def test_defects_keep_their_traceback(monkeypatch):

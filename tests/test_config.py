@@ -1,4 +1,5 @@
 import dataclasses
+import pathlib
 
 import pytest
 
@@ -126,6 +127,53 @@ def test_a_mistake_is_looked_for_where_it_may_be(tmp_path, monkeypatch):
     good.write_text("records: {sed: 1}")
     with pytest.raises(InputError, match=r"mine\.yaml: every"):
         config.load(str(good))
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_names_are_those_of_the_files():
+    files = (pathlib.Path(config.__file__).parents[1] / "configs").glob("*.yaml")
+    assert config.installed() == sorted(path.stem for path in files)
+    assert {"tiny", "small++", "large-1.75M", "finetune_base"} <= {*config.installed()}
+
+
+def test_an_installed_config_is_found_by_name_from_any_folder(elsewhere):
+    tiny = config.load("tiny")
+    assert tiny.model.width == 128
+    write(elsewhere / "mine.yaml", "extends: tiny\nrecords: {seed: 9}\n")
+    mine = config.load("mine.yaml")
+    assert mine.records == dataclasses.replace(tiny.records, seed=9)
+    assert mine.model == tiny.model
+
+
+def test_a_file_wins_over_a_name_and_a_name_over_a_folder(elsewhere):
+    write(elsewhere / "tiny", "model: {depth: 7}")
+    assert config.load("tiny").model.depth == 7
+    (elsewhere / "mini").mkdir()
+    assert config.load("mini").model.width == 256
+    (elsewhere / "sub").mkdir()
+    path = write(elsewhere / "sub" / "a.yaml", "extends: tiny")
+    assert config.load(path).model.depth == 2  # seen from the file's folder
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("tinny", "Did you mean 'tiny'?"),
+        ("configs/tiny.yaml", "Did you mean 'tiny'?"),
+        ("smal", "Did you mean 'small'?"),
+        ("xyzzy", "large-400k, mini"),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_nearest(elsewhere, name, hint):
+    with pytest.raises(InputError) as error:
+        config.load(name)
+    assert repr(name) in str(error.value)
+    assert hint in str(error.value)
 
 
 def test_several_mistakes_are_told_at_once():

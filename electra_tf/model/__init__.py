@@ -1,1 +1,5 @@
 """Ids -> vectors -> logits: Keras layers, on any backend."""
+
+from electra_tf import backend
+
+backend.check()

@@ -1,1 +1,5 @@
 """Batch -> loss: masking, sampling, objectives, the train step."""
+
+from electra_tf import backend
+
+backend.check()

@@ -1,1 +1,5 @@
 """SavedModel: strings in, scores out."""
+
+from electra_tf import backend
+
+backend.check()

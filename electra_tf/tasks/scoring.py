@@ -1,11 +1,14 @@
-"""How good predicted classes and scores are: the measures of the paper's tables.
+"""Score predicted classes and numbers with the measures of the paper's tables.
 
 All are in percent, as the paper prints them, but for `mse`. Each is defined for every
 input of one example or more, and a run that has failed gets the number of one that has
-learnt nothing, not an exception: nothing here returns NaN.
+learnt nothing, not an exception: nothing here returns NaN. scikit-learn and SciPy are
+imported when a score is computed: they slow the start of a command.
 """
 
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,8 +28,9 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     Returns:
         From 0 to 100.
     """
-    labels, predictions = _sides(labels, predictions)
-    return float(100 * np.mean(labels == predictions))
+    from sklearn import metrics
+
+    return float(100 * metrics.accuracy_score(*_sides(labels, predictions)))
 
 
 def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -39,13 +43,12 @@ def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
     Returns:
         From -100 to 100; 0 where either side has one class only.
     """
-    table = _table(*_sides(labels, predictions)).astype(np.float64)
-    gold, found, right = table.sum(1), table.sum(0), np.trace(table)
-    examples = table.sum()
-    spread = (examples**2 - gold @ gold) * (examples**2 - found @ found)
-    if spread <= 0:
+    from sklearn import metrics
+
+    labels, predictions = _sides(labels, predictions)
+    if np.all(labels == labels[0]) or np.all(predictions == predictions[0]):
         return 0.0
-    return float(100 * (right * examples - gold @ found) / np.sqrt(spread))
+    return float(100 * metrics.matthews_corrcoef(labels, predictions))
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -58,8 +61,10 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     Returns:
         From 0 to 100; 0 where there is no 1 on either side.
     """
+    from sklearn import metrics
+
     labels, predictions = _sides(labels, predictions)
-    return _f1(labels == 1, predictions == 1)
+    return float(100 * metrics.f1_score(labels == 1, predictions == 1, zero_division=0))
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -72,9 +77,11 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     Returns:
         From 0 to 100, over the classes that labels or predictions hold.
     """
+    from sklearn import metrics
+
     labels, predictions = _sides(labels, predictions)
-    classes = np.union1d(labels, predictions)
-    return float(np.mean([_f1(labels == c, predictions == c) for c in classes]))
+    score = metrics.f1_score(labels, predictions, average="macro", zero_division=0)
+    return float(100 * score)
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -88,8 +95,9 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
         From -100 to 100; 0 where it is not defined: either side is constant or holds
         a number that is not finite.
     """
-    labels, predictions = _sides(labels, predictions, np.float64)
-    return _correlation(labels, predictions)
+    from scipy import stats
+
+    return _correlation(stats.pearsonr, labels, predictions)
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -102,10 +110,9 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     Returns:
         From -100 to 100; 0 where `pearson` has it too.
     """
-    labels, predictions = _sides(labels, predictions, np.float64)
-    if not (np.isfinite(labels).all() and np.isfinite(predictions).all()):
-        return 0.0
-    return _correlation(_ranks(labels), _ranks(predictions))
+    from scipy import stats
+
+    return _correlation(stats.spearmanr, labels, predictions)
 
 
 def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -134,8 +141,6 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
     "mse": mse,
 }
 """By name, of (labels, predictions)."""
-
-"""Of all others more is better."""
 
 
 def is_degenerate(predictions: ArrayLike, labels: ArrayLike | None) -> str | None:
@@ -187,41 +192,20 @@ def _sides(
     return sides
 
 
-def _table(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Counts of [label, prediction] over the classes there are."""
-    classes, ids = np.unique(np.append(labels, predictions), return_inverse=True)
-    table = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(table, (ids[: labels.size], ids[labels.size :]), 1)
-    return table
-
-
-def _f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """F1 in percent of two arrays of booleans."""
-    whole = int(labels.sum() + predictions.sum())
-    return 200.0 * int((labels & predictions).sum()) / whole if whole else 0.0
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, ids, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[ids]
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson's correlation in percent, 0 where there is none."""
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+def _correlation(
+    measure: Callable[[np.ndarray, np.ndarray], Any],
+    labels: ArrayLike,
+    predictions: ArrayLike,
+) -> float:
+    """Return a correlation in percent, 0 where it is not defined."""
+    sides = _sides(labels, predictions, np.float64)
+    if not all(np.isfinite(side).all() for side in sides):
         return 0.0
-    if np.all(a == a[0]) or np.all(b == b[0]):
-        return 0.0  # asked before the mean is taken, as that is rounded
-    a, b = _direction(a), _direction(b)
-    return float(100 * np.clip(a @ b, -1, 1))
-
-
-def _direction(values: np.ndarray) -> np.ndarray:
-    """Differences from the mean, of length 1; scaled before anything can overflow.
-
-    Neither scale is 0, as the values are not all the same, nor are they once scaled.
-    """
-    values = values / np.abs(values).max()
-    values = values - values.mean()
-    values = values / np.abs(values).max()
-    return values / np.linalg.norm(values)
+    # Compared before scipy takes the mean, which is rounded.
+    if any(np.all(side == side[0]) for side in sides):
+        return 0.0
+    # Neither largest value is 0. Sums of the scaled values cannot overflow.
+    scaled = [side / np.abs(side).max() for side in sides]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # values that hardly differ
+        return float(100 * np.clip(measure(*scaled).statistic, -1, 1))

@@ -1,5 +1,6 @@
 import gzip
 import json
+import random
 
 import pytest
 
@@ -210,3 +211,58 @@ def test_what_cannot_be_scored():
             score(unlabelled, {"a": ""})
         with pytest.raises(InputError, match="gold"):
             score([], {})
+
+
+WORDS = "the a cat Cat, dog's An end. \u00e9t\u00e9 2 - black"
+
+
+def as_squad(questions):
+    """The layout of SQuAD's files, as the official scripts read it."""
+    rows = [
+        {"id": q.id, "answers": [{"text": answer.text} for answer in q.answers]}
+        for q in questions
+    ]
+    return [{"paragraphs": [{"qas": rows}]}]
+
+
+def some_questions(version):
+    """Questions and predictions with articles, punctuation, ties and empty texts."""
+    rng = random.Random(version)
+    words = WORDS.split()
+
+    def text():
+        return " ".join(rng.choices(words, k=rng.randint(1, 5)))
+
+    questions, said, odds = [], {}, {}
+    for number in range(300):
+        answered = version == 1 or rng.random() < 0.6
+        gold = [text() for _ in range(rng.randint(1, 3))] if answered else []
+        questions.append(question(f"q{number}", *gold))
+        near = rng.choice(gold) if gold and rng.random() < 0.5 else text()
+        said[f"q{number}"] = near if version == 1 or rng.random() < 0.7 else ""
+        odds[f"q{number}"] = round(rng.gauss(0, 2), 1) + number * 1e-6
+    return questions, said, odds
+
+
+def test_version_1_is_the_official_script():
+    from official.nlp.tools import squad_evaluate_v1_1
+
+    questions, said, _ = some_questions(1)
+    expected = squad_evaluate_v1_1.evaluate(as_squad(questions), said)
+    found = score_v1(questions, said)
+    assert found["exact_match"] == pytest.approx(100 * expected["exact_match"])
+    assert found["f1"] == pytest.approx(100 * expected["final_f1"])
+    assert 10 < found["exact_match"] < found["f1"] < 90
+
+
+def test_version_2_is_the_official_script():
+    from official.nlp.tools import squad_evaluate_v2_0
+
+    questions, said, odds = some_questions(2)
+    expected = squad_evaluate_v2_0.evaluate(as_squad(questions), said, odds)
+    found = score_v2(questions, said, odds)
+    for name in ("exact", "exact_thresh", "f1", "f1_thresh"):
+        expected[f"best_{name}"] = expected.pop(f"final_{name}")
+    assert found == pytest.approx({name: expected[name] for name in found})
+    assert set(expected) - set(found) == {"pr_exact_ap", "pr_f1_ap", "pr_oracle_ap"}
+    assert found["best_f1"] > found["f1"]

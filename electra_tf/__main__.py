@@ -1,0 +1,63 @@
+"""List the commands, or run one: `electra-tf pretrain --config=tiny ...`.
+
+`python -m electra_tf pretrain` does the same, as does `python -m electra_tf.pretrain`.
+"""
+
+import ast
+import difflib
+import importlib
+import pathlib
+import sys
+
+COMMANDS = (
+    "build_vocab",
+    "build_records",
+    "pretrain",
+    "evaluate",
+    "finetune",
+    "predict",
+    "export",
+)
+
+
+def main() -> None:
+    """Run the command that the first argument names, or list all commands.
+
+    Raises:
+        SystemExit: The command failed (1) or there is no such command (2).
+    """
+    name, *rest = sys.argv[1:] or ["--help"]
+    if name in ("--help", "-help", "-h", "help"):
+        print(_overview())
+        return
+    if name not in COMMANDS:
+        print(_unknown(name), file=sys.stderr)
+        sys.exit(2)
+    from electra_tf import cli
+
+    module = importlib.import_module(f"electra_tf.{name}")
+    sys.argv = [f"electra-tf {name}", *rest]
+    cli.run(module.main, module.FLAGS, module.__doc__)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {_purpose(name)}" for name in COMMANDS]
+    usage = "Usage: electra-tf COMMAND --flag=value ..."
+    return "\n".join([usage, "", *lines, "", "electra-tf COMMAND --help: its flags."])
+
+
+def _purpose(name: str) -> str:
+    """Return the first line of a command's docstring, without importing it."""
+    source = pathlib.Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Name one: {', '.join(COMMANDS)}."
+    return f"error: The first argument must be a command. Received: {name!r}. {hint}"
+
+
+if __name__ == "__main__":
+    main()

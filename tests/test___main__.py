@@ -1,0 +1,87 @@
+"""`electra-tf` and `python -m electra_tf` list the commands and run them."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, failure
+
+from electra_tf.__main__ import COMMANDS
+
+PACKAGE = ROOT / "electra_tf"
+
+
+def run(*arguments, interpreter=()):
+    return subprocess.run(
+        [sys.executable, *interpreter, "-m", "electra_tf", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def last_statement(path):
+    return ast.unparse(ast.parse(path.read_text()).body[-1])
+
+
+def test_every_module_with_a_command_line_is_listed():
+    found = {
+        path.stem
+        for path in PACKAGE.glob("*.py")
+        if "cli.run(main, FLAGS, __doc__)" in last_statement(path)
+    }
+    assert found == set(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_the_list_has_a_line_for_each_command(arguments):
+    result = run(*arguments)
+    assert result.returncode == 0, result.stderr
+    rows = dict(
+        line.split(maxsplit=1)
+        for line in result.stdout.splitlines()
+        if line.startswith("  ")
+    )
+    assert tuple(rows) == COMMANDS
+    for name, purpose in rows.items():
+        docstring = ast.get_docstring(ast.parse((PACKAGE / f"{name}.py").read_text()))
+        assert docstring.startswith(purpose)
+
+
+def test_the_list_is_printed_without_tensorflow():
+    result = run(interpreter=("-X", "importtime"))
+    modules = {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
+    assert "electra_tf" in modules
+    assert not {"tensorflow", "keras", "numpy", "absl"} & modules
+
+
+def test_a_command_gets_its_flags():
+    short = run("build_vocab", "--help")
+    long = subprocess.run(
+        [sys.executable, "-m", "electra_tf.build_vocab", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert short.returncode == 0
+    assert short.stdout == long.stdout
+    message = failure(run("build_vocab", "--inputt=x"))
+    assert "inputt" in message
+    assert "Did you mean: input" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("pretrian", "Did you mean 'pretrain'?"),
+        ("build-vocab", "Did you mean 'build_vocab'?"),
+        ("xyz", "build_records"),
+    ],
+)
+def test_an_unknown_command_is_an_error(name, hint):
+    result = run(name, "--config=tiny")
+    assert result.returncode == 2
+    assert repr(name) in result.stderr
+    assert hint in result.stderr
+    assert len(result.stderr.splitlines()) == 1
