@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import flags
 
-from electra_tf import backend, config
+from electra_tf import backend, config, native_log
 from electra_tf.errors import InputError
 
 # Before a command imports TensorFlow, which reads it then and never again. Where no
@@ -209,6 +209,7 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         print(f"{usage.strip()}\n\n{text}")
         return
     signal.signal(signal.SIGTERM, _interrupt)
+    native_log.apply_level()
     # What was imported stays to the end, and searching it for garbage takes seconds.
     gc.freeze()
     try:
