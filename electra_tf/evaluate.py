@@ -2,6 +2,10 @@
 
 python -m electra_tf.evaluate --checkpoint=run --data=heldout
 
+A fine-tuned model and labelled data of its task -> the task's scores.
+
+python -m electra_tf.evaluate --model=sst2 --data=dev.tsv
+
 Or a task's predictions and its labelled file -> the official scores.
 
 python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
@@ -15,17 +19,31 @@ from absl import flags
 
 from electra_tf import cli, measuring
 from electra_tf.errors import InputError
-from electra_tf.tasks import judge
+from electra_tf.tasks import evaluating, judge, predicting
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
-    "data", None, "Required: the records to measure on, or a task's labelled file.",
+    "data", None, "Required: the records to measure on, or a task's labelled file "
+    "(for --model also a folder with dev and test).",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
     "checkpoint", None, "A checkpoint, or a run's folder.", flag_values=FLAGS
 )
+flags.DEFINE_string(
+    "model", None, "The --output of finetune, or a .keras file.", flag_values=FLAGS
+)
+flags.DEFINE_list(
+    "text_columns", None,
+    "--model: the columns of a table with the texts; those of training unless given.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "label_column", None,
+    "--model: the column of the label or the score; that of training unless given.",
+    flag_values=FLAGS,
+)  # fmt: skip
 flags.DEFINE_integer(
     "batches", None, "How many batches at most; all unless given.", lower_bound=1,
     flag_values=FLAGS,
@@ -39,24 +57,43 @@ flags.DEFINE_string("output", None, "A file for the JSON.", flag_values=FLAGS)
 cli.define_device_flags(FLAGS, strategy.NAMES)
 
 
+# The flags that each of the three ways takes beside --data and --output.
+_WAYS = {
+    "task": ("predictions", "na_prob"),
+    "model": ("text_columns", "label_column"),
+    "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
+}
+
+
 def main() -> None:
-    """Measures, and prints a table and a line of JSON, or the JSON alone."""
-    wanted = "predictions" if FLAGS.task else "checkpoint"
-    cli.require(FLAGS, wanted, "data")
-    idle = {"predictions", "na_prob"}
-    if FLAGS.task:
-        idle = {"checkpoint", "batches", "strategy", "tpu", "cpu_replicas"}
-    if given := [name for name in sorted(idle) if FLAGS[name].present]:
+    """Measure, and print a table and a line of JSON, or the JSON alone."""
+    way = next((name for name in _WAYS if FLAGS[name].value), "checkpoint")
+    cli.require(FLAGS, "predictions" if way == "task" else way, "data")
+    taken = {way, *_WAYS[way]}
+    every = [*_WAYS, *(name for names in _WAYS.values() for name in names)]
+    if given := [n for n in every if FLAGS[n].present and n not in taken]:
         raise InputError(
-            "--task scores predictions, --checkpoint measures a pre-trained model",
-            f"--{given[0]} {'with' if FLAGS.task else 'without'} --task",
-            "Drop it",
+            "--task must be used with --predictions, --model with a fine-tuned model, "
+            "--checkpoint with a pre-trained one, each with its own flags",
+            f"--{given[0]} with --{way}",
+            f"Leave out --{given[0]}; --{way} takes "
+            + ", ".join(f"--{name}" for name in _WAYS[way]),
         )
-    if FLAGS.task:
+    if way == "task":
         report = judge.judge(
             FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _tell
         )
         text = json.dumps(report, indent=2)
+    elif way == "model":
+        model = predicting.load(FLAGS.model)
+        columns = evaluating.Columns(
+            tuple(FLAGS.text_columns or ()), FLAGS.label_column
+        )
+        report = evaluating.evaluate_model(
+            model, FLAGS.model, FLAGS.data, columns, _tell
+        )
+        print(evaluating.table_of(report))
+        text = json.dumps(report, allow_nan=False)
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
         report = measuring.measure(FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices)

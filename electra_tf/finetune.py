@@ -5,8 +5,11 @@ python -m electra_tf.finetune --task=rte --data=glue --checkpoint=run \\
 
 Tasks: GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
 have data), squad1, squad2, chunking, tagging (any column file) and csv (any table).
-The same command goes on where a run was stopped or killed.
+The same command resumes a run that was stopped or killed.
 """
+
+import signal
+import sys
 
 from absl import flags
 
@@ -45,7 +48,20 @@ cli.define_config_flags(FLAGS, SETTINGS, Finetuning)
 
 
 def main() -> None:
-    """Trains, measures and tells."""
+    """Train and measure until all trials are done, or until a signal."""
+    try:
+        _finetune()
+    except KeyboardInterrupt as stop:
+        number = signal.SIGTERM if isinstance(stop, cli.Terminated) else signal.SIGINT
+        print(
+            f"stopped by {signal.Signals(number).name}; run the same command again to "
+            "resume after the last finished epoch, or to begin again before the first",
+            flush=True,
+        )
+        sys.exit(0 if number == signal.SIGTERM else 128 + number)
+
+
+def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
     given = [f"--{name}" for name in _OF_TABLES if FLAGS[name].present]
     if given and FLAGS.task != "csv":

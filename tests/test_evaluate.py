@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from conftest import failure
+from conftest import GOLDEN, failure
+
+from electra_tf.tasks.predicting import load
 
 
 def test_it_repeats_what_training_measured(command, pretrained, folder, tmp_path):
@@ -60,3 +62,18 @@ def test_predictions_of_a_task_are_scored(here, tmp_path):
     assert "--predictions" in failure(here("evaluate", *given))
     message = failure(here("evaluate", *given, "--predictions=x", "--checkpoint=y"))
     assert "--checkpoint with --task" in message
+    message = failure(here("evaluate", "--model=m", "--data=d", "--na_prob=x"))
+    assert "--na_prob with --model" in message
+
+
+def test_a_fine_tuned_model_is_scored(here, tmp_path):
+    path = GOLDEN / "saved" / "classifier"
+    label = load(str(path)).labels[0]
+    (tmp_path / "new.csv").write_text(f"text,label\nthe file,{label}\n")
+    given = [f"--model={path}", f"--data={tmp_path}/new.csv"]
+    result = here("evaluate", *given, f"--output={tmp_path}/scores.json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report == json.loads((tmp_path / "scores.json").read_text())
+    assert report["accuracy"] in (0, 100)
+    assert "  accuracy" in result.stdout

@@ -5,12 +5,18 @@ import subprocess
 import sys
 
 import pytest
-from conftest import failure
+from conftest import ROOT, failure
 from serving.exports import LABELS, model
 from tasks.test_start import save, settings_of
 
 from electra_tf.model.electra import Electra
 
+# Files of more bytes than this cannot be written, as on a full disk.
+FULL = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+runpy.run_module("electra_tf.export", run_name="__main__", alter_sys=True)
+"""
 # As a server does: nothing but TensorFlow and tensorflow-text.
 ASK = """
 import json, sys
@@ -57,6 +63,18 @@ def test_strings_in_labels_out(command, here, finetuned, tmp_path):
         assert said["label"][row] == LABELS[expected[row].argmax()]
     again = here("export", f"--model={finetuned}", f"--output={output}")
     assert "higher --version" in failure(again)
+
+
+def test_a_full_disk_is_told_and_nothing_stays(finetuned, tmp_path):
+    output = tmp_path / "served"
+    given = [f"--model={finetuned}", f"--output={output}", "--signatures=tokens"]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, *given], capture_output=True, text=True, cwd=ROOT
+    )
+    message = failure(done)
+    assert repr(str(output)) in message
+    assert "nothing was exported" in message
+    assert not output.exists()
 
 
 @pytest.mark.slow

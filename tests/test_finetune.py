@@ -124,6 +124,26 @@ def test_a_killed_run_ends_as_if_nothing_had(pretrained, table, whole, tmp_path)
     assert tiny.distance(weights(output), weights(whole[0])) == 0
 
 
+def test_a_terminated_run_exits_with_0_and_resumes(pretrained, table, whole, tmp_path):
+    output = tmp_path / "run"
+    process = begun(given(pretrained, table, output))
+    guard = threading.Timer(200, process.kill)
+    guard.start()
+    saved = output / "trial_1" / "checkpoints"
+    while process.poll() is None and not saved_steps(str(saved)):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate()
+    guard.cancel()
+    assert process.returncode == 0, err
+    assert "stopped by SIGTERM; run the same command again to resume" in out
+    process = begun(given(pretrained, table, output))
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert written(output) == written(whole[0])
+    assert tiny.distance(weights(output), weights(whole[0])) == 0
+
+
 def test_what_is_wrong_is_told(pretrained, table, whole, tmp_path, here):
     message = failure(here("finetune", "--task=csv"))
     assert "no --data and no --checkpoint and no --output" in message

@@ -51,5 +51,20 @@ def test_what_is_wrong_is_told(command, here, model, tmp_path):
     told = failure(here("predict", f"--model={model}", *given))
     assert "another file than --input" in told
     told = failure(here("predict", f"--model={model}", "--input=reviews.csv.gz"))
-    assert "reviews.csv.gz, a table" in told
-    assert not output.exists()  # no half of a file takes its name
+    assert "reviews.csv.gz" in told
+    # No half of a file stays.
+    assert {path.name for path in tmp_path.iterdir()} == {"latin"}
+
+
+def test_a_file_is_replaced_only_with_overwrite(here, model, tmp_path):
+    output = tmp_path / "out.txt"
+    output.write_text("kept")
+    # Refused before the model is looked for.
+    message = failure(here("predict", "--model=none", f"--output={output}"))
+    assert "--overwrite" in message
+    assert output.read_text() == "kept"
+    (tmp_path / "new.csv").write_text("id,text\n5,the file\n")
+    given = [f"--model={model}", f"--input={tmp_path}/new.csv", f"--output={output}"]
+    done = here("predict", *given, "--overwrite", "--text_columns=text")
+    assert done.returncode == 0, done.stderr
+    assert output.read_text() in {"5\tbad\n", "5\tgood\n"}

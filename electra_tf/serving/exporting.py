@@ -20,6 +20,8 @@ from electra_tf.serving.task_exports import task_export
 from electra_tf.serving.warmup import first_requests, write_warmup
 from electra_tf.tasks.predicting import load
 from electra_tf.tasks.trials import MODEL
+from electra_tf.training.checkpoint import foreign_weights
+from electra_tf.training.disk import explaining_full_disk
 
 SIGNATURES = ("text", "tokens")
 _DEFAULT = "serving_default"
@@ -47,6 +49,15 @@ def opened(path: str, part: str | None = None) -> Exportable:
             f"{path}, without a {MODEL}",
             "Run the same finetune command again; it goes on",
         )
+    if not os.path.exists(path) and not foreign_weights(path):
+        raise InputError(
+            "--model must be the --output of finetune, or a checkpoint or run of "
+            "pretrain",
+            f"{path!r}, which does not exist",
+            "Check the path",
+        )
+    if not is_finetuned(path) and os.path.isfile(path):
+        return task_export(load(path))  # raises an error with the kind of the file
     if not is_finetuned(path):
         return pretrained_export(path, part or PARTS[0])
     if part is not None:
@@ -99,8 +110,11 @@ def export(
     partial = tempfile.mkdtemp(prefix=f".{version}.partial.", dir=output)
     os.chmod(partial, 0o755)  # the server is often another user
     try:
-        _WRITERS[form](exportable, partial, chosen, tell)
-        os.rename(partial, final)
+        with explaining_full_disk(
+            output, "Free space, then run the same command again; nothing was exported"
+        ):
+            _WRITERS[form](exportable, partial, chosen, tell)
+            os.rename(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if not os.listdir(output):

@@ -31,6 +31,8 @@ from electra_tf.text.archives import SUFFIXES
 from electra_tf.text.problems import Problem, ProblemLog
 
 _SHOWN = 20
+SCORE_METRICS = ("spearman", "pearson", "mse")
+"""Of a table with a column of scores."""
 
 
 class TextTask(Task):
@@ -261,6 +263,45 @@ def _target_column(settings: Data) -> str:
         f"{settings.label_column} and --score_column={settings.score_column}",
         "Pass --text_columns=review --label_column=label, or --score_column=stars",
     )
+
+
+def class_metrics(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics of a table with a column of classes.
+
+    Args:
+        labels: The classes.
+
+    Returns:
+        Names of `scoring.METRICS`.
+    """
+    return ("accuracy", "mcc", "f1" if set(labels) == {"0", "1"} else "macro_f1")
+
+
+def labelled_part(
+    rows: list[Row],
+    texts: Sequence[str],
+    target: str,
+    labels: Sequence[str] | None,
+    bounds: tuple[float, float],
+    log: ProblemLog,
+) -> Part:
+    """Return the texts and targets of the rows of a labelled table.
+
+    Args:
+        rows: One or more.
+        texts: The columns of the texts.
+        target: The column of the label or the score.
+        labels: The classes; None: scores.
+        bounds: The lowest and the highest score there may be.
+        log: Gets the rows that are bad.
+
+    Returns:
+        A part.
+
+    Raises:
+        InputError: No row is usable.
+    """
+    return _part(rows, texts, target, labels is None, log, labels, bounds)
 
 
 def _glue_part(name: str, path: str, log: ProblemLog, labelled: bool = True) -> Part:

@@ -66,7 +66,9 @@ class Keeper(keras.callbacks.Callback):
         self._measure, self._headline, self._say = measure, headline, say
         self._keeping = keeping
         places = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
-        self._newest, self._best = (Checkpoints(place, 1, (), 1) for place in places)
+        self._newest, self._best = (
+            Checkpoints(place, 1, (), 1, remedy="Free space") for place in places
+        )
         self._folders = places
         self.history: list[dict[str, float]] = []
         """Scores of each epoch so far."""

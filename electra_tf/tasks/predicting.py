@@ -1,7 +1,7 @@
-"""Lines in, what a fine-tuned model says of them out."""
+"""Load a fine-tuned model, and write its predictions as lines."""
 
 import dataclasses
-import io
+import itertools
 import json
 import os
 import sys
@@ -15,13 +15,17 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.prediction_inputs import Item, items_of_lines
 from electra_tf.tasks.tagger import TextTagger
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.trials import MODEL
-from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
+from electra_tf.training.checkpoint import foreign_weights, is_checkpoint
 
 FORMS = ("text", "jsonl", "tsv")
 _AT_A_TIME = 1024
+_SAVED_MODEL = "saved_model.pb"
+_Written = Iterator[tuple[str, list[str], dict[str, Any]]]
+"""Of each item: its line of text, its rows of a table, its JSON record."""
 
 
 def _print(line: str) -> None:
@@ -29,91 +33,67 @@ def _print(line: str) -> None:
 
 
 def load(path: str) -> TextModel:
-    """Loads what fine-tuning wrote.
+    """Load a model that fine-tuning wrote.
 
     Args:
         path: The output folder, or a .keras file.
 
     Returns:
-        The model.
+        The model, not compiled; `fit` compiles it with the published optimizer.
 
     Raises:
-        InputError: There is none, or it is another Keras model.
+        InputError: There is no model, or the file is not a model of a task.
     """
     file = os.path.join(path, MODEL) if os.path.isdir(path) else path
-    if not os.path.isfile(file):
-        raise InputError(
-            f"--model names a folder with a {MODEL}, or such a file",
-            repr(path),
-            "Name the --output of finetune",
-        )
-    if not zipfile.is_zipfile(file):  # Keras would say that there is no such file
-        raise InputError(
-            f"{file} is a whole model that finetune wrote",
-            f"{os.path.getsize(file):,} bytes that are no .keras archive",
-            "Copy it again, or train it again",
-        )
+    _check_file(path, file)
     try:
-        model = keras.saving.load_model(file)
+        model = keras.saving.load_model(file, compile=False, safe_mode=True)
     except (ValueError, TypeError, OSError, KeyError) as error:
         words = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"{file} is a whole model that finetune wrote", words[0][:200],
+            f"{file} must be a whole model that finetune wrote", words[0][:200],
             "Copy it again, or train it again",
         ) from error  # fmt: skip
     if not isinstance(model, TextModel):
         raise InputError(
-            f"{file} is a model that finetune wrote",
+            f"{file} must be a model that finetune wrote",
             type(model).__name__,
             "Name the --output of finetune",
         )
     return model
 
 
-def lines_of(path: str | None) -> Iterator[str]:
-    """Reads lines of UTF-8.
-
-    Args:
-        path: A file, plain, .gz or .xz; None: standard input.
-
-    Returns:
-        Each line; reading them raises `InputError` for another encoding or a broken
-        archive.
-
-    Raises:
-        InputError: There is no such file, or it is a table.
-    """
-    if path and inner_suffix(path) in (".csv", ".parquet"):
-        raise InputError(
-            "--input is a file of lines: a text each, or JSON objects",
-            f"{path}, a table",
-            "Write its texts as lines of JSON; or name it test.csv beside train.csv: "
-            "finetune answers it too",
+def _check_file(path: str, file: str) -> None:
+    """Raise an error for a path without a .keras archive, with what is there."""
+    rule = f"--model must be a folder of finetune with a {MODEL}, or a .keras file"
+    remedy = "Name the --output of finetune"
+    found = None
+    if kind := foreign_weights(path):
+        found = kind
+        remedy = (
+            "Weights of other libraries are not read; pre-train with electra_tf."
+            "pretrain, fine-tune with electra_tf.finetune, and name its --output"
         )
-    if path and (os.path.isdir(path) or not os.path.exists(path)):
-        raise InputError("--input is a file of lines", repr(path), "Check the path")
-    return _lines(path)
-
-
-def _lines(path: str | None) -> Iterator[str]:
-    name = path or "standard input"
-    try:
-        if path is None:
-            # Python lets what is no UTF-8 pass there, to stumble over it later.
-            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-            yield from sys.stdin
-        else:
-            with io.TextIOWrapper(unpacked(path), encoding="utf-8") as file:
-                yield from file
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "The lines are UTF-8", f"{name}: {error}", "Convert them with iconv"
-        ) from error
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{name} can be read to its end", str(error),
-            "Copy or compress it again, or check who may read it",
-        ) from error  # fmt: skip
+    elif is_checkpoint(path):
+        found = "a pre-trained checkpoint"
+        remedy = "Fine-tune it with electra_tf.finetune, and name its --output"
+    elif os.path.isdir(path) and not os.path.isfile(file):
+        names = {name for _, _, files in os.walk(path) for name in files}
+        found = f"a folder without a {MODEL}"
+        if _SAVED_MODEL in names:
+            found = "a folder of a SavedModel, which is served and not loaded"
+        elif os.path.isdir(os.path.join(path, "trial_1")):
+            found += " yet"
+            remedy = "Run the same finetune command again until a trial is done"
+    elif not os.path.isfile(file):
+        found = "which does not exist"
+    elif not file.endswith(".keras"):
+        found = "a file of another kind"
+    elif not zipfile.is_zipfile(file):  # Keras would say that there is no such file
+        found = f"{os.path.getsize(file):,} bytes that are not a .keras archive"
+        remedy = "Copy it again, or train it again"
+    if found:
+        raise InputError(rule, f"{path!r}, {found}", remedy)
 
 
 def predict_lines(
@@ -122,82 +102,87 @@ def predict_lines(
     form: str = "text",
     tell: Callable[[str], None] = _print,
 ) -> Iterator[str]:
-    """Answers lines, a thousand at a time.
+    """Predict for lines of text or JSON.
 
     Args:
-        model: What `load` returned.
-        lines: Texts; two of them with a tab between, where the model was trained on
-            pairs. Words with spaces between for a tagger; JSON objects with `question`
-            and `context` for an answerer. JSON objects with `text`, `text_b` or
-            `words` are taken too.
+        model: The result of `load`.
+        lines: As for `items_of_lines`.
         form: One of `FORMS`.
         tell: Gets a line where texts were too long.
 
     Yields:
-        Lines, those of an item after another.
+        As `predict_items`.
+    """
+    yield from predict_items(model, items_of_lines(model, lines), form, tell=tell)
+
+
+def predict_items(
+    model: TextModel,
+    items: Iterable[Item],
+    form: str = "text",
+    nbest: int | None = None,
+    tell: Callable[[str], None] = _print,
+) -> Iterator[str]:
+    """Predict for items, a thousand at a time.
+
+    Args:
+        model: The result of `load`.
+        items: The inputs.
+        form: One of `FORMS`.
+        nbest: Candidates in the records of a model of questions, best first; None: the
+            answer alone.
+        tell: Gets a line where texts were too long.
+
+    Yields:
+        Lines, those of an item after another. Where the items have ids, each line
+        begins with the id and a tab, or is a JSON object with `id`.
 
     Raises:
-        InputError: A line that is not as it should be, with its number.
+        InputError: An item without an id after one with an id, or the reverse;
+            `nbest` for another model or form, or more than the model keeps.
     """
+    _check_nbest(model, form, nbest)
+    items = iter(items)
+    first = list(itertools.islice(items, 1))
+    named = any(item.id is not None for item in first)
     if form == "tsv" and (header := _header(model)):
-        yield header
-    chunk: list[Any] = []
-    for number, line in enumerate(lines, 1):
-        chunk.append(_item(model, line.rstrip("\r\n"), number))
-        if len(chunk) == _AT_A_TIME:
-            yield from _said(model, chunk, form, tell)
-            chunk = []
-    if chunk:
-        yield from _said(model, chunk, form, tell)
+        yield f"id\t{header}" if named else header
+    items = itertools.chain(first, items)
+    done = 0
+    while chunk := list(itertools.islice(items, _AT_A_TIME)):
+        if form != "jsonl":
+            _check_ids(chunk, named, done)
+        yield from _predicted(model, chunk, form, nbest, tell)
+        done += len(chunk)
 
 
-def _item(model: TextModel, line: str, number: int) -> Any:
-    if number == 1:
-        line = line.removeprefix("\ufeff")
-    record, pairs = _json(line, number), model.pairs
-    if isinstance(model, QuestionAnswerer):
-        names = ("question", "context")
-    elif isinstance(model, TextTagger):
-        if record is None:
-            return line.split()
-        names = ("words",)
-    elif record is None:
-        texts = line.split("\t") if pairs else [line]
-        if len(texts) != (2 if pairs else 1):
-            raise InputError(
-                "The model knows pairs: a line holds two texts with a tab between",
-                f"line {number}, with {len(texts)}",
-                "Mend it, or give JSON objects with text and text_b",
-            )
-        return tuple(texts) if pairs else line
-    else:
-        names = ("text", "text_b") if pairs else ("text",)
-    kind = list if names == ("words",) else str
-    if not all(isinstance((record or {}).get(name), kind) for name in names):
+def _check_nbest(model: TextModel, form: str, nbest: int | None) -> None:
+    if nbest is None:
+        return
+    if not isinstance(model, QuestionAnswerer) or form != "jsonl":
         raise InputError(
-            f"A line is a JSON object with {' and '.join(names)}, each a "
-            + ("list of strings" if kind is list else "string"),
-            f"line {number}: {line!r:.80}",
-            "Mend it",
+            "--nbest must be used with a model of questions and --format=jsonl",
+            f"--nbest={nbest} with a {type(model).__name__} and --format={form}",
+            "Leave --nbest out, or pass --format=jsonl",
         )
-    values = tuple(record[name] for name in names)
-    return values[0] if len(values) == 1 else values
-
-
-def _json(line: str, number: int) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        found = json.loads(line)
-    except ValueError as error:
-        if not line.startswith('{"'):  # a text may begin with a brace
-            return None
+    if nbest > model.settings.model.n_best:
         raise InputError(
-            'A line that begins with {" is a JSON object',
-            f"line {number}: {error}",
-            'Mend it, or write the text itself as {"text": "..."}',
-        ) from error
-    return found if isinstance(found, dict) else None
+            f"--nbest must be at most {model.settings.model.n_best}, the model's "
+            "model.n_best",
+            f"--nbest={nbest}",
+            "Pass a smaller number, or fine-tune with a larger --set model.n_best",
+        )
+
+
+def _check_ids(chunk: Sequence[Item], named: bool, done: int) -> None:
+    for number, item in enumerate(chunk, done + 1):
+        if (item.id is not None) != named:
+            raise InputError(
+                "All records must have an id, or none, for --format=text and tsv",
+                f"record {number} {'without' if named else 'with'} an id, unlike the "
+                "first",
+                "Pass --format=jsonl, or give each record an id",
+            )
 
 
 def _header(model: TextModel) -> str | None:
@@ -208,48 +193,73 @@ def _header(model: TextModel) -> str | None:
     return None if isinstance(model, TextTagger) else "answer\tnull_odds"
 
 
-def _said(
-    model: TextModel, items: Sequence[Any], form: str, tell: Callable[[str], None]
+def _predicted(
+    model: TextModel,
+    items: Sequence[Item],
+    form: str,
+    nbest: int | None,
+    tell: Callable[[str], None],
 ) -> Iterator[str]:
-    examples = model.examples(items)
+    values = [item.value for item in items]
+    examples = model.examples(values)
     if examples.cut:
         tell(
-            f"{examples.cut:,} of {len(items):,} lines lost pieces, being longer than "
-            f"the {model.settings.data.max_length} positions of training"
+            f"{examples.cut:,} of {len(items):,} inputs were longer than the "
+            f"{model.settings.data.max_length} positions of training and were cut"
         )
     if isinstance(model, QuestionAnswerer):
-        yield from _answers(model, items, form)
-        return
-    said = model.decoded(items, examples, model.outputs_of(examples))
-    if isinstance(model, TextClassifier):
-        for row in said:
-            label = model.labels[int(np.argmax(row))]
-            named = dict(zip(model.labels, map(float, row), strict=True))
-            numbers = "\t".join(f"{share:.6f}" for share in row)
-            record = {"label": label, "probabilities": named}
-            yield _form(form, label, f"{label}\t{numbers}", record)
-    elif isinstance(model, TextRegressor):
-        for score in said:
-            word = f"{score:.6g}"
-            yield _form(form, word, word, {"score": float(score)})
+        found = _of_answers(model, values, nbest)
     else:
-        for words, tags in zip(items, said, strict=True):
-            rows = list(zip(words, tags, strict=True))
-            plain = " ".join(f"{word}/{tag}" for word, tag in rows)
-            table = "\n".join([*(f"{word}\t{tag}" for word, tag in rows), ""])
-            yield _form(form, plain, table, {"words": list(words), "tags": tags})
+        decoded = model.decoded(values, examples, model.outputs_of(examples))
+        found = _WRITERS[type(model)](model, values, decoded)
+    for item, (plain, table, record) in zip(items, found, strict=True):
+        if form == "jsonl":
+            own = {} if item.id is None else {"id": item.id}
+            yield json.dumps(own | record, ensure_ascii=False)
+            continue
+        for line in table if form == "tsv" else [plain]:
+            ends = form == "tsv" and not line  # of a sentence's rows
+            bare = item.id is None or ends
+            yield line if bare else f"{' '.join(str(item.id).split())}\t{line}"
 
 
-def _answers(model: QuestionAnswerer, items: Sequence[Any], form: str) -> Iterator[str]:
-    for found in model.answered(items):
+def _of_classes(model: TextClassifier, values: Sequence[Any], shares: Any) -> _Written:
+    for row in shares:
+        label = model.labels[int(np.argmax(row))]
+        named = dict(zip(model.labels, map(float, row), strict=True))
+        numbers = "\t".join(f"{share:.6f}" for share in row)
+        yield label, [f"{label}\t{numbers}"], {"label": label, "probabilities": named}
+
+
+def _of_scores(model: TextRegressor, values: Sequence[Any], scores: Any) -> _Written:
+    for score in scores:
+        word = f"{score:.6g}"
+        yield word, [word], {"score": float(score)}
+
+
+def _of_tags(model: TextTagger, values: Sequence[Any], tagged: Any) -> _Written:
+    for words, tags in zip(values, tagged, strict=True):
+        rows = list(zip(words, tags, strict=True))
+        plain = " ".join(f"{word}/{tag}" for word, tag in rows)
+        table = [*(f"{word}\t{tag}" for word, tag in rows), ""]
+        yield plain, table, {"words": list(words), "tags": tags}
+
+
+def _of_answers(
+    model: QuestionAnswerer, values: Sequence[Any], nbest: int | None
+) -> _Written:
+    for found in model.answered(values):
         text = found.decided(model.null_threshold)
         record = {"answer": text, "null_odds": found.null_odds}
-        record["nbest"] = [dataclasses.asdict(one) for one in found.nbest]
+        if nbest:
+            best = found.nbest[:nbest]
+            record["nbest"] = [dataclasses.asdict(candidate) for candidate in best]
         one_line = " ".join(text.split())
-        yield _form(form, one_line, f"{one_line}\t{found.null_odds:.6g}", record)
+        yield one_line, [f"{one_line}\t{found.null_odds:.6g}"], record
 
 
-def _form(form: str, plain: str, table: str, record: dict[str, Any]) -> str:
-    if form == "jsonl":
-        return json.dumps(record, ensure_ascii=False)
-    return table if form == "tsv" else plain
+_WRITERS: dict[type[TextModel], Callable[..., _Written]] = {
+    TextClassifier: _of_classes,
+    TextRegressor: _of_scores,
+    TextTagger: _of_tags,
+}

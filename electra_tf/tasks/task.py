@@ -33,8 +33,8 @@ class Task(abc.ABC):
 
     Args:
         name: As typed.
-        parts: By name: `train`, those that are measured on, those that are not
-            labelled.
+        parts: By name: `train`, unless a trained model is evaluated; those that are
+            measured on, those that are not labelled.
         metric: The name of the score that tells trials apart; more is better.
 
     Raises:
@@ -43,7 +43,8 @@ class Task(abc.ABC):
 
     def __init__(self, name: str, parts: Mapping[str, Part], metric: str):
         self.name, self.parts, self.metric = name, dict(parts), metric
-        if not len(self.parts["train"]) or not self.measured:
+        empty = "train" in self.parts and not len(self.parts["train"])
+        if empty or not self.measured:
             raise InputError(
                 "A task has examples to learn from, and a labelled part to measure on",
                 ", ".join(f"{part} with {len(p)}" for part, p in self.parts.items())

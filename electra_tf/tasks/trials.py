@@ -33,6 +33,7 @@ from electra_tf.tasks.string_model import whole_number
 from electra_tf.tasks.task import Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.updates import published
+from electra_tf.training.disk import explaining_full_disk
 
 CONFIG, TRIALS, MODEL = "config.yaml", "trials.jsonl", "model.keras"
 
@@ -97,12 +98,17 @@ class Trials:
         for trial in done:  # what a kill after its line left
             self._keeper(trial.number).forget()
         for number in range(len(done) + 1, count + 1):
-            trial = self._one(number)
-            if self._value(trial) > max(map(self._value, done), default=-math.inf):
-                self._save_model()
-            # Last: what stands here is done.
-            with (self._output / TRIALS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(dataclasses.asdict(trial)) + "\n")
+            with explaining_full_disk(
+                str(self._output),
+                "Free space, then run the same command again; it resumes after the "
+                "last finished epoch",
+            ):
+                trial = self._one(number)
+                if self._value(trial) > max(map(self._value, done), default=-math.inf):
+                    self._save_model()
+                # Last: what stands here is done.
+                with (self._output / TRIALS).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(dataclasses.asdict(trial)) + "\n")
             self._keeper(number).forget()
             done.append(trial)
             self._say(self._line(trial, count))
@@ -255,8 +261,11 @@ class Trials:
         for variable, value in zip(plain.weights, model.weights, strict=True):
             variable.assign(value)
         partial = self._output / f"unfinished.{MODEL}"
-        plain.save(partial)
-        partial.replace(self._output / MODEL)
+        try:
+            plain.save(partial)
+            partial.replace(self._output / MODEL)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def _value(self, trial: Trial) -> float:
         value = trial.scores[self._task.headline]

@@ -34,6 +34,11 @@ CHECKPOINTS = "checkpoints"  # the folder of them within a run's
 _FORMAT = 1
 _NAME = re.compile(r"step_(\d+)")
 _UNFINISHED = ".unfinished"
+# Files of weights that Hugging Face's libraries write, whole or in shards.
+_TRANSFORMERS = re.compile(
+    r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
+    r"|tf_model\.h5|flax_model\.msgpack)(\.index\.json)?"
+)
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -75,6 +80,14 @@ def open_checkpoint(path: str) -> Checkpoint:
     """
     if not pathlib.Path(path, MANIFEST).exists():
         found = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
+        if not found and (kind := foreign_weights(path)):
+            raise InputError(
+                "A checkpoint must be a folder that electra_tf.pretrain wrote; weights "
+                "of other libraries are not read",
+                f"{path!r}, {kind}",
+                "Pre-train with electra_tf.pretrain, or name a checkpoint folder that "
+                "it wrote",
+            )
         if not found:
             raise InputError(
                 "A checkpoint is a folder with a checkpoint.json, or a run's folder "
@@ -87,6 +100,47 @@ def open_checkpoint(path: str) -> Checkpoint:
     for name, (size, sha256) in manifest["files"].items():
         _check(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
+
+
+def is_checkpoint(path: str) -> bool:
+    """Return whether a path is a checkpoint, or a run's folder with checkpoints.
+
+    Args:
+        path: Any.
+
+    Returns:
+        True also for a checkpoint with broken files.
+    """
+    folders = path, os.path.join(path, CHECKPOINTS)
+    whole = pathlib.Path(path, MANIFEST).exists()
+    return whole or any(map(saved_steps, folders))
+
+
+def foreign_weights(path: str) -> str | None:
+    """Recognise weights that another library wrote.
+
+    Args:
+        path: A file, a folder, or the prefix of a TensorFlow checkpoint's files.
+
+    Returns:
+        The kind of weights, with the names of their files; None for anything else.
+    """
+    place = pathlib.Path(path)
+    folder = place if place.is_dir() else place.parent
+    stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", place.name)
+    if place.is_dir():
+        indices = sorted(found.name for found in place.glob("*.index"))
+    else:
+        indices = [f"{stem}.index"] if (folder / f"{stem}.index").is_file() else []
+    if indices:
+        return f"a TensorFlow checkpoint ({indices[-1]})"
+    if place.is_dir() or _TRANSFORMERS.fullmatch(place.name):
+        names = [found.name for found in folder.glob("*")]
+        weights = sorted(name for name in names if _TRANSFORMERS.fullmatch(name))
+        if weights:
+            shown = [*["config.json"] * ("config.json" in names), weights[0]]
+            return f"a Hugging Face model ({', '.join(shown)})"
+    return None
 
 
 def saved_steps(folder: str) -> dict[int, str]:
@@ -121,6 +175,7 @@ class Checkpoints:
         keep_at: Shares of training whose checkpoint stays for ever.
         steps: Updates of the whole training.
         kept: Steps whose checkpoints stay for ever, too.
+        remedy: The advice where a checkpoint cannot be written.
     """
 
     def __init__(
@@ -130,8 +185,9 @@ class Checkpoints:
         keep_at: Sequence[float],
         steps: int,
         kept: Set[int] = frozenset(),
+        remedy: str = "Free space or lower training.keep",
     ):
-        self.folder, self._keep = folder, keep
+        self.folder, self._keep, self._remedy = folder, keep, remedy
         self._forever = steps_of(keep_at, steps) | kept
 
     def clean(self) -> None:
@@ -198,8 +254,8 @@ class Checkpoints:
                 f"A checkpoint of {sum(map(len, content.values())):,} bytes can be "
                 f"written to {self.folder}",
                 str(error),
-                "Free space or lower training.keep, then run the same command again; "
-                "the earlier checkpoints are untouched",
+                f"{self._remedy}, then run the same command again; the earlier "
+                "checkpoints are untouched",
             ) from error
         self._delete_old()
         return str(path)

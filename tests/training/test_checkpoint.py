@@ -228,6 +228,48 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(checkpoints, folder):
     assert checkpoints.newest().step == 1
 
 
+def test_the_remedy_of_a_full_disk_is_the_callers(folder):
+    own = Checkpoints(str(folder), 1, (), 1, remedy="Free space")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(InputError) as error:
+            save(own, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "Free space, then" in str(error.value)
+    assert "training.keep" not in str(error.value)
+    assert not names(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "found"),
+    [
+        (["config.json", "model.safetensors"], "", "config.json, model.safetensors"),
+        (["pytorch_model-00001-of-00002.bin"], "", "pytorch_model-00001"),
+        (["pytorch_model.bin"], "pytorch_model.bin", "pytorch_model.bin"),
+        (["model.ckpt-10.index"], "model.ckpt-10", "model.ckpt-10.index"),
+        (["m.index"], "m.data-00000-of-00001", "m.index"),
+        (["m.index"], "", "m.index"),
+    ],
+)
+def test_weights_of_other_libraries_are_recognised(tmp_path, files, asked, found):
+    for name in files:
+        (tmp_path / name).write_bytes(b"x")
+    path = str(tmp_path / asked) if asked else str(tmp_path)
+    with pytest.raises(InputError, match="not read") as error:
+        open_checkpoint(path)
+    assert repr(path) in str(error.value)
+    assert found in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["model.h5", "weights.safetensors", "index"])
+def test_other_files_are_not_taken_for_weights_of_other_libraries(tmp_path, name):
+    (tmp_path / name).write_bytes(b"x")
+    assert checkpoint_lib.foreign_weights(str(tmp_path)) is None
+    assert checkpoint_lib.foreign_weights(str(tmp_path / name)) is None
+
+
 def test_a_step_is_saved_once(checkpoints, folder):
     save(checkpoints, 1)
     weights = folder / "step_00000001" / "weights.safetensors"

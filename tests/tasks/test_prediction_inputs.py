@@ -1,0 +1,131 @@
+"""What `predict` reads: tables, questions, lines; ids stay with their records."""
+
+import gzip
+import json
+
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.predicting import predict_items
+from electra_tf.tasks.prediction_inputs import (
+    AnyOffset,
+    check_input,
+    check_output,
+    items_of_lines,
+    read_items,
+)
+from electra_tf.text.problems import Problem
+from tasks.test_evaluating import models, squad  # noqa: F401 - a fixture
+
+
+def pairs(items):
+    return [(item.id, item.value) for item in items]
+
+
+def test_a_table_has_stored_named_or_standard_columns(models, tmp_path):  # noqa: F811
+    model, path = models["classifier"], tmp_path / "new.csv.gz"
+    path.write_bytes(gzip.compress(b'id,review,title\n7,"a, b",t\n8,,u\n'))
+    path = str(path)
+    assert pairs(read_items(model, path, None, ("review",))) == [
+        ("7", "a, b"),
+        ("8", ""),
+    ]
+    assert pairs(read_items(model, path, ("title",), ("review",))) == [
+        ("7", "t"),
+        ("8", "u"),
+    ]
+    with pytest.raises(InputError, match="--text_columns"):
+        list(read_items(model, path))
+    with pytest.raises(InputError, match="review,title"):
+        list(read_items(model, path, ("review", "title")))
+    table = tmp_path / "plain.tsv"
+    table.write_text("text\nfirst\n")
+    assert pairs(read_items(model, str(table), None, ("review",))) == [(None, "first")]
+
+
+def test_questions_keep_their_ids_and_have_one_answer(models, tmp_path):  # noqa: F811
+    model, path = models["answerer"], str(squad(tmp_path / "new.json"))
+    assert [item.id for item in read_items(model, path)] == ["a", "b"]
+
+    def records(**how):
+        lines = predict_items(model, read_items(model, path), "jsonl", **how)
+        return [json.loads(line) for line in lines]
+
+    assert [set(record) for record in records()] == [{"id", "answer", "null_odds"}] * 2
+    assert [len(record["nbest"]) for record in records(nbest=2)] == [2, 2]
+    header, *rows = predict_items(model, read_items(model, path), "tsv")
+    assert header == "id\tanswer\tnull_odds"
+    assert [row.split("\t")[0] for row in rows] == ["a", "b"]
+    text = list(predict_items(model, read_items(model, path)))
+    assert [line.split("\t")[0] for line in text] == ["a", "b"]
+    with pytest.raises(InputError, match="n_best"):
+        records(nbest=1000)
+    with pytest.raises(InputError, match="--nbest=2 with a TextTagger"):
+        list(predict_items(models["tagger"], [], "jsonl", nbest=2))
+
+
+def test_json_lines_keep_ids(models):  # noqa: F811
+    lines = ['{"id": 3, "text": "a"}', '{"text": "b"}']
+    model = models["classifier"]
+    items = list(items_of_lines(model, lines))
+    assert pairs(items) == [(3, "a"), (None, "b")]
+    first, second = (json.loads(line) for line in predict_items(model, items, "jsonl"))
+    assert first["id"] == 3
+    assert "id" not in second
+    with pytest.raises(InputError, match="record 2 without an id"):
+        list(predict_items(model, items))
+    with pytest.raises(InputError, match=r"standard input, line 1: \[1\]"):
+        list(items_of_lines(model, ['{"id": [1], "text": "a"}']))
+
+
+def test_a_table_of_sentences_is_tagged(models, tmp_path):  # noqa: F811
+    path = tmp_path / "new.csv"
+    path.write_text("id,words\nx,the file\n")
+    items = list(read_items(models["tagger"], str(path)))
+    assert pairs(items) == [("x", ["the", "file"])]
+    header_free = list(predict_items(models["tagger"], items, "tsv"))
+    assert [line.split("\t")[:2] for line in header_free] == [
+        ["x", "the"],
+        ["x", "file"],
+        [""],
+    ]
+
+
+def test_an_empty_file_is_an_error(models, tmp_path):  # noqa: F811
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError, match=r"empty\.txt', an empty file"):
+        list(read_items(models["classifier"], str(tmp_path / "empty.txt")))
+    (tmp_path / "blank.txt").write_text("a\n\n")
+    path = str(tmp_path / "blank.txt")
+    assert pairs(read_items(models["classifier"], path)) == [(None, "a"), (None, "")]
+    with pytest.raises(InputError, match=r"blank\.txt, line 1: 'a'"):
+        list(read_items(models["answerer"], path))
+
+
+def test_paths_are_checked_before_a_model_is_loaded(tmp_path):
+    kept = tmp_path / "kept.txt"
+    kept.write_text("a\n")
+    check_output(None, None, False)
+    check_output(None, str(tmp_path / "new.txt"), False)
+    check_output(None, str(kept), True)
+    for source, path, words in (
+        (None, kept, "--overwrite"),
+        (str(kept), kept, "another file than --input"),
+        (None, tmp_path, "a folder"),
+        (None, tmp_path / "none" / "x", "does not exist"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_output(source, str(path), overwrite=path == kept and bool(source))
+    for path, words in ((tmp_path, "a folder"), (tmp_path / "x", "no such file")):
+        with pytest.raises(InputError, match=words):
+            check_input(str(path))
+    (tmp_path / "x.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match="Parquet"):
+        check_input(str(tmp_path / "x.parquet"))
+
+
+def test_only_wrong_offsets_are_ignored():
+    log = AnyOffset()
+    log.add(Problem("f", 1, "offset", "d", "r"))
+    with pytest.raises(InputError, match="f:1: blank"):
+        log.add(Problem("f", 1, "blank", "d", "r"))
