@@ -39,7 +39,7 @@ class Work:
 
     def __init__(self, options: argparse.Namespace):
         with open(options.vocab, encoding="utf-8") as file:
-            self.vocabulary = file.read().splitlines()
+            self.vocabulary = file.read().removesuffix("\n").split("\n")
         words = [
             (word, place)
             for place, word in enumerate(self.vocabulary)

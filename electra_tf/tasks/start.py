@@ -98,7 +98,12 @@ def restored(config_of: Mapping[str, Any]) -> tuple[Start, Finetuning]:
     Returns:
         A start without weights, and the settings.
     """
-    vocabulary = Vocabulary(tuple(config_of["vocabulary"]), "the saved model")
+    stored = config_of["vocabulary"]
+    # Models saved by earlier versions hold a list of entries.
+    if isinstance(stored, str):
+        vocabulary = Vocabulary.parse(stored, "the saved model")
+    else:
+        vocabulary = Vocabulary(tuple(stored), "the saved model")
     tokenizer = Tokenizer(vocabulary, Tokenization(**config_of["tokenization"]))
     tree = config_of["settings"]
     named = {f"{part}.{name}": v for part in tree for name, v in tree[part].items()}

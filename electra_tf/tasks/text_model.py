@@ -219,7 +219,7 @@ class TextModel(StringModel):
         """Return what `from_config` makes an equal model of, but for its weights."""
         return super().get_config() | {
             "shape": dataclasses.asdict(self.shape),
-            "vocabulary": list(self.tokenizer.vocabulary.tokens),
+            "vocabulary": self.tokenizer.vocabulary.text,
             "tokenization": dataclasses.asdict(self.tokenizer.settings),
             "settings": _plain(dataclasses.asdict(self.settings)),
         }

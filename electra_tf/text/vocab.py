@@ -15,6 +15,8 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
     "[MASK]",
 )
 CONTINUATION = "##"
+_BYTE_ORDER_MARK = "\ufeff"
+_BLANKS = " \t\r"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Vocabulary:
     Args:
         tokens: One entry per id; a piece that continues a word starts with `##`.
         source: Where it was read, for error messages.
+        file: The content of the file it was read from, or None where there is none.
 
     Raises:
         InputError: A special token is missing, [PAD] is not id 0 (padding is written
@@ -32,6 +35,7 @@ class Vocabulary:
 
     tokens: tuple[str, ...]
     source: str = dataclasses.field(default="vocabulary", compare=False)
+    file: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
         missing = [token for token in SPECIAL_TOKENS if token not in self.ids]
@@ -74,28 +78,50 @@ class Vocabulary:
             InputError: The file cannot be read or is not a vocabulary.
         """
         try:
-            text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
+            text = pathlib.Path(path).read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 "A vocabulary is a readable UTF-8 file with one entry a line",
                 str(error),
                 "Check the path, or make one with electra_tf.build_vocab",
             ) from error
-        lines = text.removesuffix("\n").split("\n") if text else []
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, source: str = "vocabulary") -> "Vocabulary":
+        """Reads the content of a vocabulary's file.
+
+        Entries are stripped of white space at both ends, as the original does. A line
+        of nothing but other white space than blanks and tabs (BERT's Chinese
+        vocabulary has one of U+2028) keeps it: no text becomes such a piece.
+
+        Args:
+            text: The content, with or without a byte-order mark.
+            source: Where it was read, for error messages.
+
+        Returns:
+            The checked vocabulary, whose `text` is equal to the argument.
+
+        Raises:
+            InputError: The text is not a vocabulary.
+        """
+        lines = text.removeprefix(_BYTE_ORDER_MARK).removesuffix("\n").split("\n")
+        lines = lines if text else []
         for number, line in enumerate(lines, 1):
-            if not line.strip(" \t\r"):
+            if not line.strip(_BLANKS):
                 raise InputError(
                     "Each line of a vocabulary holds an entry",
-                    f"{path} with line {number} blank",
+                    f"{source} with line {number} blank",
                     "Remove the line, or write [unused1] there to keep the ids",
                 )
-        # U+2028 is an entry of BERT's Chinese vocabulary; stripped, as the original
-        # does, it becomes an entry that no text can reach.
-        return cls(tuple(line.strip() for line in lines), str(path))
+        tokens = tuple(line.strip() or line.strip(_BLANKS) for line in lines)
+        return cls(tokens, source, text)
 
     @property
     def text(self) -> str:
-        """The content of a vocabulary's file, as `read` takes it."""
+        """The content of a vocabulary's file, as `parse` takes it."""
+        if self.file is not None:
+            return self.file
         return "".join(f"{token}\n" for token in self.tokens)
 
     def __len__(self) -> int:
@@ -108,8 +134,12 @@ class Vocabulary:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Identifies the entries and their order, whatever the file's line ends."""
-        return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
+        """Identifies the entries and their order, whatever the file's line ends.
+
+        Entries of white space alone count as empty: no text becomes such a piece.
+        """
+        entries = "\n".join(token.strip() for token in self.tokens)
+        return hashlib.sha256(entries.encode()).hexdigest()
 
     @property
     def is_continuation(self) -> tuple[bool, ...]:

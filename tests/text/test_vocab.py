@@ -1,6 +1,8 @@
 import pytest
 
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization
+from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 GOOD = [*SPECIAL_TOKENS, "a", "##a"]
@@ -29,6 +31,52 @@ def test_what_is_written_is_read_again(tmp_path):
     first = Vocabulary((*GOOD, "ümläut", "##中"))
     (tmp_path / "again.txt").write_text(first.text, encoding="utf-8")
     assert Vocabulary.read(tmp_path / "again.txt") == first
+
+
+ODD = {
+    "line_separator": "{}\n\u2028\nb\n",
+    "next_line": "{}\n\x85\nb\n",
+    "no_break_space": "{}\n\xa0\nb\n",
+    "all_of_these": "{}\n\u2028\n\x85\n\xa0\n\u2029\nb\n",
+    "windows": "{}\r\nb\r\n",
+    "byte_order_mark": "\ufeff{}\nb\n",
+    "no_final_newline": "{}\nb",
+    "blanks": "{} \n b\t\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_file_is_written_as_it_was_read(tmp_path, name):
+    text = ODD[name].format("\n".join(GOOD))
+    first, second = tmp_path / "v.txt", tmp_path / "again" / "v.txt"
+    first.write_bytes(text.encode())
+    vocabulary = Vocabulary.read(first)
+    second.parent.mkdir()
+    Tokenizer(vocabulary).save(second)
+    assert second.read_bytes() == first.read_bytes()
+    again = Vocabulary.read(second)
+    assert again == vocabulary
+    assert again.sha256 == vocabulary.sha256
+    assert Vocabulary.parse(vocabulary.text).text == text
+    assert again.ids["b"] == text.removesuffix("\n").count("\n")
+
+
+def test_no_text_becomes_an_entry_of_white_space():
+    spaces = ["\u2028", "\x85", "\xa0", "\u3000"]
+    vocabulary = Vocabulary.parse("\n".join([*GOOD, *spaces, "b", "##b"]))
+    plain = [*GOOD, *(f"[unused{i}]" for i in range(4)), "b", "##b"]
+    plain = Vocabulary(tuple(plain))
+    texts = [f"a{space}b ab {space}" for space in spaces] + spaces
+    for settings in (Tokenization(), Tokenization(lower_case=False)):
+        odd, even = Tokenizer(vocabulary, settings), Tokenizer(plain, settings)
+        assert [odd.encode(t) for t in texts] == [even.encode(t) for t in texts]
+        assert odd.graph()(texts).to_list() == [even.encode(t) for t in texts]
+
+
+def test_the_hash_of_an_entry_of_white_space_is_that_of_an_empty_one():
+    # What earlier versions stored with artefacts of BERT's Chinese vocabulary.
+    read = Vocabulary.parse("\n".join([*GOOD, "\u2028", "b"]))
+    assert read.sha256 == Vocabulary((*GOOD, "", "b")).sha256
 
 
 def test_continuation_pieces_are_known():
@@ -60,6 +108,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bert_uncased_en.txt", "bert_chinese.txt"])
-def test_published_vocabularies_are_read_with_every_id(data, name):
-    lines = (data / "vocab" / name).read_bytes().count(b"\n")
-    assert len(Vocabulary.read(data / "vocab" / name)) == lines
+def test_published_vocabularies_are_read_with_every_id(data, tmp_path, name):
+    content = (data / "vocab" / name).read_bytes()
+    vocabulary = Vocabulary.read(data / "vocab" / name)
+    assert len(vocabulary) == content.count(b"\n")
+    Tokenizer(vocabulary).save(tmp_path / "vocab.txt")
+    assert (tmp_path / "vocab.txt").read_bytes() == content
