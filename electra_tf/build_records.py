@@ -11,11 +11,11 @@ import time
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.text import records
+from electra_tf.text import advice, records
 from electra_tf.text.builder import build
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.problems import ProblemLog
-from electra_tf.text.tokenizer import check_settings, stored_settings
+from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
@@ -34,6 +34,7 @@ SETTINGS = {
     "on_error": "corpus.on_error",
     "lower_case": "tokenization.lower_case",
     "strip_accents": "tokenization.strip_accents",
+    "split_unspaced": "tokenization.split_unspaced",
 }
 cli.define_config_flags(FLAGS, SETTINGS)
 
@@ -59,6 +60,7 @@ def main() -> None:
         output,
         workers=FLAGS.workers,
         overwrite=FLAGS.overwrite,
+        may_strip=cli.is_given(FLAGS, "strip_accents", SETTINGS, stored),
     )
     seconds = time.perf_counter() - start
     print(
@@ -71,6 +73,17 @@ def main() -> None:
         f"{manifest.discarded_tokens / manifest.tokens:.1%} of the tokens discarded"
         + (" (--order=document keeps all)" if manifest.discarded_tokens else "")
     )
+    if manifest.stripped_share >= 0.0001:
+        print(
+            f"stripping accents changes {manifest.stripped_share:.2%} of the letters "
+            "and marks, outside Latin, Greek and Cyrillic script: "
+            f"{manifest.stripped_example}; --strip_accents=never keeps them"
+        )
+    tokenizer = Tokenizer(vocabulary, settings.tokenization)
+    long = manifest.too_long_words, manifest.too_long_characters
+    for line in advice.of_long_words(*long, tokenizer):
+        print(line)
+    cli.warn(advice.of_records(manifest, tokenizer))
     for kind, count in manifest.problems.items():
         print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")
 

@@ -9,6 +9,7 @@ import pathlib
 from absl import flags
 
 from electra_tf import cli
+from electra_tf.text import advice
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.problems import ProblemLog
 from electra_tf.text.tokenizer import settings_path
@@ -32,6 +33,7 @@ SETTINGS = {
     "character_coverage": "vocabulary.character_coverage",
     "lower_case": "tokenization.lower_case",
     "strip_accents": "tokenization.strip_accents",
+    "split_unspaced": "tokenization.split_unspaced",
     "documents": "corpus.documents",
     "field": "corpus.field",
     "on_error": "corpus.on_error",
@@ -49,7 +51,8 @@ def main() -> None:
     problems = ProblemLog(settings.corpus.on_error, listed)
     reader = CorpusReader(FLAGS.input, settings.corpus, problems)
     heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, problems)
-    tokenizer = learn(reader, settings)
+    may_strip = cli.is_given(FLAGS, "strip_accents", SETTINGS)
+    tokenizer, counter = learn(reader, settings, may_strip=may_strip)
     coverage = Coverage()
     for document in heldout or ():
         coverage.add(tokenizer, document.lines)
@@ -66,6 +69,13 @@ def main() -> None:
     print(f"{output}: {size:,} entries of {wanted.size:,} asked for{rare}")
     if FLAGS.heldout:
         print(f"held-out text: {coverage}")
+    stripped = counter.stripping.found()
+    if stripped.share >= 0.0001:
+        print(f"{stripped}; --strip_accents=never keeps them")
+    for line in advice.of_long_words(*counter.too_long.values(), tokenizer):
+        print(line)
+    long, _ = tokenizer.too_long
+    cli.warn(advice.of_unknown(coverage.unknown_share, tokenizer, long))
     for kind, count in problems.counts.items():
         print(f"{count:,} x {kind}: listed in {listed}")
 

@@ -8,7 +8,7 @@ import importlib.abc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -178,6 +178,30 @@ def resolve(
         if flag_values[flag].present
     }
     return config.load(flag_values.config, flag_values.set, given, base, root)
+
+
+def is_given(
+    flag_values: flags.FlagValues,
+    flag: str,
+    names: Mapping[str, str],
+    base: Mapping[str, Any] | None = None,
+) -> bool:
+    """Returns whether a setting is given by a flag, `--set`, `--config` or the base.
+
+    Args:
+        flag_values: Parsed flags, `--config` and `--set` among them.
+        flag: The setting's own flag.
+        names: As `define_config_flags` was given.
+        base: As `resolve` was given.
+    """
+    named = config.given_names(flag_values.config, flag_values.set)
+    return flag_values[flag].present > 0 or names[flag] in {*named, *(base or {})}
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Prints one line of warning each on standard error."""
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def require(flag_values: flags.FlagValues, *names: str) -> None:

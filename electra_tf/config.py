@@ -75,6 +75,21 @@ def load(
     return _validate(tree, " and ".join(told), root)
 
 
+def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
+    """Returns the dotted names of the settings that a file and `--set` give.
+
+    Args:
+        path: A YAML file, or None.
+        sets: Overrides as typed on a command line.
+    """
+    tree = _read_file(pathlib.Path(path), ()) if path else {}
+    names = {item.partition("=")[0].strip() for item in sets}
+    for section, values in tree.items():
+        if isinstance(values, Mapping):
+            names |= {f"{section}.{name}" for name in values}
+    return names
+
+
 def parse(text: str, source: str, root: type[Root] = Config) -> Root:
     """Reads a config that `dump` wrote.
 

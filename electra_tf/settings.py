@@ -6,7 +6,8 @@ property. `config.py` reads and writes these as YAML.
 
 import functools
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
@@ -48,6 +49,10 @@ class Tokenization:
     strip_accents: Literal["lowered", "always", "never"] = "lowered"
     """Which text loses its accents: `lowered` is the original's rule (only text that
     is lower-cased too), `always` also cased text, `never` none."""
+    split_unspaced: Literal["none", "characters"] = "none"
+    """How text of the scripts that put no space between words (Thai, Lao, Khmer,
+    Burmese, Tai) is split: `none` is the original's rule (up to the next space),
+    `characters` makes each letter with its marks a word."""
 
     @property
     def strips(self) -> bool:
@@ -56,10 +61,22 @@ class Tokenization:
             self.strip_accents == "lowered" and self.lower_case
         )
 
+    @staticmethod
+    def complete(stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns stored settings with those that earlier versions did not have.
+
+        Args:
+            stored: What was stored with an artefact, by name; more may be among it.
+        """
+        return {"split_unspaced": "none", **stored}
+
     def __str__(self) -> str:
         """What is done to the text, in words."""
         case = "lower-cased" if self.lower_case else "cased"
-        return f"{case}, {'without' if self.strips else 'with'} accents"
+        accents = "without" if self.strips else "with"
+        split = ", unspaced scripts by characters"
+        split = split if self.split_unspaced == "characters" else ""
+        return f"{case}, {accents} accents{split}"
 
 
 @section()

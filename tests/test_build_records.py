@@ -324,3 +324,73 @@ def test_published_vocabularies_fit_real_text(command, data, tmp_path):
     assert manifest["unknown_share"] < 0.001
     vocabulary = Vocabulary.read(tmp_path / "out" / "vocab.txt")
     assert len(vocabulary) == 30522
+
+
+JAPANESE = "\u304c\u304e\u3050 \u6771\u4eac \u3067\u3059\n" * 50
+STRIPPING = {
+    "flag": ["--strip_accents=lowered"],
+    "set": ["--set=tokenization.strip_accents=lowered"],
+    "config": ["--config={folder}/c.yaml"],
+    "never": ["--strip_accents=never"],
+    "cased": ["--nolower_case"],
+}
+
+
+def test_letters_are_not_stripped_unasked(here, tmp_path):
+    (tmp_path / "ja.txt").write_text(JAPANESE, encoding="utf-8")
+    (tmp_path / "c.yaml").write_text("tokenization:\n  strip_accents: lowered\n")
+    given = arguments(tmp_path / "ja.txt", tmp_path / "out", workers=1)
+    message = failure(here("build_records", *given))
+    for word in ("--strip_accents=never", "'\u304c\u304e\u3050'", "57.1%"):
+        assert word in message
+    assert not (tmp_path / "out").exists()
+    for name, flags in STRIPPING.items():
+        flags = [flag.format(folder=tmp_path) for flag in flags]
+        result = here("build_records", *given, *flags, "--overwrite")
+        assert result.returncode == 0, name
+        share = json.loads((tmp_path / "out" / "manifest.json").read_text())
+        stripped = name in ("flag", "set", "config")
+        assert (share["stripped_share"] > 0.5) == stripped, name
+        assert ("stripping accents changes" in result.stdout) == stripped, name
+
+
+def test_settings_stored_with_a_vocabulary_may_strip(here, tmp_path, vocabulary):
+    (tmp_path / "ja.txt").write_text(JAPANESE, encoding="utf-8")
+    Tokenizer(vocabulary).save(tmp_path / "v.txt")
+    given = arguments(
+        tmp_path / "ja.txt", tmp_path / "out", vocab=tmp_path / "v.txt", workers=1
+    )
+    assert here("build_records", *given).returncode == 0
+
+
+def test_numbers_out_of_range_are_warned_of(here, tmp_path):
+    text = "\u0e01\u0e32" * 300 + "\n\n"
+    (tmp_path / "th.txt").write_text(text * 20, encoding="utf-8")
+    given = arguments(tmp_path / "th.txt", tmp_path / "out", workers=1)
+    result = here("build_records", *given)
+    assert result.returncode == 0, result.stderr
+    warned = [x for x in result.stderr.splitlines() if x.startswith("warning: ")]
+    assert len(warned) == 2
+    assert "100.0% of the tokens are [UNK]" in warned[0]
+    assert "--split_unspaced=characters" in warned[0]
+    assert "padding" in warned[1]
+    assert "20 words of more than 200 characters became [UNK], 12,000" in result.stdout
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert (manifest["too_long_words"], manifest["too_long_characters"]) == (20, 12000)
+
+
+def test_good_records_warn_of_nothing(here, corpus_file, tmp_path):
+    given = arguments(corpus_file, tmp_path / "out", workers=1, order="document")
+    result = here("build_records", *given)
+    assert "warning" not in result.stderr
+
+
+@pytest.mark.parametrize("name", ["build_vocab", "build_records"])
+def test_no_library_logs_anything(command, text, tmp_path, name):
+    given = arguments(text, tmp_path / "out")
+    if name == "build_vocab":
+        given = [f"--input={text}", f"--output={tmp_path / 'v.txt'}", "--size=200"]
+    result = command(name, *given)
+    assert result.returncode == 0, result.stderr
+    for noise in ("absl", "I0000", "W0000", "tensorflow", "cuda", "Warning"):
+        assert noise not in result.stdout + result.stderr

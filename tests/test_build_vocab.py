@@ -131,3 +131,35 @@ def test_bad_heldout_text_stops_before_anything_is_written(command, text, tmp_pa
     )
     assert clean.returncode == 0, clean.stderr
     assert not (tmp_path / "vocab.txt.problems.txt").exists()
+
+
+def test_letters_are_not_stripped_unasked(here, tmp_path):
+    (tmp_path / "hi.txt").write_text("हिन्दी भारत\n" * 20, encoding="utf-8")
+    given = (f"--input={tmp_path / 'hi.txt'}", f"--output={tmp_path / 'v.txt'}")
+    message = failure(here("build_vocab", *given, "--size=60"))
+    for word in ("'हिन्दी' (6 characters) -> 'हिनदी' (5)", "--strip_accents=never"):
+        assert word in message
+    assert not (tmp_path / "v.txt").exists()
+    result = here("build_vocab", *given, "--size=60", "--strip_accents=lowered")
+    assert result.returncode == 0, result.stderr
+    assert "--strip_accents=never keeps them" in result.stdout
+    kept = here(
+        "build_vocab", *given, "--size=60", "--strip_accents=never", "--overwrite"
+    )
+    assert kept.returncode == 0, kept.stderr
+    assert "stripping" not in kept.stdout
+    assert "ह" in Vocabulary.read(tmp_path / "v.txt").ids
+
+
+def test_many_unknown_pieces_of_held_out_text_are_warned_of(here, text, tmp_path):
+    (tmp_path / "held.txt").write_text("中文 the fox", encoding="utf-8")
+    result = here(
+        "build_vocab",
+        f"--input={text}",
+        f"--output={tmp_path / 'v.txt'}",
+        "--size=90",
+        f"--heldout={tmp_path / 'held.txt'}",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "warning: " in result.stderr
+    assert "of the tokens are [UNK]" in result.stderr

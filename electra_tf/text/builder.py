@@ -32,6 +32,7 @@ from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.examples import ORDERS
 from electra_tf.text.problems import ProblemLog
 from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
+from electra_tf.text.stripping import Stripped, StrippingCounter
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 
@@ -48,6 +49,7 @@ class Chunk:
     parts: list[bytes]
     """Part p holds the records p, p + shards, p + 2 * shards, ... of the chunk."""
     counts: dict[str, int]
+    stripped: Stripped
 
 
 class ChunkBuilder:
@@ -78,6 +80,10 @@ class ChunkBuilder:
             The records in order, and counts for the manifest.
         """
         encode = self._tokenizer.pieces
+        words, characters = self._tokenizer.too_long
+        stripped = StrippingCounter(self._tokenizer.settings)
+        for text in documents:
+            stripped.add(text)
         pieces = [list(map(encode, text.split("\n"))) for text in documents]
         rng = random.Random(self._settings.seed + (index << 64))
         pack = ORDERS[self._settings.order]
@@ -85,6 +91,7 @@ class ChunkBuilder:
         records = list(map(frame, self._encoder.encode(examples)))
         text = "".join(itertools.chain.from_iterable(pieces))
         kept = sum(len(a) + len(b) for a, b in examples)
+        words_now, characters_now = self._tokenizer.too_long
         special = sum(3 if b else 2 for _, b in examples)
         return Chunk(
             [b"".join(records[p :: self._shards]) for p in range(self._shards)],
@@ -96,7 +103,10 @@ class ChunkBuilder:
                 "discarded": len(text) - kept,
                 "records": len(examples),
                 "positions": kept + special,
+                "too_long_words": words_now - words,
+                "too_long_characters": characters_now - characters,
             },
+            stripped.found(),
         )
 
 
@@ -109,6 +119,7 @@ def build(
     *,
     workers: int = 1,
     overwrite: bool = False,
+    may_strip: bool = False,
 ) -> Manifest:
     """Writes shards, vocabulary, config and, last, the manifest.
 
@@ -123,12 +134,14 @@ def build(
         output: The folder to fill; made if missing.
         workers: Processes; 1 works in this process.
         overwrite: Replace records that are already there, once the new are complete.
+        may_strip: Strip accents however much of other scripts that changes; see
+            `stripping.py`.
 
     Returns:
         The manifest that was written.
 
     Raises:
-        InputError: Bad input, an output that exists or cannot be written.
+        InputError: Bad input, an unusable output, over 1% of the letters stripped.
     """
     _check_output(output, overwrite)
     if workers < 1:
@@ -137,9 +150,13 @@ def build(
     with _building(output) as folder, contextlib.closing(problems):
         with Workers(workers, vocabulary, config, shards) as pool:
             chunks = pool.map(_chunks(reader))
-            counts, written = _write_shards(chunks, reader, folder, shards)
+            if not may_strip:
+                chunks = _checked(chunks)
+            counts, stripped, written = _write_shards(chunks, reader, folder, shards)
         tokenizer = Tokenizer(vocabulary, config.tokenization)
-        manifest = _manifest(tokenizer, config, counts, problems.counts, written)
+        manifest = _manifest(
+            tokenizer, config, counts, stripped, problems.counts, written
+        )
         _write_beside(folder, tokenizer, config, manifest)
     _publish(folder, output)
     return manifest
@@ -299,13 +316,23 @@ def _build_in_worker(index: int, documents: list[str]) -> Chunk:
     return _builder.build(index, documents)
 
 
+def _checked(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Stops where stripping accents has changed too much of the text so far."""
+    found = Stripped()
+    for chunk in chunks:
+        found += chunk.stripped
+        found.check()
+        yield chunk
+
+
 def _write_shards(
     chunks: Iterable[Chunk], reader: CorpusReader, folder: pathlib.Path, count: int
-) -> tuple[dict[str, int], list[Shard]]:
+) -> tuple[dict[str, int], Stripped, list[Shard]]:
     """Deals the records out to the shards in turn, as the original does."""
     names = records.shard_names(count)
     digests = [hashlib.sha256() for _ in names]
     numbers: collections.Counter[str] = collections.Counter()
+    stripped = Stripped()
     with _Progress(reader) as progress, contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / name).open("wb")) for name in names]
         for chunk in chunks:
@@ -313,12 +340,13 @@ def _write_shards(
                 files[number % count].write(part)
                 digests[number % count].update(part)
             numbers.update(chunk.counts)
+            stripped += chunk.stripped
             progress.show(numbers)
     if not numbers["tokens"]:
         raise InputError(
             "The input holds text", "not a single token", "Look at the input files"
         )
-    return dict(numbers), [
+    shards = [
         Shard(
             name,
             len(range(i, numbers["records"], count)),
@@ -327,6 +355,7 @@ def _write_shards(
         )
         for i, name in enumerate(names)
     ]
+    return numbers, stripped, shards
 
 
 class _Progress:
@@ -355,6 +384,7 @@ def _manifest(
     tokenizer: Tokenizer,
     config: Config,
     counts: dict[str, int],
+    stripped: Stripped,
     problems: collections.Counter[str],
     shards: list[Shard],
 ) -> Manifest:
@@ -373,4 +403,8 @@ def _manifest(
         unicode=unicodedata.unidata_version,
         problems=dict(problems),
         shards=shards,
+        too_long_words=counts["too_long_words"],
+        too_long_characters=counts["too_long_characters"],
+        stripped_share=stripped.share,
+        stripped_example=stripped.example,
     )

@@ -29,6 +29,10 @@ IDEOGRAPHS = (
     (0x2F800, 0x2FA1F),
 )
 
+# How the names begin of characters of scripts without spaces between words: those that
+# Unicode's line breaking (UAX #14, class SA) leaves to a dictionary.
+UNSPACED = ("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TAI ", "NEW TAI LUE ", "AHOM ")
+
 
 def is_ideograph(character: str) -> bool:
     """Whether the character lies in one of the original's eight Chinese ranges."""
@@ -50,6 +54,15 @@ def is_punctuation(character: str) -> bool:
     if character.isascii():
         return character.isprintable() and not (character.isalnum() or character == " ")
     return unicodedata.category(character).startswith("P")
+
+
+def starts_word(character: str) -> bool:
+    """Whether it is a letter of a script that puts no space between words.
+
+    The combining marks of such a script belong to the letter before them.
+    """
+    is_letter = unicodedata.category(character).startswith("L")
+    return is_letter and unicodedata.name(character, "").startswith(UNSPACED)
 
 
 def ranges(codes: Iterable[int]) -> list[tuple[int, int]]:
@@ -87,10 +100,12 @@ class Characters(dict):
 
     A key is a code point; its value is what stands for it in the cleaned text: "" for
     control, unassigned and private characters, " " for a space, " x " for punctuation
-    and ideographs, the lower-cased and unaccented letter, or the character itself.
+    and ideographs, " x" for a letter of an unspaced script that is split, the
+    lower-cased and unaccented letter, or the character itself.
 
     Args:
-        settings: Whether to lower-case and to strip accents.
+        settings: Whether to lower-case, to strip accents and to split unspaced
+            scripts.
     """
 
     def __init__(self, settings: Tokenization):
@@ -111,6 +126,8 @@ class Characters(dict):
             text = unicodedata.normalize("NFD", text)
             text = "".join(c for c in text if unicodedata.category(c) != "Mn")
         text = "".join(f" {c} " if is_punctuation(c) else c for c in text)
+        if self._settings.split_unspaced == "characters" and starts_word(character):
+            return f" {text}"
         return f" {text} " if is_ideograph(character) else text
 
     def words(self, unit: str) -> list[str]:

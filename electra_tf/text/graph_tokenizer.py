@@ -44,7 +44,7 @@ class GraphTokenizer(tf.Module):
 
     Args:
         vocabulary: The pieces.
-        settings: Whether to lower-case and to strip accents.
+        settings: How text becomes words.
     """
 
     def __init__(self, vocabulary: Vocabulary, settings: Tokenization):

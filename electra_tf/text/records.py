@@ -145,6 +145,16 @@ class Manifest:
     problems: dict[str, int]
     """Pieces of bad input by kind; each is a line of problems.txt."""
     shards: list[Shard]
+    # Manifests of earlier versions lack what follows.
+    too_long_words: int = 0
+    """Words of over 200 characters; each is one [UNK]."""
+    too_long_characters: int = 0
+    """Characters of these words."""
+    stripped_share: float = 0.0
+    """Share of letters and marks, of a sample, that stripping accents changes outside
+    Latin, Greek and Cyrillic script."""
+    stripped_example: str = ""
+    """One of these words, before and after."""
 
     @property
     def max_length(self) -> int:

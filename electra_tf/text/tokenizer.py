@@ -40,7 +40,7 @@ class Tokenizer:
 
     Args:
         vocabulary: The pieces.
-        settings: Whether to lower-case and to strip accents.
+        settings: How text becomes words.
     """
 
     def __init__(self, vocabulary: Vocabulary, settings: Tokenization = Tokenization()):
@@ -72,6 +72,11 @@ class Tokenizer:
                 "Call it for each text of a list",
             )
         return list(map(ord, self.pieces(text)))
+
+    @property
+    def too_long(self) -> tuple[int, int]:
+        """How many words over the limit became [UNK], and their characters."""
+        return self._words.too_long, self._words.too_long_characters
 
     def pieces(self, text: str) -> Pieces:
         """Returns the same ids as a string, the form in which many are handled fast."""
@@ -131,6 +136,7 @@ class Tokenizer:
         Raises:
             InputError: Anything differs; all differences are listed.
         """
+        stored = Tokenization.complete(stored)
         differences = [
             f"{name} {stored.get(name)!r} (here {value!r})"
             for name, value in self.identity().items()
@@ -189,7 +195,8 @@ def stored_settings(
     if not beside.exists():
         return None
     try:
-        stored = json.loads(beside.read_text(encoding="utf-8"))
+        text = beside.read_text(encoding="utf-8")
+        stored = Tokenization.complete(json.loads(text))
         sha256 = stored["vocabulary_sha256"]
         names = [field.name for field in dataclasses.fields(Tokenization)]
         settings = {f"tokenization.{name}": stored[name] for name in names}
@@ -197,14 +204,15 @@ def stored_settings(
         raise InputError(
             f"{beside} holds the settings of {path}",
             f"{type(error).__name__}: {error}",
-            "Delete it and give --lower_case and --strip_accents yourself",
+            "Delete it and give --lower_case, --strip_accents and --split_unspaced "
+            "yourself",
         ) from error
     if sha256 != vocabulary.sha256:
         raise InputError(
             f"{path} is the vocabulary that {beside} was written for",
             f"another one, of {len(vocabulary)} entries",
-            f"Restore it, or delete {beside.name} and give --lower_case and "
-            "--strip_accents yourself",
+            f"Restore it, or delete {beside.name} and give --lower_case, "
+            "--strip_accents and --split_unspaced yourself",
         )
     return settings
 
@@ -255,6 +263,8 @@ class _Words(dict):
                 self._later[token.removeprefix(CONTINUATION)] = chr(index)
         self._longest = max(map(len, vocabulary.tokens))
         self._unknown = chr(vocabulary.ids[UNKNOWN])
+        # Such words are not remembered: each occurrence is counted.
+        self.too_long = self.too_long_characters = 0
 
     def __missing__(self, word: str) -> Pieces:
         pieces = self._match(word)
@@ -264,6 +274,8 @@ class _Words(dict):
 
     def _match(self, word: str) -> Pieces:
         if len(word) > MAX_WORD_CHARACTERS:
+            self.too_long += 1
+            self.too_long_characters += len(word)
             return self._unknown
         pieces, start, known = "", 0, self._first
         while start < len(word):

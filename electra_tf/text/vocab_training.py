@@ -18,6 +18,7 @@ from electra_tf.errors import InputError
 from electra_tf.settings import Config, Tokenization, VocabularyTraining
 from electra_tf.text.characters import Characters
 from electra_tf.text.corpus import CorpusReader, progress_bar
+from electra_tf.text.stripping import StrippingCounter
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
@@ -40,12 +41,16 @@ class WordCounter:
         self._characters = Characters(settings)
         self._units: collections.Counter[str] = collections.Counter()
         self._words: collections.Counter[str] = collections.Counter()
+        self.stripping = StrippingCounter(settings)
+        self.too_long = collections.Counter(words=0, characters=0)
+        """Words over the limit of WordPiece, and their characters."""
         self.forgotten = 0
         """Units and words that were dropped as too rare to keep."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Counts the words of some lines."""
         for line in lines:
+            self.stripping.add(line)
             units = split_units(line, self._settings)
             if max(map(len, units), default=0) > _LONG_UNIT:
                 long = [unit for unit in units if len(unit) > _LONG_UNIT]
@@ -68,6 +73,9 @@ class WordCounter:
             for word in self._characters.words(unit):
                 if len(word) <= MAX_WORD_CHARACTERS:
                     words[word] += count
+                else:
+                    self.too_long["words"] += count
+                    self.too_long["characters"] += count * len(word)
 
     def _bounded(self, counts: collections.Counter[str]) -> collections.Counter[str]:
         if len(counts) <= _MAX_UNITS:
@@ -106,25 +114,34 @@ def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
             ) from error
 
 
-def learn(reader: CorpusReader, settings: Config) -> Tokenizer:
+def learn(
+    reader: CorpusReader, settings: Config, *, may_strip: bool = False
+) -> tuple[Tokenizer, WordCounter]:
     """Reads a corpus and learns a vocabulary from it, with a progress bar.
 
     Args:
         reader: The corpus.
         settings: Tokenization and vocabulary training.
+        may_strip: Strip accents however much of other scripts that changes; see
+            `stripping.py`.
 
     Returns:
-        A tokenizer with the new vocabulary.
+        A tokenizer with the new vocabulary, and what was counted.
 
     Raises:
-        InputError: The corpus holds no word, or the size is too small.
+        InputError: The corpus holds no word, the size is too small, or stripping
+            accents changes more than 1% of the letters.
     """
     start = time.perf_counter()
     counter = WordCounter(settings.tokenization)
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)
+            if counter.stripping.is_due and not may_strip:
+                counter.stripping.found().check()
             bar.update(reader.position_bytes - bar.n)
+    if not may_strip:
+        counter.stripping.found().check()
     words = counter.words()
     if not words:
         raise InputError(
@@ -134,7 +151,8 @@ def learn(reader: CorpusReader, settings: Config) -> Tokenizer:
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if counter.forgotten:
         print(f"{counter.forgotten:,} words met once were forgotten to save memory")
-    return Tokenizer(train(words, settings.vocabulary), settings.tokenization)
+    tokenizer = Tokenizer(train(words, settings.vocabulary), settings.tokenization)
+    return tokenizer, counter
 
 
 def train(words: collections.Counter[str], settings: VocabularyTraining) -> Vocabulary:
@@ -239,9 +257,14 @@ class Coverage:
             self.pieces += len(ids)
             self.unknown += ids.count(unknown)
 
+    @property
+    def unknown_share(self) -> float:
+        """Share of the pieces that are [UNK]."""
+        return self.unknown / max(1, self.pieces)
+
     def __str__(self) -> str:
-        pieces, words = max(1, self.pieces), max(1, self.words)
+        words = max(1, self.words)
         return (
             f"{self.words:,} words, {self.pieces / words:.3f} pieces per word, "
-            f"{self.unknown / pieces:.4%} [UNK]"
+            f"{self.unknown_share:.4%} [UNK]"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from electra_tf import config as config_lib
 from electra_tf.errors import InputError
+from electra_tf.settings import Tokenization
 from electra_tf.training.checkpoint import CONFIG, open_checkpoint
 from electra_tf.training.run_folder import differences
 from electra_tf.training.state import restore_weights
@@ -29,7 +30,7 @@ def over(trainer: Any, path: str, files: Mapping[str, bytes]) -> str:
     for name in files:
         if name.endswith(".settings.json"):
             then, now = json.loads(checkpoint.read(name)), json.loads(files[name])
-            if then != now:
+            if Tokenization.complete(then) != Tokenization.complete(now):
                 raise InputError(
                     "A run begins with weights of its own vocabulary",
                     f"{checkpoint.path}: {then}, not {now}",

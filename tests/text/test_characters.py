@@ -13,6 +13,7 @@ from electra_tf.text.characters import (
     is_ideograph,
     is_punctuation,
     ranges,
+    starts_word,
 )
 
 UNCASED = Characters(Tokenization())
@@ -51,6 +52,16 @@ def test_what_characters_become(character, uncased, cased, accented):
     assert UNCASED[ord(character)] == uncased
     assert CASED[ord(character)] == cased
     assert ACCENTED[ord(character)] == accented
+
+
+def test_letters_of_unspaced_scripts_begin_words():
+    table = Characters(Tokenization(split_unspaced="characters", strip_accents="never"))
+    letters = "กเລកကᥐᦀᨠ"
+    assert all(table[ord(letter)] == f" {letter}" for letter in letters)
+    for other in "ี្่ိ๑aक가ཀ":
+        assert table[ord(other)] == other
+        assert not starts_word(other)
+    assert table.words("ที่นี่") == ["ที่", "นี่"]
 
 
 def test_spaces_are_all_there_are():

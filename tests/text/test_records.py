@@ -99,6 +99,15 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path):
     assert MANIFEST.max_length == 64
 
 
+def test_a_manifest_of_an_earlier_version_is_read(tmp_path):
+    tree = dataclasses.asdict(MANIFEST)
+    for name in ("too_long_words", "too_long_characters"):
+        del tree[name]
+    for name in ("stripped_share", "stripped_example"):
+        del tree[name]
+    assert Manifest.parse(json.dumps(tree), "m") == MANIFEST
+
+
 @pytest.mark.parametrize(
     "text",
     [

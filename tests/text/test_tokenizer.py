@@ -35,11 +35,12 @@ def settings_of(case):
 
 
 CASED_WITHOUT_ACCENTS = Tokenization(lower_case=False, strip_accents="always")
+SPLIT = Tokenization(strip_accents="never", split_unspaced="characters")
 
 
 def pairs_of(vocabulary):
     """For each setting, the offline tokenizer and the one of the graph."""
-    settings = [*(s for s, _ in ORIGINAL), CASED_WITHOUT_ACCENTS]
+    settings = [*(s for s, _ in ORIGINAL), CASED_WITHOUT_ACCENTS, SPLIT]
     tokenizers = [Tokenizer(vocabulary, s) for s in settings]
     return {t.settings: (t, t.graph()) for t in tokenizers}
 
@@ -131,6 +132,40 @@ def test_fuzzed_strings(wide_pairs, settings, original):
 
 def test_fuzzed_strings_without_accents_but_with_case(wide_pairs):
     assert_equal(fuzzed(1000, 1), wide_pairs[CASED_WITHOUT_ACCENTS])
+
+
+def test_fuzzed_strings_of_unspaced_scripts(wide_pairs):
+    rng = random.Random(2)
+    letters = "กิ่เทศລາີក្ខကေိๅ๑ a1.,中"
+    texts = ["".join(rng.choices(letters, k=rng.randint(0, 40))) for _ in range(500)]
+    assert_equal(texts, wide_pairs[SPLIT])
+    assert_equal(fuzzed(300, 3), wide_pairs[SPLIT])
+
+
+def test_a_letter_of_an_unspaced_script_is_a_word_with_its_marks(vocabulary):
+    pieces = ("ที่", "ก", "##ก")
+    wide = Vocabulary((*vocabulary.tokens, *pieces))
+    long = "ที่ก" * 300  # 1,200 characters without a space
+    split, whole = Tokenizer(wide, SPLIT), Tokenizer(wide)
+    assert split.encode(long) == [wide.ids[pieces[0]], wide.ids["ก"]] * 300
+    assert split.too_long == (0, 0)
+    assert whole.encode(f"{long} the {long}").count(wide.ids["[UNK]"]) == 2
+    # Stripped of their marks.
+    assert whole.too_long == (2, 1200)
+
+
+def test_artefacts_of_versions_without_a_setting_are_taken(vocabulary, tmp_path):
+    tokenizer = Tokenizer(vocabulary)
+    stored = tokenizer.identity()
+    del stored["split_unspaced"]
+    tokenizer.check_identity(stored, "records")
+    with pytest.raises(InputError, match="split_unspaced 'none'"):
+        Tokenizer(vocabulary, SPLIT).check_identity(stored, "records")
+    tokenizer.save(tmp_path / "vocab.txt")
+    beside = tmp_path / "vocab.txt.settings.json"
+    beside.write_text(json.dumps(stored))
+    read = stored_settings(tmp_path / "vocab.txt", vocabulary)
+    assert read["tokenization.split_unspaced"] == "none"
 
 
 def test_the_wide_vocabulary_hides_little(wide_pairs):

@@ -1,0 +1,126 @@
+"""One vocabulary file through all commands, written byte for byte at each of them."""
+
+import csv
+import json
+
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401
+from conftest import failure
+from test_experiment import SMALL
+
+from electra_tf.errors import InputError
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+LINES = [
+    "北京是中华人民共和国的首都。",
+    "这家酒店的房间很干净,服务也很好。",
+    "早餐太差了,房间又小又吵。",
+    "他昨天买了三本书,今天全看完了。",
+    "上海的冬天很冷,夏天很热。",
+]
+ODD = ["\u2028", "\x85", "\xa0"]
+
+
+def small_vocabulary():
+    characters = sorted(set("".join(LINES)))
+    lines = [*SPECIAL_TOKENS, *ODD, *characters, *(f"##{c}" for c in characters)]
+    return "\ufeff" + "\r\n".join(lines)
+
+
+@pytest.fixture(params=["small", "bert_chinese"])
+def vocabulary_file(request, tmp_path):
+    path = tmp_path / "given.txt"
+    if request.param == "small":
+        path.write_bytes(small_vocabulary().encode())
+    else:
+        data = request.getfixturevalue("data")
+        path.write_bytes((data / "vocab" / "bert_chinese.txt").read_bytes())
+    return path
+
+
+def write_texts(folder):
+    corpus, table, texts = (folder / name for name in ("c.txt", "t.csv", "p.txt"))
+    documents = ("\n".join(LINES[i % 5 :] + LINES[: i % 5]) for i in range(200))
+    corpus.write_text("\n\n".join(documents), encoding="utf-8")
+    with table.open("w", newline="", encoding="utf-8") as file:
+        rows = [(line, ("bad", "good")[i % 2]) for i, line in enumerate(LINES * 8)]
+        csv.writer(file).writerows([("text", "kind"), *rows])
+    texts.write_text("\n".join(LINES), encoding="utf-8")
+    return corpus, table, texts
+
+
+def build(here, corpus, vocabulary, output):
+    result = here(
+        "build_records", f"--input={corpus}", f"--vocab={vocabulary}",
+        f"--output={output}", "--max_length=32", "--workers=1",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def test_records_hold_the_vocabulary_byte_for_byte(here, vocabulary_file, tmp_path):
+    corpus, _, _ = write_texts(tmp_path)
+    build(here, corpus, vocabulary_file, tmp_path / "records")
+    written = tmp_path / "records" / "vocab.txt"
+    assert written.read_bytes() == vocabulary_file.read_bytes()
+    build(here, corpus, written, tmp_path / "again")
+    manifests = [
+        json.loads((tmp_path / name / "manifest.json").read_text())
+        for name in ("records", "again")
+    ]
+    assert manifests[0] == manifests[1]
+    assert manifests[0]["unknown_share"] == 0
+
+
+@pytest.mark.slow
+def test_every_command_takes_the_vocabulary(here, command, vocabulary_file, tmp_path):
+    corpus, table, texts = write_texts(tmp_path)
+    names = ("records", "run", "model", "served")
+    records, run, model, served = (tmp_path / name for name in names)
+    build(here, corpus, vocabulary_file, records)
+    sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
+    tuned = ["training.epochs=1", "training.batch_size=8", "data.dev_share=0.2"]
+    tuned += ["data.max_length=32"]
+    calls = {
+        "pretrain": [
+            f"--data={records}", f"--evaluation_data={records}", f"--model_dir={run}",
+            *(f"--set={item}" for item in sets),
+        ],
+        "finetune": [
+            "--task=csv", f"--data={table}", f"--checkpoint={run}", "--trials=1",
+            f"--output={model}", "--text_columns=text", "--label_column=kind",
+            *(f"--set={item}" for item in tuned),
+        ],
+        "predict": [f"--model={model}", f"--input={texts}", "--format=jsonl"],
+        "export": [f"--model={model}", f"--output={served}"],
+    }  # fmt: skip
+    said = {}
+    for name, arguments in calls.items():
+        result = command(name, *arguments)
+        assert result.returncode == 0, result.stderr
+        said[name] = result.stdout
+    assert len(said["predict"].splitlines()) == len(LINES)
+    written = [*run.rglob("vocab.txt"), *served.rglob("vocab.txt")]
+    assert len(written) >= 2
+    for path in written:
+        assert path.read_bytes() == vocabulary_file.read_bytes(), path
+    version = next(iter(sorted(served.rglob("saved_model.pb")))).parent
+    assert tf.saved_model.load(str(version)).signatures
+
+
+def test_the_graph_makes_the_same_ids(vocabulary_file):
+    tokenizer = Tokenizer(Vocabulary.read(vocabulary_file))
+    texts = [*LINES, *(f"北{odd}京 {odd}" for odd in ODD)]
+    assert tokenizer.graph()(texts).to_list() == list(map(tokenizer.encode, texts))
+
+
+def test_a_blank_line_is_still_refused(here, tmp_path):
+    corpus, _, _ = write_texts(tmp_path)
+    path = tmp_path / "v.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, " ", "a"]))
+    with pytest.raises(InputError, match="line 6 blank"):
+        Vocabulary.read(path)
+    given = f"--input={corpus}", f"--vocab={path}", f"--output={tmp_path / 'r'}"
+    assert "line 6 blank" in failure(here("build_records", *given))
