@@ -11,10 +11,10 @@ import time
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.text import advice, records
+from electra_tf.text import records, warnings
 from electra_tf.text.builder import build
 from electra_tf.text.corpus import CorpusReader
-from electra_tf.text.problems import ProblemLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
@@ -48,7 +48,7 @@ def main() -> None:
     settings = cli.resolve(FLAGS, SETTINGS, stored)
     check_settings(settings.tokenization, stored, FLAGS.vocab)
     output = pathlib.Path(FLAGS.output)
-    problems = ProblemLog(
+    problems = DataErrorLog(
         settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
     )
     reader = CorpusReader(FLAGS.input, settings.corpus, problems)
@@ -81,9 +81,9 @@ def main() -> None:
         )
     tokenizer = Tokenizer(vocabulary, settings.tokenization)
     long = manifest.too_long_words, manifest.too_long_characters
-    for line in advice.of_long_words(*long, tokenizer):
+    for line in warnings.long_word_warnings(*long, tokenizer):
         print(line)
-    cli.warn(advice.of_records(manifest, tokenizer))
+    cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.problems.items():
         print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")
 

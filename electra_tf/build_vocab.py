@@ -9,11 +9,11 @@ import pathlib
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.text import advice
+from electra_tf.text import warnings
 from electra_tf.text.corpus import CorpusReader
-from electra_tf.text.problems import ProblemLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import settings_path
-from electra_tf.text.vocab_training import Coverage, check_outputs, learn
+from electra_tf.text.vocab_training import VocabStats, check_outputs, train_vocabulary
 
 FLAGS = flags.FlagValues()
 cli.define_input_flags(
@@ -48,12 +48,12 @@ def main() -> None:
     output = pathlib.Path(FLAGS.output)
     listed = output.with_name(f"{output.name}.problems.txt")
     check_outputs([output, settings_path(output), listed], FLAGS.overwrite)
-    problems = ProblemLog(settings.corpus.on_error, listed)
+    problems = DataErrorLog(settings.corpus.on_error, listed)
     reader = CorpusReader(FLAGS.input, settings.corpus, problems)
     heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, problems)
     may_strip = cli.is_given(FLAGS, "strip_accents", SETTINGS)
-    tokenizer, counter = learn(reader, settings, may_strip=may_strip)
-    coverage = Coverage()
+    tokenizer, counter = train_vocabulary(reader, settings, may_strip=may_strip)
+    coverage = VocabStats()
     for document in heldout or ():
         coverage.add(tokenizer, document.lines)
     problems.close()
@@ -72,10 +72,10 @@ def main() -> None:
     stripped = counter.stripping.found()
     if stripped.share >= 0.0001:
         print(f"{stripped}; --strip_accents=never keeps them")
-    for line in advice.of_long_words(*counter.too_long.values(), tokenizer):
+    for line in warnings.long_word_warnings(*counter.too_long.values(), tokenizer):
         print(line)
     long, _ = tokenizer.too_long
-    cli.warn(advice.of_unknown(coverage.unknown_share, tokenizer, long))
+    cli.warn(warnings.unknown_warnings(coverage.unknown_share, tokenizer, long))
     for kind, count in problems.counts.items():
         print(f"{count:,} x {kind}: listed in {listed}")
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from absl import flags
 
-from electra_tf import backend, config, native_log
+from electra_tf import backend, cpp_log
+from electra_tf.config import loader
 from electra_tf.errors import InputError
 
 # Before a command imports TensorFlow, which reads it then and never again. Where no
@@ -73,7 +74,7 @@ def define_input_flags(
 
 
 def define_config_flags(
-    flag_values: flags.FlagValues, names: Mapping[str, str], root: type = config.Config
+    flag_values: flags.FlagValues, names: Mapping[str, str], root: type = loader.PretrainingConfig
 ) -> None:
     """Adds `--config`, `--set` and flags for the settings that are used most.
 
@@ -87,7 +88,7 @@ def define_config_flags(
         "config",
         None,
         "A YAML file of settings, or the name of an installed one: "
-        f"{', '.join(config.installed())}.",
+        f"{', '.join(loader.installed())}.",
         flag_values=flag_values,
     )
     flags.DEFINE_multi_string(
@@ -99,7 +100,7 @@ def define_config_flags(
         flag_values=flag_values,
     )
     for flag, dotted in names.items():
-        kind, choices, text, default = config.setting(dotted, root)
+        kind, choices, text, default = loader.describe_field(dotted, root)
         if choices:
             flags.DEFINE_enum(flag, default, choices, text, flag_values=flag_values)
         else:
@@ -159,8 +160,8 @@ def resolve(
     flag_values: flags.FlagValues,
     names: Mapping[str, str],
     base: Mapping[str, Any] | None = None,
-    root: type[config.Root] = config.Config,
-) -> config.Root:
+    root: type[loader.Root] = loader.PretrainingConfig,
+) -> loader.Root:
     """Reads the config, with the flags that were given laid over it.
 
     Args:
@@ -177,7 +178,7 @@ def resolve(
         for flag, dotted in names.items()
         if flag_values[flag].present
     }
-    return config.load(flag_values.config, flag_values.set, given, base, root)
+    return loader.load_config(flag_values.config, flag_values.set, given, base, root)
 
 
 def is_given(
@@ -194,7 +195,7 @@ def is_given(
         names: As `define_config_flags` was given.
         base: As `resolve` was given.
     """
-    named = config.given_names(flag_values.config, flag_values.set)
+    named = loader.given_names(flag_values.config, flag_values.set)
     return flag_values[flag].present > 0 or names[flag] in {*named, *(base or {})}
 
 
@@ -233,7 +234,7 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         print(f"{usage.strip()}\n\n{text}")
         return
     signal.signal(signal.SIGTERM, _interrupt)
-    native_log.apply_level()
+    cpp_log.apply_level()
     # What was imported stays to the end, and searching it for garbage takes seconds.
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""The one error meant for people: what is required, what arrived, what to do."""
+"""The one error meant for people: what is required, what received, what to do."""
 
 from collections.abc import Iterable
 
@@ -11,16 +11,16 @@ class InputError(ValueError):
 
     Args:
         required: The rule that was broken, as a sentence without full stop.
-        arrived: What was found instead, with file and record where there is one.
+        received: What was found instead, with file and record where there is one.
         remedy: What the reader can do next.
     """
 
-    def __init__(self, required: str, arrived: str, remedy: str):
-        super().__init__(required, arrived, remedy)
-        self.required, self.arrived, self.remedy = required, arrived, remedy
+    def __init__(self, required: str, received: str, remedy: str):
+        super().__init__(required, received, remedy)
+        self.required, self.received, self.remedy = required, received, remedy
 
     def __str__(self) -> str:
-        parts = (self.required, f"Arrived: {self.arrived}", self.remedy)
+        parts = (self.required, f"Received: {self.received}", self.remedy)
         return " ".join(_sentence(" ".join(part.split())) for part in parts)
 
 

@@ -17,9 +17,10 @@ import sys
 
 from absl import flags
 
-from electra_tf import cli, measuring
+from electra_tf import cli
 from electra_tf.errors import InputError
-from electra_tf.tasks import evaluating, judge, predicting
+from electra_tf.runs import evaluation
+from electra_tf.tasks import inference, score_file, task_evaluation
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
@@ -48,7 +49,9 @@ flags.DEFINE_integer(
     "batches", None, "How many batches at most; all unless given.", lower_bound=1,
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_enum("task", None, judge.NAMES, "Score predictions.", flag_values=FLAGS)
+flags.DEFINE_enum(
+    "task", None, score_file.NAMES, "Score predictions.", flag_values=FLAGS
+)
 flags.DEFINE_string("predictions", None, "Their file.", flag_values=FLAGS)
 flags.DEFINE_string(
     "na_prob", None, "SQuAD 2: odds of no answer, JSON by id.", flag_values=FLAGS
@@ -80,23 +83,25 @@ def main() -> None:
             + ", ".join(f"--{name}" for name in _WAYS[way]),
         )
     if way == "task":
-        report = judge.judge(
+        report = score_file.score_predictions(
             FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _tell
         )
         text = json.dumps(report, indent=2)
     elif way == "model":
-        model = predicting.load(FLAGS.model)
-        columns = evaluating.Columns(
+        model = inference.load(FLAGS.model)
+        columns = task_evaluation.Columns(
             tuple(FLAGS.text_columns or ()), FLAGS.label_column
         )
-        report = evaluating.evaluate_model(
+        report = task_evaluation.evaluate_model(
             model, FLAGS.model, FLAGS.data, columns, _tell
         )
-        print(evaluating.table_of(report))
+        print(task_evaluation.format_report(report))
         text = json.dumps(report, allow_nan=False)
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-        report = measuring.measure(FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices)
+        report = evaluation.evaluate_checkpoint(
+            FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices
+        )
         text = json.dumps(report, allow_nan=False)
     print(text)
     if FLAGS.output:

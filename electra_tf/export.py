@@ -6,8 +6,8 @@ python -m electra_tf.export --model=sst2 --output=served
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.serving import exporting
-from electra_tf.serving.pretrained_exports import PARTS
+from electra_tf.serving import export
+from electra_tf.serving.pretrained_models import PARTS
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -23,12 +23,12 @@ flags.DEFINE_integer(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_list(
-    "signatures", [*exporting.SIGNATURES],
+    "signatures", [*export.SIGNATURES],
     "What a SavedModel takes: text, tokens (ids).",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "format", exporting.FORMATS[0], exporting.FORMATS, "What is written.",
+    "format", export.FORMATS[0], export.FORMATS, "What is written.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
@@ -42,10 +42,10 @@ flags.DEFINE_enum(
 def main() -> None:
     """Exports, and tells what was proved."""
     cli.require(FLAGS, "model", "output")
-    exporting.check(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
-    exportable = exporting.opened(FLAGS.model, FLAGS.part)
+    export.check(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+    exportable = export.load_exportable(FLAGS.model, FLAGS.part)
     print(f"{exportable.kind}: exporting as {FLAGS.format}, held against Keras:")
-    folder = exporting.export(
+    folder = export.export(
         exportable, FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format
     )
     print(f"exported to {folder}")

@@ -13,9 +13,10 @@ import sys
 
 from absl import flags
 
-from electra_tf import cli, finetuning
+from electra_tf import cli
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.task_settings import Finetuning
+from electra_tf.runs import finetuning
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
@@ -44,7 +45,7 @@ flags.DEFINE_integer(
     "trials", 1, "Seeds to train with.", lower_bound=1, flag_values=FLAGS
 )
 cli.define_device_flags(FLAGS, strategy.NAMES)
-cli.define_config_flags(FLAGS, SETTINGS, Finetuning)
+cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)
 
 
 def main() -> None:
@@ -71,13 +72,13 @@ def _finetune() -> None:
             "Leave them out, or name --task=csv",
         )
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-    finetuning.run(
+    finetuning.run_finetuning(
         FLAGS.task,
         FLAGS.data,
         FLAGS.checkpoint,
         FLAGS.output,
         FLAGS.trials,
-        lambda base: cli.resolve(FLAGS, SETTINGS, base, Finetuning),
+        lambda base: cli.resolve(FLAGS, SETTINGS, base, FinetuningConfig),
         devices,
     )
 

@@ -15,7 +15,7 @@ import sys
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.tasks import evaluating, predicting, prediction_inputs
+from electra_tf.tasks import inference, prediction_inputs, task_evaluation
 
 FLAGS = flags.FlagValues()
 
@@ -37,7 +37,7 @@ _define(
     "given.",
 )  # fmt: skip
 flags.DEFINE_enum(
-    "format", "text", predicting.FORMS, "What is written.", flag_values=FLAGS
+    "format", "text", inference.FORMATS, "What is written.", flag_values=FLAGS
 )
 _define(
     flags.DEFINE_integer, "nbest", None,
@@ -50,12 +50,12 @@ def main() -> None:
     cli.require(FLAGS, "model")
     prediction_inputs.check_input(FLAGS.input)
     prediction_inputs.check_output(FLAGS.input, FLAGS.output, FLAGS.overwrite)
-    model = predicting.load(FLAGS.model)
-    stored = evaluating.stored_columns(FLAGS.model, model).texts
+    model = inference.load(FLAGS.model)
+    stored = task_evaluation.stored_columns(FLAGS.model, model).texts
     items = prediction_inputs.read_items(
         model, FLAGS.input, FLAGS.text_columns or None, stored
     )
-    lines = predicting.predict_items(model, items, FLAGS.format, FLAGS.nbest)
+    lines = inference.predict_items(model, items, FLAGS.format, FLAGS.nbest)
     partial = f"{FLAGS.output}.partial"
     try:
         with contextlib.ExitStack() as stack:

@@ -14,10 +14,11 @@ from typing import NoReturn
 
 from absl import flags
 
-from electra_tf import cli, runs
-from electra_tf.experiment import Experiment
+from electra_tf import cli
+from electra_tf.runs import pretraining
+from electra_tf.runs.experiment import Experiment
 from electra_tf.training import strategy
-from electra_tf.training.run_folder import holding
+from electra_tf.training.run_directory import run_lock
 
 FLAGS = flags.FlagValues()
 for _name, _text in {
@@ -58,11 +59,11 @@ def _pretrain() -> None:
         held_out = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:
         given = FLAGS.model_dir, FLAGS.init_checkpoint
-        print(runs.plan(experiment, devices, found, *given))
+        print(pretraining.plan(experiment, devices, found, *given))
         return
     chief = strategy.is_chief(devices)
-    with holding(FLAGS.model_dir) if chief else contextlib.nullcontext():
-        ended, last = runs.train(
+    with run_lock(FLAGS.model_dir) if chief else contextlib.nullcontext():
+        ended, last = pretraining.run_pretraining(
             experiment, devices, FLAGS.model_dir, found, held_out, FLAGS.init_checkpoint
         )
     if ended:

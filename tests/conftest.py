@@ -97,7 +97,7 @@ def command():
 @pytest.fixture(scope="session")
 def pretrained(command, folder, tmp_path_factory):
     """A run of three steps, measured on its own records."""
-    from test_experiment import SMALL
+    from runs.test_experiment import SMALL
 
     model_dir = tmp_path_factory.mktemp("pretrained") / "run"
     sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]

@@ -6,7 +6,7 @@ import sys
 
 from conftest import ROOT
 
-from electra_tf.training.reports import read_metrics
+from electra_tf.training.metric_logger import read_metrics
 
 SETS = (
     "records.max_length=32",

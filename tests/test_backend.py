@@ -56,7 +56,9 @@ def test_an_import_says_the_same(module, tmp_path):
 
 
 def test_the_file_of_keras_counts_for_an_import(torch_home):
-    result = python("-c", "import electra_tf.tasks.models", home=torch_home)
+    result = python(
+        "-c", "import electra_tf.tasks.classification.model", home=torch_home
+    )
     last = result.stderr.strip().splitlines()[-1]
     assert f"the backend 'torch' in {torch_home / 'keras.json'}" in last
     assert "KERAS_BACKEND=tensorflow" in last

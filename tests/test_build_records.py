@@ -127,10 +127,10 @@ def test_a_bad_vocabulary_is_refused(here, text, tmp_path, name):
 def test_settings_other_than_the_vocabularys_are_refused(
     command, here, text, tmp_path, vocabulary
 ):
-    from electra_tf.settings import Tokenization
+    from electra_tf.config.pretraining import TokenizationConfig
 
     path = tmp_path / "vocab.txt"
-    Tokenizer(vocabulary, Tokenization(lower_case=False)).save(path)
+    Tokenizer(vocabulary, TokenizationConfig(lower_case=False)).save(path)
     clash = here(
         "build_records", *arguments(text, tmp_path / "o", vocab=path), "--lower_case"
     )

@@ -71,8 +71,11 @@ def run(monkeypatch, error, *arguments):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (InputError("Rule", "this", "Do that"), "error: Rule. Arrived: this. Do that."),
-        (InputError("Rule.", "it.", "Do."), "error: Rule. Arrived: it. Do."),
+        (
+            InputError("Rule", "this", "Do that"),
+            "error: Rule. Received: this. Do that.",
+        ),
+        (InputError("Rule.", "it.", "Do."), "error: Rule. Received: it. Do."),
         (OSError(28, "No space left on device"), "No space left on device"),
         (KeyboardInterrupt(), "interrupted"),
     ],

@@ -5,7 +5,7 @@ import json
 import pytest
 from conftest import GOLDEN, failure
 
-from electra_tf.tasks.predicting import load
+from electra_tf.tasks.inference import load
 
 
 def test_it_repeats_what_training_measured(command, pretrained, folder, tmp_path):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT, failure
 from serving.exports import LABELS, model
-from tasks.test_start import save, settings_of
+from tasks.test_pretrained import save, settings_of
 
 from electra_tf.model.electra import Electra
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, failure
 from tasks import tiny
 
-from electra_tf.tasks.predicting import load
+from electra_tf.tasks.inference import load
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)

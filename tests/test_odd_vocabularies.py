@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401
 from conftest import failure
-from test_experiment import SMALL
+from runs.test_experiment import SMALL
 
 from electra_tf.errors import InputError
 from electra_tf.text.tokenizer import Tokenizer

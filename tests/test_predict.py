@@ -2,17 +2,17 @@
 
 import pytest
 from conftest import failure
-from tasks.test_predicting import SHAPE
+from tasks.test_inference import SHAPE
 
-from electra_tf.tasks.models import TextClassifier
-from electra_tf.tasks.start import Start
+from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
 def model(vocabulary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    start = Start(SHAPE, Tokenizer(vocabulary), None, "a test")
+    start = PretrainedEncoder(SHAPE, Tokenizer(vocabulary), None, "a test")
     TextClassifier(start, ["bad", "good"]).save(folder / "model.keras")
     return folder
 

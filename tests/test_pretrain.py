@@ -18,8 +18,8 @@ from text.conftest import build_records
 from electra_tf import cli, pretrain
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import saved_steps
-from electra_tf.training.reports import read_metrics
-from electra_tf.training.run_folder import lock
+from electra_tf.training.metric_logger import read_metrics
+from electra_tf.training.run_directory import acquire_lock
 
 
 def kill(process, condition, after=0.0):
@@ -310,7 +310,7 @@ def test_a_signal_before_the_first_step(
     def begin(*_):
         raise signal_
 
-    monkeypatch.setattr(pretrain.runs, "train", begin)
+    monkeypatch.setattr(pretrain.pretraining, "run_pretraining", begin)
     done = here("pretrain", *arguments(folder, tmp_path / "run"))
     assert (done.returncode, done.stderr) == (code, "")
     words = "goes on from its newest checkpoint, or begins anew without one"
@@ -358,7 +358,7 @@ def test_a_damaged_checkpoint_is_told(folder, whole, here, tmp_path):
 
 
 def test_a_second_run_in_a_folder_is_refused(folder, whole, here):
-    held = lock(str(whole))
+    held = acquire_lock(str(whole))
     with held, unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole)))
     assert f"{whole}, where another process is at work" in message

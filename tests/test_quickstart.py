@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from electra_tf import config
+from electra_tf.config import loader
 from electra_tf.errors import InputError
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -261,9 +261,8 @@ def test_the_means_are_those_of_the_evaluation(run):
 @pytest.fixture(scope="module")
 def trained(run):
     """The run's experiment and network, read anew."""
-    from electra_tf.experiment import Experiment
-    from electra_tf.training.checkpoint import open_checkpoint
-    from electra_tf.training.state import restore_weights
+    from electra_tf.runs.experiment import Experiment
+    from electra_tf.training.checkpoint import open_checkpoint, restore_weights
     from electra_tf.training.strategy import choose
 
     checkpoint = open_checkpoint(str(run[0] / "run"))
@@ -308,7 +307,7 @@ def test_the_next_commands_are_understood(run, monkeypatch):
         values = copy.deepcopy(importlib.import_module(f"electra_tf.{module}").FLAGS)
         assert values(["command", *shlex.split(rest)]) == ["command"]
         if "config" in values and values.config:
-            config.load(values.config, values.set)
+            loader.load_config(values.config, values.set)
         paths = ("vocab", "checkpoint", "init_checkpoint", "evaluation_data", "model")
         for flag in paths:
             if flag in values and values[flag].value and "my" not in values[flag].value:

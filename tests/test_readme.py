@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from text.conftest import build_records
 
-from electra_tf.tasks.start import Start
+from electra_tf.tasks.pretrained import PretrainedEncoder
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
@@ -53,7 +53,7 @@ def test_training_with_fit_takes_a_dozen_lines(place, monkeypatch):
     names = run(shorter, place, monkeypatch)
     assert int(names["pretrainer"].optimizer.iterations) == 2
     assert names["pretrainer"].core.encoder.shape.depth == 2
-    start = Start.open("fitted/step_00000002")
+    start = PretrainedEncoder.open("fitted/step_00000002")
     encoder = names["pretrainer"].core.encoder
     table = start.weights["embeddings/word_embeddings"]
     np.testing.assert_array_equal(table, encoder.embeddings.word_embeddings)

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from tasks import tiny
 
-from electra_tf.tasks.models import TextClassifier
+from electra_tf.tasks.classification.model import TextClassifier
 
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=3)
 LABELS = ("bad", "good")

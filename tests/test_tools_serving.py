@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
-from electra_tf.serving.exportable import IDS
-from electra_tf.serving.warmup import FILE, first_requests, write_warmup
+from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.warmup import FILE, warmup_requests, write_warmup
 
 LABELS = ("bad", "good", "so so")
 
@@ -87,8 +87,8 @@ def models(tmp_path_factory):
     (folder / "careless").mkdir()
     (folder / "careless" / "3").symlink_to(folder / "good" / "9")
     requests = {
-        "serving_default": first_requests(["text"], [1, 5]),
-        "tokens": first_requests(IDS, [4]),
+        "serving_default": warmup_requests(["text"], [1, 5]),
+        "tokens": warmup_requests(IDS, [4]),
     }
     write_warmup(folder / "good" / "10", requests)
     return folder
@@ -169,7 +169,7 @@ def test_versions_and_warm_up_are_read_as_tf_serving_does(models, tools, tmp_pat
     shutil.copytree(models / "good" / "10", folder)
     service = server.Service("model", 1, folder, "function")
     assert service.warm_up() == 3
-    write_warmup(folder, {"serving_defalut": first_requests(["text"], [1])})
+    write_warmup(folder, {"serving_defalut": warmup_requests(["text"], [1])})
     with pytest.raises(server.RefusedError, match='"serving_defalut" not found'):
         service.warm_up()
     (folder / FILE).unlink()

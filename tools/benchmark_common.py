@@ -15,9 +15,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 def text_lines(source: str | None, megabytes: float) -> list[str]:
     """The first lines of a text, WikiText-like English by default."""
-    from electra_tf.settings import Corpus
+    from electra_tf.config.pretraining import CorpusConfig
     from electra_tf.text.corpus import CorpusReader
-    from electra_tf.text.problems import ProblemLog
+    from electra_tf.text.data_errors import DataErrorLog
 
     if source is None:
         data = os.environ.get("ELECTRA_TF_DATA")
@@ -25,8 +25,8 @@ def text_lines(source: str | None, megabytes: float) -> list[str]:
             sys.exit("error: name a text with --input=FILE (ELECTRA_TF_DATA is unset)")
         source = f"{data}/corpus/wiki_en.train-0*.txt.xz"
     lines, left = [], megabytes * 1e6
-    log = ProblemLog("report", os.devnull)
-    for document in CorpusReader([source], Corpus(), log):
+    log = DataErrorLog("report", os.devnull)
+    for document in CorpusReader([source], CorpusConfig(), log):
         lines += [*document.lines, ""]
         left -= sum(len(line.encode()) + 1 for line in document.lines)
         if left <= 0:

@@ -35,13 +35,13 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
     """Tokenises the training file for all peers, which need not have TensorFlow."""
     import numpy as np
 
-    from electra_tf.tasks.classification import glue_task
-    from electra_tf.tasks.pairs import pack
-    from electra_tf.text.problems import ProblemLog
+    from electra_tf.tasks.classification.preprocessing import encode_texts
+    from electra_tf.tasks.classification.task import glue_task
+    from electra_tf.text.data_errors import DataErrorLog
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 
-    task = glue_task(options.task, options.data, ProblemLog("stop", os.devnull))
+    task = glue_task(options.task, options.data, DataErrorLog("stop", os.devnull))
     if task.labels is None:
         sys.exit(f"error: --task has classes; {options.task} has scores")
     part, count = task.parts["train"], options.examples
@@ -50,7 +50,7 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
     targets = [task.labels.index(label) for label in part.targets][: count or None]
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
     items = part.items[: count or None]
-    found = pack(tokenizer, items, options.length, targets)
+    found = encode_texts(tokenizer, items, options.length, targets)
     np.savez(
         path,
         ids=np.concatenate(found.ids),
@@ -68,7 +68,7 @@ class Work:
     def __init__(self, options: argparse.Namespace):
         import numpy as np
 
-        from electra_tf.config import load
+        from electra_tf.config.loader import load_config
 
         with np.load(options.work) as file:
             self.lengths = file["lengths"]
@@ -80,7 +80,7 @@ class Work:
             self.targets = file["targets"].tolist()
             self.classes, entries = int(file["classes"]), int(file["entries"])
         sets = [f"model.vocabulary_size={entries}", *options.set]
-        self.shape = load(options.config, sets).model.encoder
+        self.shape = load_config(options.config, sets).model.encoder
         self.epochs = options.rounds + 1
 
 
@@ -113,16 +113,16 @@ def electra_tf(options: argparse.Namespace, work: Work, turns: Turns) -> None:
     """Ours."""
     import keras
 
-    from electra_tf.config import load
-    from electra_tf.task_settings import Finetuning
-    from electra_tf.tasks.inputs import Examples
-    from electra_tf.tasks.models import TextClassifier
-    from electra_tf.tasks.start import Start
+    from electra_tf.config.finetuning import FinetuningConfig
+    from electra_tf.config.loader import load_config
+    from electra_tf.tasks.batching import EncodedExamples
+    from electra_tf.tasks.classification.model import TextClassifier
+    from electra_tf.tasks.pretrained import PretrainedEncoder
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 
-    settings = load(
-        root=Finetuning,
+    settings = load_config(
+        root=FinetuningConfig,
         overrides={
             "data.max_length": options.length,
             "optimizer.name": "adamw",
@@ -132,10 +132,10 @@ def electra_tf(options: argparse.Namespace, work: Work, turns: Turns) -> None:
         },
     )
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
-    start = Start(work.shape, tokenizer, None, "random weights")
+    start = PretrainedEncoder(work.shape, tokenizer, None, "random weights")
     labels = [str(number) for number in range(work.classes)]
     model = TextClassifier(start, labels, settings)
-    examples = Examples(work.ids, work.segments, options.length, work.targets)
+    examples = EncodedExamples(work.ids, work.segments, options.length, work.targets)
     each = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: turns.begin(),
         on_epoch_end=lambda epoch, logs: turns.end(),

@@ -56,16 +56,16 @@ def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
     """
     import tensorflow as tf
 
-    from electra_tf.serving import exporting
-    from electra_tf.serving.litert import FILES, open_litert
-    from electra_tf.serving.onnx import FILE, open_onnx
+    from electra_tf.serving import export
+    from electra_tf.serving.formats.litert import FILES, open_litert
+    from electra_tf.serving.formats.onnx import FILE, open_onnx
 
-    exportable = exporting.opened(path)
+    exportable = export.load_exportable(path)
     folders = {
-        form: exporting.export(
+        form: export.export(
             exportable, f"{place}/{form}", form=form, tell=lambda line: None
         )
-        for form in exporting.FORMATS
+        for form in export.FORMATS
     }
     served = tf.saved_model.load(folders["saved_model"])
     lite = [f"{folders['litert']}/{name}" for name in FILES]
@@ -95,22 +95,22 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
     Returns:
         Lines to print.
     """
-    from electra_tf import finetuning
-    from electra_tf.serving.converted import Converted
-    from electra_tf.serving.task_exports import in_float32
-    from electra_tf.tasks.predicting import load
-    from electra_tf.text.problems import ProblemLog
+    from electra_tf.runs import finetuning
+    from electra_tf.serving.formats.token_runtime import TokenRuntime
+    from electra_tf.serving.task_models import in_float32
+    from electra_tf.tasks.inference import load
+    from electra_tf.text.data_errors import DataErrorLog
 
     model = in_float32(load(path))
-    log = ProblemLog("report", os.devnull, "The data is as the task needs it")
-    task = finetuning.read(name, data, model.settings, log)
+    log = DataErrorLog("report", os.devnull, "The data is as the task needs it")
+    task = finetuning.read_task(name, data, model.settings, log)
     part = next(iter(task.measured.values()))
     examples = model.examples(part.items)
     askers = {"Keras": model, **formats}
     lines = []
     for form, asked in askers.items():
         if not hasattr(asked, "outputs_of"):
-            asked = Converted(asked, form, ())
+            asked = TokenRuntime(asked, form, ())
         said = model.decoded(part.items, examples, asked.outputs_of(examples))
         found = task.score(part, said)
         words = "  ".join(f"{key} {value:.2f}" for key, value in found.items())

@@ -9,22 +9,26 @@ import benchmark_common as common
 
 
 def make_records(folder: pathlib.Path, length: int, lines: list[str]):
-    from electra_tf.settings import Config, Corpus, Records
+    from electra_tf.config.pretraining import (
+        CorpusConfig,
+        PretrainingConfig,
+        RecordsConfig,
+    )
     from electra_tf.text import vocab_training
     from electra_tf.text.builder import build
     from electra_tf.text.corpus import CorpusReader
-    from electra_tf.text.problems import ProblemLog
+    from electra_tf.text.data_errors import DataErrorLog
     from electra_tf.text.record_set import open_records
     from electra_tf.text.tokenizer import Tokenizer
 
-    config = Config(records=Records(max_length=length))
+    config = PretrainingConfig(records=RecordsConfig(max_length=length))
     counter = vocab_training.WordCounter(config.tokenization)
     counter.add(lines)
-    vocabulary = vocab_training.train(counter.words(), config.vocabulary)
+    vocabulary = vocab_training.train_wordpieces(counter.words(), config.vocabulary)
     text = folder / "text.txt"
     text.write_text("\n".join(lines), encoding="utf-8")
-    problems = ProblemLog("report", folder / "problems.txt")
-    reader = CorpusReader([str(text)], Corpus(), problems)
+    problems = DataErrorLog("report", folder / "problems.txt")
+    reader = CorpusReader([str(text)], CorpusConfig(), problems)
     build(reader, problems, vocabulary, config, folder / "out", workers=2)
     return open_records(
         str(folder / "out"),
@@ -35,10 +39,10 @@ def make_records(folder: pathlib.Path, length: int, lines: list[str]):
 
 def drain(found, batch_size: int, rows: int) -> float:
     """Rows per second after the first batch."""
-    from electra_tf.settings import Input
+    from electra_tf.config.pretraining import InputConfig
     from electra_tf.text.pipeline import training_batches
 
-    batches = iter(training_batches(found, Input(batch_size=batch_size)))
+    batches = iter(training_batches(found, InputConfig(batch_size=batch_size)))
     next(batches)
     count = rows // batch_size
     start = time.perf_counter()

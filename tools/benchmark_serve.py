@@ -68,21 +68,21 @@ class Work:
 
 def export(options: argparse.Namespace, folder: str) -> str:
     """Writes the SavedModel; returns its folder."""
-    from electra_tf.config import load
-    from electra_tf.serving.exporting import export as write
-    from electra_tf.serving.task_exports import task_export
-    from electra_tf.task_settings import Finetuning
-    from electra_tf.tasks.models import TextClassifier
-    from electra_tf.tasks.start import Start
+    from electra_tf.config.finetuning import FinetuningConfig
+    from electra_tf.config.loader import load_config
+    from electra_tf.serving.export import export as write
+    from electra_tf.serving.task_models import task_export
+    from electra_tf.tasks.classification.model import TextClassifier
+    from electra_tf.tasks.pretrained import PretrainedEncoder
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
     sets = [f"model.vocabulary_size={len(tokenizer.vocabulary)}", *options.set]
-    shape = load(options.config, sets).model.encoder
+    shape = load_config(options.config, sets).model.encoder
     longest = {"data.max_length": max(options.lengths)}
-    settings = load(root=Finetuning, overrides=longest)
-    start = Start(shape, tokenizer, None, "random weights")
+    settings = load_config(root=FinetuningConfig, overrides=longest)
+    start = PretrainedEncoder(shape, tokenizer, None, "random weights")
     model = TextClassifier(start, ["no", "yes"], settings)
     return write(task_export(model), folder, tell=lambda line: None)
 

@@ -12,11 +12,11 @@ from benchmark_torch import _shape
 
 def classifier(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
     """Requests as a Python server makes them: tokenizer, model, probabilities."""
-    from electra_tf.config import load
+    from electra_tf.config.loader import load_config
 
     torch.set_num_threads(options.threads)
     sets = [f"model.vocabulary_size={len(work.vocabulary)}", *options.set]
-    shape = _shape(load(options.config, sets).model.encoder)
+    shape = _shape(load_config(options.config, sets).model.encoder)
     model = transformers.ElectraForSequenceClassification(shape).eval()
     answer = torch.compile(model) if options.peer == "torch.compile" else model
     tokenizer = transformers.BertTokenizerFast(vocab=options.vocab)

@@ -31,7 +31,7 @@ BATCHES = 200  # of the input pipeline, for a step of the others
 
 def read_config(options: argparse.Namespace):
     """The experiment: a config's, with the benchmark's batch and a full vocabulary."""
-    from electra_tf.config import load
+    from electra_tf.config.loader import load_config
 
     sets = [
         f"input.batch_size={options.batch_size}",
@@ -41,7 +41,7 @@ def read_config(options: argparse.Namespace):
         f"training.precision={options.precision}",
         *options.set,
     ]
-    return load(options.config, sets)
+    return load_config(options.config, sets)
 
 
 def token_ids(config):
@@ -61,7 +61,7 @@ def flops_of(config) -> int:
     from electra_tf.model import cost
 
     rows, length = config.input.batch_size, config.records.max_length
-    work = cost.Work(rows, length, math.ceil(config.masking.rate * length))
+    work = cost.BatchShape(rows, length, math.ceil(config.masking.rate * length))
     return cost.step_flops(config.model, "electra", True, work)
 
 
@@ -96,14 +96,14 @@ def built(options: argparse.Namespace):
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import numpy as np
 
-    from electra_tf.pretraining.masking import TokenIds
+    from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.training.optimizer import build_optimizer
     from electra_tf.training.strategy import choose
 
     config, devices = read_config(options), choose("one_device")
     size = config.model.vocabulary_size
-    tokens = TokenIds(2, 3, 4, size, is_continuation_V=np.zeros(size, bool))
+    tokens = SpecialTokens(2, 3, 4, size, is_continuation_V=np.zeros(size, bool))
     with devices.scope():
         pretrainer = Pretrainer(config, tokens)
         pretrainer.compile(build_optimizer(config.optimizer, config.training.steps))
@@ -116,14 +116,14 @@ def electra_tf(options: argparse.Namespace) -> Steps:
     import tensorflow as tf
 
     from electra_tf.batch import Batch
-    from electra_tf.training.device_loop import DeviceLoop, distribute
+    from electra_tf.training.multi_step_runner import MultiStepRunner, distribute
 
     config, devices, pretrainer = built(options)
     ids_BL = tf.constant(token_ids(config), tf.int32)
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     found = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(devices, lambda *_: found))
-    loop = DeviceLoop(devices, lambda b: pretrainer.train_step(b, read=False))
+    loop = MultiStepRunner(devices, lambda b: pretrainer.train_step(b, read=False))
     return lambda steps: loop(iterator, steps)
 
 
@@ -132,7 +132,7 @@ def input_pipeline(options: argparse.Namespace) -> Steps:
     import benchmark_pipeline
     import numpy as np
 
-    from electra_tf.settings import Input
+    from electra_tf.config.pretraining import InputConfig
     from electra_tf.text.pipeline import training_batches
 
     random = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def input_pipeline(options: argparse.Namespace) -> Steps:
     found = benchmark_pipeline.make_records(
         pathlib.Path(folder.name), options.length, lines
     )
-    batches = iter(training_batches(found, Input(batch_size=options.batch_size)))
+    batches = iter(training_batches(found, InputConfig(batch_size=options.batch_size)))
 
     def run(steps: int, folder=folder) -> None:  # which goes with its last reader
         for _ in range(steps * BATCHES):
@@ -158,16 +158,16 @@ def forecast(options: argparse.Namespace) -> tuple[float, float]:
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import math
 
-    from electra_tf.experiment import count
-    from electra_tf.forecast import forecast as predict
-    from electra_tf.model.cost import Work
+    from electra_tf.runs.experiment import num_parameters
+    from electra_tf.runs.cost_estimate import estimate_cost as predict
+    from electra_tf.model.cost import BatchShape
 
     config, devices, pretrainer = built(options)
     length = config.records.max_length
     slots = math.ceil(config.masking.rate * length)
-    total = count(pretrainer.trainable_variables)
+    total = num_parameters(pretrainer.trainable_variables)
     found = predict(
-        config, devices, total, Work(config.input.batch_size, length, slots)
+        config, devices, total, BatchShape(config.input.batch_size, length, slots)
     )
     return found.seconds, found.memory / 2**30
 

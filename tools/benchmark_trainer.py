@@ -47,9 +47,9 @@ def arguments(
     options: argparse.Namespace, work: Work, output: str
 ) -> transformers.TrainingArguments:
     """As ours: rate, warm-up, decay of weights, epsilon and clipping."""
-    from electra_tf.task_settings import TaskOptimizer
+    from electra_tf.config.finetuning import TaskOptimizerConfig
 
-    settings = TaskOptimizer()
+    settings = TaskOptimizerConfig()
     steps = -(-len(work.ids) // options.batch_size) * work.epochs
     lengths = "random" if options.peer == "torch" else "group_by_length"
     return transformers.TrainingArguments(

@@ -14,18 +14,21 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch, CorruptedBatch, MaskedBatch
-from electra_tf.experiment import Experiment
-from electra_tf.kernels.noise import EVALUATION, Noise, noise_of
+from electra_tf.kernels.rng import EVALUATION, RngStream, make_rng
 from electra_tf.pretraining import metrics
-from electra_tf.pretraining.losses import Pair, guess, replaced_token_loss
-from electra_tf.pretraining.objectives.common import text
+from electra_tf.pretraining.losses import (
+    WeightedSum,
+    mlm_predictions,
+    replaced_token_loss,
+)
+from electra_tf.pretraining.objectives.common import encoder_inputs
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.pretraining.sampling import corrupt
+from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.device_loop import add
-from electra_tf.training.state import restore_weights
+from electra_tf.training.checkpoint import open_checkpoint, restore_weights
+from electra_tf.training.multi_step_runner import add
 from electra_tf.training.strategy import choose
 
 BEFORE, AFTER = "before", "after"
@@ -73,15 +76,15 @@ _STAGES = (BEFORE, AFTER)
 
 
 def replaced(
-    pretrainer: Pretrainer, batch: Batch, noise: Noise
+    pretrainer: Pretrainer, batch: Batch, noise: RngStream
 ) -> tuple[MaskedBatch, CorruptedBatch]:
     """Mask and sample as an evaluation does."""
     objective = pretrainer.objective
     masked = objective.mask(batch, noise)
     logits_BMV = objective.model.generator(
-        masked.masked_ids_BL, **text(masked), positions=masked.positions_BM
+        masked.masked_ids_BL, **encoder_inputs(masked), positions=masked.positions_BM
     )
-    guessed = guess(logits_BMV, masked.labels_BM)
+    guessed = mlm_predictions(logits_BMV, masked.labels_BM)
     sampled_BM = objective.sampled(logits_BMV, guessed, masked.labels_BM, noise)
     return masked, corrupt(masked, sampled_BM)
 
@@ -99,7 +102,7 @@ def means(
 
     @tf.function
     def measured(batch, number):
-        noise = noise_of(seed, EVALUATION, number, 0)
+        noise = make_rng(seed, EVALUATION, number, 0)
         masked, corrupted = replaced(networks[AFTER], batch, noise)
         return {
             name: _sums(network, masked, corrupted)
@@ -111,21 +114,23 @@ def means(
     for number, batch in enumerate(batches):
         found = measured(batch, tf.constant(number))
         sums = {name: add(sums[name], found[name]) for name in networks}
-    return {name: metrics.read(found) for name, found in sums.items()}
+    return {name: metrics.compute_metrics(found) for name, found in sums.items()}
 
 
 def _sums(
     network: Pretrainer, masked: MaskedBatch, corrupted: CorruptedBatch
-) -> dict[str, Pair]:
+) -> dict[str, WeightedSum]:
     mask_BL, fake_BL = masked.input_mask_BL, corrupted.is_fake_BL
-    logits_BL = network.core.discriminator(corrupted.corrupted_ids_BL, **text(masked))
+    logits_BL = network.core.discriminator(
+        corrupted.corrupted_ids_BL, **encoder_inputs(masked)
+    )
     loss = replaced_token_loss(logits_BL, fake_BL, mask_BL)
     found = metrics.discriminator_metrics(logits_BL, corrupted, mask_BL, loss)
     probability_BL = tf.sigmoid(logits_BL)
     fake_BL = tf.cast(fake_BL * mask_BL, tf.float32)
     own_BL = tf.cast(mask_BL, tf.float32) - fake_BL
     means = {
-        name: Pair(tf.reduce_sum(probability_BL * of_BL), tf.reduce_sum(of_BL))
+        name: WeightedSum(tf.reduce_sum(probability_BL * of_BL), tf.reduce_sum(of_BL))
         for name, of_BL in (("replaced", fake_BL), ("others", own_BL))
     }
     return {metrics.AUC: found[metrics.AUC], **means}
@@ -153,11 +158,13 @@ def sentences(
     experiment: Experiment, networks: Networks, batch: Batch
 ) -> list[dict[str, list[Piece]]]:
     """Replace words of a few lines and judge every piece, by stage."""
-    noise = noise_of(experiment.config.training.seed, EVALUATION, 0)
+    noise = make_rng(experiment.config.training.seed, EVALUATION, 0)
     masked, corrupted = replaced(networks[AFTER], batch, noise)
     ids_BL = corrupted.corrupted_ids_BL
     judged = {
-        name: tf.sigmoid(network.core.discriminator(ids_BL, **text(masked))).numpy()
+        name: tf.sigmoid(
+            network.core.discriminator(ids_BL, **encoder_inputs(masked))
+        ).numpy()
         for name, network in networks.items()
     }
     tokens = experiment.tokenizer.vocabulary.tokens

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from quickstart_model import Piece
 
-from electra_tf.training.reports import EVALUATION, TRAIN, read_metrics
+from electra_tf.training.metric_logger import EVALUATION, TRAIN, read_metrics
 
 CURVES = ("loss", "masked_lm_accuracy", "disc_auc")
 COLUMNS = 88

@@ -31,8 +31,8 @@ def trace(options: argparse.Namespace, path: str) -> None:
     import tensorflow as tf
 
     from electra_tf.batch import Batch
-    from electra_tf.config import load
-    from electra_tf.pretraining.masking import TokenIds
+    from electra_tf.config.loader import load_config
+    from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.training.optimizer import build_optimizer
 
@@ -43,10 +43,10 @@ def trace(options: argparse.Namespace, path: str) -> None:
         "training.xla=on",
         *options.set,
     ]
-    config = load(options.config, sets)
+    config = load_config(options.config, sets)
     continues_V = np.zeros(options.vocabulary_size, bool)
     pretrainer = Pretrainer(
-        config, TokenIds(2, 3, 4, len(continues_V), is_continuation_V=continues_V)
+        config, SpecialTokens(2, 3, 4, len(continues_V), is_continuation_V=continues_V)
     )
     pretrainer.compile(build_optimizer(config.optimizer, config.training.steps))
 

@@ -6,11 +6,11 @@ pass. Twice a multiply-add.
 
 import dataclasses
 
-from electra_tf.settings import Encoder, Model
+from electra_tf.config.pretraining import EncoderConfig, ModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class BatchShape:
     """What one training step works on."""
 
     rows: int
@@ -19,7 +19,7 @@ class Work:
     """Masked positions a row."""
 
 
-def encoder_flops(shape: Encoder, work: Work) -> int:
+def encoder_flops(shape: EncoderConfig, work: BatchShape) -> int:
     """FLOPs of an encoder's forward pass over all positions, padding included."""
     width, length = shape.width, work.length
     products = 4 * width * width + 2 * width * shape.feed_forward
@@ -29,18 +29,20 @@ def encoder_flops(shape: Encoder, work: Work) -> int:
     return per_token * work.rows * length
 
 
-def masked_lm_flops(shape: Encoder, work: Work) -> int:
+def masked_lm_flops(shape: EncoderConfig, work: BatchShape) -> int:
     """FLOPs of the masked-LM head's forward pass at the masked positions."""
     per_slot = shape.width * shape.embedding + shape.embedding * shape.vocabulary_size
     return 2 * per_slot * work.rows * work.slots
 
 
-def discriminator_flops(shape: Encoder, work: Work) -> int:
+def discriminator_flops(shape: EncoderConfig, work: BatchShape) -> int:
     """FLOPs of the replaced-token head's forward pass."""
     return 2 * (shape.width**2 + shape.width) * work.rows * work.length
 
 
-def step_flops(settings: Model, objective: str, generator: bool, work: Work) -> int:
+def step_flops(
+    settings: ModelConfig, objective: str, generator: bool, work: BatchShape
+) -> int:
     """FLOPs of a training step, forward and backward.
 
     Args:
@@ -63,7 +65,9 @@ def step_flops(settings: Model, objective: str, generator: bool, work: Work) -> 
     return 3 * forward
 
 
-def towers(settings: Model, objective: str, generator: bool) -> list[Encoder]:
+def encoder_configs(
+    settings: ModelConfig, objective: str, generator: bool
+) -> list[EncoderConfig]:
     """The encoders that a step goes through.
 
     Args:
@@ -80,7 +84,11 @@ def towers(settings: Model, objective: str, generator: bool) -> list[Encoder]:
 
 
 def step_memory(
-    settings: Model, objective: str, generator: bool, parameters: int, work: Work
+    settings: ModelConfig,
+    objective: str,
+    generator: bool,
+    parameters: int,
+    work: BatchShape,
 ) -> int:
     """Bytes that a step holds at once: weights, slots, gradients, activations.
 
@@ -111,7 +119,7 @@ def step_memory(
     return round(4 * (3 * parameters + max(moments)))
 
 
-def _activations(shape: Encoder, work: Work) -> int:
+def _activations(shape: EncoderConfig, work: BatchShape) -> int:
     """Numbers an encoder's backward pass reads.
 
     Of each layer: query, key, value, what attention saw, two sums and two norms; the
@@ -122,7 +130,7 @@ def _activations(shape: Encoder, work: Work) -> int:
     return shape.depth * work.rows * work.length * per_token
 
 
-def chain_bytes(rows: int, width: int, inner: int) -> int:
+def layer_ops_bytes(rows: int, width: int, inner: int) -> int:
     """Bytes that a layer's chains read and write, forward and backward, in float32.
 
     Args:
@@ -138,7 +146,11 @@ def chain_bytes(rows: int, width: int, inner: int) -> int:
 
 
 def step_traffic(
-    settings: Model, objective: str, generator: bool, parameters: int, work: Work
+    settings: ModelConfig,
+    objective: str,
+    generator: bool,
+    parameters: int,
+    work: BatchShape,
 ) -> int:
     """Bytes that a step's operations other than products read and write.
 
@@ -154,10 +166,10 @@ def step_traffic(
     """
     tokens = work.rows * work.length
     found = 0
-    for shape in towers(settings, objective, generator):
+    for shape in encoder_configs(settings, objective, generator):
         # Biases, transposes, sums of gradients; attention's softmax and dropout.
         attention = 4 * tokens * (26 * shape.width + 10 * shape.heads * work.length)
-        chains = chain_bytes(tokens, shape.width, shape.feed_forward)
+        chains = layer_ops_bytes(tokens, shape.width, shape.feed_forward)
         found += shape.depth * (chains + attention)
     logits = work.rows * work.slots * settings.encoder.vocabulary_size
     # Bias, softmax, sampling, gradient; norm, clipping, decay and update.

@@ -10,12 +10,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.model.chains import Chains, Tensor
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.pretraining import ModelConfig as Settings
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
-from electra_tf.model.saving import PACKAGE, layer_from, policy_config
-from electra_tf.model.transformer import Encoder, Seeds
-from electra_tf.settings import Encoder as Shape
-from electra_tf.settings import Model as Settings
+from electra_tf.model.layer_ops import LayerOps, Tensor
+from electra_tf.model.saving import PACKAGE, build_layer, policy_config
+from electra_tf.model.transformer import Encoder, InitializerFactory
 
 # Parts draw their initial values apart, so that none shifts another's.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
@@ -41,7 +41,7 @@ class MaskedLanguageModel(keras.layers.Layer):
             shape.width,
             encoder.embeddings.width,
             shape.vocabulary_size,
-            Seeds(seed, shape.initializer_range),
+            InitializerFactory(seed, shape.initializer_range),
             dtype,
         )
 
@@ -58,7 +58,7 @@ class MaskedLanguageModel(keras.layers.Layer):
         padding_mask: Tensor,
         positions: Tensor,
         training: bool | None = None,
-        chains: Chains | None = None,
+        chains: LayerOps | None = None,
     ) -> Tensor:
         """From three [B, L] and int32 `positions` [B, M] to float32 [B, M, V]."""
         x_BLD = self.encoder(
@@ -75,7 +75,7 @@ class MaskedLanguageModel(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MaskedLanguageModel":
         """Make a layer of the same shape and initial values."""
-        return layer_from(cls, _with_encoder(config))
+        return build_layer(cls, _with_encoder(config))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -93,7 +93,7 @@ class Discriminator(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
-        seeds = Seeds(seed, encoder.shape.initializer_range)
+        seeds = InitializerFactory(seed, encoder.shape.initializer_range)
         self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
 
     def build(self, input_shape: Any = None) -> None:
@@ -108,7 +108,7 @@ class Discriminator(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         training: bool | None = None,
-        chains: Chains | None = None,
+        chains: LayerOps | None = None,
     ) -> Tensor:
         """From three [B, L] to float32 [B, L]."""
         x_BLD = self.encoder(
@@ -123,7 +123,7 @@ class Discriminator(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Discriminator":
         """Make a layer of the same shape and initial values."""
-        return layer_from(cls, _with_encoder(config))
+        return build_layer(cls, _with_encoder(config))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -195,7 +195,7 @@ class Electra(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Electra":
         """Make a pair of the same shapes and initial values."""
-        return layer_from(cls, config, settings=Settings)
+        return build_layer(cls, config, settings=Settings)
 
 
 def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguageModel:
@@ -227,7 +227,7 @@ def _generator_encoder(
 ) -> Encoder:
     if settings.sharing == "all":
         return discriminator
-    shape: Shape = settings.generator
+    shape: EncoderConfig = settings.generator
     shared = discriminator.embeddings if settings.sharing == "embeddings" else None
     return Encoder(shape, _part(seed, _GENERATOR), shared, dtype=dtype)
 

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.model.chains import Chains, Tensor, gelu
-from electra_tf.model.saving import PACKAGE, layer_from, policy_config
-from electra_tf.model.transformer import Seeds, layer_norm
+from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
+from electra_tf.model.saving import PACKAGE, build_layer, policy_config
+from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -32,7 +32,7 @@ class MaskedLMHead(keras.layers.Layer):
         width: int,
         embedding: int,
         vocabulary_size: int,
-        seeds: Seeds,
+        seeds: InitializerFactory,
         dtype: Any = None,
         name: str = "head",
     ):
@@ -54,13 +54,13 @@ class MaskedLMHead(keras.layers.Layer):
         )
 
     def call(
-        self, x_BMD: Tensor, table_VE: Tensor, chains: Chains | None = None
+        self, x_BMD: Tensor, table_VE: Tensor, chains: LayerOps | None = None
     ) -> Tensor:
         """From [B, M, D] to float32 [B, M, V]."""
         guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
-        logits_XV = (chains or Chains()).scores(flat_XE, table_VE, bias_V)
+        logits_XV = (chains or LayerOps()).scores(flat_XE, table_VE, bias_V)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
 
     def get_config(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class MaskedLMHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MaskedLMHead":
         """Make a head of the same widths and initial values."""
-        return layer_from(cls, config, seeds=Seeds)
+        return build_layer(cls, config, seeds=InitializerFactory)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -90,7 +90,13 @@ class ReplacedTokenHead(keras.layers.Layer):
         name: Of the layer.
     """
 
-    def __init__(self, width: int, seeds: Seeds, dtype: Any = None, name: str = "head"):
+    def __init__(
+        self,
+        width: int,
+        seeds: InitializerFactory,
+        dtype: Any = None,
+        name: str = "head",
+    ):
         super().__init__(name=name, dtype="float32")
         self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
         self.width = width
@@ -121,4 +127,307 @@ class ReplacedTokenHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "ReplacedTokenHead":
         """Make a head of the same widths and initial values."""
-        return layer_from(cls, config, seeds=Seeds)
+        return build_layer(cls, config, seeds=InitializerFactory)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class ClassificationHead(keras.layers.Layer):
+    """One product with the [CLS] vector, for classes or for a score.
+
+    The vector is taken as it is, without BERT's pooler, as the original does.
+
+    Args:
+        width: Of the hidden states.
+        units: Classes, or 1 for a score.
+        dropout: Share of the vector zeroed in training.
+        seed: Decides the initial values.
+        name: Of the layer.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        units: int,
+        dropout: float = 0.1,
+        seed: int = 0,
+        name: str = "head",
+    ):
+        super().__init__(name=name, dtype="float32")
+        self.width, self.seed = width, seed
+        self.dropout = keras.layers.Dropout(dropout, dtype="float32")
+        self.dense = _product(units, seed)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of the product."""
+        self.dense.build((None, self.width))
+
+    def call(
+        self,
+        x_BLD: Tensor,
+        training: bool | None = None,
+        chains: LayerOps | None = None,
+    ) -> Tensor:
+        """From [B, L, D] to float32 [B, C]."""
+        cls_BD = keras.ops.cast(x_BLD[:, 0], "float32")
+        return self.dense((chains or LayerOps(training)).drop(cls_BD, self.dropout))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal head, as JSON."""
+        config = super().get_config() | {
+            "width": self.width,
+            "units": self.dense.units,
+            "dropout": self.dropout.rate,
+            "seed": self.seed,
+        }
+        config.pop("dtype")  # always float32
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ClassificationHead":
+        """Make a head of the same widths and initial values."""
+        return build_layer(cls, config)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class TokenClassificationHead(keras.layers.Layer):
+    """The same product with every vector, for tags.
+
+    Args:
+        width: Of the hidden states.
+        units: Tags.
+        seed: Decides the initial values.
+        name: Of the layer.
+    """
+
+    def __init__(self, width: int, units: int, seed: int = 0, name: str = "head"):
+        super().__init__(name=name, dtype="float32")
+        self.width, self.seed = width, seed
+        self.dense = _product(units, seed)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of the product."""
+        self.dense.build((None, None, self.width))
+
+    def call(self, x_BLD: Tensor) -> Tensor:
+        """From [B, L, D] to float32 [B, L, C]."""
+        return self.dense(x_BLD)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal head, as JSON."""
+        config = super().get_config() | {
+            "width": self.width,
+            "units": self.dense.units,
+            "seed": self.seed,
+        }
+        config.pop("dtype")  # always float32
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TokenClassificationHead":
+        """Make a head of the same widths and initial values."""
+        return build_layer(cls, config)
+
+
+def _product(units: int, seed: int) -> keras.layers.Dense:
+    """Return the one product of a head, in float32 whatever Keras's global policy."""
+    return keras.layers.Dense(
+        units,
+        kernel_initializer=InitializerFactory(seed).glorot(),
+        name="dense",
+        dtype="float32",
+    )
+
+
+_OUTSIDE = -1000.0  # added to the logit of a position that holds no answer
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class _PairDense(keras.layers.Dense):
+    """A dense layer on two vectors side by side, without laying them side by side.
+
+    The product with the second vectors is the same for every first one.
+    """
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the weights for both vectors' widths."""
+        super().build(input_shape)
+        self.input_spec = None  # neither input alone has both widths
+
+    def call(self, first_BSD: Tensor, second_BLD: Tensor) -> Tensor:
+        """From [B, S, D] and [B, L, D] to [B, S, L, units]."""
+        width = second_BLD.shape[-1]
+        first_BSF = ops.matmul(first_BSD, self.kernel[:width])
+        second_BLF = ops.matmul(second_BLD, self.kernel[width:]) + self.bias
+        # `[:, None]` would do too, but LiteRT has no operation for it.
+        first_BS1F = ops.expand_dims(first_BSF, 2)
+        return self.activation(first_BS1F + ops.expand_dims(second_BLF, 1))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class SpanHead(keras.layers.Layer):
+    """Points at the start and the end of an answer, and says whether there is one.
+
+    An answer lies in segment 1, and where there is none it is position 0; other
+    positions get -1000 added to their logits, as in the original.
+
+    Args:
+        width: Of the hidden states.
+        seeds: Decides the initial values.
+        beam: Candidates for the start, and for the end given each start.
+        joint: The end depends on the start; else both are told from the vectors alone.
+        answerable: Also say whether there is no answer.
+        uses_start_logits: That is told from the likely starts' vectors too, not from
+            position 0's alone.
+        hidden: Width of the layers between.
+        dtype: Keras dtype policy of the layers between; the head's is float32.
+        name: Of the layer.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        seeds: InitializerFactory,
+        beam: int = 20,
+        joint: bool = True,
+        answerable: bool = True,
+        uses_start_logits: bool = True,
+        hidden: int = 512,
+        dtype: Any = None,
+        name: str = "head",
+    ):
+        super().__init__(name=name, dtype="float32")
+        self._arguments = {
+            "width": width,
+            "seeds": seeds.get_config(),
+            "beam": beam,
+            "joint": joint,
+            "answerable": answerable,
+            "uses_start_logits": uses_start_logits,
+            "hidden": hidden,
+            "dtype": policy_config(dtype),
+        }
+        self.width, self.beam = width, beam
+        self.start = _score("start", seeds)
+        self.end_hidden = self.answerable_hidden = self.answerable = None
+        if joint:
+            self.end_hidden = _PairDense(
+                hidden, gelu, kernel_initializer=seeds.glorot(), name="end_hidden",
+                dtype=dtype,
+            )  # fmt: skip
+        self.end = _score("end", seeds)
+        if answerable and uses_start_logits:
+            self.answerable_hidden = keras.layers.Dense(
+                hidden, gelu, kernel_initializer=seeds.glorot(),
+                name="answerable_hidden", dtype=dtype,
+            )  # fmt: skip
+        if answerable:
+            self.answerable = _score("answerable", seeds)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes the weights of all products."""
+        pair, hidden = (None, 2 * self.width), self.width
+        self.start.build((None, self.width))
+        if self.end_hidden is not None:
+            self.end_hidden.build(pair)
+            hidden = self.end_hidden.units
+        self.end.build((None, hidden))
+        hidden = self.width
+        if self.answerable_hidden is not None:
+            self.answerable_hidden.build(pair)
+            hidden = self.answerable_hidden.units
+        if self.answerable is not None:
+            self.answerable.build((None, hidden))
+
+    def call(
+        self, x_BLD: Tensor, segment_ids_BL: Tensor, starts_B: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Logits, and without `starts_B` the best spans.
+
+        Args:
+            x_BLD: Hidden states.
+            segment_ids_BL: int32, 1 at the context, 0 elsewhere and at padding.
+            starts_B: int32, the right starts that the ends are told from (training).
+
+        Returns:
+            `start_logits_BL` and, if the head has it, `answerable_logit_B`, above 0
+            where there is no answer. Then `end_logits_BL`, with `starts_B` or where the
+            ends do not depend on the starts; else the beam, of min(beam, L) candidates,
+            best first: `start_top_log_probs_BS`, `start_top_index_BS`,
+            `end_top_log_probs_BSK` and `end_top_index_BSK`. All are float32, the
+            indices int32.
+        """
+        outside_BL = _outside(segment_ids_BL)
+        start_BL = self.start(x_BLD)[..., 0] + outside_BL
+        outputs = {"start_logits_BL": start_BL}
+        if self.answerable is not None:
+            outputs["answerable_logit_B"] = self._answerable(x_BLD, start_BL)
+        if self.end_hidden is None:
+            outputs["end_logits_BL"] = self.end(x_BLD)[..., 0] + outside_BL
+        elif starts_B is not None:
+            end_BSL = self._ends(x_BLD, starts_B[:, None], outside_BL)
+            outputs["end_logits_BL"] = end_BSL[:, 0]
+        else:
+            outputs.update(self._beam(x_BLD, start_BL, outside_BL))
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal head, as JSON."""
+        return super().get_config() | dict(self._arguments)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SpanHead":
+        """Make a head of the same widths and initial values."""
+        return build_layer(cls, config, seeds=InitializerFactory)
+
+    def _beam(
+        self, x_BLD: Tensor, start_BL: Tensor, outside_BL: Tensor
+    ) -> dict[str, Tensor]:
+        length = x_BLD.shape[1]
+        if length is None:
+            size = ops.minimum(self.beam, ops.shape(x_BLD)[1])
+        else:
+            size = min(self.beam, length)
+        start_BS, index_BS = ops.top_k(ops.log_softmax(start_BL), size)
+        end_BSL = self._ends(x_BLD, index_BS, outside_BL)
+        end_BSK, index_BSK = ops.top_k(ops.log_softmax(end_BSL), size)
+        return {
+            "start_top_log_probs_BS": start_BS,
+            "start_top_index_BS": index_BS,
+            "end_top_log_probs_BSK": end_BSK,
+            "end_top_index_BSK": index_BSK,
+        }
+
+    def _ends(self, x_BLD: Tensor, index_BS: Tensor, outside_BL: Tensor) -> Tensor:
+        """The ends' logits, [B, S, L], given each of the starts."""
+        # A product with ones and zeros is exact, and quick where a gather is not.
+        chosen_BSL = ops.one_hot(index_BS, ops.shape(x_BLD)[1], dtype=x_BLD.dtype)
+        start_BSD = ops.matmul(chosen_BSL, x_BLD)
+        hidden_BSLF = self.end_hidden(start_BSD, x_BLD)
+        return self.end(hidden_BSLF)[..., 0] + ops.expand_dims(outside_BL, 1)
+
+    def _answerable(self, x_BLD: Tensor, start_BL: Tensor) -> Tensor:
+        """The logit of there being no answer, [B]."""
+        summary_BD = x_BLD[:, 0]
+        if self.answerable_hidden is not None:
+            weights_BL = ops.softmax(start_BL)
+            x32_BLD = ops.cast(x_BLD, "float32")
+            likely_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x32_BLD)[:, 0]
+            summary_BD = ops.concatenate(
+                [ops.cast(summary_BD, "float32"), likely_BD], axis=-1
+            )
+            summary_BD = self.answerable_hidden(summary_BD)
+        return self.answerable(summary_BD)[..., 0]
+
+
+def _outside(segment_ids_BL: Tensor) -> Tensor:
+    """0 where an answer may be, -1000 elsewhere."""
+    first_L = ops.cast(ops.arange(ops.shape(segment_ids_BL)[1]) == 0, "float32")
+    inside_BL = ops.cast(segment_ids_BL, "float32") + first_L
+    return (1.0 - inside_BL) * _OUTSIDE
+
+
+def _score(name: str, seeds: InitializerFactory) -> keras.layers.Dense:
+    """A product with one number for each vector."""
+    return keras.layers.Dense(
+        1, kernel_initializer=seeds.glorot(), name=name, dtype="float32"
+    )

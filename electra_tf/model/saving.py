@@ -22,7 +22,7 @@ def policy_config(dtype: Any) -> dict[str, Any]:
     return keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
 
 
-def layer_from(kind: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
+def build_layer(kind: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
     """Make a layer from its config.
 
     Args:

@@ -11,15 +11,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.model.chains import Chains, Tensor
-from electra_tf.model.saving import PACKAGE, layer_from
-from electra_tf.settings import Encoder as Shape
+from electra_tf.model.layer_ops import LayerOps, Tensor
+from electra_tf.model.saving import PACKAGE, build_layer
 
 _MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
 
 
-class Seeds:
+class InitializerFactory:
     """One initialiser after the other, all decided by one seed.
 
     Args:
@@ -57,12 +57,12 @@ def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class Product(keras.layers.Dense):
+class DenseSkipBias(keras.layers.Dense):
     """A dense layer whose bias is left to the chain that follows."""
 
-    def call(self, x: Tensor, chains: Chains | None = None) -> Tensor:
+    def call(self, x: Tensor, chains: LayerOps | None = None) -> Tensor:
         """The product of the last axis with the kernel."""
-        return (chains or Chains()).product(x, ops.convert_to_tensor(self.kernel))
+        return (chains or LayerOps()).product(x, ops.convert_to_tensor(self.kernel))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -77,7 +77,11 @@ class Embeddings(keras.layers.Layer):
     """
 
     def __init__(
-        self, shape: Shape, seeds: Seeds, dtype: Any = None, name: str = "embeddings"
+        self,
+        shape: EncoderConfig,
+        seeds: InitializerFactory,
+        dtype: Any = None,
+        name: str = "embeddings",
     ):
         super().__init__(name=name, dtype=dtype)
         self._shape, self._seeds = shape, seeds.get_config()
@@ -108,10 +112,10 @@ class Embeddings(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         training: bool | None = None,
-        chains: Chains | None = None,
+        chains: LayerOps | None = None,
     ) -> Tensor:
         """From two [B, L] to [B, L, E]."""
-        chains = chains or Chains(training)
+        chains = chains or LayerOps(training)
         words_BLE = chains.rows(self.word_embeddings, token_ids)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
         positions_LE = self.position_embeddings[: ops.shape(token_ids)[1]]
@@ -130,7 +134,7 @@ class Embeddings(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Embeddings":
         """Make a layer of the same shape and initial values."""
-        return layer_from(cls, config, shape=Shape, seeds=Seeds)
+        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -145,7 +149,11 @@ class SelfAttention(keras.layers.Layer):
     """
 
     def __init__(
-        self, shape: Shape, seeds: Seeds, dtype: Any = None, name: str = "attention"
+        self,
+        shape: EncoderConfig,
+        seeds: InitializerFactory,
+        dtype: Any = None,
+        name: str = "attention",
     ):
         super().__init__(name=name, dtype=dtype)
         self._shape, self._seeds = shape, seeds.get_config()
@@ -155,7 +163,7 @@ class SelfAttention(keras.layers.Layer):
             kind(shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype)
             for name, kind in (
                 *((name, keras.layers.Dense) for name in ("query", "key", "value")),
-                ("output", Product),
+                ("output", DenseSkipBias),
             )
         )
         self.dropout = keras.layers.Dropout(shape.attention_dropout, dtype=dtype)
@@ -170,13 +178,13 @@ class SelfAttention(keras.layers.Layer):
         x_BLD: Tensor,
         bias_B11K: Tensor,
         training: bool | None = None,
-        chains: Chains | None = None,
+        chains: LayerOps | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D], whose bias is still to be added.
 
         `bias_B11K` is added to the keys' scores.
         """
-        chains, length = chains or Chains(training), ops.shape(x_BLD)[1]
+        chains, length = chains or LayerOps(training), ops.shape(x_BLD)[1]
         x_XD = ops.reshape(x_BLD, (-1, self.width))  # so bias and product are one
         found = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
         q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in found)
@@ -204,7 +212,7 @@ class SelfAttention(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "SelfAttention":
         """Make a layer of the same shape and initial values."""
-        return layer_from(cls, config, shape=Shape, seeds=Seeds)
+        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -218,14 +226,22 @@ class Block(keras.layers.Layer):
         dtype: Keras dtype policy.
     """
 
-    def __init__(self, shape: Shape, seeds: Seeds, name: str, dtype: Any = None):
+    def __init__(
+        self,
+        shape: EncoderConfig,
+        seeds: InitializerFactory,
+        name: str,
+        dtype: Any = None,
+    ):
         super().__init__(name=name, dtype=dtype)
         self._shape, self._seeds = shape, seeds.get_config()
         self.width, self.inner = shape.width, shape.feed_forward
         self.attention = SelfAttention(shape, seeds, dtype)
         self.attention_layer_norm = layer_norm("attention_layer_norm", dtype)
         self.intermediate, self.output_dense = (
-            Product(size, kernel_initializer=seeds.normal(), name=name, dtype=dtype)
+            DenseSkipBias(
+                size, kernel_initializer=seeds.normal(), name=name, dtype=dtype
+            )
             for name, size in (("intermediate", self.inner), ("output", self.width))
         )
         self.output_layer_norm = layer_norm("output_layer_norm", dtype)
@@ -246,10 +262,10 @@ class Block(keras.layers.Layer):
         x_BLD: Tensor,
         bias_B11K: Tensor,
         training: bool | None = None,
-        chains: Chains | None = None,
+        chains: LayerOps | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D]."""
-        chains = chains or Chains(training)
+        chains = chains or LayerOps(training)
         x_BLD = chains.add_norm(
             self.attention(x_BLD, bias_B11K, chains=chains),
             self.attention.output_dense.bias,
@@ -275,7 +291,7 @@ class Block(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Block":
         """Make a layer of the same shape and initial values."""
-        return layer_from(cls, config, shape=Shape, seeds=Seeds)
+        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -296,7 +312,7 @@ class Encoder(keras.layers.Layer):
 
     def __init__(
         self,
-        shape: Shape,
+        shape: EncoderConfig,
         seed: int = 0,
         embeddings: Embeddings | None = None,
         name: str = "encoder",
@@ -305,7 +321,7 @@ class Encoder(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype=dtype)
         self.shape, self.seed = shape, seed
-        seeds = Seeds(seed, shape.initializer_range)
+        seeds = InitializerFactory(seed, shape.initializer_range)
         self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
         self.embeddings_project = None
         if self.embeddings.width != shape.width:
@@ -334,7 +350,7 @@ class Encoder(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         training: bool | None = None,
-        chains: Chains | None = None,
+        chains: LayerOps | None = None,
     ) -> Tensor:
         """Hidden states of the last layer.
 
@@ -351,7 +367,7 @@ class Encoder(keras.layers.Layer):
         real_BL = ops.cast(padding_mask, "float32")
         # Not `real_BL[:, None, None, :]`, which LiteRT has no operation for.
         bias_B11K = (1.0 - ops.expand_dims(real_BL, (1, 2))) * _MASKED
-        chains = chains or Chains(training)
+        chains = chains or LayerOps(training)
         x = self.embeddings(token_ids, segment_ids, chains=chains)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
@@ -377,4 +393,4 @@ class Encoder(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Encoder":
         """Make an encoder of the same shape and initial values."""
-        return layer_from(cls, config, shape=Shape)
+        return build_layer(cls, config, shape=EncoderConfig)

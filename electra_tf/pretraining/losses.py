@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.kernels.chains import loop
+from electra_tf.kernels.fused_layer_ops import xla_compiled
 
 
-class Pair(NamedTuple):
+class WeightedSum(NamedTuple):
     """A sum and what it is a sum over; their quotient is read at the very end."""
 
     total: tf.Tensor
@@ -16,7 +16,7 @@ class Pair(NamedTuple):
     """float32 scalar: number of tokens."""
 
 
-class Guess(NamedTuple):
+class MLMPredictions(NamedTuple):
     """What a masked language model thinks of the masked positions."""
 
     xent_BM: tf.Tensor
@@ -27,7 +27,7 @@ class Guess(NamedTuple):
     """bool: no token is likelier than the text's own."""
 
 
-def guess(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> Guess:
+def mlm_predictions(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> MLMPredictions:
     """One softmax over the vocabulary for loss, gradient, samples and accuracy.
 
     Args:
@@ -53,10 +53,12 @@ def guess(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> Guess:
         return (log_sum_BM - own_BM, probabilities_BMV), gradient
 
     xent_BM, probabilities_BMV = softmax(logits_BMV)
-    return Guess(xent_BM, tf.stop_gradient(probabilities_BMV), own_BM >= largest_BM)
+    return MLMPredictions(
+        xent_BM, tf.stop_gradient(probabilities_BMV), own_BM >= largest_BM
+    )
 
 
-@loop
+@xla_compiled
 def _xent_backward(
     of_xent_BM: tf.Tensor, probabilities_BMV: tf.Tensor, labels_BM: tf.Tensor
 ) -> tf.Tensor:
@@ -64,7 +66,7 @@ def _xent_backward(
     return of_xent_BM[..., None] * (probabilities_BMV - own_BMV)
 
 
-def masked_lm_loss(guessed: Guess, weights_BM: tf.Tensor) -> Pair:
+def masked_lm_loss(guessed: MLMPredictions, weights_BM: tf.Tensor) -> WeightedSum:
     """Cross-entropy of the text's tokens at masked positions, in nats.
 
     Args:
@@ -75,12 +77,12 @@ def masked_lm_loss(guessed: Guess, weights_BM: tf.Tensor) -> Pair:
         The sum over used slots, and their number.
     """
     total = tf.reduce_sum(guessed.xent_BM * weights_BM)
-    return Pair(total, tf.reduce_sum(weights_BM))
+    return WeightedSum(total, tf.reduce_sum(weights_BM))
 
 
 def replaced_token_loss(
     logits_BL: tf.Tensor, is_fake_BL: tf.Tensor, input_mask_BL: tf.Tensor
-) -> Pair:
+) -> WeightedSum:
     """Cross-entropy of "replaced or not" at every real token, in nats.
 
     Args:
@@ -94,4 +96,4 @@ def replaced_token_loss(
     fake_BL = tf.cast(is_fake_BL, tf.float32)
     real_BL = tf.cast(input_mask_BL, tf.float32)
     xent_BL = tf.nn.sigmoid_cross_entropy_with_logits(fake_BL, logits_BL)
-    return Pair(tf.reduce_sum(xent_BL * real_BL), tf.reduce_sum(real_BL))
+    return WeightedSum(tf.reduce_sum(xent_BL * real_BL), tf.reduce_sum(real_BL))

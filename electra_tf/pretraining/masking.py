@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch, MaskedBatch
-from electra_tf.kernels.noise import POSITIONS, TOKENS, WRITING, Noise
-from electra_tf.settings import Masking
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.kernels.rng import POSITIONS, REPLACEMENTS, TOKENS, RngStream
 
-_WRITTEN_BY_THE_ORIGINAL = 0.85  # its share of draws that become [MASK]
+_ORIGINAL_MASK_SHARE = 0.85  # its share of draws that become [MASK]
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenIds:
+class SpecialTokens:
     """What masking has to know of a vocabulary."""
 
     cls: int
@@ -34,8 +34,8 @@ class TokenIds:
 class Masker:
     """Masks batches of one length by one scheme."""
 
-    settings: Masking
-    tokens: TokenIds
+    settings: MaskingConfig
+    tokens: SpecialTokens
     length: int
 
     @property
@@ -61,7 +61,7 @@ class Masker:
             counts = np.array([math.ceil(rate * n) for n in lengths])
         return np.maximum(1, counts).astype(np.int32)
 
-    def __call__(self, batch: Batch, noise: Noise) -> MaskedBatch:
+    def __call__(self, batch: Batch, noise: RngStream) -> MaskedBatch:
         """Draws the positions and writes over them; shapes are static."""
         rows = batch.input_ids_BL.shape[0]
         maskable_BL = maskable(batch, self.tokens)
@@ -70,32 +70,36 @@ class Masker:
             # Position 0, [CLS]'s, stands for "no position" there.
             maskable_BL &= tf.range(self.length) > 0
             bits_BM = noise.bits(POSITIONS, rows, (self.slots,))
-            positions_BM = draw_with_replacement(maskable_BL, bits_BM)
-            positions_BM, weights_BM = first_slots(positions_BM, count_B, maskable_BL)
-            kept_BM = noise.uniform(WRITING, rows, (self.slots,))
-            return mask_as_original(
+            positions_BM = sample_with_replacement(maskable_BL, bits_BM)
+            positions_BM, weights_BM = first_positions(
+                positions_BM, count_B, maskable_BL
+            )
+            kept_BM = noise.uniform(REPLACEMENTS, rows, (self.slots,))
+            return apply_mask_as_original(
                 batch, positions_BM, weights_BM, kept_BM, self.tokens.mask
             )
         keys_BL = _keys(noise.bits(POSITIONS, rows, (self.length,)), maskable_BL)
         if self.settings.scheme == "whole_word":
             starts_BL = word_starts(batch, maskable_BL, self.tokens)
-            positions_BM, weights_BM = draw_words(
+            positions_BM, weights_BM = sample_whole_words(
                 keys_BL, starts_BL, maskable_BL, count_B, self.slots
             )
         else:
             _, positions_BM = tf.math.top_k(keys_BL, self.slots)
-            positions_BM, weights_BM = first_slots(positions_BM, count_B, maskable_BL)
+            positions_BM, weights_BM = first_positions(
+                positions_BM, count_B, maskable_BL
+            )
         written_BM = self._written(batch, positions_BM, noise)
-        return mask(batch, positions_BM, weights_BM, written_BM)
+        return apply_mask(batch, positions_BM, weights_BM, written_BM)
 
     def _written(
-        self, batch: Batch, positions_BM: tf.Tensor, noise: Noise
+        self, batch: Batch, positions_BM: tf.Tensor, noise: RngStream
     ) -> tf.Tensor:
         mask_BM = tf.fill(positions_BM.shape, self.tokens.mask)
         if self.settings.writing == "mask":
             return mask_BM
         shape = (self.slots,)
-        share_BM = noise.uniform(WRITING, positions_BM.shape[0], shape)
+        share_BM = noise.uniform(REPLACEMENTS, positions_BM.shape[0], shape)
         random_BM = noise.uniform(TOKENS, positions_BM.shape[0], shape)
         random_BM = tf.cast(random_BM * self.tokens.vocabulary_size, tf.int32)
         original_BM = tf.gather(batch.input_ids_BL, positions_BM, batch_dims=1)
@@ -103,7 +107,7 @@ class Masker:
         return tf.where(share_BM < 0.8, mask_BM, other_BM)
 
 
-def maskable(batch: Batch, tokens: TokenIds) -> tf.Tensor:
+def maskable(batch: Batch, tokens: SpecialTokens) -> tf.Tensor:
     """bool [B, L]: real tokens other than [CLS], [SEP] and [MASK]."""
     ids_BL = batch.input_ids_BL
     special_BL = (ids_BL == tokens.cls) | (ids_BL == tokens.sep)
@@ -111,7 +115,7 @@ def maskable(batch: Batch, tokens: TokenIds) -> tf.Tensor:
     return tf.cast(batch.input_mask_BL, tf.bool) & ~special_BL
 
 
-def first_slots(
+def first_positions(
     positions_BM: tf.Tensor, count_B: tf.Tensor, maskable_BL: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Uses the first slots of each row and zeroes the others.
@@ -130,7 +134,9 @@ def first_slots(
     return positions_BM * used_BM, tf.cast(used_BM, tf.float32)
 
 
-def word_starts(batch: Batch, maskable_BL: tf.Tensor, tokens: TokenIds) -> tf.Tensor:
+def word_starts(
+    batch: Batch, maskable_BL: tf.Tensor, tokens: SpecialTokens
+) -> tf.Tensor:
     """bool [B, L]: positions where a new word begins.
 
     A continuation piece belongs to the word before it; after a special token (a text
@@ -141,7 +147,7 @@ def word_starts(batch: Batch, maskable_BL: tf.Tensor, tokens: TokenIds) -> tf.Te
     return ~(is_continuation_BL & after_text_BL & maskable_BL)
 
 
-def draw_words(
+def sample_whole_words(
     keys_BL: tf.Tensor,
     starts_BL: tf.Tensor,
     maskable_BL: tf.Tensor,
@@ -194,17 +200,19 @@ def _greedy(size_BW: tf.Tensor, count_B: tf.Tensor) -> tf.Tensor:
     return tf.transpose(fits_WB)
 
 
-def mask(
+def apply_mask(
     batch: Batch, positions_BM: tf.Tensor, weights_BM: tf.Tensor, written_BM: tf.Tensor
 ) -> MaskedBatch:
     """Writes `written_BM` at distinct positions."""
     labels_BM = tf.gather(batch.input_ids_BL, positions_BM, batch_dims=1)
-    masked_ids_BL = write(batch.input_ids_BL, positions_BM, weights_BM, written_BM)
+    masked_ids_BL = scatter_tokens(
+        batch.input_ids_BL, positions_BM, weights_BM, written_BM
+    )
     labels_BM *= tf.cast(weights_BM, tf.int32)
     return MaskedBatch(*batch, masked_ids_BL, positions_BM, labels_BM, weights_BM)
 
 
-def write(
+def scatter_tokens(
     ids_BL: tf.Tensor,
     positions_BM: tf.Tensor,
     weights_BM: tf.Tensor,
@@ -236,7 +244,7 @@ def write(
     return tf.where(times_BL > 0, mean_BL, ids_BL)
 
 
-def draw_with_replacement(maskable_BL: tf.Tensor, bits_BM: tf.Tensor) -> tf.Tensor:
+def sample_with_replacement(maskable_BL: tf.Tensor, bits_BM: tf.Tensor) -> tf.Tensor:
     """Draws each slot's position for itself, as the original does.
 
     Args:
@@ -255,7 +263,7 @@ def draw_with_replacement(maskable_BL: tf.Tensor, bits_BM: tf.Tensor) -> tf.Tens
     return tf.where(there_B1 > 0, positions_BM, 0)
 
 
-def mask_as_original(
+def apply_mask_as_original(
     batch: Batch,
     positions_BM: tf.Tensor,
     weights_BM: tf.Tensor,
@@ -276,9 +284,9 @@ def mask_as_original(
     Returns:
         The masked batch, with a label in every used slot.
     """
-    says_BM = tf.cast(uniform_BM < _WRITTEN_BY_THE_ORIGINAL, tf.float32) * weights_BM
+    says_BM = tf.cast(uniform_BM < _ORIGINAL_MASK_SHARE, tf.float32) * weights_BM
     written_BM = tf.fill(positions_BM.shape, mask_id)
-    written_BL = write(batch.input_ids_BL, positions_BM, says_BM, written_BM)
+    written_BL = scatter_tokens(batch.input_ids_BL, positions_BM, says_BM, written_BM)
     labels_BM = tf.gather(batch.input_ids_BL, positions_BM, batch_dims=1)
     labels_BM *= tf.cast(weights_BM, tf.int32)
     return MaskedBatch(*batch, written_BL, positions_BM, labels_BM, weights_BM)

@@ -11,19 +11,19 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.pretraining.losses import Guess, Pair
+from electra_tf.pretraining.losses import MLMPredictions, WeightedSum
 
 AUC = "disc_auc"
 # Bins of the histograms, even in sign(x) log(1 + 10 |x|): 0.0001 wide at a logit of 0,
 # 0.003 at 2 and 0.03 at 20; what lies beyond 10,000 is in the outer ones.
 _BINS, _STRETCH, _REACH = 2**14, 10.0, 1e4
 
-Metrics = Mapping[str, Pair]
+Metrics = Mapping[str, WeightedSum]
 
 
 def masked_lm_metrics(
-    guessed: Guess, masked: MaskedBatch, loss: Pair
-) -> dict[str, Pair]:
+    guessed: MLMPredictions, masked: MaskedBatch, loss: WeightedSum
+) -> dict[str, WeightedSum]:
     """How well a masked language model guesses.
 
     Args:
@@ -40,7 +40,9 @@ def masked_lm_metrics(
     }
 
 
-def sampled_metrics(sampled_BM: tf.Tensor, masked: MaskedBatch) -> dict[str, Pair]:
+def sampled_metrics(
+    sampled_BM: tf.Tensor, masked: MaskedBatch
+) -> dict[str, WeightedSum]:
     """How often a sample is the text's own token.
 
     Args:
@@ -58,8 +60,8 @@ def discriminator_metrics(
     logits_BL: tf.Tensor,
     corrupted: CorruptedBatch,
     input_mask_BL: tf.Tensor,
-    loss: Pair,
-) -> dict[str, Pair]:
+    loss: WeightedSum,
+) -> dict[str, WeightedSum]:
     """How well replaced tokens are told from the text's; padding never counts.
 
     Args:
@@ -84,7 +86,7 @@ def discriminator_metrics(
     }
 
 
-def quotients(metrics: Metrics) -> dict[str, tf.Tensor]:
+def metric_ratios(metrics: Metrics) -> dict[str, tf.Tensor]:
     """Divides within a graph, for Keras's `fit`; what has no weight is 0.
 
     Args:
@@ -100,7 +102,7 @@ def quotients(metrics: Metrics) -> dict[str, tf.Tensor]:
     }
 
 
-def read(metrics: Metrics) -> dict[str, float]:
+def compute_metrics(metrics: Metrics) -> dict[str, float]:
     """Divides; what has no weight is NaN.
 
     Args:
@@ -134,12 +136,14 @@ def area_under_curve(fakes_K: np.ndarray, reals_K: np.ndarray) -> float:
     return float((fakes_K * below_K).sum() / pairs) if pairs else float("nan")
 
 
-def _share(hits: tf.Tensor, weights: tf.Tensor) -> Pair:
+def _share(hits: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
     hits = tf.cast(hits, tf.float32)
-    return Pair(tf.reduce_sum(hits * weights), tf.reduce_sum(weights))
+    return WeightedSum(tf.reduce_sum(hits * weights), tf.reduce_sum(weights))
 
 
-def _histograms(logits_BL: tf.Tensor, fake_BL: tf.Tensor, real_BL: tf.Tensor) -> Pair:
+def _histograms(
+    logits_BL: tf.Tensor, fake_BL: tf.Tensor, real_BL: tf.Tensor
+) -> WeightedSum:
     place_BL = tf.sign(logits_BL) * tf.math.log1p(_STRETCH * tf.abs(logits_BL))
     place_BL = (place_BL / math.log1p(_STRETCH * _REACH) + 1) * (_BINS / 2)
     bin_BL = tf.cast(tf.clip_by_value(place_BL, 0.0, _BINS - 1.0), tf.int32)
@@ -147,4 +151,4 @@ def _histograms(logits_BL: tf.Tensor, fake_BL: tf.Tensor, real_BL: tf.Tensor) ->
     counts = tf.math.unsorted_segment_sum(
         tf.reshape(real_BL, [-1]), tf.reshape(bin_BL, [-1]), 2 * _BINS
     )
-    return Pair(counts[:_BINS], counts[_BINS:])
+    return WeightedSum(counts[:_BINS], counts[_BINS:])

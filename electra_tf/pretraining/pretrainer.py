@@ -6,14 +6,14 @@ import keras
 import tensorflow as tf
 
 from electra_tf.batch import Batch, MaskedBatch
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.kernels.noise import EVALUATION, TRAINING, Noise, noise_of
+from electra_tf.kernels.rng import EVALUATION, TRAINING, RngStream, make_rng
 from electra_tf.pretraining import metrics as metrics_lib
-from electra_tf.pretraining.losses import Pair
-from electra_tf.pretraining.masking import TokenIds
+from electra_tf.pretraining.losses import WeightedSum
+from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
-from electra_tf.pretraining.objectives.common import compiles_steps
-from electra_tf.settings import Config
+from electra_tf.pretraining.objectives.common import uses_jit
 
 Weights = dict[str, tf.Tensor]
 Gradients = list[tf.Tensor | None]
@@ -31,7 +31,7 @@ class Pretrainer(keras.Model):
         tokens: What masking has to know of the vocabulary.
     """
 
-    def __init__(self, config: Config, tokens: TokenIds):
+    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         super().__init__(name="pretrainer", dtype="float32")
         self.config = config
         self.objective = OBJECTIVES[config.objective.name](config, tokens)
@@ -39,7 +39,7 @@ class Pretrainer(keras.Model):
         self.core.build()
         self.built = True
         self._compute = self._gradients
-        if compiles_steps(config.training.xla):
+        if uses_jit(config.training.xla):
             self._compute = tf.function(self._gradients, jit_compile=True)
 
     def compile(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -62,17 +62,17 @@ class Pretrainer(keras.Model):
             Metrics by name: numbers, or the pairs they are the quotients of.
         """
         step = self.optimizer.iterations
-        noise = noise_of(self.config.training.seed, TRAINING, step, _first_row(batch))
+        noise = make_rng(self.config.training.seed, TRAINING, step, _first_row(batch))
         masked = self.objective.mask(batch, noise)
         weights = _sum_over_replicas(self.objective.weights(masked))
         loss, gradients, metrics = self._accumulated(masked, weights, noise)
         rate = self.optimizer.learning_rate
         norm = self.optimizer.update(gradients, self.trainable_variables)
-        metrics["loss"] = Pair(loss, _own_share())
-        metrics["tokens"] = Pair(_count(batch.input_mask_BL), _own_share())
-        metrics["learning_rate"] = Pair(rate * _own_share(), _own_share())
-        metrics["gradient_norm"] = Pair(norm * _own_share(), _own_share())
-        return metrics_lib.quotients(metrics) if read else metrics
+        metrics["loss"] = WeightedSum(loss, _own_share())
+        metrics["tokens"] = WeightedSum(_count(batch.input_mask_BL), _own_share())
+        metrics["learning_rate"] = WeightedSum(rate * _own_share(), _own_share())
+        metrics["gradient_norm"] = WeightedSum(norm * _own_share(), _own_share())
+        return metrics_lib.metric_ratios(metrics) if read else metrics
 
     def test_step(
         self, batch: Batch, number: tf.Tensor | int = 0, read: bool = True
@@ -88,10 +88,10 @@ class Pretrainer(keras.Model):
             As `train_step`, without what belongs to the update.
         """
         seed = self.config.training.seed
-        noise = noise_of(seed, EVALUATION, number, _first_row(batch))
+        noise = make_rng(seed, EVALUATION, number, _first_row(batch))
         masked = self.objective.mask(batch, noise)
         losses = self.objective.losses(masked, noise, training=False)
-        return metrics_lib.quotients(losses.metrics) if read else losses.metrics
+        return metrics_lib.metric_ratios(losses.metrics) if read else losses.metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Refuse, as a checkpoint is what finetune, evaluate and pretrain read.
@@ -112,8 +112,8 @@ class Pretrainer(keras.Model):
         )
 
     def _accumulated(
-        self, masked: MaskedBatch, weights: Weights, noise: Noise
-    ) -> tuple[tf.Tensor, Gradients, dict[str, Pair]]:
+        self, masked: MaskedBatch, weights: Weights, noise: RngStream
+    ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Works the rows off in parts; the sums are those of all rows at once."""
         parts = self.config.training.accumulation
         if parts == 1:
@@ -125,7 +125,7 @@ class Pretrainer(keras.Model):
 
         def part(number):
             own = tf.nest.map_structure(lambda t: t[number], split)
-            own_noise = Noise(noise.seed, noise.first_row + number * rows)
+            own_noise = RngStream(noise.seed, noise.first_row + number * rows)
             return self._compute(own, weights, own_noise)
 
         def add(number, sums):
@@ -138,8 +138,8 @@ class Pretrainer(keras.Model):
         return sums
 
     def _gradients(
-        self, masked: MaskedBatch, weights: Weights, noise: Noise
-    ) -> tuple[tf.Tensor, Gradients, dict[str, Pair]]:
+        self, masked: MaskedBatch, weights: Weights, noise: RngStream
+    ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Forward and backward pass: this replica's share of loss and gradient."""
         with tf.GradientTape() as tape:
             losses = self.objective.losses(masked, noise, training=True)

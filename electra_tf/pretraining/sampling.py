@@ -5,10 +5,10 @@ import math
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.pretraining.masking import write
+from electra_tf.pretraining.masking import scatter_tokens
 
 
-def sample(
+def sample_gumbel(
     logits_BMV: tf.Tensor,
     uniform_BMV: tf.Tensor,
     labels_BM: tf.Tensor,
@@ -30,12 +30,12 @@ def sample(
     Returns:
         int32 [B, M], through which no gradient goes.
     """
-    logits_BMV = _adjusted(logits_BMV, labels_BM, temperature, disallow_correct)
+    logits_BMV = _adjusted_logits(logits_BMV, labels_BM, temperature, disallow_correct)
     gumbel_BMV = -tf.math.log(-tf.math.log(uniform_BMV + 1e-9) + 1e-9)
     return tf.argmax(logits_BMV + gumbel_BMV, -1, tf.int32)
 
 
-def draw(
+def sample_inverse_cdf(
     logits_BMV: tf.Tensor,
     probabilities_BMV: tf.Tensor,
     uniform_BM2: tf.Tensor,
@@ -63,7 +63,7 @@ def draw(
     """
     if temperature != 1 or disallow_correct:
         probabilities_BMV = tf.nn.softmax(
-            _adjusted(logits_BMV, labels_BM, temperature, disallow_correct)
+            _adjusted_logits(logits_BMV, labels_BM, temperature, disallow_correct)
         )
     rows, slots, size = probabilities_BMV.shape
     width = math.ceil(math.sqrt(size))
@@ -71,12 +71,12 @@ def draw(
     padding = [[0, 0], [0, 0], [0, blocks * width - size]]
     parts_BMKW = tf.pad(tf.stop_gradient(probabilities_BMV), padding)
     parts_BMKW = tf.reshape(parts_BMKW, [rows, slots, blocks, width])
-    block_BM = _place(tf.reduce_sum(parts_BMKW, -1), uniform_BM2[..., 0])
+    block_BM = _inverse_cdf_index(tf.reduce_sum(parts_BMKW, -1), uniform_BM2[..., 0])
     part_BMW = tf.gather(parts_BMKW, block_BM, batch_dims=2)
-    return block_BM * width + _place(part_BMW, uniform_BM2[..., 1])
+    return block_BM * width + _inverse_cdf_index(part_BMW, uniform_BM2[..., 1])
 
 
-def _place(shares_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tensor:
+def _inverse_cdf_index(shares_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tensor:
     """Where the running sum reaches a part of the whole; never where a share is 0."""
     reached_BMX = tf.cumsum(shares_BMX, -1)
     wanted_BM1 = uniform_BM[..., None] * reached_BMX[..., -1:]
@@ -85,7 +85,7 @@ def _place(shares_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tensor:
     return tf.argmax(tf.cast(is_there_BMX, tf.int32), -1, tf.int32)
 
 
-def _adjusted(
+def _adjusted_logits(
     logits_BMV: tf.Tensor,
     labels_BM: tf.Tensor,
     temperature: float,
@@ -108,7 +108,7 @@ def corrupt(masked: MaskedBatch, sampled_BM: tf.Tensor) -> CorruptedBatch:
     Returns:
         The discriminator's input and labels; a token that was sampled right is real.
     """
-    corrupted_BL = write(
+    corrupted_BL = scatter_tokens(
         masked.input_ids_BL, masked.positions_BM, masked.weights_BM, sampled_BM
     )
     is_fake_BL = tf.cast(corrupted_BL != masked.input_ids_BL, tf.int32)

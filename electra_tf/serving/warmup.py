@@ -15,15 +15,15 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from electra_tf.errors import InputError
-from electra_tf.serving.exportable import IDS, Request
+from electra_tf.serving.export_spec import IDS, Request
 
 FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 """Where TF Serving looks, below the folder of a version."""
-MOST = 1000
+MAX_REQUESTS = 1000
 """Records that TF Serving takes; with more it refuses the version."""
 
 
-def first_requests(names: Sequence[str], lengths: Sequence[int]) -> list[Request]:
+def warmup_requests(names: Sequence[str], lengths: Sequence[int]) -> list[Request]:
     """Makes requests of one row that a signature of ours answers, whatever it learnt.
 
     Args:
@@ -69,9 +69,9 @@ def write_warmup(
     """
     log = _protocol()
     count = sum(map(len, requests.values()))
-    if not 1 <= count <= MOST:
+    if not 1 <= count <= MAX_REQUESTS:
         raise InputError(
-            f"A version is warmed up with 1 to {MOST:,} requests",
+            f"A version is warmed up with 1 to {MAX_REQUESTS:,} requests",
             f"{count:,}",
             "Keep a few of each length",
         )

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.squad_data import read_squad
-from electra_tf.tasks.tables import Row, read_table, require_columns
-from electra_tf.tasks.tagger import TextTagger
+from electra_tf.tasks.data.tables import Row, read_table, require_columns
+from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
-from electra_tf.text.problems import Problem, ProblemLog
+from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
+from electra_tf.text.data_errors import DataError, DataErrorLog
 
 _TABLES = (".csv", ".tsv")
 _ID = "id"
@@ -32,7 +32,7 @@ class Item:
     """The id in the file; None: the record has none."""
 
 
-class AnyOffset(ProblemLog):
+class AnyOffset(DataErrorLog):
     """A log that stops at the first problem, and ignores wrong answer offsets.
 
     Neither predictions nor scores depend on the offsets.
@@ -41,7 +41,7 @@ class AnyOffset(ProblemLog):
     def __init__(self):
         super().__init__("stop", "", "A file of questions must have SQuAD's layout")
 
-    def add(self, problem: Problem) -> None:
+    def add(self, problem: DataError) -> None:
         """Raise an error for a problem that is not a wrong offset.
 
         Args:
@@ -137,7 +137,7 @@ def read_items(
         yield from (Item(q, q.id) for q in read_squad(path, AnyOffset()))
     else:
         number, name = 0, path or STANDARD_INPUT
-        items = items_of_lines(model, _lines(path), choices, name)
+        items = read_line_items(model, _lines(path), choices, name)
         for number, item in enumerate(items, 1):  # noqa: B007 - counted
             yield item
         if not number and path:
@@ -149,7 +149,7 @@ def read_items(
             print("standard input has no lines: no predictions", file=sys.stderr)
 
 
-def items_of_lines(
+def read_line_items(
     model: TextModel,
     lines: Iterable[str],
     choices: Sequence[tuple[str, ...]] | None = None,
@@ -178,7 +178,7 @@ def items_of_lines(
         if number == 1:
             line = line.removeprefix("\ufeff")
         place = f"{name}, line {number}"
-        record = _json(line, place)
+        record = _parse_json(line, place)
         if record is not None:
             yield _item_of_json(model, record, choices, place, line)
         else:
@@ -188,7 +188,7 @@ def items_of_lines(
 def _standard_names(model: TextModel) -> tuple[str, ...]:
     if isinstance(model, QuestionAnswerer):
         return ("question", "context")
-    if isinstance(model, TextTagger):
+    if isinstance(model, TokenClassifier):
         return ("words",)
     return ("text", "text_b") if model.pairs else ("text",)
 
@@ -219,14 +219,14 @@ def _first_in(choices: Sequence[tuple[str, ...]], names: Iterable[str]) -> tuple
 def _items_of_table(
     model: TextModel, path: str, choices: Sequence[tuple[str, ...]]
 ) -> Iterator[Item]:
-    rows = read_table(path, ProblemLog("stop", "", "A table must be readable"))
+    rows = read_table(path, DataErrorLog("stop", "", "A table must be readable"))
     columns = _first_in(choices, rows[0].values)
     try:
         require_columns(rows, columns)
     except InputError as error:
         raise InputError(
             error.required,
-            error.arrived,
+            error.received,
             "Name the columns of its texts with --text_columns; a file of texts "
             "without column names must not end with .csv or .tsv",
         ) from error
@@ -247,7 +247,7 @@ def _item_of_json(
     line: str,
 ) -> Item:
     names = _first_in(choices, record)
-    words = isinstance(model, TextTagger)
+    words = isinstance(model, TokenClassifier)
     right = all(
         isinstance(record.get(name), str)
         or (words and isinstance(record.get(name), list))
@@ -272,7 +272,7 @@ def _item_of_json(
 
 def _value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
     """Return what `model.examples` takes for the texts of a record."""
-    if isinstance(model, TextTagger):
+    if isinstance(model, TokenClassifier):
         (words,) = texts
         return words.split() if isinstance(words, str) else words
     if isinstance(model, QuestionAnswerer):
@@ -295,7 +295,7 @@ def _value_of_text(model: TextModel, line: str, place: str) -> Any:
             "Write each question as a JSON object in a line of its own, or name a file "
             "in SQuAD's layout that ends with .json",
         )
-    if isinstance(model, TextTagger):
+    if isinstance(model, TokenClassifier):
         return line.split()
     if not model.pairs:
         return line
@@ -309,7 +309,7 @@ def _value_of_text(model: TextModel, line: str, place: str) -> Any:
     return tuple(texts)
 
 
-def _json(line: str, place: str) -> dict[str, Any] | None:
+def _parse_json(line: str, place: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
@@ -333,7 +333,7 @@ def _lines(path: str | None) -> Iterator[str]:
             sys.stdin.reconfigure(encoding="utf-8", errors="strict")
             yield from sys.stdin
         else:
-            with io.TextIOWrapper(unpacked(path), encoding="utf-8") as file:
+            with io.TextIOWrapper(open_compressed(path), encoding="utf-8") as file:
                 yield from file
     except UnicodeDecodeError as error:
         raise InputError(

@@ -13,31 +13,31 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Encoder as Shape
-from electra_tf.task_settings import Finetuning
-from electra_tf.tasks.given import (
-    kept_of,
-    opened,
-    positive,
+from electra_tf.tasks.batching import (
+    EncodedExamples,
+    eval_dataset,
+    prediction_batch_indices,
+    training_batch_indices,
+    training_dataset,
+)
+from electra_tf.tasks.keras_inputs import (
+    check_iterator,
+    num_training_rows,
+    positive_or_default,
     require_ids,
-    targets_of,
-    weights_of,
+    to_targets,
+    to_weights,
 )
-from electra_tf.tasks.inputs import (
-    Examples,
-    dataset,
-    once,
-    prediction_plan,
-    training_plan,
-)
-from electra_tf.tasks.strings import (
-    featurized,
-    holds_texts,
+from electra_tf.tasks.optimizer import create_optimizer
+from electra_tf.tasks.text_inputs import (
+    is_text_dataset,
     is_texts,
-    rows_of,
+    to_rows,
+    tokenize_dataset,
 )
-from electra_tf.tasks.updates import published
 from electra_tf.training.optimizer import Optimizer
 
 _DATASET = "Map the data set to batches of (texts, targets, weights)"
@@ -46,8 +46,8 @@ _DATASET = "Map the data set to batches of (texts, targets, weights)"
 class StringModel(keras.Model, abc.ABC):
     """How a model of a task is trained on texts and asked about them."""
 
-    settings: Finetuning
-    shape: Shape
+    settings: FinetuningConfig
+    shape: EncoderConfig
     seed: keras.Variable
     pairs: bool | None = None
     """Whether texts are pairs; None: not known yet, or no question here."""
@@ -61,11 +61,15 @@ class StringModel(keras.Model, abc.ABC):
     """Whether `compile` was given an optimizer, with which each `fit` goes on."""
 
     @abc.abstractmethod
-    def examples(self, x: Sequence[Any], y: Sequence[Any] | None = None) -> Examples:
+    def examples(
+        self, x: Sequence[Any], y: Sequence[Any] | None = None
+    ) -> EncodedExamples:
         """From texts, and what should be said of them, to examples."""
 
     @abc.abstractmethod
-    def decoded(self, x: Sequence[Any], examples: Examples, outputs: list) -> Any:
+    def decoded(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> Any:
         """From the outputs of each example to what `predict` returns."""
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
@@ -134,18 +138,20 @@ class StringModel(keras.Model, abc.ABC):
                 `steps_per_epoch` for a list of texts.
         """
         training = self.settings.training
-        size = positive("batch_size", batch_size, training.batch_size)
-        epochs = positive("epochs", epochs, training.epochs)
+        size = positive_or_default("batch_size", batch_size, training.batch_size)
+        epochs = positive_or_default("epochs", epochs, training.epochs)
         weights = sample_weight, class_weight
         if validation_data is None and validation_split and not isinstance(x, Mapping):
-            parts = self._split(opened(x), y, weights, validation_split)
+            parts = self._split(check_iterator(x), y, weights, validation_split)
             (x, y, weights), validation_data = parts
         for_data = validation_data, arguments.pop("validation_batch_size", None)
         x, y, weights, held_out = self._learnt_from(x, y, weights, *for_data, size)
-        if isinstance(x, Examples):
+        if isinstance(x, EncodedExamples):
             _refuse_steps(arguments)
             self._check_shared(size)
-            x = dataset(x, size, self._plans(x, size, arguments.get("shuffle", True)))
+            x = training_dataset(
+                x, size, self._plans(x, size, arguments.get("shuffle", True))
+            )
         if isinstance(x, tf.data.Dataset):
             arguments["shuffle"] = False  # Keras would warn that it does not
         if isinstance(x, Mapping):
@@ -181,10 +187,12 @@ class StringModel(keras.Model, abc.ABC):
             As Keras's.
         """
         size = arguments.pop("batch_size", None)
-        size = positive("batch_size", size, self.settings.training.batch_size)
+        size = positive_or_default(
+            "batch_size", size, self.settings.training.batch_size
+        )
         x, y, weights = self._strings(x, y, (sample_weight, None))
-        if isinstance(x, Examples):
-            x = once(x, size)
+        if isinstance(x, EncodedExamples):
+            x = eval_dataset(x, size)
         elif isinstance(x, Mapping):
             arguments["batch_size"] = size
         self._compile_to_measure()
@@ -204,16 +212,18 @@ class StringModel(keras.Model, abc.ABC):
         Raises:
             InputError: A data set or a generator of texts, one text alone.
         """
-        size = positive("batch_size", batch_size, self.settings.training.batch_size)
-        x = opened(x)
-        if isinstance(x, tf.data.Dataset) and holds_texts(x):
+        size = positive_or_default(
+            "batch_size", batch_size, self.settings.training.batch_size
+        )
+        x = check_iterator(x)
+        if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
             raise InputError(
                 "predict must be given texts as a list, or ids",
                 "a data set of texts",
                 "Pass a list of its texts",
             )
         if is_texts(x):
-            texts = rows_of(x, self.takes_pairs)
+            texts = to_rows(x, self.takes_pairs)
             examples = self.examples(texts)
             outputs = self.outputs_of(examples, size)
             return self.decoded(texts, examples, outputs)
@@ -291,9 +301,9 @@ class StringModel(keras.Model, abc.ABC):
         Returns:
             As `predict`.
         """
-        x = opened(x)
+        x = check_iterator(x)
         if is_texts(x):
-            return self.predict(x, batch_size=max(1, len(rows_of(x, self.takes_pairs))))
+            return self.predict(x, batch_size=max(1, len(to_rows(x, self.takes_pairs))))
         return super().predict_on_batch(x)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -327,7 +337,9 @@ class StringModel(keras.Model, abc.ABC):
             f"`python -m electra_tf.export --model=model.keras --output={filepath}`",
         )
 
-    def outputs_of(self, examples: Examples, batch_size: int | None = None) -> list:
+    def outputs_of(
+        self, examples: EncodedExamples, batch_size: int | None = None
+    ) -> list:
         """The head's outputs for each example, not padded.
 
         Args:
@@ -339,7 +351,7 @@ class StringModel(keras.Model, abc.ABC):
         """
         size = batch_size or self.settings.training.batch_size
         found: list[Any] = [None] * len(examples)
-        for rows in prediction_plan(examples.lengths, size):
+        for rows in prediction_batch_indices(examples.lengths, size):
             inputs, _, _ = examples.batch(rows, len(rows))
             outputs = tf.nest.map_structure(lambda t: t.numpy(), self._infer(inputs))
             for place, row in enumerate(rows):
@@ -347,18 +359,20 @@ class StringModel(keras.Model, abc.ABC):
         return found
 
     def _plans(
-        self, examples: Examples, size: int, shuffled: bool
+        self, examples: EncodedExamples, size: int, shuffled: bool
     ) -> Iterator[list[np.ndarray]]:
         lengths = examples.lengths
         if not shuffled:
             rows = np.arange(len(lengths))
             plan = [rows[at : at + size] for at in range(0, len(rows), size)]
             yield from itertools.repeat(plan)
-        steps = len(prediction_plan(lengths, size))
+        steps = len(prediction_batch_indices(lengths, size))
         while True:
             epoch = whole_number(self.optimizer.iterations) // steps
             bucketed = self.settings.training.length_buckets
-            yield training_plan(lengths, size, whole_number(self.seed), epoch, bucketed)
+            yield training_batch_indices(
+                lengths, size, whole_number(self.seed), epoch, bucketed
+            )
 
     def _compile_as_published(self, batches: int, first: int, epochs: int) -> None:
         """Gives a training its own published rate, unless the caller has chosen one."""
@@ -373,7 +387,7 @@ class StringModel(keras.Model, abc.ABC):
                 with self.distribute_strategy.scope():
                     rule, depth = self.settings.optimizer, self.shape.depth
                     again = self._compile if self.compiled else self.compile
-                    again(optimizer=published(rule, depth, steps))
+                    again(optimizer=create_optimizer(rule, depth, steps))
                 self.has_own_optimizer = False
             if done:
                 self.seed.assign_add(1)  # another order, other dropout
@@ -395,11 +409,11 @@ class StringModel(keras.Model, abc.ABC):
         self, x: Any, y: Any, weights: tuple, held_out: Any, held_size: Any, size: int
     ) -> tuple:
         """What `fit` is given; whether texts are pairs is for it to say."""
-        known, x = self.pairs, opened(x)
-        if is_texts(x) or (isinstance(x, tf.data.Dataset) and holds_texts(x)):
+        known, x = self.pairs, check_iterator(x)
+        if is_texts(x) or (isinstance(x, tf.data.Dataset) and is_text_dataset(x)):
             self.pairs = None
         try:
-            size = positive("validation_batch_size", held_size, size)
+            size = positive_or_default("validation_batch_size", held_size, size)
             x, y, weights = self._strings(x, y, weights)
             return x, y, weights, self._held_out(held_out, size)
         except InputError:
@@ -411,9 +425,9 @@ class StringModel(keras.Model, abc.ABC):
         several = isinstance(given, tuple | list) and len(given) in (2, 3)
         x, y, *weight = given if several else (given, None)
         x, y, weights = self._strings(x, y, (weight[0] if weight else None, None))
-        if isinstance(x, Examples):
+        if isinstance(x, EncodedExamples):
             self._check_shared(size)
-            return once(x, size)
+            return eval_dataset(x, size)
         return (x, y, *weights[: len(weight)]) if several else x
 
     def _split(self, x: Any, y: Any, weights: tuple, share: float) -> tuple:
@@ -424,15 +438,18 @@ class StringModel(keras.Model, abc.ABC):
                 f"validation_split={share!r:.40} of a {type(x).__name__}",
                 "Pass validation_data instead",
             )
-        rows, y = rows_of(x, self.takes_pairs), targets_of(y, self.takes_columns)
-        kept, each = kept_of(len(rows), share), weights_of(weights[0], len(rows))
+        rows, y = to_rows(x, self.takes_pairs), to_targets(y, self.takes_columns)
+        kept, each = (
+            num_training_rows(len(rows), share),
+            to_weights(weights[0], len(rows)),
+        )
         first, last = ([p if p is None else p[part] for p in (rows, y, each)]
                        for part in (slice(kept), slice(kept, None)))  # fmt: skip
         return (first[0], first[1], (first[2], weights[1])), tuple(last)
 
     def _one_batch(self, x: Any, y: Any, weights: tuple) -> tuple:
         """All texts as one batch of ids, for Keras."""
-        x = opened(x)
+        x = check_iterator(x)
         if isinstance(x, tf.data.Dataset):
             raise InputError(
                 "One batch must be a list of texts, or ids",
@@ -440,7 +457,7 @@ class StringModel(keras.Model, abc.ABC):
                 "Pass one of its elements, or call fit or evaluate",
             )
         x, y, weights = self._strings(x, y, weights)
-        if not isinstance(x, Examples):
+        if not isinstance(x, EncodedExamples):
             return x, y, weights
         if not len(x):
             raise InputError("A batch must have a text or more", "none", "Pass texts")
@@ -455,18 +472,18 @@ class StringModel(keras.Model, abc.ABC):
 
         The weights are those of items and those of classes.
         """
-        x, (each, of) = opened(x), weights
-        if isinstance(x, tf.data.Dataset) and holds_texts(x):
+        x, (each, of) = check_iterator(x), weights
+        if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
             if each is not None:
                 raise InputError(
                     "A data set must hold its weights", "sample_weight=...", _DATASET
                 )
-            return featurized(x, self._weighted_examples, of), y, (None, None)
+            return tokenize_dataset(x, self._weighted_examples, of), y, (None, None)
         if is_texts(x):
-            rows, y = rows_of(x, self.takes_pairs), targets_of(y, self.takes_columns)
+            rows, y = to_rows(x, self.takes_pairs), to_targets(y, self.takes_columns)
             x, y = self._weighted_examples(rows, y, each, of), None
             each = of = None
-        if isinstance(x, Examples):
+        if isinstance(x, EncodedExamples):
             if x.targets is None:
                 raise InputError(
                     "Training and evaluation are told what should be said of each text",
@@ -479,7 +496,7 @@ class StringModel(keras.Model, abc.ABC):
                     "class_weight must come with texts", "Examples", "Pass texts and y"
                 )
             self._check_length(max(x.lengths, default=0))
-            x = x if each is None else x.weighted(weights_of(each, len(each)))
+            x = x if each is None else x.weighted(to_weights(each, len(each)))
             return x, y, (None, None)
         if of is not None and not self.has_classes:
             self.class_weights([], of)
@@ -490,7 +507,7 @@ class StringModel(keras.Model, abc.ABC):
 
     def _weighted_examples(
         self, rows: Sequence[Any], y: Any, each: Any = None, of: Any = None
-    ) -> Examples:
+    ) -> EncodedExamples:
         """Examples with the weights of their items."""
         if each is not None and of is not None:
             raise InputError(
@@ -501,7 +518,7 @@ class StringModel(keras.Model, abc.ABC):
         found = self.examples(rows, y)
         if of is not None and y is not None:
             each = self.class_weights(y, of)
-        return found if each is None else found.weighted(weights_of(each, len(rows)))
+        return found if each is None else found.weighted(to_weights(each, len(rows)))
 
     def _compile_to_measure(self) -> None:
         if not self.compiled:
@@ -522,7 +539,7 @@ def _steps(x: Any, size: int, arguments: Mapping[str, Any]) -> int:
     if not isinstance(x, Mapping):
         return -1
     count, share = len(x["token_ids"]), arguments.get("validation_split")
-    return -(-(kept_of(count, share) if share else count) // size)
+    return -(-(num_training_rows(count, share) if share else count) // size)
 
 
 def _refuse_steps(arguments: Mapping[str, Any]) -> None:

@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.task_settings import Finetuning
-from electra_tf.tasks.inputs import Examples
-from electra_tf.tasks.start import Start
+from electra_tf.tasks.batching import EncodedExamples
+from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.text_model import TextModel
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Split:
     """A split of a task's data, read."""
 
     items: Sequence[Any]
@@ -41,7 +41,7 @@ class Task(abc.ABC):
         InputError: Nothing to learn from, or nothing to measure on.
     """
 
-    def __init__(self, name: str, parts: Mapping[str, Part], metric: str):
+    def __init__(self, name: str, parts: Mapping[str, Split], metric: str):
         self.name, self.parts, self.metric = name, dict(parts), metric
         empty = "train" in self.parts and not len(self.parts["train"])
         if empty or not self.measured:
@@ -53,7 +53,7 @@ class Task(abc.ABC):
             )
 
     @property
-    def measured(self) -> dict[str, Part]:
+    def measured(self) -> dict[str, Split]:
         """The labelled parts that are not trained on; the first one is dev."""
         return {
             name: part
@@ -86,14 +86,16 @@ class Task(abc.ABC):
         return digest.hexdigest()
 
     @abc.abstractmethod
-    def model(self, start: Start, settings: Finetuning, seed: int) -> TextModel:
+    def model(
+        self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int
+    ) -> TextModel:
         """A model of this task on an encoder."""
 
     @abc.abstractmethod
-    def training_examples(self, model: TextModel) -> Examples:
+    def training_examples(self, model: TextModel) -> EncodedExamples:
         """What the model is trained on."""
 
-    def predictions(self, model: TextModel, part: Part) -> Any:
+    def predictions(self, model: TextModel, part: Split) -> Any:
         """What the model says of a part, as `score` and `lines` take it.
 
         Args:
@@ -118,13 +120,13 @@ class Task(abc.ABC):
         return predictions
 
     @abc.abstractmethod
-    def score(self, part: Part, predictions: Any) -> dict[str, float]:
+    def score(self, part: Split, predictions: Any) -> dict[str, float]:
         """Scores of what the model's `predict` said, by name."""
 
     @abc.abstractmethod
-    def degenerate(self, part: Part, predictions: Any) -> str | None:
+    def degenerate(self, part: Split, predictions: Any) -> str | None:
         """What is wrong with a model that learnt nothing, in words."""
 
     @abc.abstractmethod
-    def write(self, part: Part, predictions: Any, path: str) -> None:
+    def write(self, part: Split, predictions: Any, path: str) -> None:
         """What the model said as files; the path lacks their ending."""

@@ -13,15 +13,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.kernels.chains import FusedChains
-from electra_tf.kernels.noise import TRAINING, noise_of
-from electra_tf.model.chains import Chains
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
-from electra_tf.task_settings import Finetuning
-from electra_tf.tasks.inputs import Inputs
+from electra_tf.tasks.batching import Inputs
 from electra_tf.tasks.losses import Loss
-from electra_tf.tasks.start import Start
+from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.string_model import StringModel, too_long
 from electra_tf.training.optimizer import Optimizer
 
@@ -41,7 +41,9 @@ class TextModel(StringModel):
         name: Of the model.
     """
 
-    def __init__(self, start: Start, settings: Finetuning, seed: int, name: str):
+    def __init__(
+        self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int, name: str
+    ):
         super().__init__(name=name, dtype="float32")
         self.settings, self.tokenizer = settings, start.tokenizer
         dropout = settings.model.dropout, settings.model.attention_dropout
@@ -87,7 +89,7 @@ class TextModel(StringModel):
 
     @abc.abstractmethod
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, chains: Chains, targets: Any = None
+        self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
     ) -> Outputs:
         """From hidden states to what `task_loss` and `decoded` take."""
 
@@ -110,7 +112,7 @@ class TextModel(StringModel):
         length, known = inputs["token_ids"].shape[1], self.shape.max_positions
         if length is not None and length > known:
             raise too_long(length, known)
-        return self._said(inputs, Chains(training))
+        return self._said(inputs, LayerOps(training))
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Updates the weights once.
@@ -124,8 +126,8 @@ class TextModel(StringModel):
         inputs, targets, weights_B = _unpacked(data)
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
-        noise = noise_of(self.seed.value, TRAINING, self.optimizer.iterations, row)
-        chains = FusedChains(noise.dropout())
+        noise = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
+        chains = FusedLayerOps(noise.dropout())
         with tf.GradientTape() as tape:
             outputs = self._said(inputs, chains, targets)
             sums = self.task_loss(outputs, targets, weights_B)
@@ -147,7 +149,7 @@ class TextModel(StringModel):
             The means so far.
         """
         inputs, targets, weights_B = _unpacked(data)
-        outputs = self._said(inputs, Chains(training=False), targets)
+        outputs = self._said(inputs, LayerOps(training=False), targets)
         sums = self.task_loss(outputs, targets, weights_B)
         return self._measured(sums, inputs, targets, outputs, weights_B)
 
@@ -186,7 +188,7 @@ class TextModel(StringModel):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def reset(self, start: Start, seed: int) -> None:
+    def reset(self, start: PretrainedEncoder, seed: int) -> None:
         """Begins anew, as if made with another seed, but compiled as it is.
 
         Args:
@@ -210,7 +212,7 @@ class TextModel(StringModel):
                 variable.assign(value)
 
     @abc.abstractmethod
-    def sibling(self, start: Start, seed: int) -> "TextModel":
+    def sibling(self, start: PretrainedEncoder, seed: int) -> "TextModel":
         """A model of the same task and settings with other initial weights."""
 
     # Saving.
@@ -240,9 +242,9 @@ class TextModel(StringModel):
     # Private.
 
     def _without_dropout(self, inputs: Inputs) -> Outputs:
-        return self._said(inputs, Chains(training=False))
+        return self._said(inputs, LayerOps(training=False))
 
-    def _said(self, inputs: Inputs, chains: Chains, targets: Any = None) -> Outputs:
+    def _said(self, inputs: Inputs, chains: LayerOps, targets: Any = None) -> Outputs:
         x_BLD = self.encoder(**inputs, chains=chains)
         return self.head_outputs(x_BLD, inputs, chains, targets)
 

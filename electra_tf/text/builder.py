@@ -24,15 +24,15 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 
-from electra_tf import config as config_lib
+from electra_tf.config import loader as config_lib
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Config
 from electra_tf.text import records
+from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
 from electra_tf.text.corpus import CorpusReader, progress_bar
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS
-from electra_tf.text.problems import ProblemLog
 from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
-from electra_tf.text.stripping import Stripped, StrippingCounter
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 
@@ -49,7 +49,7 @@ class Chunk:
     parts: list[bytes]
     """Part p holds the records p, p + shards, p + 2 * shards, ... of the chunk."""
     counts: dict[str, int]
-    stripped: Stripped
+    stripped: AccentLoss
 
 
 class ChunkBuilder:
@@ -61,7 +61,7 @@ class ChunkBuilder:
         shards: How many files the records are dealt out to.
     """
 
-    def __init__(self, vocabulary: Vocabulary, config: Config, shards: int):
+    def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
         self._tokenizer = Tokenizer(vocabulary, config.tokenization)
         self._unknown = chr(vocabulary.ids[UNKNOWN])
         self._settings = config.records
@@ -81,7 +81,7 @@ class ChunkBuilder:
         """
         encode = self._tokenizer.pieces
         words, characters = self._tokenizer.too_long
-        stripped = StrippingCounter(self._tokenizer.settings)
+        stripped = AccentLossCounter(self._tokenizer.settings)
         for text in documents:
             stripped.add(text)
         pieces = [list(map(encode, text.split("\n"))) for text in documents]
@@ -112,9 +112,9 @@ class ChunkBuilder:
 
 def build(
     reader: CorpusReader,
-    problems: ProblemLog,
+    problems: DataErrorLog,
     vocabulary: Vocabulary,
-    config: Config,
+    config: PretrainingConfig,
     output: pathlib.Path,
     *,
     workers: int = 1,
@@ -148,7 +148,7 @@ def build(
         raise InputError("--workers is 1 or more", str(workers), "Leave it out")
     shards = config.records.shards or shard_count(reader.estimated_text_bytes)
     with _building(output) as folder, contextlib.closing(problems):
-        with Workers(workers, vocabulary, config, shards) as pool:
+        with WorkerPool(workers, vocabulary, config, shards) as pool:
             chunks = pool.map(_chunks(reader))
             if not may_strip:
                 chunks = _checked(chunks)
@@ -186,11 +186,14 @@ def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _write_beside(
-    folder: pathlib.Path, tokenizer: Tokenizer, config: Config, manifest: Manifest
+    folder: pathlib.Path,
+    tokenizer: Tokenizer,
+    config: PretrainingConfig,
+    manifest: Manifest,
 ) -> None:
     """Writes what stands beside the shards."""
     tokenizer.save(folder / records.VOCABULARY)
-    (folder / CONFIG).write_text(config_lib.dump(config), encoding="utf-8")
+    (folder / CONFIG).write_text(config_lib.dump_config(config), encoding="utf-8")
     manifest.write(folder)
 
 
@@ -249,7 +252,7 @@ def _chunks(reader: CorpusReader) -> Iterator[tuple[int, list[str]]]:
         yield index, documents
 
 
-class Workers:
+class WorkerPool:
     """A context in which chunks are built, by processes or in this one.
 
     Args:
@@ -262,7 +265,7 @@ class Workers:
         self._arguments = arguments
         self._pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "WorkerPool":
         if self._count > 1:
             self._pool = ProcessPoolExecutor(
                 self._count,
@@ -318,7 +321,7 @@ def _build_in_worker(index: int, documents: list[str]) -> Chunk:
 
 def _checked(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Stops where stripping accents has changed too much of the text so far."""
-    found = Stripped()
+    found = AccentLoss()
     for chunk in chunks:
         found += chunk.stripped
         found.check()
@@ -327,12 +330,12 @@ def _checked(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def _write_shards(
     chunks: Iterable[Chunk], reader: CorpusReader, folder: pathlib.Path, count: int
-) -> tuple[dict[str, int], Stripped, list[Shard]]:
+) -> tuple[dict[str, int], AccentLoss, list[Shard]]:
     """Deals the records out to the shards in turn, as the original does."""
     names = records.shard_names(count)
     digests = [hashlib.sha256() for _ in names]
     numbers: collections.Counter[str] = collections.Counter()
-    stripped = Stripped()
+    stripped = AccentLoss()
     with _Progress(reader) as progress, contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / name).open("wb")) for name in names]
         for chunk in chunks:
@@ -382,9 +385,9 @@ class _Progress:
 
 def _manifest(
     tokenizer: Tokenizer,
-    config: Config,
+    config: PretrainingConfig,
     counts: dict[str, int],
-    stripped: Stripped,
+    stripped: AccentLoss,
     problems: collections.Counter[str],
     shards: list[Shard],
 ) -> Manifest:

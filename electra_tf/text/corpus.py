@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
+from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Corpus
-from electra_tf.text.archives import BROKEN, inner_suffix, unpacked
-from electra_tf.text.problems import Problem, ProblemLog
+from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
+from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.sources import TfdsSource, expand, is_tfds
 
 MAX_LINE_BYTES = 1_000_000
@@ -53,7 +53,9 @@ class CorpusReader:
         InputError: A pattern matches no file.
     """
 
-    def __init__(self, patterns: Iterable[str], settings: Corpus, problems: ProblemLog):
+    def __init__(
+        self, patterns: Iterable[str], settings: CorpusConfig, problems: DataErrorLog
+    ):
         self.sources = expand(patterns)
         self._settings = settings
         self._problems = problems
@@ -95,7 +97,7 @@ class CorpusReader:
             self._position = int  # nothing of the next source yet
 
     def _report(self, source: str, line: int, kind: str, detail: str, remedy: str):
-        self._problems.add(Problem(source, line, kind, detail, remedy))
+        self._problems.add(DataError(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
         kind = inner_suffix(path)
@@ -112,7 +114,7 @@ class CorpusReader:
             ) from error
         with raw:
             self._position = raw.tell
-            stream = unpacked(path, raw)
+            stream = open_compressed(path, raw)
             if not self._is_binary(path, stream):
                 jsonl = kind in (".jsonl", ".ndjson", ".json")
                 yield from (self._jsonl if jsonl else self._plain)(path, stream)

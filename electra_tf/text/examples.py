@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from electra_tf.text.tokenizer import Pieces
+from electra_tf.text.tokenizer import Wordpieces
 
 SINGLE_SEGMENT_SHARE = 0.1
 RANDOM_LENGTH_SHARE = 0.05
@@ -20,12 +20,12 @@ _NO_LIMIT = 100_000
 class Example(NamedTuple):
     """The two segments of one row, without [CLS] and [SEP]; B may be empty."""
 
-    segment_a: Pieces
-    segment_b: Pieces
+    segment_a: Wordpieces
+    segment_b: Wordpieces
 
 
 def original_order(
-    documents: Iterable[list[Pieces]], max_length: int, rng: random.Random
+    documents: Iterable[list[Wordpieces]], max_length: int, rng: random.Random
 ) -> Iterator[Example]:
     """Packs as the released builder does, draw for draw and quirk for quirk.
 
@@ -40,7 +40,7 @@ def original_order(
     Yields:
         Examples of at most `max_length` positions.
     """
-    sentences: list[Pieces] = []
+    sentences: list[Wordpieces] = []
     length, target = 0, max_length
     for document in documents:
         for sentence in document:
@@ -57,7 +57,7 @@ def original_order(
 
 
 def _split_original(
-    sentences: list[Pieces], max_length: int, target: int, rng: random.Random
+    sentences: list[Wordpieces], max_length: int, target: int, rng: random.Random
 ) -> Example:
     first_target = (target - 3) // 2
     if rng.random() < SINGLE_SEGMENT_SHARE:
@@ -83,7 +83,7 @@ def _next_target(max_length: int, rng: random.Random) -> int:
 
 
 def document_order(
-    documents: Iterable[list[Pieces]], max_length: int, rng: random.Random
+    documents: Iterable[list[Wordpieces]], max_length: int, rng: random.Random
 ) -> Iterator[Example]:
     """Packs so that the examples, read one after another, are the text itself.
 
@@ -105,7 +105,7 @@ def document_order(
             yield _take(waiting, _next_target(max_length, rng), rng)
 
 
-def _take(waiting: list[Pieces], target: int, rng: random.Random) -> Example:
+def _take(waiting: list[Wordpieces], target: int, rng: random.Random) -> Example:
     """Removes one example's worth from the end of `waiting` (the text's front)."""
     single = rng.random() < SINGLE_SEGMENT_SHARE
     room = target - (2 if single else 3)

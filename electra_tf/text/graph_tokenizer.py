@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Tokenization
-from electra_tf.text.characters import Characters, is_dropped, ranges
+from electra_tf.text.normalization import CharacterTable, is_dropped, ranges
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
@@ -25,7 +25,7 @@ _SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is fr
 _SPACE = ord(" ")
 
 
-class Places(NamedTuple):
+class TokenOffsets(NamedTuple):
     """Pieces, and which characters of their text they are made of.
 
     Characters are code points of the text without its invalid bytes. All three are
@@ -47,7 +47,7 @@ class GraphTokenizer(tf.Module):
         settings: How text becomes words.
     """
 
-    def __init__(self, vocabulary: Vocabulary, settings: Tokenization):
+    def __init__(self, vocabulary: Vocabulary, settings: TokenizationConfig):
         super().__init__()
         self._lower_case = settings.lower_case
         self._final_sigma = final_sigma_pattern() if settings.lower_case else ""
@@ -85,7 +85,7 @@ class GraphTokenizer(tf.Module):
         """
         return self._pieces(_words(self.normalize(_texts(text_B)))).merge_dims(1, 2)
 
-    def with_places(self, text_B: tf.Tensor) -> Places:
+    def with_places(self, text_B: tf.Tensor) -> TokenOffsets:
         """Returns the ids of each text and where they come from.
 
         Equal to `tasks.squad_answers.piece_characters`, which compares the pieces and
@@ -115,7 +115,7 @@ class GraphTokenizer(tf.Module):
         first = tf.gather(origin, ends - own)
         beyond = tf.gather(self._beyond_marks(codes), tf.gather(origin, ends - 1))
         base = tf.cast(tf.repeat(codes.row_starts(), ids.row_lengths()), tf.int32)
-        return Places(
+        return TokenOffsets(
             ids, ids.with_values(first - base), ids.with_values(beyond - base)
         )
 
@@ -125,7 +125,7 @@ class GraphTokenizer(tf.Module):
 
     def _decoded(self, text_B: tf.Tensor) -> tf.RaggedTensor:
         """Code points, with each final capital sigma written as the small one."""
-        text_B = valid(text_B)
+        text_B = drop_invalid_utf8(text_B)
         if self._lower_case:
             text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
         return tf.strings.unicode_decode(text_B, "UTF-8")
@@ -167,7 +167,7 @@ class GraphTokenizer(tf.Module):
         return tf.gather(ends, tf.cumsum(tf.cast(opens, tf.int32)) - 1)
 
 
-def valid(text_B: tf.Tensor) -> tf.Tensor:
+def drop_invalid_utf8(text_B: tf.Tensor) -> tf.Tensor:
     """Returns texts without invalid bytes, as `bytes.decode(errors="ignore")`.
 
     Args:
@@ -202,13 +202,15 @@ def _range_of(values: tf.Tensor) -> tf.Tensor:
 
 
 @functools.cache
-def _compiled(settings: Tokenization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _compiled(
+    settings: TokenizationConfig,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     # It takes seconds, and an exported model has several tokenizers.
-    return compile_table(Characters(settings))
+    return compile_table(CharacterTable(settings))
 
 
 def compile_table(
-    characters: Characters,
+    characters: CharacterTable,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Packs the table into blocks of code points, equal blocks kept once.
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.config.pretraining import InputConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Input
 from electra_tf.text.record_set import RecordSet
 from electra_tf.text.records import FEATURES
 
@@ -27,7 +27,7 @@ _READY = 4  # parsed batches that wait to be taken
 
 def training_batches(
     found: RecordSet,
-    settings: Input,
+    settings: InputConfig,
     *,
     first_batch: int = 0,
     host: int = 0,
@@ -121,7 +121,7 @@ def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
 
 
 def _shuffled(
-    found: RecordSet, settings: Input, epoch: tf.Tensor, skip: tf.Tensor
+    found: RecordSet, settings: InputConfig, epoch: tf.Tensor, skip: tf.Tensor
 ) -> tf.data.Dataset:
     """The payloads of an epoch from record `skip` on, as shuffled windows."""
     seed = tf.stack([tf.constant(settings.seed, tf.int64), epoch])

@@ -267,7 +267,7 @@ def _wrong_length(place: str, required: int, arrived: int) -> InputError:
 
 
 @contextlib.contextmanager
-def explaining(found: RecordSet) -> Iterator[None]:
+def reraise_bad_records(found: RecordSet) -> Iterator[None]:
     """A context that turns a failed read into an error with file and record.
 
     Args:
@@ -279,11 +279,11 @@ def explaining(found: RecordSet) -> Iterator[None]:
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        explain(found)
+        find_bad_record(found)
         raise
 
 
-def explain(found: RecordSet) -> None:
+def find_bad_record(found: RecordSet) -> None:
     """Raises an InputError for the first bad record; returns if all are good."""
     for path in found.paths:
         _check_whole(path)

@@ -19,7 +19,7 @@ import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.text.examples import Example
-from electra_tf.text.tokenizer import Pieces
+from electra_tf.text.tokenizer import Wordpieces
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
@@ -68,7 +68,7 @@ def _mask_and_segments(length: int, end_a: int, end: int) -> bytes:
     return _entry(FEATURES[1], mask) + _entry(FEATURES[2], segments)
 
 
-def _packed_rows(pieces: Pieces, length: int) -> list[bytes]:
+def _packed_rows(pieces: Wordpieces, length: int) -> list[bytes]:
     """Each `length` ids as varints: seven bits a byte, lowest first, the high bit set
     on all bytes but a number's last."""
     codes = pieces.encode("utf-32-le", "surrogatepass")

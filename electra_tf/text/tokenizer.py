@@ -11,9 +11,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Tokenization
-from electra_tf.text.characters import UNIT, Characters
+from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _REMEMBERED_UNIT = 64
 _COMMON_SIGNS = ",.()\"-';"
 
 
-Pieces = str
+Wordpieces = str
 """Ids as a string with one character for each, `chr(id)`: strings join, slice and count
 several times faster than lists of numbers do."""
 
@@ -43,10 +43,14 @@ class Tokenizer:
         settings: How text becomes words.
     """
 
-    def __init__(self, vocabulary: Vocabulary, settings: Tokenization = Tokenization()):
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        settings: TokenizationConfig = TokenizationConfig(),
+    ):
         self.vocabulary = vocabulary
         self.settings = settings
-        self._characters = Characters(settings)
+        self._characters = CharacterTable(settings)
         self._words = _Words(vocabulary)
         self._units = _Units(self._characters, self._words)
 
@@ -78,7 +82,7 @@ class Tokenizer:
         """How many words over the limit became [UNK], and their characters."""
         return self._words.too_long, self._words.too_long_characters
 
-    def pieces(self, text: str) -> Pieces:
+    def pieces(self, text: str) -> Wordpieces:
         """Returns the same ids as a string, the form in which many are handled fast."""
         units = split_units(text, self.settings)
         pieces = "".join(map(self._units.__getitem__, units))
@@ -136,7 +140,7 @@ class Tokenizer:
         Raises:
             InputError: Anything differs; all differences are listed.
         """
-        stored = Tokenization.complete(stored)
+        stored = TokenizationConfig.complete(stored)
         differences = [
             f"{name} {stored.get(name)!r} (here {value!r})"
             for name, value in self.identity().items()
@@ -151,7 +155,7 @@ class Tokenizer:
             )
 
 
-def split_units(text: str, settings: Tokenization) -> list[str]:
+def split_units(text: str, settings: TokenizationConfig) -> list[str]:
     """Splits a text where no rule looks across a border.
 
     The rule is `characters.UNIT`. Most text has no control characters and no spaces but
@@ -196,9 +200,9 @@ def stored_settings(
         return None
     try:
         text = beside.read_text(encoding="utf-8")
-        stored = Tokenization.complete(json.loads(text))
+        stored = TokenizationConfig.complete(json.loads(text))
         sha256 = stored["vocabulary_sha256"]
-        names = [field.name for field in dataclasses.fields(Tokenization)]
+        names = [field.name for field in dataclasses.fields(TokenizationConfig)]
         settings = {f"tokenization.{name}": stored[name] for name in names}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
@@ -218,7 +222,7 @@ def stored_settings(
 
 
 def check_settings(
-    settings: Tokenization,
+    settings: TokenizationConfig,
     stored: Mapping[str, Any] | None,
     path: str | pathlib.Path,
 ) -> None:
@@ -255,8 +259,8 @@ class _Words(dict):
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__()
-        self._first: dict[str, Pieces] = {}
-        self._later: dict[str, Pieces] = {}
+        self._first: dict[str, Wordpieces] = {}
+        self._later: dict[str, Wordpieces] = {}
         for token, index in vocabulary.ids.items():
             self._first[token] = chr(index)
             if token.startswith(CONTINUATION):
@@ -266,13 +270,13 @@ class _Words(dict):
         # Such words are not remembered: each occurrence is counted.
         self.too_long = self.too_long_characters = 0
 
-    def __missing__(self, word: str) -> Pieces:
+    def __missing__(self, word: str) -> Wordpieces:
         pieces = self._match(word)
         if len(word) <= _REMEMBERED_UNIT:
             self[word] = pieces
         return pieces
 
-    def _match(self, word: str) -> Pieces:
+    def _match(self, word: str) -> Wordpieces:
         if len(word) > MAX_WORD_CHARACTERS:
             self.too_long += 1
             self.too_long_characters += len(word)
@@ -292,13 +296,13 @@ class _Words(dict):
 class _Units(dict):
     """From unit (see `characters.UNIT`) to pieces, remembered up to a limit."""
 
-    def __init__(self, characters: Characters, words: _Words):
+    def __init__(self, characters: CharacterTable, words: _Words):
         super().__init__()
         self._split = characters.words
         self._words = words
         self._size = 0
 
-    def __missing__(self, unit: str) -> Pieces:
+    def __missing__(self, unit: str) -> Wordpieces:
         pieces = "".join(map(self._words.__getitem__, self._split(unit)))
         self._size += len(unit)
         if len(unit) <= _REMEMBERED_UNIT:

@@ -14,11 +14,15 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
+from electra_tf.config.pretraining import (
+    PretrainingConfig,
+    TokenizationConfig,
+    VocabularyConfig,
+)
 from electra_tf.errors import InputError
-from electra_tf.settings import Config, Tokenization, VocabularyTraining
-from electra_tf.text.characters import Characters
+from electra_tf.text.accent_loss import AccentLossCounter
 from electra_tf.text.corpus import CorpusReader, progress_bar
-from electra_tf.text.stripping import StrippingCounter
+from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
@@ -36,12 +40,12 @@ class WordCounter:
         settings: How text becomes words.
     """
 
-    def __init__(self, settings: Tokenization):
+    def __init__(self, settings: TokenizationConfig):
         self._settings = settings
-        self._characters = Characters(settings)
+        self._characters = CharacterTable(settings)
         self._units: collections.Counter[str] = collections.Counter()
         self._words: collections.Counter[str] = collections.Counter()
-        self.stripping = StrippingCounter(settings)
+        self.stripping = AccentLossCounter(settings)
         self.too_long = collections.Counter(words=0, characters=0)
         """Words over the limit of WordPiece, and their characters."""
         self.forgotten = 0
@@ -114,8 +118,8 @@ def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
             ) from error
 
 
-def learn(
-    reader: CorpusReader, settings: Config, *, may_strip: bool = False
+def train_vocabulary(
+    reader: CorpusReader, settings: PretrainingConfig, *, may_strip: bool = False
 ) -> tuple[Tokenizer, WordCounter]:
     """Reads a corpus and learns a vocabulary from it, with a progress bar.
 
@@ -151,11 +155,15 @@ def learn(
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if counter.forgotten:
         print(f"{counter.forgotten:,} words met once were forgotten to save memory")
-    tokenizer = Tokenizer(train(words, settings.vocabulary), settings.tokenization)
+    tokenizer = Tokenizer(
+        train_wordpieces(words, settings.vocabulary), settings.tokenization
+    )
     return tokenizer, counter
 
 
-def train(words: collections.Counter[str], settings: VocabularyTraining) -> Vocabulary:
+def train_wordpieces(
+    words: collections.Counter[str], settings: VocabularyConfig
+) -> Vocabulary:
     """Learns the pieces.
 
     Args:
@@ -239,7 +247,7 @@ def _repeated(words: dict[str, int]) -> Iterator[str]:
 
 
 @dataclasses.dataclass
-class Coverage:
+class VocabStats:
     """How well a tokenizer's vocabulary fits a text."""
 
     words: int = 0
@@ -248,7 +256,7 @@ class Coverage:
 
     def add(self, tokenizer: Tokenizer, lines: Iterable[str]) -> None:
         """Counts words, pieces and [UNK] of some lines."""
-        characters = Characters(tokenizer.settings)
+        characters = CharacterTable(tokenizer.settings)
         unknown = tokenizer.vocabulary.ids[UNKNOWN]
         for line in lines:
             ids = tokenizer.encode(line)

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf.training.device_loop import DeviceLoop, Step, add, distribute
+from electra_tf.training.multi_step_runner import MultiStepRunner, Step, add, distribute
 
 _BATCHES_A_CALL = 10  # always the same: where sums are cut decides their rounding
 
@@ -27,7 +27,7 @@ class Evaluation:
         batches: Callable[[int, int], tf.data.Dataset],
         count: int,
     ):
-        self._loop = DeviceLoop(strategy, step, numbered=True)
+        self._loop = MultiStepRunner(strategy, step, numbered=True)
         self._dataset, self.count = distribute(strategy, batches), count
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> dict[str, Any]:

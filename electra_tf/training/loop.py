@@ -8,21 +8,19 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
+from electra_tf.config.pretraining import TrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Training
-from electra_tf.training.checkpoint import Checkpoints, steps_of
-from electra_tf.training.device_loop import DeviceLoop, add, distribute
-from electra_tf.training.health import HealthCheck
-from electra_tf.training.reports import Reports
-from electra_tf.training.state import state
-from electra_tf.training.workers import Workers
+from electra_tf.training.checkpoint import CheckpointManager, steps_of, training_state
+from electra_tf.training.metric_logger import MetricLogger
+from electra_tf.training.multi_step_runner import MultiStepRunner, add, distribute
+from electra_tf.training.worker_sync import WorkerSync
 
 _SECONDS_A_CALL = 2.0  # so long a signal waits, at most, once the pace is known
 _MOST_STEPS_A_CALL = 1000
@@ -32,12 +30,13 @@ Read = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Writer:
+class ChiefOutputs:
     """Where the one writing process puts a run's checkpoints and numbers."""
 
-    checkpoints: Checkpoints
-    reports: Reports
-    health: HealthCheck
+    checkpoints: CheckpointManager
+    reports: MetricLogger
+    health: Callable[[int, Mapping[str, float]], Iterable[str]]
+    """Return warnings about the metrics of a step."""
     details: Mapping[str, Any]
     """Noted in every checkpoint."""
     files: Mapping[str, bytes]
@@ -45,7 +44,7 @@ class Writer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class StepCost:
     """What a step costs and where the limit is."""
 
     flops: int
@@ -54,7 +53,7 @@ class Work:
     """FLOP/s of large products on all replicas, measured."""
 
 
-class Loop:
+class TrainingLoop:
     """Trains from the step the optimizer is at to the last one.
 
     Args:
@@ -72,20 +71,22 @@ class Loop:
         self,
         trainer: Any,
         strategy: tf.distribute.Strategy,
-        settings: Training,
+        settings: TrainingConfig,
         batches: Callable[[int, int, int], tf.data.Dataset],
         read: Read,
-        work: Work,
+        work: StepCost,
         evaluate: Callable[[], Mapping[str, Any]] | None,
-        writer: Writer | None,
+        writer: ChiefOutputs | None,
     ):
         self._trainer, self._strategy, self._settings = trainer, strategy, settings
         self._batches, self._read, self._work = batches, read, work
         self._evaluate, self._writer = evaluate, writer
-        self._loop = DeviceLoop(strategy, lambda b: trainer.train_step(b, read=False))
+        self._loop = MultiStepRunner(
+            strategy, lambda b: trainer.train_step(b, read=False)
+        )
         self._keep = steps_of(settings.keep_at, settings.steps)
         self._signal: int | None = None
-        self._workers = Workers(strategy)
+        self._workers = WorkerSync(strategy)
 
     def run(self) -> int:
         """Trains until the last step or until a signal, after a checkpoint of it.
@@ -109,7 +110,7 @@ class Loop:
                 signal.signal(number, handler)
 
     def _train(self, iterator: Any, step: int) -> int:
-        window = _Window(self._stored_sums(step))
+        window = _MetricWindow(self._stored_sums(step))
         if step < self._settings.steps:
             self._tell("compiling the train step: a minute or more for large models")
         while step < self._settings.steps:
@@ -180,14 +181,14 @@ class Loop:
             + (f", from --init_checkpoint={good}" if good else ""),
         )
 
-    def _report(self, step: int, window: "_Window") -> None:
+    def _report(self, step: int, window: "_MetricWindow") -> None:
         if self._writer is None:
             return
         values = self._read(window.metrics)
         tokens = values.pop("tokens")
         values |= window.pace(tokens, self._settings.steps - step, self._work)
         self._writer.reports.train(step, values)
-        for sentence in self._writer.health.check(step, values):
+        for sentence in self._writer.health(step, values):
             self._writer.reports.say(f"health: {sentence}")
 
     def _tell(self, what: str) -> None:
@@ -200,8 +201,8 @@ class Loop:
         if self._writer is not None:
             self._writer.reports.evaluation(step, self._read(metrics))
 
-    def _save_now(self, step: int, count: int, window: "_Window") -> None:
-        weights, slots = state(self._trainer)
+    def _save_now(self, step: int, count: int, window: "_MetricWindow") -> None:
+        weights, slots = training_state(self._trainer)
         # An update may overflow, which no loss has told yet.
         values = [*weights.items(), *slots.items()]
         broken = [name for name, array in values if not np.isfinite(array).all()]
@@ -223,7 +224,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FINITE = ("loss", "gradient_norm")
 
 
-class _Window:
+class _MetricWindow:
     """What has been summed up since the last line of metrics."""
 
     def __init__(self, metrics: dict[str, Any], seconds_a_step: float | None = None):
@@ -259,7 +260,7 @@ class _Window:
         self._waited += waited
         self._known = self._seconds / self._timed_steps
 
-    def pace(self, tokens: float, left: int, work: Work) -> dict[str, float]:
+    def pace(self, tokens: float, left: int, work: StepCost) -> dict[str, float]:
         """Speeds and the time left, NaN where nothing was timed."""
         if not self._timed_steps:
             nan = math.nan
@@ -270,9 +271,9 @@ class _Window:
         shares = (self._waited / self._seconds, a_step * left)
         return dict(zip(_PACE, (*speeds, *shares), strict=True))
 
-    def following(self) -> "_Window":
+    def following(self) -> "_MetricWindow":
         """An empty one that knows the pace."""
-        return _Window({}, self._known)
+        return _MetricWindow({}, self._known)
 
 
 _PACE = (

@@ -3,7 +3,7 @@
 import ctypes
 
 
-def give_back() -> None:
+def malloc_trim() -> None:
     """Returns freed pages that the C library holds on to; not every one can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:

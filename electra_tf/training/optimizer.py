@@ -21,9 +21,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.settings import Optimizer as Settings
-from electra_tf.training.schedule import Schedule
+from electra_tf.training.schedule import WarmupPolynomialDecay
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Variable = keras.Variable | tf.Variable
@@ -44,7 +44,7 @@ def build_optimizer(
     Returns:
         An optimizer that is not built yet.
     """
-    schedule = Schedule(
+    schedule = WarmupPolynomialDecay(
         settings.learning_rate, steps, settings.warmup_steps, settings.decay_power
     )
     return Optimizer(schedule, settings, multipliers)
@@ -67,7 +67,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        schedule: Schedule,
+        schedule: WarmupPolynomialDecay,
         settings: Settings,
         multipliers: Callable[[str], float] | None = None,
         name: str | None = None,
@@ -359,7 +359,7 @@ def _lamb(
     m = betas[0] * mean + (1 - betas[0]) * gradient
     v = betas[1] * square + (1 - betas[1]) * tf.square(gradient)
     direction = scalars.k * m / (tf.sqrt(v) + scalars.epsilon) + decay * value
-    trust = _trust(tf.norm(value), tf.norm(direction))
+    trust = _trust_ratio(tf.norm(value), tf.norm(direction))
     return value - rate * trust * direction, m, v
 
 
@@ -377,7 +377,7 @@ def _correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
     return -tf.math.expm1(updates * math.log(beta)) if beta else tf.ones([])
 
 
-def _trust(weights: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+def _trust_ratio(weights: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
     """LAMB's ratio of two norms, 1 where there is none."""
     return tf.where((weights > 0) & (step > 0), weights / step, 1.0)
 

@@ -12,7 +12,7 @@ from electra_tf.errors import InputError
 
 
 @keras.saving.register_keras_serializable("electra_tf")
-class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """The original's rate: a decay that begins with the warm-up, not after it.
 
     rate(t) = peak * (1 - min(t, steps) / steps)^power * min(1, t / warmup), t from 0,
@@ -74,12 +74,12 @@ def layerwise_multipliers(
         below the first layer; what belongs to no layer is a head, of factor 1. A
         path with a layer beyond `depth` is an `InputError`.
     """
-    return _Layerwise(depth, decay, rule)
+    return _LayerwiseMultipliers(depth, decay, rule)
 
 
 @keras.saving.register_keras_serializable("electra_tf")
 @dataclasses.dataclass(frozen=True)
-class _Layerwise:
+class _LayerwiseMultipliers:
     """A function of a path that can be saved with its optimizer."""
 
     depth: int
@@ -105,5 +105,5 @@ class _Layerwise:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_Layerwise":
+    def from_config(cls, config: dict[str, Any]) -> "_LayerwiseMultipliers":
         return cls(**config)

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.config.pretraining import ModelConfig
 from electra_tf.model.cost import (
-    Work,
-    chain_bytes,
+    BatchShape,
     discriminator_flops,
     encoder_flops,
+    layer_ops_bytes,
     masked_lm_flops,
     step_flops,
     step_memory,
     step_traffic,
 )
 from electra_tf.model.electra import Electra, bert
-from electra_tf.settings import Model
 
-WORK = Work(rows=3, length=12, slots=2)
+WORK = BatchShape(rows=3, length=12, slots=2)
 TINY = {
     "depth": 2,
     "width": 32,
@@ -68,7 +68,7 @@ POSITIONS_BM = np.array([[1, 2]] * WORK.rows, np.int32)
 
 
 def built(generator=True, **changes):
-    model = Electra(Model(**{**TINY, **changes}), generator=generator)
+    model = Electra(ModelConfig(**{**TINY, **changes}), generator=generator)
     model.build()
     return model
 
@@ -117,13 +117,13 @@ def test_electra_small_by_hand():
     gen = 12 * (12 * 64**2 + 2 * 128 * 64) + 128 * 64
     guesses = 64 * 128 + 128 * 30522
     per_row = 128 * (disc + gen) + 20 * guesses
-    settings, work = Model(vocabulary_size=30522), Work(128, 128, 20)
+    settings, work = ModelConfig(vocabulary_size=30522), BatchShape(128, 128, 20)
     assert step_flops(settings, "electra", True, work) == 6 * 128 * per_row
 
 
 def counted(function, parameters=1000, objective="electra", generator=True, **changes):
-    work = Work(**{**vars(WORK), **changes})
-    return function(Model(**TINY), objective, generator, parameters, work)
+    work = BatchShape(**{**vars(WORK), **changes})
+    return function(ModelConfig(**TINY), objective, generator, parameters, work)
 
 
 # By hand, 3 x 12 tokens: what a layer's backward pass reads.
@@ -148,10 +148,12 @@ def test_memory_is_that_of_the_worst_moment():
 
 
 def test_traffic_is_what_stands_between_the_products():
-    assert chain_bytes(36, 32, 128) == 4 * 36 * (26 * 32 + 6 * 128)
+    assert layer_ops_bytes(36, 32, 128) == 4 * 36 * (26 * 32 + 6 * 128)
 
     def layer(width, inner, heads):
-        return chain_bytes(36, width, inner) + 4 * 36 * (26 * width + 10 * heads * 12)
+        return layer_ops_bytes(36, width, inner) + 4 * 36 * (
+            26 * width + 10 * heads * 12
+        )
 
     rest = 4 * (13 * LOGITS + 14 * 1000)
     disc, gen = 2 * layer(32, 128, 4), layer(8, 32, 1)

@@ -8,9 +8,9 @@ import pytest
 from conftest import GOLDEN, ROOT
 from pretraining.original import our_name
 
-from electra_tf.config import load
+from electra_tf.config.loader import load_config
+from electra_tf.config.pretraining import ModelConfig
 from electra_tf.model.electra import Electra, bert, gather
-from electra_tf.settings import Model
 
 VOCABULARY = 30522
 TINY = {
@@ -34,7 +34,7 @@ TOTAL[LARGE] = 354_655_291
 
 
 def settings(**changes):
-    return Model(**{**TINY, **changes})
+    return ModelConfig(**{**TINY, **changes})
 
 
 def built(seed=0, generator=True, dtype=None, **changes):
@@ -97,7 +97,7 @@ def parts_of(model):
     ],
 )
 def test_published_models_have_their_numbers_of_weights(config, expected, shapes_alone):
-    shape = load(str(ROOT / "configs" / f"{config}.yaml")).model
+    shape = load_config(str(ROOT / "configs" / f"{config}.yaml")).model
     model = built(**{**vars(shape), "vocabulary_size": VOCABULARY})
     found = parts_of(model)
     assert (*found, len(model.trainable_variables)) == expected
@@ -128,7 +128,7 @@ def test_a_base_model_with_a_quarter_generator_and_one_embedding_table(shapes_al
 
 
 def test_every_weight_of_the_original_has_its_shape(shapes_alone):
-    model = built(**{**vars(Model()), "vocabulary_size": VOCABULARY})
+    model = built(**{**vars(ModelConfig()), "vocabulary_size": VOCABULARY})
     found = {path: list(v.shape) for path, v in by_path(model).items()}
     lines = (GOLDEN / "electra_small_variables.txt").read_text().splitlines()
     expected = {

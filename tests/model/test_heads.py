@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
-from electra_tf.model.transformer import Seeds
+from electra_tf.model.transformer import InitializerFactory
 
 WIDTH, EMBEDDING, VOCABULARY = 16, 8, 50
 RANDOM = np.random.default_rng(0)
@@ -22,13 +22,13 @@ def with_values(head):
 
 
 def masked_lm_head(dtype=None, width=WIDTH, embedding=EMBEDDING):
-    head = MaskedLMHead(width, embedding, VOCABULARY, Seeds(0), dtype)
+    head = MaskedLMHead(width, embedding, VOCABULARY, InitializerFactory(0), dtype)
     head.build()
     return head
 
 
 def replaced_token_head(dtype=None, width=WIDTH):
-    head = ReplacedTokenHead(width, Seeds(0), dtype)
+    head = ReplacedTokenHead(width, InitializerFactory(0), dtype)
     head.build()
     return head
 

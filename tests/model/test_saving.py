@@ -10,25 +10,29 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from electra_tf.config.pretraining import ModelConfig
 from electra_tf.errors import InputError
-from electra_tf.model.chains import gelu
 from electra_tf.model.electra import Discriminator, Electra, MaskedLanguageModel
-from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
-from electra_tf.model.saving import layer_from, policy_config
-from electra_tf.model.span_head import SpanHead
-from electra_tf.model.task_heads import SentenceHead, TokenHead
+from electra_tf.model.heads import (
+    ClassificationHead,
+    MaskedLMHead,
+    ReplacedTokenHead,
+    SpanHead,
+    TokenClassificationHead,
+)
+from electra_tf.model.layer_ops import gelu
+from electra_tf.model.saving import build_layer, policy_config
 from electra_tf.model.transformer import (
     Block,
+    DenseSkipBias,
     Embeddings,
     Encoder,
-    Product,
-    Seeds,
+    InitializerFactory,
     SelfAttention,
 )
-from electra_tf.settings import Model
 
 NAMES = ("token_ids", "segment_ids", "padding_mask")
-SETTINGS = Model(
+SETTINGS = ModelConfig(
     depth=2, width=16, embedding=8, heads=2, vocabulary_size=50, max_positions=24,
     generator_width=0.5,
 )  # fmt: skip
@@ -157,15 +161,15 @@ def test_an_encoder_with_the_tables_of_another_is_refused():
 
 
 LAYERS = [
-    Embeddings(SHAPE, Seeds(1)),
-    SelfAttention(SHAPE, Seeds(1, drawn=4), "mixed_bfloat16"),
-    Block(SHAPE, Seeds(1, 0.1), "layer_1"),
+    Embeddings(SHAPE, InitializerFactory(1)),
+    SelfAttention(SHAPE, InitializerFactory(1, drawn=4), "mixed_bfloat16"),
+    Block(SHAPE, InitializerFactory(1, 0.1), "layer_1"),
     Encoder(SHAPE, 4, dtype="mixed_bfloat16"),
-    SentenceHead(16, 3, 0.2, 5),
-    TokenHead(16, 4, 6),
-    SpanHead(16, Seeds(2), 5, True, True, False, 32, "mixed_bfloat16"),
-    MaskedLMHead(16, 8, 50, Seeds(3), "mixed_bfloat16"),
-    ReplacedTokenHead(16, Seeds(4)),
+    ClassificationHead(16, 3, 0.2, 5),
+    TokenClassificationHead(16, 4, 6),
+    SpanHead(16, InitializerFactory(2), 5, True, True, False, 32, "mixed_bfloat16"),
+    MaskedLMHead(16, 8, 50, InitializerFactory(3), "mixed_bfloat16"),
+    ReplacedTokenHead(16, InitializerFactory(4)),
     MaskedLanguageModel(Encoder(SHAPE), 7, "bert", "mixed_bfloat16"),
     Discriminator(Encoder(SHAPE, 1), 8, "discriminator"),
     Electra(SETTINGS, 3, False, "mixed_bfloat16"),
@@ -192,10 +196,10 @@ def test_a_layer_is_made_again_from_plain_json(layer):
 
 
 def test_dense_layers_are_known_by_name():
-    layer = Product(3, gelu, dtype="float32", name="mine")
+    layer = DenseSkipBias(3, gelu, dtype="float32", name="mine")
     stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     again = keras.saving.deserialize_keras_object(stored)
-    assert (type(again), again.activation, again.units) == (Product, gelu, 3)
+    assert (type(again), again.activation, again.units) == (DenseSkipBias, gelu, 3)
 
 
 def test_a_policy_as_json_is_that_of_now():
@@ -210,12 +214,15 @@ def test_a_policy_as_json_is_that_of_now():
 
 
 def test_a_layer_is_made_with_arguments_of_other_classes():
-    config = TokenHead(16, 4, 6).get_config() | {"trainable": False, "name": "mine"}
-    found = layer_from(TokenHead, config)
+    config = TokenClassificationHead(16, 4, 6).get_config() | {
+        "trainable": False,
+        "name": "mine",
+    }
+    found = build_layer(TokenClassificationHead, config)
     assert (found.name, found.dense.units, found.seed) == ("mine", 4, 6)
     assert found.dense.trainable is found.trainable is False
-    block = Block(SHAPE, Seeds(1), "layer_0").get_config()
-    made = layer_from(Block, block, shape=type(SHAPE), seeds=Seeds)
+    block = Block(SHAPE, InitializerFactory(1), "layer_0").get_config()
+    made = build_layer(Block, block, shape=type(SHAPE), seeds=InitializerFactory)
     assert made.inner == SHAPE.feed_forward
 
 
@@ -223,7 +230,7 @@ def test_a_layer_is_made_with_arguments_of_other_classes():
 def test_heads_are_float32_whatever_the_global_policy(policy):
     try:
         keras.config.set_dtype_policy(policy)
-        heads = SentenceHead(16, 3), TokenHead(16, 3)
+        heads = ClassificationHead(16, 3), TokenClassificationHead(16, 3)
         logits = [head(np.ones((2, 5, 16), np.float32)) for head in heads]
     finally:
         keras.config.set_dtype_policy("float32")

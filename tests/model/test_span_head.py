@@ -10,10 +10,10 @@ import tensorflow as tf
 from conftest import GOLDEN
 from pretraining.original import our_name
 
-from electra_tf.model.span_head import SpanHead
-from electra_tf.model.transformer import Encoder, Seeds
-from electra_tf.settings import Encoder as Shape
-from electra_tf.tasks.span_loss import impossible_loss, position_loss, span_loss
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.model.heads import SpanHead
+from electra_tf.model.transformer import Encoder, InitializerFactory
+from electra_tf.tasks.losses import impossible_loss, position_loss, span_loss
 
 WIDTH, HIDDEN, LENGTH = 8, 16, 7
 RANDOM = np.random.default_rng(0)
@@ -32,7 +32,9 @@ LAYERS = {  # the original's name: ours
 
 
 def head_of(dtype=None, width=WIDTH, hidden=HIDDEN, values=True, **settings):
-    head = SpanHead(width, Seeds(0), hidden=hidden, dtype=dtype, **settings)
+    head = SpanHead(
+        width, InitializerFactory(0), hidden=hidden, dtype=dtype, **settings
+    )
     head.build()
     random = np.random.default_rng(1)
     for variable in head.trainable_variables if values else ():
@@ -176,7 +178,7 @@ def test_initial_values_are_the_originals():
         assert 0.95 * limit < kernel.max() <= limit
         assert abs(kernel.mean() / limit - 0.5) < 5 * 12**-0.5 / 16
         assert not weights[f"{name}/bias"].numpy().any()
-    other = paths(SpanHead(256, Seeds(1)))
+    other = paths(SpanHead(256, InitializerFactory(1)))
     assert not other  # nothing is made before build
 
 
@@ -205,7 +207,7 @@ class Original:
         info = json.loads(str(self.arrays["info_json"]))
         bert = info["bert_config"]
         self.arrays |= dict(np.load(GOLDEN / f"{name}.npz"))
-        shape = Shape(
+        shape = EncoderConfig(
             depth=bert["num_hidden_layers"],
             width=bert["hidden_size"],
             embedding=info["embedding_size"],
@@ -219,7 +221,7 @@ class Original:
         )
         self.encoder = Encoder(shape)
         self.encoder.build()
-        self.head = SpanHead(shape.width, Seeds(0), beam=5)
+        self.head = SpanHead(shape.width, InitializerFactory(0), beam=5)
         self.head.build()
         self.variables = {}
         ours = {v.path: v for v in self.encoder.trainable_variables} | {

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
-from electra_tf.model.task_heads import SentenceHead, TokenHead
-from electra_tf.tasks.inputs import IGNORED
+from electra_tf.model.heads import ClassificationHead, TokenClassificationHead
+from electra_tf.tasks.batching import IGNORE_LABEL
 from electra_tf.tasks.losses import class_loss, score_loss, tag_loss
 from model.test_span_head import Original
 
@@ -17,7 +17,11 @@ X_BLD = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
 
 
 def head_of(name, units):
-    head = TokenHead(WIDTH, units) if name == "chunk" else SentenceHead(WIDTH, units)
+    head = (
+        TokenClassificationHead(WIDTH, units)
+        if name == "chunk"
+        else ClassificationHead(WIDTH, units)
+    )
     head.build()
     return head
 
@@ -52,7 +56,7 @@ def task(request, original):
 
 def chunk_tags(original):
     """The original's labels, at the positions they are about."""
-    tags_BL = np.full(original["feat/input_ids"].shape, IGNORED, np.int32)
+    tags_BL = np.full(original["feat/input_ids"].shape, IGNORE_LABEL, np.int32)
     for row, tags_L in enumerate(tags_BL):
         asked = original["feat/chunk_labels_mask"][row] > 0
         places = original["feat/chunk_labeled_positions"][row][asked]
@@ -104,7 +108,7 @@ def test_losses_and_gradients_are_the_originals(original, task):
 
 
 def test_a_sentence_is_its_first_vector_by_hand():
-    head = SentenceHead(4, 2, dropout=0.0)
+    head = ClassificationHead(4, 2, dropout=0.0)
     head.build()
     head.dense.bias.assign([1.0, -1.0])
     expected = X_BLD[:, 0] @ head.dense.kernel.numpy() + [1.0, -1.0]
@@ -116,7 +120,7 @@ def test_a_sentence_is_its_first_vector_by_hand():
 
 def test_dropout_is_for_training_and_a_tenth_unless_told():
     x_BLD = np.ones((2000, 1, 4), np.float32)
-    head = SentenceHead(4, 1)
+    head = ClassificationHead(4, 1)
     head.build()
     head.dense.kernel.assign([[1.0], [10.0], [100.0], [1000.0]])
     np.testing.assert_allclose(head(x_BLD, training=False), 1111.0)
@@ -129,7 +133,7 @@ def test_dropout_is_for_training_and_a_tenth_unless_told():
 
 def test_low_precision_states_make_float32_logits():
     states_BLD = tf.cast(X_BLD, tf.bfloat16)
-    for head in (SentenceHead(4, 3), TokenHead(4, 3)):
+    for head in (ClassificationHead(4, 3), TokenClassificationHead(4, 3)):
         head.build()
         assert {v.dtype for v in head.trainable_variables} == {"float32"}
         assert head(states_BLD).dtype == tf.float32
@@ -137,7 +141,7 @@ def test_low_precision_states_make_float32_logits():
         np.testing.assert_allclose(head(states_BLD), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [SentenceHead, TokenHead])
+@pytest.mark.parametrize("make", [ClassificationHead, TokenClassificationHead])
 def test_initial_values_are_the_seeds(make):
     kernels = []
     for seed in (0, 0, 1):

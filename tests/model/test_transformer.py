@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.model.chains import Chains
-from electra_tf.model.transformer import Encoder, Seeds
-from electra_tf.settings import Model
+from electra_tf.config.pretraining import ModelConfig
+from electra_tf.model.layer_ops import LayerOps
+from electra_tf.model.transformer import Encoder, InitializerFactory
 
 TINY = {
     "depth": 2,
@@ -22,7 +22,7 @@ INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def shape_of(**changes):
-    return Model(**{**TINY, **changes}).encoder
+    return ModelConfig(**{**TINY, **changes}).encoder
 
 
 def built(seed=0, dtype=None, **changes):
@@ -103,7 +103,7 @@ def test_initial_values_follow_the_seed_and_nothing_else(encoder):
 
 
 def test_no_two_initialisers_have_one_seed():
-    seeds = [Seeds(seed) for seed in range(50)]
+    seeds = [InitializerFactory(seed) for seed in range(50)]
     initialisers = [
         one.normal() if i % 2 else one.glorot() for i in range(100) for one in seeds
     ]
@@ -169,7 +169,7 @@ def test_a_tower_has_the_originals_dropout_sites():
     encoder = built(dropout=0.1, attention_dropout=0.2, depth=3)
     sites = []
 
-    class Recorded(Chains):
+    class Recorded(LayerOps):
         def drop(self, x, dropout):
             sites.append((tuple(x.shape), dropout.rate))
             return x
@@ -184,7 +184,7 @@ def test_a_tower_has_the_originals_dropout_sites():
 def test_what_chains_drop_is_dropped():
     encoder = built(depth=1)
 
-    class NothingLeft(Chains):
+    class NothingLeft(LayerOps):
         def drop(self, x, dropout):
             return 0 * x
 

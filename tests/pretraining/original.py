@@ -7,9 +7,19 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from electra_tf.batch import Batch
-from electra_tf.pretraining.masking import TokenIds, first_slots, mask_as_original
+from electra_tf.config.pretraining import (
+    MaskingConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    PretrainingConfig,
+    RecordsConfig,
+)
+from electra_tf.pretraining.masking import (
+    SpecialTokens,
+    apply_mask_as_original,
+    first_positions,
+)
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.settings import Config, Masking, Model, Objective, Records
 
 _PARTS = (  # of a name: the original's, this project's
     ("attention/self/", "attention/"),
@@ -50,7 +60,7 @@ class Fixture:
         info = json.loads(str(self["info_json"]))
         self.theirs, self.ids = info["config"], info["special_ids"]
         self.config = _config(info)
-        self.tokens = TokenIds(
+        self.tokens = SpecialTokens(
             cls=self.ids["[CLS]"],
             sep=self.ids["[SEP]"],
             mask=self.ids["[MASK]"],
@@ -83,11 +93,11 @@ class Fixture:
         batch, masker = self.batch(), self.pretrainer.objective.mask
         count_B = masker.counts[self["input_mask"].sum(1)]
         everything_BL = tf.ones_like(batch.input_ids_BL, tf.bool)
-        positions_BM, weights_BM = first_slots(
+        positions_BM, weights_BM = first_positions(
             tf.constant(self["rand_positions"]), count_B, everything_BL
         )
         uniform_BM = tf.constant(self["rand_replace_uniform"])
-        return mask_as_original(
+        return apply_mask_as_original(
             batch, positions_BM, weights_BM, uniform_BM, self.tokens.mask
         )
 
@@ -118,9 +128,9 @@ def _config(info):
         sharing = "none" if theirs["untied_generator_embeddings"] else "embeddings"
         width = float(theirs["generator_hidden_size"])
         depth = float(theirs["generator_layers"])
-    return Config(
-        records=Records(max_length=theirs["max_seq_length"]),
-        model=Model(
+    return PretrainingConfig(
+        records=RecordsConfig(max_length=theirs["max_seq_length"]),
+        model=ModelConfig(
             depth=tower["num_hidden_layers"],
             width=tower["hidden_size"],
             embedding=theirs["embedding_size"],
@@ -132,8 +142,8 @@ def _config(info):
             generator_width=width,
             generator_depth=depth,
         ),
-        masking=Masking(scheme="original", rate=theirs["mask_prob"]),
-        objective=Objective(
+        masking=MaskingConfig(scheme="original", rate=theirs["mask_prob"]),
+        objective=ObjectiveConfig(
             sampler="gumbel",
             discriminator_weight=theirs["disc_weight"],
             generator_weight=theirs["gen_weight"],

@@ -4,14 +4,20 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.pretraining.masking import TokenIds
-from electra_tf.settings import Config, Masking, Model, Objective, Records
+from electra_tf.config.pretraining import (
+    MaskingConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    PretrainingConfig,
+    RecordsConfig,
+)
+from electra_tf.pretraining.masking import SpecialTokens
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = 50
 LENGTH = 16
 # Every third entry goes on a word.
-TOKENS = TokenIds(
+TOKENS = SpecialTokens(
     cls=CLS,
     sep=SEP,
     mask=MASK,
@@ -53,11 +59,11 @@ def config(*, masking=None, objective=None, length=LENGTH, **model):
         "attention_dropout": 0.0,
         "generator_width": 0.5,
     }
-    return Config(
-        records=Records(max_length=length),
-        model=Model(**{**shape, **model}),
-        masking=Masking(**(masking or {})),
-        objective=Objective(**(objective or {})),
+    return PretrainingConfig(
+        records=RecordsConfig(max_length=length),
+        model=ModelConfig(**{**shape, **model}),
+        masking=MaskingConfig(**(masking or {})),
+        objective=ObjectiveConfig(**(objective or {})),
     )
 
 

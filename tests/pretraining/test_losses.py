@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.pretraining import losses
-from electra_tf.pretraining.losses import guess, replaced_token_loss
+from electra_tf.pretraining.losses import mlm_predictions, replaced_token_loss
 from pretraining.synthetic import in_every_mode
 
 RANDOM = np.random.default_rng(0)
@@ -16,7 +16,7 @@ MASK_BL = np.arange(6) < np.array([[6], [4], [1], [0]])
 
 
 def masked_lm_loss(logits_BMV, labels_BM, weights_BM):
-    return losses.masked_lm_loss(guess(logits_BMV, labels_BM), weights_BM)
+    return losses.masked_lm_loss(mlm_predictions(logits_BMV, labels_BM), weights_BM)
 
 
 def assert_close(pair, total, weight):
@@ -43,7 +43,7 @@ def test_one_softmax_answers_all():
     def found(logits_BMV):
         with tf.GradientTape() as tape:
             tape.watch(logits_BMV)
-            guessed = guess(logits_BMV, labels_BM)
+            guessed = mlm_predictions(logits_BMV, labels_BM)
         gradient = tape.gradient(guessed.xent_BM, logits_BMV, upstream_BM)
         return (*guessed, gradient)
 
@@ -63,7 +63,9 @@ def test_one_softmax_answers_all():
 def test_no_gradient_goes_through_the_probabilities():
     logits_BMV = tf.Variable(LOGITS_BMV)
     with tf.GradientTape() as tape:
-        total = tf.reduce_sum(guess(logits_BMV, LABELS_BM).probabilities_BMV ** 2)
+        total = tf.reduce_sum(
+            mlm_predictions(logits_BMV, LABELS_BM).probabilities_BMV ** 2
+        )
     assert tape.gradient(total, logits_BMV) is None
 
 

@@ -11,15 +11,15 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.kernels.noise import TRAINING, noise_of
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import (
     Masker,
-    first_slots,
-    mask_as_original,
+    apply_mask_as_original,
+    first_positions,
     maskable,
-    write,
+    scatter_tokens,
 )
-from electra_tf.settings import Masking
 from pretraining.synthetic import (
     CLS,
     LENGTH,
@@ -38,11 +38,11 @@ SPECIAL = (CLS, SEP, MASK)
 
 
 def masker(length=LENGTH, **settings):
-    return Masker(Masking(**settings), TOKENS, length)
+    return Masker(MaskingConfig(**settings), TOKENS, length)
 
 
 def noise(step=0):
-    return noise_of(0, TRAINING, step)
+    return make_rng(0, TRAINING, step)
 
 
 def numbers(structure):
@@ -221,7 +221,7 @@ def test_the_original_by_hand():
     weights_BM = tf.constant([[1.0, 1, 1, 1, 0]])
     # One of two draws says so: masked. At the edge of 0.85: kept. Unused: kept.
     uniform_BM = tf.constant([[0.9, 0.84999, 0.1, 0.85, 0.0]])
-    masked = mask_as_original(text, positions_BM, weights_BM, uniform_BM, MASK)
+    masked = apply_mask_as_original(text, positions_BM, weights_BM, uniform_BM, MASK)
     assert masked.masked_ids_BL.numpy().tolist() == [
         [CLS, 10, MASK, 12, MASK, SEP, 0, 0]
     ]
@@ -233,14 +233,16 @@ def test_what_is_written_twice_is_averaged_and_unused_slots_write_nothing():
     positions_BM = tf.constant([[1, 3, 1, 1, 0], [2, 0, 0, 0, 0]])
     weights_BM = tf.constant([[1.0, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
     written_BM = tf.constant([[7, 8, 9, 12, 40], [41, 42, 43, 44, 45]])
-    for found_BL in in_every_mode(write, ids_BL, positions_BM, weights_BM, written_BM):
+    for found_BL in in_every_mode(
+        scatter_tokens, ids_BL, positions_BM, weights_BM, written_BM
+    ):
         assert found_BL.tolist() == [[2, 28 // 3, 21, 8], [2, 30, 41, 32]]
 
 
 def test_first_slots_by_hand():
     positions_BM = tf.constant([[5, 2, 7], [4, 4, 4], [1, 2, 3]])
     maskable_BL = tf.constant([[0, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]]) > 0
-    found = numbers(first_slots(positions_BM, tf.constant([2, 2, 1]), maskable_BL))
+    found = numbers(first_positions(positions_BM, tf.constant([2, 2, 1]), maskable_BL))
     assert found[0].tolist() == [[5, 2, 0], [4, 0, 0], [0, 0, 0]]
     assert found[1].tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
 
@@ -282,7 +284,7 @@ def test_masks_follow_the_seed_the_step_and_the_row_alone(scheme):
     other = numbers(found(text, noise(1)))
     assert (first.positions_BM != other.positions_BM).any()
     half = Batch(*(field[2:] for field in text))
-    part = numbers(found(half, noise_of(0, TRAINING, 0, 2)))
+    part = numbers(found(half, make_rng(0, TRAINING, 0, 2)))
     np.testing.assert_array_equal(part.positions_BM, first.positions_BM[2:])
     np.testing.assert_array_equal(part.masked_ids_BL, first.masked_ids_BL[2:])
 

@@ -7,9 +7,14 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.kernels.noise import TRAINING, noise_of
-from electra_tf.pretraining.masking import Masker, draw_words, maskable, word_starts
-from electra_tf.settings import Masking
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.masking import (
+    Masker,
+    maskable,
+    sample_whole_words,
+    word_starts,
+)
 from pretraining.synthetic import CLS, MASK, SEP, TOKENS, batch, chi_square
 
 LENGTH = 24
@@ -68,12 +73,12 @@ def test_a_piece_goes_on_the_word_before_it_unless_a_special_token_stands_betwee
 def test_the_greedy_rule_is_that_of_plain_python(rate):
     lengths = [0, 1, 3, 4, *range(5, LENGTH + 1), *[LENGTH] * 30]
     text = batch(lengths, LENGTH, seed=3)
-    masker = Masker(Masking(scheme="whole_word", rate=rate), TOKENS, LENGTH)
+    masker = Masker(MaskingConfig(scheme="whole_word", rate=rate), TOKENS, LENGTH)
     keys_BL = np.random.default_rng(0).permuted(
         np.tile(np.arange(LENGTH), (len(lengths), 1)), axis=1
     )
     can_be_BL = maskable(text, TOKENS)
-    positions_BM, weights_BM = draw_words(
+    positions_BM, weights_BM = sample_whole_words(
         tf.constant(keys_BL.astype(np.int32)),
         word_starts(text, can_be_BL, TOKENS),
         can_be_BL,
@@ -94,10 +99,10 @@ def test_the_greedy_rule_is_that_of_plain_python(rate):
 def test_pieces_of_a_word_are_masked_together_or_not_at_all():
     lengths = list(range(4, LENGTH + 1)) * 5
     text = batch(lengths, LENGTH)
-    masker = Masker(Masking(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
+    masker = Masker(MaskingConfig(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
     seen = set()
     for step in range(3):
-        masked_ids_BL = masker(text, noise_of(0, TRAINING, step)).masked_ids_BL.numpy()
+        masked_ids_BL = masker(text, make_rng(0, TRAINING, step)).masked_ids_BL.numpy()
         for row, real in enumerate(lengths):
             for word in words_of(text.input_ids_BL.numpy()[row], real):
                 hidden = masked_ids_BL[row][word] == MASK
@@ -110,10 +115,10 @@ def test_words_of_one_size_are_equally_likely():
     # ceil(0.3 x 11) = 4 of eight positions: two of four words of two pieces.
     row = [CLS, A, GOES_ON, B, GOES_ON, SEP, C, GOES_ON, D, GOES_ON, SEP]
     text, times = text_of([row] * 3000), 3
-    masker = Masker(Masking(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
+    masker = Masker(MaskingConfig(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
     counts = dict.fromkeys(itertools.combinations((1, 3, 6, 8), 2), 0)
     for step in range(times):
-        masked = masker(text, noise_of(0, TRAINING, step))
+        masked = masker(text, make_rng(0, TRAINING, step))
         for positions in masked.positions_BM.numpy()[:, :4]:
             first, _, second, _ = sorted(positions.tolist())
             counts[first, second] += 1
@@ -123,11 +128,11 @@ def test_words_of_one_size_are_equally_likely():
 def test_a_word_that_does_not_fit_leaves_room_for_one_that_does():
     # One position may be masked; only the words of one piece fit.
     text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200)
-    masker = Masker(Masking(scheme="whole_word", rate=0.1), TOKENS, LENGTH)
-    masked = masker(text, noise_of(0, TRAINING, 0))
+    masker = Masker(MaskingConfig(scheme="whole_word", rate=0.1), TOKENS, LENGTH)
+    masked = masker(text, make_rng(0, TRAINING, 0))
     assert masker.counts[7] == 1
     assert (masked.positions_BM.numpy()[:, 0] == 3).all()
     assert masked.weights_BM.numpy().sum() == 200
     # Where no word fits, nothing is masked.
     long_words = text_of([[CLS, A, GOES_ON, B, GOES_ON, SEP]])
-    assert not masker(long_words, noise_of(0, TRAINING, 0)).weights_BM.numpy().any()
+    assert not masker(long_words, make_rng(0, TRAINING, 0)).weights_BM.numpy().any()

@@ -6,18 +6,18 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.pretraining.losses import Pair, guess
+from electra_tf.pretraining.losses import WeightedSum, mlm_predictions
 from electra_tf.pretraining.metrics import (
     area_under_curve,
+    compute_metrics,
     discriminator_metrics,
     masked_lm_metrics,
-    quotients,
-    read,
+    metric_ratios,
     sampled_metrics,
 )
 from pretraining.synthetic import in_every_mode
 
-LOSS = Pair(tf.constant(6.0), tf.constant(4.0))
+LOSS = WeightedSum(tf.constant(6.0), tf.constant(4.0))
 
 
 def masked_of(labels_BM, weights_BM):
@@ -41,10 +41,12 @@ def test_the_generators_metrics_by_hand():
     # Right, wrong, right; right; unused slots are right and wrong.
     guesses_BM = [[1, 0, 3], [0, 4, 1]]
     logits_BMV = tf.one_hot(guesses_BM, 5)
-    guessed = guess(logits_BMV, masked.labels_BM)
-    found = read(masked_lm_metrics(guessed, masked, LOSS))
+    guessed = mlm_predictions(logits_BMV, masked.labels_BM)
+    found = compute_metrics(masked_lm_metrics(guessed, masked, LOSS))
     assert found == {"masked_lm_loss": 1.5, "masked_lm_accuracy": 0.75}
-    found = read(sampled_metrics(tf.constant([[1, 0, 0], [0, 4, 0]]), masked))
+    found = compute_metrics(
+        sampled_metrics(tf.constant([[1, 0, 0], [0, 4, 0]]), masked)
+    )
     assert found == {"sampled_masked_lm_accuracy": 0.5}
 
 
@@ -53,7 +55,7 @@ def test_the_discriminators_metrics_by_hand():
     logits_BL = [[0.9, -0.2, -1.0, 0.1, 9.0], [3.0, -2.0, 0.0, -9.0, 9.0]]
     fake_BL = [[1, 1, 0, 0, 0], [1, 0, 0, 1, 0]]
     mask_BL = [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0]]
-    found = read(judged(logits_BL, fake_BL, mask_BL))
+    found = compute_metrics(judged(logits_BL, fake_BL, mask_BL))
     # Of 3 x 4 pairs: .9 and 3 are above all four, -.2 above two.
     assert found == pytest.approx(
         {
@@ -86,34 +88,40 @@ def test_the_area_is_that_of_scikit_learn(centre, width, gap):
     logits_BL = (centre + width * noise_BL + gap * fake_BL).astype(np.float32)
     real = mask_BL == 1
     wanted = roc_auc_score(fake_BL[real], logits_BL[real])
-    found = read(judged(logits_BL, fake_BL, mask_BL))["disc_auc"]
+    found = compute_metrics(judged(logits_BL, fake_BL, mask_BL))["disc_auc"]
     assert 0.6 < wanted < 0.95
     assert found == pytest.approx(wanted, abs=1e-3)
     # The discriminator that is wrong everywhere.
-    found = read(judged(-logits_BL, fake_BL, mask_BL))["disc_auc"]
+    found = compute_metrics(judged(-logits_BL, fake_BL, mask_BL))["disc_auc"]
     assert found == pytest.approx(1 - wanted, abs=1e-3)
 
 
 def test_the_area_at_its_ends():
     logits_BL, fake_BL = [[-1e9, -3.0, 3.0, 1e9]], [[0, 0, 1, 1]]
-    assert read(judged(logits_BL, fake_BL))["disc_auc"] == 1
-    assert read(judged([[1e9, 3.0, -3.0, -1e9]], fake_BL))["disc_auc"] == 0
-    assert read(judged([[2.0, 2.0, 2.0, 2.0]], fake_BL))["disc_auc"] == 0.5
+    assert compute_metrics(judged(logits_BL, fake_BL))["disc_auc"] == 1
+    assert compute_metrics(judged([[1e9, 3.0, -3.0, -1e9]], fake_BL))["disc_auc"] == 0
+    assert compute_metrics(judged([[2.0, 2.0, 2.0, 2.0]], fake_BL))["disc_auc"] == 0.5
     # Neighbours are told apart where logits usually are.
-    assert read(judged([[-2.0, 0.0, -1.99, 0.01]], fake_BL))["disc_auc"] == 0.75
+    assert (
+        compute_metrics(judged([[-2.0, 0.0, -1.99, 0.01]], fake_BL))["disc_auc"] == 0.75
+    )
     for labels in ([[0, 0, 0, 0]], [[1, 1, 1, 1]]):
-        assert math.isnan(read(judged(logits_BL, labels))["disc_auc"])
+        assert math.isnan(compute_metrics(judged(logits_BL, labels))["disc_auc"])
     assert area_under_curve(np.array([1.0, 3.0]), np.array([4.0, 2.0])) == 17 / 24
 
 
 def test_what_has_no_weight_is_not_a_number_when_read_and_0_in_a_graph():
     metrics = judged([[1.0, -1.0]], [[0, 0]], [[0, 0]])
-    values = read({**metrics, "disc_loss": Pair(tf.constant(0.0), tf.constant(0.0))})
+    values = compute_metrics(
+        {**metrics, "disc_loss": WeightedSum(tf.constant(0.0), tf.constant(0.0))}
+    )
     assert len(values) == 5
     assert all(math.isnan(value) for value in values.values())
-    assert math.isnan(read(judged([[-1.0, -1.0]], [[1, 0]]))["disc_precision"])
-    assert math.isnan(read(judged([[1.0, 1.0]], [[0, 0]]))["disc_recall"])
-    found = quotients(judged([[1.0, -1.0]], [[0, 0]], [[0, 0]]))
+    assert math.isnan(
+        compute_metrics(judged([[-1.0, -1.0]], [[1, 0]]))["disc_precision"]
+    )
+    assert math.isnan(compute_metrics(judged([[1.0, 1.0]], [[0, 0]]))["disc_recall"])
+    found = metric_ratios(judged([[1.0, -1.0]], [[0, 0]], [[0, 0]]))
     assert {name: float(value) for name, value in found.items()} == {
         "disc_loss": 1.5,
         "disc_accuracy": 0.0,
@@ -127,15 +135,15 @@ def test_batches_add_up_to_the_metrics_of_all_their_rows():
     logits_BL = random.normal(size=(6, 50))
     fake_BL = random.random((6, 50)) < 0.3
     mask_BL = (random.random((6, 50)) < 0.5).astype(np.int32)
-    whole = read(judged(logits_BL, fake_BL, mask_BL))
+    whole = compute_metrics(judged(logits_BL, fake_BL, mask_BL))
     parts = [
         judged(logits_BL[rows], fake_BL[rows], mask_BL[rows])
         for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
     sums = tf.nest.map_structure(lambda *values: sum(values), *parts)
-    assert read(sums) == pytest.approx(whole, rel=1e-6)
+    assert compute_metrics(sums) == pytest.approx(whole, rel=1e-6)
     # Means of the parts' own values would be others.
-    means = np.mean([read(part)["disc_auc"] for part in parts])
+    means = np.mean([compute_metrics(part)["disc_auc"] for part in parts])
     assert abs(means - whole["disc_auc"]) > 1e-3
 
 
@@ -150,6 +158,6 @@ def test_every_mode_measures_the_same():
             logits_BL, CorruptedBatch(None, fake_BL), mask_BL, LOSS
         )
 
-    modes = [read(metrics) for metrics in in_every_mode(measured, logits_BL)]
+    modes = [compute_metrics(metrics) for metrics in in_every_mode(measured, logits_BL)]
     assert modes[1] == pytest.approx(modes[0], rel=1e-6)
     assert modes[2] == pytest.approx(modes[0], rel=1e-4)  # a logit on a bin's border

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.pretraining.sampling import corrupt, sample
+from electra_tf.pretraining.sampling import corrupt, sample_gumbel
 from pretraining.original import Fixture
 
 FILES = (
@@ -30,7 +30,7 @@ def logits(fixture):
 
 def sampled(fixture):
     objective = fixture.config.objective
-    return sample(
+    return sample_gumbel(
         logits(fixture),
         fixture["rand_gumbel_uniform"],
         fixture["masked_lm_ids"],

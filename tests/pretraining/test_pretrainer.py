@@ -9,12 +9,19 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.config.pretraining import (
+    InputConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretrainingConfig,
+    RecordsConfig,
+    TrainingConfig,
+)
 from electra_tf.errors import InputError
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining import pretrainer as pretrainer_lib
-from electra_tf.pretraining.masking import TokenIds
+from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.settings import Config, Input, Model, Optimizer, Records, Training
 from electra_tf.training.optimizer import build_optimizer
 from pretraining.original import Fixture
 
@@ -28,7 +35,7 @@ FILES = (
 @pytest.mark.parametrize(("file", "steps"), FILES)
 def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
     fixture = Fixture(file)
-    settings = Optimizer(
+    settings = OptimizerConfig(
         learning_rate=fixture.theirs["learning_rate"],
         warmup_steps=fixture.theirs["num_warmup_steps"],
         decay_power=fixture.theirs["lr_decay_power"],
@@ -38,7 +45,7 @@ def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
     trained.compile(build_optimizer(settings, fixture.theirs["num_train_steps"]))
     masked, noise = fixture.masked(), fixture.noise()
     monkeypatch.setattr(trained.objective, "mask", lambda batch, noise: masked)
-    monkeypatch.setattr(pretrainer_lib, "noise_of", lambda *_: noise)
+    monkeypatch.setattr(pretrainer_lib, "make_rng", lambda *_: noise)
     step = tf.function(lambda: trained.train_step(fixture.batch()), autograph=False)
     found = [step() for _ in range(steps)]
     after = [n for n in fixture.arrays if n.startswith("var_after/")]
@@ -61,11 +68,13 @@ def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
     )
 
 
-TOKENS = TokenIds(2, 3, 4, vocabulary_size=100, is_continuation_V=np.zeros(100, bool))
-CONFIG = Config(
-    records=Records(max_length=16),
-    input=Input(batch_size=8),
-    model=Model(
+TOKENS = SpecialTokens(
+    2, 3, 4, vocabulary_size=100, is_continuation_V=np.zeros(100, bool)
+)
+CONFIG = PretrainingConfig(
+    records=RecordsConfig(max_length=16),
+    input=InputConfig(batch_size=8),
+    model=ModelConfig(
         depth=1,
         width=16,
         embedding=8,
@@ -74,8 +83,8 @@ CONFIG = Config(
         max_positions=16,
         generator_width=0.5,
     ),
-    optimizer=Optimizer(learning_rate=1e-2, warmup_steps=2),
-    training=Training(steps=100),
+    optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=2),
+    training=TrainingConfig(steps=100),
 )
 
 
@@ -171,7 +180,7 @@ def test_what_is_measured_has_the_originals_names(trained):
 def test_the_evaluation_draws_the_same_for_the_same_number(trained):
     pretrainer, _ = trained
     one, same, other = (
-        metrics.read(pretrainer.test_step(rows(), number, read=False))
+        metrics.compute_metrics(pretrainer.test_step(rows(), number, read=False))
         for number in (0, 0, 1)
     )
     # As text, because NaN equals nothing.

@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.noise import SAMPLES, TRAINING, noise_of
-from electra_tf.pretraining.masking import mask
-from electra_tf.pretraining.sampling import corrupt, draw, sample
+from electra_tf.kernels.rng import SAMPLES, TRAINING, make_rng
+from electra_tf.pretraining.masking import apply_mask
+from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
 from pretraining.synthetic import MASK, batch, chi_square, in_every_mode
 
 DRAWS = 20_000
@@ -17,16 +17,16 @@ SAMPLERS = pytest.mark.parametrize("sampler", ["gumbel", "inverse_cdf"])
 
 def sampled(sampler, logits_BMV, labels_BM, uniform, **settings):
     if sampler == "gumbel":
-        return sample(logits_BMV, uniform, labels_BM, **settings)
+        return sample_gumbel(logits_BMV, uniform, labels_BM, **settings)
     shares_BMV = tf.nn.softmax(logits_BMV)
-    return draw(logits_BMV, shares_BMV, uniform, labels_BM, **settings)
+    return sample_inverse_cdf(logits_BMV, shares_BMV, uniform, labels_BM, **settings)
 
 
 def drawn(sampler, logits_V, labels=0, draws=DRAWS, step=0, **settings):
     """How often each token is drawn from the same logits."""
     logits_BMV = tf.tile(tf.constant(logits_V)[None, None], [draws, 1, 1])
     numbers = len(logits_V) if sampler == "gumbel" else 2
-    uniform = noise_of(0, TRAINING, step).uniform(SAMPLES, draws, (1, numbers))
+    uniform = make_rng(0, TRAINING, step).uniform(SAMPLES, draws, (1, numbers))
     labels_BM = tf.fill([draws, 1], labels)
     sampled_BM = sampled(sampler, logits_BMV, labels_BM, uniform, **settings)
     assert sampled_BM.dtype == tf.int32
@@ -92,7 +92,9 @@ def test_a_draw_is_where_two_running_sums_are_reached():
         expected_BM[place] = 4 * block + within
 
     def found(shares_BMV):
-        return draw(tf.math.log(shares_BMV), shares_BMV, uniform_BM2, labels_BM)
+        return sample_inverse_cdf(
+            tf.math.log(shares_BMV), shares_BMV, uniform_BM2, labels_BM
+        )
 
     for mode in in_every_mode(found, tf.constant(shares_BMV)):
         np.testing.assert_array_equal(mode, expected_BM)
@@ -105,7 +107,7 @@ def test_what_has_no_share_is_never_drawn(end):
     for row, tokens in enumerate(([0], [29], [7, 13], [5, 6])):
         shares_BMV[row, 0, tokens] = 1.0000001 / len(tokens)
     logits_BMV, labels_BM = np.log(shares_BMV + 1e-30), np.zeros((4, 1), np.int32)
-    found_BM = draw(logits_BMV, shares_BMV, ends_BM2, labels_BM).numpy()
+    found_BM = sample_inverse_cdf(logits_BMV, shares_BMV, ends_BM2, labels_BM).numpy()
     first = end < 0.5
     assert found_BM[:, 0].tolist() == [0, 29, 7 if first else 13, 5 if first else 6]
 
@@ -125,7 +127,7 @@ def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
     for disallow, wanted_BM in zip((False, True), expected, strict=True):
 
         def draw(logits_BMV, disallow=disallow):
-            return sample(
+            return sample_gumbel(
                 logits_BMV,
                 uniform_BMV,
                 labels_BM,
@@ -150,9 +152,13 @@ def test_the_texts_own_token_is_never_drawn_however_sure_the_generator(
 def test_uniform_numbers_at_the_ends_give_finite_noise():
     ends_BMV = np.array([[[2.0**-24, 0.5, 1 - 2.0**-24]]], np.float32)
     zeros_BMV = tf.zeros([1, 1, 3])
-    assert sample(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [[2]]
+    assert sample_gumbel(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [
+        [2]
+    ]
     ends_BMV[0, 0, 2] = 0.0
-    assert sample(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [[1]]
+    assert sample_gumbel(zeros_BMV, ends_BMV, tf.zeros([1, 1], tf.int32)).numpy() == [
+        [1]
+    ]
 
 
 @SAMPLERS
@@ -171,7 +177,7 @@ def test_what_was_sampled_right_is_real():
     ids_BL = text.input_ids_BL.numpy()
     positions_BM = tf.constant([[1, 5, 6], [2, 0, 0]])
     weights_BM = tf.constant([[1.0, 1, 1], [1, 0, 0]])
-    masked = mask(text, positions_BM, weights_BM, tf.fill([2, 3], MASK))
+    masked = apply_mask(text, positions_BM, weights_BM, tf.fill([2, 3], MASK))
     wrong = (ids_BL[0, 5] + 1, ids_BL[1, 2] + 1)
     sampled_BM = tf.constant([[ids_BL[0, 1], wrong[0], ids_BL[0, 6]], [wrong[1], 9, 9]])
     corrupted = corrupt(masked, sampled_BM)

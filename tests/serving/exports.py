@@ -4,10 +4,10 @@ import functools
 
 from tasks import tiny
 
-from electra_tf.serving.task_exports import task_export
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.models import TextClassifier, TextRegressor
-from electra_tf.tasks.tagger import TextTagger
+from electra_tf.serving.task_models import task_export
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.tagging.model import TokenClassifier
 
 LABELS = ("bad", "good", "neither")
 
@@ -27,7 +27,7 @@ MODELS = {
     "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
     "regressor": lambda: TextRegressor(tiny.start(), 1, 5, settings()),
     # Whose `predict` writes other tags than those it learned, which are exported.
-    "tagger": lambda: TextTagger(
+    "tagger": lambda: TokenClassifier(
         tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB2"
     ),
     "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),

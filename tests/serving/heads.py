@@ -6,14 +6,14 @@ import numpy as np
 import tensorflow as tf
 from tasks import tiny
 
-from electra_tf.model.chains import Chains
-from electra_tf.serving.checked_ids import of_ids
-from electra_tf.serving.exportable import IDS
-from electra_tf.serving.network import Network
-from electra_tf.serving.proof import difference
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.models import TextClassifier, TextRegressor
-from electra_tf.tasks.tagger import TextTagger
+from electra_tf.model.layer_ops import LayerOps
+from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.signatures import token_signature
+from electra_tf.serving.validate import difference
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.tagging.model import TokenClassifier
 
 LABELS = ("bad", "neither", "good")
 SHAPES = [(1, 5), (3, 17), (1, 64), (3, 64), (0, 5), (1, 5)]
@@ -26,7 +26,7 @@ def models():
     return {
         "classifier": TextClassifier(start, LABELS, tiny.settings(), seed=1),
         "regressor": TextRegressor(start, 1, 5, tiny.settings(), seed=2),
-        "tagger": TextTagger(start, ("O", "B", "I"), tiny.settings(), seed=3),
+        "tagger": TokenClassifier(start, ("O", "B", "I"), tiny.settings(), seed=3),
         "beam": QuestionAnswerer(start, settings=beam, seed=4),
         "ends": QuestionAnswerer(start, settings=plain, seed=5),
     }
@@ -37,7 +37,7 @@ def said(encoder, inputs):
     x_BLD = encoder(**inputs)
     found = {"vectors": x_BLD}
     for name, model in models().items():
-        outputs = model.head_outputs(x_BLD, inputs, Chains(training=False))
+        outputs = model.head_outputs(x_BLD, inputs, LayerOps(training=False))
         if not isinstance(outputs, dict):
             outputs = {"logits": outputs}
         found |= {f"{name}_{part}": of for part, of in outputs.items()}
@@ -50,8 +50,8 @@ def said(encoder, inputs):
 @functools.cache
 def function():
     model = models()["classifier"]
-    encoder = Network(model.encoder)
-    return of_ids(lambda inputs: said(encoder, inputs), model.shape)
+    encoder = InferenceEncoder(model.encoder)
+    return token_signature(lambda inputs: said(encoder, inputs), model.shape)
 
 
 def request(rows, length):
@@ -82,13 +82,13 @@ def assert_equal(answer, right):
 def of_one_task(model):
     """What a model's own head says, as a function of ids."""
 
-    encoder = Network(model.encoder)
+    encoder = InferenceEncoder(model.encoder)
 
     def logits(inputs):
         x_BLD = encoder(**inputs)
-        return {"logits": model.head_outputs(x_BLD, inputs, Chains(training=False))}
+        return {"logits": model.head_outputs(x_BLD, inputs, LayerOps(training=False))}
 
-    return of_ids(logits, model.shape)
+    return token_signature(logits, model.shape)
 
 
 def out_of_reach():
@@ -98,4 +98,4 @@ def out_of_reach():
         x_BL = tf.cast(inputs["token_ids"], tf.float32)
         return {"logits": tf.math.igamma(x_BL, x_BL)}
 
-    return of_ids(logits, models()["classifier"].shape)
+    return token_signature(logits, models()["classifier"].shape)

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving import warmup
-from electra_tf.serving.exportable import IDS
-from electra_tf.serving.warmup import first_requests, read_warmup, write_warmup
+from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.warmup import read_warmup, warmup_requests, write_warmup
 
 BYTES = [b"", "Zürich".encode(), b"\xff\x00"]
 
@@ -58,27 +58,27 @@ def test_the_file_is_what_tf_serving_parses(tmp_path):
 
 
 def test_first_requests_are_one_row_of_each_length():
-    short, long = first_requests(("text", "text_b"), (1, 3))
+    short, long = warmup_requests(("text", "text_b"), (1, 3))
     assert short == {"text": [b"a"], "text_b": [b"a"]}
     assert long == {"text": [b"a a a"], "text_b": [b"a a a"]}
-    (ids,) = first_requests(IDS[::-1], [4])
+    (ids,) = warmup_requests(IDS[::-1], [4])
     assert sorted(ids) == sorted(IDS)
     assert ids["padding_mask"].tolist() == [[1, 1, 1, 1]]
     assert ids["token_ids"].tolist() == ids["segment_ids"].tolist() == [[0] * 4]
     assert {array.dtype for array in ids.values()} == {np.dtype(np.int32)}
-    assert first_requests(("text",), []) == []
+    assert warmup_requests(("text",), []) == []
 
 
 @pytest.mark.parametrize("count", [0, 1001])
 def test_what_tf_serving_would_refuse_is_refused(tmp_path, count):
-    requests = {"serving_default": first_requests(("text",), [1] * count)}
+    requests = {"serving_default": warmup_requests(("text",), [1] * count)}
     with pytest.raises(InputError, match=f"1 to 1,000 requests.*{count:,}"):
         write_warmup(tmp_path, requests)
     assert not list(tmp_path.iterdir())
 
 
 def test_as_many_as_tf_serving_takes(tmp_path):
-    requests = {"serving_default": first_requests(("text",), [1] * 1000)}
+    requests = {"serving_default": warmup_requests(("text",), [1] * 1000)}
     write_warmup(tmp_path, requests)
     assert len(read_warmup(tmp_path)["serving_default"]) == 1000
 
@@ -99,7 +99,7 @@ def test_a_file_that_is_none_of_ours_is_told(tmp_path):
 
 
 def test_a_write_that_fails_leaves_what_there_was(tmp_path):
-    first = {"serving_default": first_requests(("text",), [2])}
+    first = {"serving_default": warmup_requests(("text",), [2])}
     path = write_warmup(tmp_path, first)
     before = path.read_bytes()
     wrong = {"serving_default": [{"text": np.zeros(1, "V1")}]}
@@ -112,4 +112,4 @@ def test_a_write_that_fails_leaves_what_there_was(tmp_path):
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
     with pytest.raises(InputError, match="tools/install serving"):
-        write_warmup(tmp_path, {"serving_default": first_requests(("text",), [1])})
+        write_warmup(tmp_path, {"serving_default": warmup_requests(("text",), [1])})

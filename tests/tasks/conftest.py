@@ -2,14 +2,14 @@
 
 import pytest
 
-from electra_tf.text.problems import ProblemLog
+from electra_tf.text.data_errors import DataErrorLog
 
 
 @pytest.fixture
 def log(tmp_path):
-    return ProblemLog("stop", tmp_path / "problems.txt", "Data is good")
+    return DataErrorLog("stop", tmp_path / "problems.txt", "Data is good")
 
 
 @pytest.fixture
 def report(tmp_path):
-    return ProblemLog("report", tmp_path / "problems.txt", "Data is good")
+    return DataErrorLog("report", tmp_path / "problems.txt", "Data is good")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification import glue_task
-from electra_tf.tasks.models import TextClassifier
-from electra_tf.tasks.task import Part
+from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classification.task import glue_task
+from electra_tf.tasks.task import Split
 from tasks import tiny
 
 
@@ -27,8 +27,8 @@ def test_pairs_in_both_orders(tmp_path, log):
     data = write_glue(tmp_path, train=MRPC_ROWS, dev=MRPC_ROWS, test=test)
     task = glue_task("mrpc", data, log)
     pairs = [("the user", "a file"), ("the list", "of values")]
-    assert task.parts["train"] == task.parts["dev"] == Part(pairs, ["1", "0"])
-    assert task.parts["test"] == Part([("A", "B")], None)
+    assert task.parts["train"] == task.parts["dev"] == Split(pairs, ["1", "0"])
+    assert task.parts["test"] == Split([("A", "B")], None)
     assert (task.labels, task.headline) == (("0", "1"), "dev_accuracy")
     model = task.model(tiny.start(), tiny.settings(), 0)
     assert isinstance(model, TextClassifier)

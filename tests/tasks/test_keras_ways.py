@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.inputs import IGNORED
-from electra_tf.tasks.models import TextClassifier, TextRegressor
-from electra_tf.tasks.tagger import TextTagger
+from electra_tf.tasks.batching import IGNORE_LABEL
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.tagging.model import TokenClassifier
 from tasks import tiny
 
 TEXTS, LABELS = tiny.texts(24, longest=11, shortest=10)
@@ -42,7 +42,7 @@ def made(name, seed=0, **changes):
         return TextRegressor(tiny.start(), 1, 5, settings, seed)
     short = tiny.settings(**changes, data_max_length=12, data_doc_stride=4)
     if name == "tags":
-        return TextTagger(tiny.start(), ["A", "B"], short, seed)
+        return TokenClassifier(tiny.start(), ["A", "B"], short, seed)
     return QuestionAnswerer(tiny.start(), 0.0, short, seed)
 
 
@@ -88,7 +88,7 @@ def by_hand(name, model):
             found[place] = error, error * 16, 1
         else:
             target = np.array(examples.targets[place])
-            asked = target != IGNORED
+            asked = target != IGNORE_LABEL
             logits = output[: len(target)].astype(np.float64)[asked]
             gold = target[asked]
             losses = -np.log(shares(logits)[range(len(gold)), gold])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.tasks.inputs import IGNORED
+from electra_tf.tasks.batching import IGNORE_LABEL
 from electra_tf.tasks.losses import class_loss, score_loss, tag_loss
 
 RANDOM = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def test_scores_by_hand():
 
 
 def test_tags_by_hand():
-    asked = [(b, p) for b in (0, 2) for p in range(4) if TAGS_BL[b, p] != IGNORED]
+    asked = [(b, p) for b in (0, 2) for p in range(4) if TAGS_BL[b, p] != IGNORE_LABEL]
     assert len(asked) == 5
     assert_loss(
         tag_loss(LOGITS_BLC, TAGS_BL, np.float32([1, 1, 1])),

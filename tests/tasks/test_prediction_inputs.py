@@ -6,16 +6,16 @@ import json
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.predicting import predict_items
+from electra_tf.tasks.inference import predict_items
 from electra_tf.tasks.prediction_inputs import (
     AnyOffset,
     check_input,
     check_output,
-    items_of_lines,
     read_items,
+    read_line_items,
 )
-from electra_tf.text.problems import Problem
-from tasks.test_evaluating import models, squad  # noqa: F401 - a fixture
+from electra_tf.text.data_errors import DataError
+from tasks.test_task_evaluation import models, squad  # noqa: F401 - a fixture
 
 
 def pairs(items):
@@ -67,7 +67,7 @@ def test_questions_keep_their_ids_and_have_one_answer(models, tmp_path):  # noqa
 def test_json_lines_keep_ids(models):  # noqa: F811
     lines = ['{"id": 3, "text": "a"}', '{"text": "b"}']
     model = models["classifier"]
-    items = list(items_of_lines(model, lines))
+    items = list(read_line_items(model, lines))
     assert pairs(items) == [(3, "a"), (None, "b")]
     first, second = (json.loads(line) for line in predict_items(model, items, "jsonl"))
     assert first["id"] == 3
@@ -75,7 +75,7 @@ def test_json_lines_keep_ids(models):  # noqa: F811
     with pytest.raises(InputError, match="record 2 without an id"):
         list(predict_items(model, items))
     with pytest.raises(InputError, match=r"standard input, line 1: \[1\]"):
-        list(items_of_lines(model, ['{"id": [1], "text": "a"}']))
+        list(read_line_items(model, ['{"id": [1], "text": "a"}']))
 
 
 def test_a_table_of_sentences_is_tagged(models, tmp_path):  # noqa: F811
@@ -126,6 +126,6 @@ def test_paths_are_checked_before_a_model_is_loaded(tmp_path):
 
 def test_only_wrong_offsets_are_ignored():
     log = AnyOffset()
-    log.add(Problem("f", 1, "offset", "d", "r"))
+    log.add(DataError("f", 1, "offset", "d", "r"))
     with pytest.raises(InputError, match="f:1: blank"):
-        log.add(Problem("f", 1, "blank", "d", "r"))
+        log.add(DataError("f", 1, "blank", "d", "r"))

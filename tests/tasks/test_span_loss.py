@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.tasks.span_loss import impossible_loss, position_loss, span_loss
+from electra_tf.tasks.losses import impossible_loss, position_loss, span_loss
 
 START_BL = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]])) + 3.0
 END_BL = np.log(np.array([[0.2, 0.2, 0.6], [0.3, 0.3, 0.4]]))

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.models import TextClassifier, TextRegressor
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.string_model import too_long, whole_number
 from tasks import tiny
 
@@ -21,7 +21,7 @@ def test_a_whole_number_is_read_from_a_variable():
 
 def test_an_input_too_long_tells_both_lengths():
     assert "at most the 64 positions" in str(too_long(65, 64))
-    assert "Arrived: 65." in str(too_long(65, 64))
+    assert "Received: 65." in str(too_long(65, 64))
 
 
 def test_texts_without_targets_are_no_training_data():

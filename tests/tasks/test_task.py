@@ -5,20 +5,22 @@ import dataclasses
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification import TextTask
-from electra_tf.tasks.columns import Sentence
-from electra_tf.tasks.tagging import TaggingTask
-from electra_tf.tasks.task import Part
+from electra_tf.tasks.classification.task import ClassificationTask
+from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.tagging.task import TaggingTask
+from electra_tf.tasks.task import Split
 
-TRAIN = Part(["in", "of"], ["a", "b"])
+TRAIN = Split(["in", "of"], ["a", "b"])
 
 
 def task(**parts):
-    return TextTask("csv", {"train": TRAIN, **parts}, ("accuracy",), ("a", "b"))
+    return ClassificationTask(
+        "csv", {"train": TRAIN, **parts}, ("accuracy",), ("a", "b")
+    )
 
 
 def test_labelled_parts_are_measured_and_the_first_one_names_the_headline():
-    mnli = task(test=Part(["in"], None), dev_m=TRAIN, dev_mm=Part(["to"], ["a"]))
+    mnli = task(test=Split(["in"], None), dev_m=TRAIN, dev_mm=Split(["to"], ["a"]))
     assert list(mnli.measured) == ["dev_m", "dev_mm"]
     assert mnli.headline == "dev_m_accuracy"
     assert [len(part) for part in mnli.parts.values()] == [2, 1, 2, 1]
@@ -26,21 +28,21 @@ def test_labelled_parts_are_measured_and_the_first_one_names_the_headline():
 
 def test_nothing_to_learn_from_or_to_measure_on_is_told():
     with pytest.raises(InputError, match=r"test with 1; labelled beside train: none"):
-        task(test=Part(["in"], None))
+        task(test=Split(["in"], None))
     with pytest.raises(InputError, match="dev with 0"):
-        task(dev=Part([], []))
+        task(dev=Split([], []))
     with pytest.raises(InputError, match="train with 0"):
-        task(train=Part([], []), dev=TRAIN)
+        task(train=Split([], []), dev=TRAIN)
 
 
 def test_a_fingerprint_tells_data_apart():
     one = task(dev=TRAIN).fingerprint
-    assert one == task(dev=Part(["in", "of"], ["a", "b"])).fingerprint
+    assert one == task(dev=Split(["in", "of"], ["a", "b"])).fingerprint
     others = {
-        task(dev=Part(["in", "of"], ["a", "a"])).fingerprint,
-        task(dev=Part(["in", "to"], ["a", "b"])).fingerprint,
+        task(dev=Split(["in", "of"], ["a", "a"])).fingerprint,
+        task(dev=Split(["in", "to"], ["a", "b"])).fingerprint,
         task(valid=TRAIN).fingerprint,
-        task(dev=TRAIN, test=Part(["in"], None)).fingerprint,
+        task(dev=TRAIN, test=Split(["in"], None)).fingerprint,
     }
     assert len(others | {one}) == 5
 
@@ -49,7 +51,7 @@ def test_a_fingerprint_does_not_tell_folders_apart():
     def tagging(source):
         sentence = Sentence(("in",), ("A",), source, 1)
         other = dataclasses.replace(sentence, tags=("B",))
-        part = Part([sentence, other], [("A",), ("B",)])
+        part = Split([sentence, other], [("A",), ("B",)])
         return TaggingTask("tagging", {"train": part, "dev": part})
 
     assert tagging("a.txt").fingerprint == tagging("b.txt").fingerprint

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.kernels.chains import FusedChains
-from electra_tf.model.chains import Chains
-from electra_tf.tasks.inputs import prediction_plan, training_plan
-from electra_tf.tasks.models import TextClassifier
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.model.layer_ops import LayerOps
+from electra_tf.tasks.batching import prediction_batch_indices, training_batch_indices
+from electra_tf.tasks.classification.model import TextClassifier
 from tasks import tiny
 
 TEXTS, LABELS = tiny.texts()
@@ -131,8 +131,8 @@ def summed():
 def test_a_step_has_the_plain_chains_gradients_times_the_rows(summed):
     again(summed)
     inputs, labels_B, weights_B = batch(summed)
-    plain = gradients(summed, inputs, labels_B, Chains(training=False))
-    fused = gradients(summed, inputs, labels_B, FusedChains(None))
+    plain = gradients(summed, inputs, labels_B, LayerOps(training=False))
+    fused = gradients(summed, inputs, labels_B, FusedLayerOps(None))
     largest = max(np.abs(g).max() for g in plain.values())
     assert largest > 1e-2
     assert tiny.distance(plain, fused) < 1e-5 * max(1, largest)
@@ -150,7 +150,7 @@ def test_a_step_has_the_plain_chains_gradients_times_the_rows(summed):
 def test_the_mean_is_divided_by_the_weight(calm):
     again(calm)
     inputs, labels_B, weights_B = batch(calm)
-    plain = gradients(calm, inputs, labels_B, Chains(training=False))
+    plain = gradients(calm, inputs, labels_B, LayerOps(training=False))
     norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in plain.values()))
     calm.train_on_batch(inputs, labels_B, weights_B)
     for variable, mean in zip(
@@ -271,10 +271,10 @@ def test_each_epoch_has_its_own_order(model):
     plans = model._plans(examples, 8, True)
     for epoch in range(3):
         model.optimizer.iterations.assign(epoch * 5)
-        wanted = training_plan(examples.lengths, 8, 0, epoch)
+        wanted = training_batch_indices(examples.lengths, 8, 0, epoch)
         for mine, its in zip(next(plans), wanted, strict=True):
             np.testing.assert_array_equal(mine, its)
-    assert len(prediction_plan(examples.lengths, 8)) == 5
+    assert len(prediction_batch_indices(examples.lengths, 8)) == 5
 
 
 def test_a_saved_model_says_and_learns_the_same(model, tmp_path):

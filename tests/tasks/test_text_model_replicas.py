@@ -16,7 +16,7 @@ from conftest import ROOT
 from training.toy import one_device
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.models import TextClassifier
+from electra_tf.tasks.classification.model import TextClassifier
 from electra_tf.tasks.string_model import whole_number
 from electra_tf.training import strategy
 from tasks import tiny
@@ -70,7 +70,7 @@ def test_a_model_of_replicas_begins_anew_and_is_saved(told):
 
 
 def test_a_batch_that_replicas_cannot_share_is_told(told):
-    assert "shared equally by 2 replicas. Arrived: batches of 9." in told["odd"]
+    assert "shared equally by 2 replicas. Received: batches of 9." in told["odd"]
 
 
 def trained(devices):

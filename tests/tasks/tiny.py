@@ -6,12 +6,11 @@ import numpy as np
 import tensorflow as tf
 from conftest import GOLDEN
 
-from electra_tf import config
-from electra_tf.settings import Encoder as Shape
-from electra_tf.settings import Tokenization
-from electra_tf.task_settings import Finetuning
-from electra_tf.tasks.start import Start
-from electra_tf.tasks.updates import published
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.tasks.optimizer import create_optimizer
+from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -24,13 +23,13 @@ FILLERS = ("in", "and", "to", "for", "with", "on")
 def start(max_positions=64):
     """Depth 2, width 16, random weights."""
     vocabulary = Vocabulary.read(GOLDEN / "vocab.txt")
-    shape = Shape(
+    shape = EncoderConfig(
         depth=2, width=16, embedding=8, heads=2, feed_forward=32,
         vocabulary_size=len(vocabulary), max_positions=max_positions, segments=2,
         dropout=0.1, attention_dropout=0.1,
     )  # fmt: skip
-    tokenizer = Tokenizer(vocabulary, Tokenization())
-    return Start(shape, tokenizer, None, "test")
+    tokenizer = Tokenizer(vocabulary, TokenizationConfig())
+    return PretrainedEncoder(shape, tokenizer, None, "test")
 
 
 def settings(**changes):
@@ -43,7 +42,7 @@ def settings(**changes):
         "optimizer.layer_decay": 1.0,
     }
     named |= {name.replace("_", ".", 1): value for name, value in changes.items()}
-    return config.load(overrides=named, root=Finetuning)
+    return loader.load_config(overrides=named, root=FinetuningConfig)
 
 
 NO_DROPOUT = {
@@ -87,7 +86,7 @@ def distance(one, other):
 
 def compiled(model, steps=10):
     """With the published optimizer, built."""
-    rule = published(model.settings.optimizer, model.shape.depth, steps)
+    rule = create_optimizer(model.settings.optimizer, model.shape.depth, steps)
     model.compile(rule)
     model.optimizer.build(model.trainable_variables)
     return model

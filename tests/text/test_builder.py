@@ -7,7 +7,7 @@ import tensorflow as tf
 import yaml
 from conftest import GOLDEN
 
-from electra_tf import config
+from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.text import builder
 from electra_tf.text.records import Manifest, shard_names
@@ -80,10 +80,10 @@ def test_the_manifest_tells_the_truth(folder, corpus_file, vocabulary):
 
 
 def test_the_resolved_config_is_itself_a_config(folder):
-    loaded = config.load(str(folder / "config.yaml"))
+    loaded = loader.load_config(str(folder / "config.yaml"))
     manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
     assert loaded.records.max_length == 32
-    assert yaml.safe_load(config.dump(loaded)) == manifest.settings
+    assert yaml.safe_load(loader.dump_config(loaded)) == manifest.settings
 
 
 def test_output_does_not_depend_on_the_number_of_workers(

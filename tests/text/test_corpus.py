@@ -5,19 +5,19 @@ import sys
 
 import pytest
 
+from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Corpus
 from electra_tf.text import corpus
 from electra_tf.text.corpus import CorpusReader
-from electra_tf.text.problems import ProblemLog
+from electra_tf.text.data_errors import DataErrorLog
 
 TEXT = "first line\n  second \n\n\nnew document\r\n\n"
 
 
 def read(tmp_path, *patterns, **settings):
     """Documents as (file name, line, lines), counts and the problems written down."""
-    problems = ProblemLog(settings.get("on_error", "stop"), tmp_path / "problems.log")
-    reader = CorpusReader(map(str, patterns), Corpus(**settings), problems)
+    problems = DataErrorLog(settings.get("on_error", "stop"), tmp_path / "problems.log")
+    reader = CorpusReader(map(str, patterns), CorpusConfig(**settings), problems)
     documents = [(d.source.rsplit("/")[-1], d.line, d.lines) for d in reader]
     problems.close()
     assert reader.position_bytes == reader.total_bytes

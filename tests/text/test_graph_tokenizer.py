@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Tokenization
-from electra_tf.tasks.squad_answers import piece_characters
-from electra_tf.text.characters import Characters
+from electra_tf.tasks.squad.decoding import piece_characters
 from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,
     compile_table,
     final_sigma_pattern,
 )
+from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from text.plain_tokenizer import tokenize
@@ -39,7 +39,7 @@ def wide(vocabulary):
 
 @pytest.fixture(scope="module")
 def graph(vocabulary):
-    return GraphTokenizer(vocabulary, Tokenization())
+    return GraphTokenizer(vocabulary, TokenizationConfig())
 
 
 def test_text_is_cleaned_and_words_stand_apart(graph):
@@ -77,7 +77,7 @@ def test_pieces_know_their_characters(wide):
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("strip_accents", ["always", "never"])
 def test_pieces_come_from_where_the_tokenizer_says(wide, lower_case, strip_accents):
-    settings = Tokenization(lower_case=lower_case, strip_accents=strip_accents)
+    settings = TokenizationConfig(lower_case=lower_case, strip_accents=strip_accents)
     tokenizer = Tokenizer(wide[0].vocabulary, settings)
     texts = [text.decode("utf-8", "ignore") for text in fuzzed(400, 3)]
     # Ways a character becomes none, two, or two words.
@@ -86,13 +86,13 @@ def test_pieces_come_from_where_the_tokenizer_says(wide, lower_case, strip_accen
     ids, pairs = places.ids.to_list(), zip(places.first, places.beyond, strict=True)
     for text, row, (first, beyond) in zip(texts, ids, pairs, strict=True):
         assert row == tokenizer.encode(text)
-        expected = piece_characters(text, tokenizer, Characters(settings))
+        expected = piece_characters(text, tokenizer, CharacterTable(settings))
         found = zip(first.numpy().tolist(), beyond.numpy().tolist(), strict=True)
         assert list(found) == expected
 
 
 def test_the_table_holds_every_code_point():
-    characters = Characters(Tokenization())
+    characters = CharacterTable(TokenizationConfig())
     block_of, splits, values = compile_table(characters)
     for code in [*range(0x3000), 0x4E2D, 0xAC01, 0xF900, 0x1F600, 0xE0080, 0x10FFFF]:
         row = block_of[code // 128] * 128 + code % 128

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.config.pretraining import InputConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Input
 from electra_tf.text.pipeline import evaluation_batches, training_batches
 from electra_tf.text.record_set import RecordSet, open_records
 
@@ -26,7 +26,7 @@ def rows(found):
 
 
 def settings(**changes):
-    return Input(**{"batch_size": 8, "seed": 3, "shuffle_window": 100, **changes})
+    return InputConfig(**{"batch_size": 8, "seed": 3, "shuffle_window": 100, **changes})
 
 
 def ids(dataset, count):

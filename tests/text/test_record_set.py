@@ -3,10 +3,10 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from electra_tf.config.pretraining import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Input, Tokenization
 from electra_tf.text.pipeline import evaluation_batches, training_batches
-from electra_tf.text.record_set import explaining, open_records
+from electra_tf.text.record_set import open_records, reraise_bad_records
 from electra_tf.text.records import FEATURES
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -79,14 +79,14 @@ def test_records_of_the_original_and_of_nvidia_are_opened_by_counting(foreign, f
     assert open_any(target).total == open_any(f"{target}/*-of-1000").total == own.total
     a, b = (next(iter(evaluation_batches(f, own.total))) for f in (own, found))
     assert all((x.numpy() == y.numpy()).all() for x, y in zip(a, b, strict=True))
-    assert len(list(training_batches(found, Input(batch_size=8)).take(9))) == 9
+    assert len(list(training_batches(found, InputConfig(batch_size=8)).take(9))) == 9
 
 
 def test_records_of_another_vocabulary_or_setting_are_refused(folder, vocabulary):
     other = Vocabulary((*vocabulary.tokens[:-1], "another"))
     with pytest.raises(InputError, match="vocabulary_sha256"):
         open_records(str(folder), max_length=32, tokenizer=Tokenizer(other))
-    cased = Tokenizer(vocabulary, Tokenization(lower_case=False))
+    cased = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
     with pytest.raises(InputError, match=r"lower_case True \(here False\)"):
         open_records(str(folder), max_length=32, tokenizer=cased)
 
@@ -160,10 +160,10 @@ def test_a_truncated_foreign_file_is_told_with_record_and_byte(foreign):
 
 
 def read_all(found, kind):
-    with explaining(found):
+    with reraise_bad_records(found):
         if kind == "training":
             count = found.total // 8
-            list(training_batches(found, Input(batch_size=8)).take(count))
+            list(training_batches(found, InputConfig(batch_size=8)).take(count))
         else:
             list(evaluation_batches(found, 8))
 
@@ -213,6 +213,6 @@ def test_a_file_of_something_else_is_told(tmp_path):
 def test_an_error_that_is_not_the_datas_keeps_its_own_words(folder):
     with (
         pytest.raises(tf.errors.InvalidArgumentError, match="other"),
-        explaining(open_any(folder)),
+        reraise_bad_records(open_any(folder)),
     ):
         raise tf.errors.InvalidArgumentError(None, None, "other")

@@ -13,29 +13,29 @@ import unicodedata
 import pytest
 from conftest import GOLDEN, ROOT
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Tokenization
 from electra_tf.text import tokenizer as tokenizer_lib
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from text.plain_tokenizer import tokenize
 
 ORIGINAL = [
-    (Tokenization(), (True, True)),
-    (Tokenization(strip_accents="never"), (True, False)),
-    (Tokenization(lower_case=False), (False, True)),
-    (Tokenization(lower_case=False, strip_accents="never"), (False, False)),
+    (TokenizationConfig(), (True, True)),
+    (TokenizationConfig(strip_accents="never"), (True, False)),
+    (TokenizationConfig(lower_case=False), (False, True)),
+    (TokenizationConfig(lower_case=False, strip_accents="never"), (False, False)),
 ]
 CASES = json.loads((GOLDEN / "tokenization.json").read_text())
 
 
 def settings_of(case):
     accents = "lowered" if case["strip_accents"] else "never"
-    return Tokenization(lower_case=case["do_lower_case"], strip_accents=accents)
+    return TokenizationConfig(lower_case=case["do_lower_case"], strip_accents=accents)
 
 
-CASED_WITHOUT_ACCENTS = Tokenization(lower_case=False, strip_accents="always")
-SPLIT = Tokenization(strip_accents="never", split_unspaced="characters")
+CASED_WITHOUT_ACCENTS = TokenizationConfig(lower_case=False, strip_accents="always")
+SPLIT = TokenizationConfig(strip_accents="never", split_unspaced="characters")
 
 
 def pairs_of(vocabulary):
@@ -169,7 +169,7 @@ def test_artefacts_of_versions_without_a_setting_are_taken(vocabulary, tmp_path)
 
 
 def test_the_wide_vocabulary_hides_little(wide_pairs):
-    tokenizer, _ = wide_pairs[Tokenization()]
+    tokenizer, _ = wide_pairs[TokenizationConfig()]
     ids = [i for text in fuzzed(1000, 0) for i in tokenizer.encode(text)]
     assert ids.count(1) < 0.2 * len(ids)
 
@@ -187,7 +187,7 @@ def test_a_million_fuzzed_strings(settings, original, data):
 @pytest.mark.parametrize("length", [99, 100, 101, 200, 201, 100_000])
 @pytest.mark.parametrize("letter", ["a", "é", "ß", "\U0001d400", "Σ"])
 def test_words_of_over_200_characters_are_unknown(pairs, length, letter):
-    pair = pairs[Tokenization()]
+    pair = pairs[TokenizationConfig()]
     text = f"the {letter * length} user"
     assert_equal([text], pair, (True, True))
     if letter == "a":
@@ -196,7 +196,7 @@ def test_words_of_over_200_characters_are_unknown(pairs, length, letter):
 
 
 def test_no_special_token_is_made_from_text(pairs, vocabulary):
-    for settings in (Tokenization(), Tokenization(lower_case=False)):
+    for settings in (TokenizationConfig(), TokenizationConfig(lower_case=False)):
         for text in SPECIAL_TOKENS:
             ids = pairs[settings][0].encode(text)
             assert len(ids) >= 3
@@ -206,14 +206,14 @@ def test_no_special_token_is_made_from_text(pairs, vocabulary):
 def test_encode_takes_one_text(pairs):
     for wrong in (["a"], 3, None):
         with pytest.raises(InputError, match="takes one text"):
-            pairs[Tokenization()][0].encode(wrong)
+            pairs[TokenizationConfig()][0].encode(wrong)
 
 
 def test_cased_text_loses_its_accents_only_when_told_to(vocabulary):
     wide = Vocabulary((*vocabulary.tokens, "Resume", "Résumé"))
 
     def pieces(**settings):
-        ids = Tokenizer(wide, Tokenization(lower_case=False, **settings))
+        ids = Tokenizer(wide, TokenizationConfig(lower_case=False, **settings))
         return [wide.tokens[i] for i in ids.encode("Résumé")]
 
     assert pieces() == pieces(strip_accents="never") == ["Résumé"]
@@ -239,7 +239,7 @@ def test_nothing_depends_on_the_locale(pairs, tmp_path):
         env=environment,
     )
     texts = ["I INTEGER İstanbul", "ÌĨJ́"]
-    here = [pairs[Tokenization()][0].encode(text) for text in texts]
+    here = [pairs[TokenizationConfig()][0].encode(text) for text in texts]
     assert json.loads(result.stdout.splitlines()[-1]) == here + here
 
 
@@ -292,7 +292,7 @@ def test_an_artefact_of_another_tokenizer_is_refused(vocabulary):
     tokenizer = Tokenizer(vocabulary)
     tokenizer.check_identity(json.loads(json.dumps(tokenizer.identity())), "records")
     other = Tokenizer(
-        Vocabulary((*vocabulary.tokens, "zzzz")), Tokenization(lower_case=False)
+        Vocabulary((*vocabulary.tokens, "zzzz")), TokenizationConfig(lower_case=False)
     )
     with pytest.raises(InputError) as error:
         other.check_identity(tokenizer.identity(), "records")
@@ -306,7 +306,7 @@ def test_settings_are_stored_beside_the_vocabulary(tmp_path, vocabulary):
     stored = stored_settings(path, Vocabulary.read(path))
     check_settings(CASED_WITHOUT_ACCENTS, stored, path)
     with pytest.raises(InputError, match=r"'lower_case': False.*'lower_case': True"):
-        check_settings(Tokenization(), stored, path)
+        check_settings(TokenizationConfig(), stored, path)
     assert stored_settings(GOLDEN / "vocab.txt", vocabulary) is None
     path.write_text(path.read_text() + "zzzz\n")
     with pytest.raises(InputError, match="another one, of 1001 entries"):

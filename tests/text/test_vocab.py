@@ -1,7 +1,7 @@
 import pytest
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Tokenization
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
@@ -67,7 +67,7 @@ def test_no_text_becomes_an_entry_of_white_space():
     plain = [*GOOD, *(f"[unused{i}]" for i in range(4)), "b", "##b"]
     plain = Vocabulary(tuple(plain))
     texts = [f"a{space}b ab {space}" for space in spaces] + spaces
-    for settings in (Tokenization(), Tokenization(lower_case=False)):
+    for settings in (TokenizationConfig(), TokenizationConfig(lower_case=False)):
         odd, even = Tokenizer(vocabulary, settings), Tokenizer(plain, settings)
         assert [odd.encode(t) for t in texts] == [even.encode(t) for t in texts]
         assert odd.graph()(texts).to_list() == [even.encode(t) for t in texts]

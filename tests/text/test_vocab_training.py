@@ -4,21 +4,21 @@ import random
 
 import pytest
 
+from electra_tf.config.pretraining import TokenizationConfig, VocabularyConfig
 from electra_tf.errors import InputError
-from electra_tf.settings import Tokenization, VocabularyTraining
 from electra_tf.text import vocab_training
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.text.vocab_training import (
-    Coverage,
+    VocabStats,
     WordCounter,
     covering_characters,
-    train,
+    train_wordpieces,
 )
 
 
 def count(lines, **settings):
-    counter = WordCounter(Tokenization(**settings))
+    counter = WordCounter(TokenizationConfig(**settings))
     counter.add(lines)
     return counter.words()
 
@@ -33,7 +33,7 @@ def test_words_are_those_of_the_tokenizer():
 
 def test_memory_is_bounded_by_forgetting_what_is_rare(monkeypatch):
     monkeypatch.setattr(vocab_training, "_MAX_UNITS", 100)
-    counter = WordCounter(Tokenization())
+    counter = WordCounter(TokenizationConfig())
     counter.add(["often often"])
     for i in range(1000):
         counter.add([f"often rare{i}"])
@@ -46,7 +46,7 @@ def test_memory_is_bounded_by_forgetting_what_is_rare(monkeypatch):
 
 
 def test_long_units_are_counted_by_their_words_and_not_kept():
-    counter = WordCounter(Tokenization())
+    counter = WordCounter(TokenizationConfig())
     counter.add(["x" * 300, "ab/" * 100 + "the", "the"])
     assert max(map(len, counter._units)) <= 64
     assert counter.words() == {"ab": 100, "/": 100, "the": 2}
@@ -64,7 +64,7 @@ TEXT = "low lower lowest newer newest wider widest lowly new wide"
 
 
 def test_special_tokens_then_characters_then_pieces_as_learnt():
-    vocabulary = train(count([TEXT] * 5), VocabularyTraining(size=60))
+    vocabulary = train_wordpieces(count([TEXT] * 5), VocabularyConfig(size=60))
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert vocabulary.tokens[5] == "e"  # the most frequent character
     # The pair `##e ##r` or `l ##o`: by hand, `we` + its continuations occur most often.
@@ -89,35 +89,39 @@ def test_the_same_text_gives_the_same_vocabulary():
     # Many words of equal frequency: every merge is a tie.
     words = ["".join(rng.choices("abcdefgh", k=6)) for _ in range(3000)]
     lines = [" ".join(words)] * 2
-    first = train(count(lines), VocabularyTraining(size=500))
+    first = train_wordpieces(count(lines), VocabularyConfig(size=500))
     for _ in range(3):
         rng.shuffle(words)
-        again = train(count([" ".join(words)] * 2), VocabularyTraining(size=500))
+        again = train_wordpieces(
+            count([" ".join(words)] * 2), VocabularyConfig(size=500)
+        )
         assert again.tokens == first.tokens
 
 
 def test_rare_pairs_are_not_merged():
     words = count(["abcabc"] * 3)
-    many = train(words, VocabularyTraining(size=100, min_frequency=3))
-    few = train(words, VocabularyTraining(size=100, min_frequency=7))
+    many = train_wordpieces(words, VocabularyConfig(size=100, min_frequency=3))
+    few = train_wordpieces(words, VocabularyConfig(size=100, min_frequency=7))
     assert "abcabc" in many.tokens
     assert len(few) == 5 + 3 + 3
 
 
 def test_a_rare_character_makes_a_word_unknown_not_another_word():
     words = count(["ab ab ab " * 50, "aéb"], strip_accents="never")
-    vocabulary = train(words, VocabularyTraining(size=30, character_coverage=0.99))
-    tokenizer = Tokenizer(vocabulary, Tokenization(strip_accents="never"))
+    vocabulary = train_wordpieces(
+        words, VocabularyConfig(size=30, character_coverage=0.99)
+    )
+    tokenizer = Tokenizer(vocabulary, TokenizationConfig(strip_accents="never"))
     assert tokenizer.encode("aéb ab") == [1, vocabulary.ids["ab"]]
 
 
 def test_too_small_a_size_is_told():
     with pytest.raises(InputError, match=r"--size=10 with 8 characters.*21 entries"):
-        train(count(["abcdefgh hgfedcba"]), VocabularyTraining(size=10))
+        train_wordpieces(count(["abcdefgh hgfedcba"]), VocabularyConfig(size=10))
 
 
 def test_coverage_counts_words_pieces_and_unknown(vocabulary):
-    coverage = Coverage()
+    coverage = VocabStats()
     coverage.add(Tokenizer(vocabulary), ["The user's 中 name, the", "QUICK"])
     ids = Tokenizer(vocabulary).encode("The user's 中 name, the QUICK")
     assert coverage.words == 9

@@ -10,7 +10,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.training import checkpoint as checkpoint_lib
-from electra_tf.training.checkpoint import Checkpoints, open_checkpoint, steps_of
+from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint, steps_of
 
 FILES = {"config.yaml": b"training: {steps: 10}\n", "vocab.txt": b"[PAD]\n"}
 NAMES = ["weights.safetensors", "optimizer.safetensors", *FILES]
@@ -33,7 +33,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def checkpoints(folder):
-    return Checkpoints(str(folder), keep=2, keep_at=(0.25, 0.5), steps=10)
+    return CheckpointManager(str(folder), keep=2, keep_at=(0.25, 0.5), steps=10)
 
 
 def names(folder):
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_named(checkpoints, folder, name, change):
             open_checkpoint(str(place))
         assert f"{name} has the {len(data)} bytes" in found.value.required
         assert (
-            found.value.arrived
+            found.value.received
             == {
                 "cut": f"{len(data) - 1} bytes",
                 "flip": "as many bytes, but others",
@@ -229,7 +229,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(checkpoints, folder):
 
 
 def test_the_remedy_of_a_full_disk_is_the_callers(folder):
-    own = Checkpoints(str(folder), 1, (), 1, remedy="Free space")
+    own = CheckpointManager(str(folder), 1, (), 1, remedy="Free space")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:

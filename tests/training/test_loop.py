@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import Checkpoints, open_checkpoint
-from electra_tf.training.loop import Work, _Window
-from electra_tf.training.reports import read_metrics
-from electra_tf.training.state import restore, state
+from electra_tf.training.checkpoint import (
+    CheckpointManager,
+    open_checkpoint,
+    restore,
+    training_state,
+)
+from electra_tf.training.loop import StepCost, _MetricWindow
+from electra_tf.training.metric_logger import read_metrics
 from training.toy import Toy, train
 
 PACE = {
@@ -40,7 +44,7 @@ def saved(folder):
 
 
 def newest(folder):
-    return Checkpoints(str(folder / "checkpoints"), 1, (), 20).newest()
+    return CheckpointManager(str(folder / "checkpoints"), 1, (), 20).newest()
 
 
 def measure():
@@ -180,7 +184,7 @@ def test_a_process_that_does_not_write_trains_the_same(run_toy, tmp_path, whole)
     assert evaluation.calls == 10
     assert not list(tmp_path.iterdir())
     for name, values in newest(whole).weights().items():
-        np.testing.assert_array_equal(state(toy)[0][name], values)
+        np.testing.assert_array_equal(training_state(toy)[0][name], values)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(run_toy, tmp_path):
@@ -188,7 +192,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(run_toy, tmp_path):
     with pytest.raises(InputError) as found:
         run_toy(Toy(rate=1e20, clip_norm=None), save_every=1, log_every=1)
     good = newest(tmp_path)
-    assert found.value.arrived == (
+    assert found.value.received == (
         f"NaN or infinity in loss, gradient_norm, in steps {good.step + 1} to "
         f"{good.step + 1}; the last good checkpoint: {good.path}"
     )
@@ -202,26 +206,26 @@ def test_weights_that_overflow_are_not_saved(run_toy, tmp_path):
     # The loss of the first step is finite, what it makes of the weights is not.
     with pytest.raises(InputError) as found:
         run_toy(Toy(rate=2e38), save_every=1)
-    assert found.value.arrived.startswith("NaN or infinity in toy/")
+    assert found.value.received.startswith("NaN or infinity in toy/")
     assert "in steps 1 to 1; the last good checkpoint: none yet" in str(found.value)
     assert "--init_checkpoint" not in found.value.remedy
     assert newest(tmp_path) is None
 
 
 def test_calls_take_two_seconds_once_the_pace_is_known():
-    window = _Window({})
+    window = _MetricWindow({})
     metrics = {"tokens": (5.0, 1.0)}
     assert window.steps_a_call == 1
     window.note(metrics, 1, 60.0, 1.0)  # the first call traces and compiles
     assert window.steps_a_call == 1
-    pace = window.pace(5.0, 10, Work(7, 100.0))
+    pace = window.pace(5.0, 10, StepCost(7, 100.0))
     assert all(map(math.isnan, pace.values()))
     window.note(metrics, 1, 0.25, 0.05)
     assert window.steps_a_call == 8
     window.note(metrics, 3, 1.75, 0.15)
     assert window.steps_a_call == 4  # 4 steps in 2 seconds
     assert window.metrics["tokens"] == (15.0, 3.0)
-    assert window.pace(5.0, 10, Work(7, 100.0)) == pytest.approx(
+    assert window.pace(5.0, 10, StepCost(7, 100.0)) == pytest.approx(
         {
             "tokens_per_second": 10.0,
             "flops_per_second": 14.0,

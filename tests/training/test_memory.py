@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from electra_tf.training.memory import give_back
+from electra_tf.training.memory import malloc_trim
 
 SIZE, COUNT = 64 * 2**10, 1_000
 
@@ -20,7 +20,7 @@ def test_freed_pages_go_back_to_the_system():
     library = ctypes.CDLL(None)
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     gc.collect()
-    give_back()
+    malloc_trim()
     before = resident()
     places = [library.malloc(SIZE) for _ in range(COUNT)]
     for place in places:
@@ -29,6 +29,6 @@ def test_freed_pages_go_back_to_the_system():
         library.free(place)
     held = resident()
     assert held > before + SIZE * COUNT / 2
-    give_back()
+    malloc_trim()
     assert resident() < held - SIZE * COUNT / 2
     library.free(places[-1])

@@ -8,20 +8,20 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
+from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.settings import Optimizer as Settings
 from electra_tf.training.optimizer import Optimizer, build_optimizer
-from electra_tf.training.schedule import Schedule, layerwise_multipliers
+from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
 
 # What the golden file does not tell of its cases: schedule, clipping, multipliers.
 CASES = {
-    "c1": (Schedule(0.01, 3, power=0.0), None, None),
-    "c2": (Schedule(0.05, 10, 4), 1.0, None),
-    "c2p": (Schedule(0.05, 5, 2, power=2.0), 1.0, None),
-    "c3": (Schedule(0.05, 25, 2.5), 1.0, layerwise_multipliers(12, 0.8)),
-    "c0_warmup0": (Schedule(0.05, 10), 1.0, None),
+    "c1": (WarmupPolynomialDecay(0.01, 3, power=0.0), None, None),
+    "c2": (WarmupPolynomialDecay(0.05, 10, 4), 1.0, None),
+    "c2p": (WarmupPolynomialDecay(0.05, 5, 2, power=2.0), 1.0, None),
+    "c3": (WarmupPolynomialDecay(0.05, 25, 2.5), 1.0, layerwise_multipliers(12, 0.8)),
+    "c0_warmup0": (WarmupPolynomialDecay(0.05, 10), 1.0, None),
 }
-CONSTANT = Schedule(0.05, 1, power=0.0)
+CONSTANT = WarmupPolynomialDecay(0.05, 1, power=0.0)
 
 
 def settings(**changes):
@@ -314,7 +314,7 @@ def test_its_state_goes_through_a_checkpoint(tmp_path):
 
 def test_its_config_goes_through_json():
     optimizer = Optimizer(
-        Schedule(0.1, 7, 2.5),
+        WarmupPolynomialDecay(0.1, 7, 2.5),
         settings(name="lamb", no_decay=("a", "b"), clip_norm=None),
         layerwise_multipliers(3, 0.9, "exact"),
         name="mine",
@@ -345,12 +345,12 @@ def test_mistakes_are_told():
     ):
         with pytest.raises(InputError, match="built before it is used"):
             use()
-    with pytest.raises(InputError, match="Arrived: no variables"):
+    with pytest.raises(InputError, match="Received: no variables"):
         optimizer.build([])
-    with pytest.raises(InputError, match="Arrived: half"):
+    with pytest.raises(InputError, match="Received: half"):
         optimizer.build([tf.Variable([1.0], dtype=tf.float16, name="half")])
     optimizer.build(variables[:1])
-    with pytest.raises(InputError, match=r"built with\. Arrived: bias"):
+    with pytest.raises(InputError, match=r"built with\. Received: bias"):
         optimizer.update(gradients[0], variables)
     with pytest.raises(InputError, match="1 variables without one"):
         optimizer.update([None], variables[:1])

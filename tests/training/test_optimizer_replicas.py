@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
+from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.settings import Optimizer as Settings
 from electra_tf.training.optimizer import Optimizer
-from electra_tf.training.schedule import Schedule
+from electra_tf.training.schedule import WarmupPolynomialDecay
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_an_optimizer_made_outside_the_scope_is_an_error(replicas):
 
 
 def made(**changes):
-    return Optimizer(Schedule(0.05, 10, 2), Settings(**changes))
+    return Optimizer(WarmupPolynomialDecay(0.05, 10, 2), Settings(**changes))
 
 
 def distance(ends, others):

@@ -23,15 +23,16 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
-from electra_tf import config, runs
+from electra_tf.config import loader
 from electra_tf.errors import InputError
-from electra_tf.experiment import Experiment
+from electra_tf.runs import pretraining
+from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
-from electra_tf.training.device_loop import distribute
-from electra_tf.training.reports import read_metrics
-from electra_tf.training.run_folder import lock
+from electra_tf.training.metric_logger import read_metrics
+from electra_tf.training.multi_step_runner import distribute
+from electra_tf.training.run_directory import acquire_lock
 from training.toy import one_device
 
 SETS = [
@@ -62,7 +63,9 @@ LOSSES = ("loss", "masked_lm_loss", "disc_loss", "gradient_norm", "learning_rate
 
 def resolve(data, *sets):
     return Experiment.resolve(
-        str(data), None, lambda stored: config.load(sets=[*SETS, *sets], base=stored)
+        str(data),
+        None,
+        lambda stored: loader.load_config(sets=[*SETS, *sets], base=stored),
     )
 
 
@@ -71,7 +74,9 @@ def train(devices, data, folder, name):
     experiment = resolve(data, *RUNS[name])
     found = experiment.open(str(data))
     held_out = found if name == "paper" else None
-    return runs.train(experiment, devices, str(folder), found, held_out)[0]
+    return pretraining.run_pretraining(
+        experiment, devices, str(folder), found, held_out
+    )[0]
 
 
 def distance(folder, other):
@@ -212,13 +217,13 @@ def test_replicas_have_parts_of_each_batch_in_their_order(mirrored):
 
 
 def test_a_batch_that_replicas_cannot_share_is_told(mirrored):
-    assert "by 2 replicas. Arrived: input.batch_size 9." in mirrored["odd"]
+    assert "by 2 replicas. Received: input.batch_size 9." in mirrored["odd"]
     assert "Set input.batch_size=8 or 10" in mirrored["odd"]
 
 
 def test_workers_that_share_no_folder_are_told(workers, output):
     for worker in workers:
-        assert "Arrived: worker 0 at 20, worker 1 at 0." in worker["apart"]
+        assert "Received: worker 0 at 20, worker 1 at 0." in worker["apart"]
         assert "one --model_dir" in worker["apart"]
         assert "another folder at worker 1" in worker["elsewhere"]
     assert not list(output.glob("workers/elsewhere-*/checkpoints"))
@@ -273,7 +278,7 @@ def as_workers(data, output):
     if chief:
         shutil.copytree(output / "workers" / "paper", apart)
     elsewhere = output / "workers" / f"elsewhere-{os.environ['INDEX']}"
-    held = lock(str(elsewhere)) if chief else None
+    held = acquire_lock(str(elsewhere)) if chief else None
     found = {
         "chief": chief,
         "apart": told(lambda: train(devices, data, apart, "paper")),

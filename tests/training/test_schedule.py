@@ -7,18 +7,18 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
-from electra_tf.training.schedule import Schedule, layerwise_multipliers
+from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
 
 FLAT = {
-    "pretrain_small_1M": Schedule(5e-4, 1_000_000, 10_000),
-    "pretrain_50": Schedule(5e-4, 50, 10),
-    "pretrain_power2": Schedule(5e-4, 1_000_000, 10_000, power=2.0),
-    "finetune_flat": Schedule(1e-4, 1051, 105.1),
-    "warmup0": Schedule(0.05, 10),
+    "pretrain_small_1M": WarmupPolynomialDecay(5e-4, 1_000_000, 10_000),
+    "pretrain_50": WarmupPolynomialDecay(5e-4, 50, 10),
+    "pretrain_power2": WarmupPolynomialDecay(5e-4, 1_000_000, 10_000, power=2.0),
+    "finetune_flat": WarmupPolynomialDecay(1e-4, 1051, 105.1),
+    "warmup0": WarmupPolynomialDecay(0.05, 10),
 }
 LAYERWISE = {
-    "finetune_layerwise_12_0.8": (Schedule(1e-4, 1051, 105.1), 12, 0.8),
-    "finetune_layerwise_24_0.9": (Schedule(5e-5, 1051, 105.1), 24, 0.9),
+    "finetune_layerwise_12_0.8": (WarmupPolynomialDecay(1e-4, 1051, 105.1), 12, 0.8),
+    "finetune_layerwise_24_0.9": (WarmupPolynomialDecay(5e-5, 1051, 105.1), 24, 0.9),
 }
 
 
@@ -49,7 +49,7 @@ def test_rates_are_the_originals(golden, case, compiled):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 def test_the_last_rates_are_exact(compiled):
-    schedule = tf.function(Schedule(5e-4, 1_000_000), jit_compile=compiled)
+    schedule = tf.function(WarmupPolynomialDecay(5e-4, 1_000_000), jit_compile=compiled)
     rates = [float(schedule(tf.constant(t))) for t in (999_999, 1_000_000, 1_000_005)]
     np.testing.assert_allclose(rates, [5e-10, 0, 0], rtol=1e-6, atol=0)
 
@@ -95,19 +95,22 @@ def test_a_layer_beyond_the_depth_is_an_error():
 
 
 def test_a_power_of_0_is_a_constant_rate():
-    schedule = Schedule(0.25, 4, power=0.0)
+    schedule = WarmupPolynomialDecay(0.25, 4, power=0.0)
     assert [float(schedule(t)) for t in (0, 3, 4, 9)] == [0.25] * 4
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(0, 0), (5, -1)])
 def test_impossible_schedules_are_errors(steps, warmup):
-    with pytest.raises(InputError, match=f"Arrived: {steps} steps, a warm-up of"):
-        Schedule(1.0, steps, warmup)
+    with pytest.raises(InputError, match=f"Received: {steps} steps, a warm-up of"):
+        WarmupPolynomialDecay(1.0, steps, warmup)
 
 
 @pytest.mark.parametrize(
     ("thing", "argument"),
-    [(Schedule(0.3, 7, 2.5, 2.0), 2), (layerwise_multipliers(4, 0.5, "exact"), "a")],
+    [
+        (WarmupPolynomialDecay(0.3, 7, 2.5, 2.0), 2),
+        (layerwise_multipliers(4, 0.5, "exact"), "a"),
+    ],
     ids=["schedule", "multipliers"],
 )
 def test_both_survive_json(thing, argument):

@@ -5,8 +5,13 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import Checkpoints
-from electra_tf.training.state import assign, restore, restore_weights, state
+from electra_tf.training.checkpoint import (
+    CheckpointManager,
+    assign,
+    restore,
+    restore_weights,
+    training_state,
+)
 from training.toy import Toy
 
 
@@ -20,13 +25,13 @@ def trained():
 
 @pytest.fixture
 def checkpoint(trained, tmp_path):
-    checkpoints = Checkpoints(str(tmp_path), 1, (), 20)
-    checkpoints.save(3, *state(trained), {"config.yaml": b""}, {})
+    checkpoints = CheckpointManager(str(tmp_path), 1, (), 20)
+    checkpoints.save(3, *training_state(trained), {"config.yaml": b""}, {})
     return checkpoints.newest()
 
 
 def test_state_is_named_by_path_and_slot(trained):
-    weights, slots = state(trained)
+    weights, slots = training_state(trained)
     assert list(weights) == ["toy/pull", "toy/layer_norm"]
     assert sorted(slots) == sorted(f"{s}/{path}" for s in "mv" for path in weights)
     np.testing.assert_array_equal(weights["toy/pull"], trained.trainable_variables[0])
@@ -40,7 +45,7 @@ def test_a_restored_trainer_goes_on_bit_for_bit(trained, checkpoint):
     assert int(other.optimizer.iterations) == 3
     for toy in (trained, other):
         toy.train_step(tf.constant([4.0, 4.0]))
-    for mine, its in zip(state(trained), state(other), strict=True):
+    for mine, its in zip(training_state(trained), training_state(other), strict=True):
         for name, values in mine.items():
             np.testing.assert_array_equal(values, its[name], name)
 
@@ -48,8 +53,10 @@ def test_a_restored_trainer_goes_on_bit_for_bit(trained, checkpoint):
 def test_weights_alone_leave_the_optimizer_as_new(trained, checkpoint):
     other = Toy()
     restore_weights(other, checkpoint)
-    weights, slots = state(other)
-    np.testing.assert_array_equal(weights["toy/pull"], state(trained)[0]["toy/pull"])
+    weights, slots = training_state(other)
+    np.testing.assert_array_equal(
+        weights["toy/pull"], training_state(trained)[0]["toy/pull"]
+    )
     assert int(other.optimizer.iterations) == 0
     assert not any(values.any() for values in slots.values())
 
@@ -60,7 +67,7 @@ def test_other_names_and_shapes_are_listed_and_nothing_is_assigned():
     with pytest.raises(InputError) as found:
         assign(variables, arrays, "there")
     wanted = "there: a surplus old; long of shape (3,), not (2,); no new"
-    assert found.value.arrived == wanted
+    assert found.value.received == wanted
     assert not any(variable.numpy().any() for variable in variables.values())
 
 

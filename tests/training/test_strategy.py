@@ -120,7 +120,7 @@ class Replicas:
     [
         (3, 1, None),
         (12, 4, None),
-        (8, 1, "equally by 3 replicas. Arrived: input.batch_size 8.*=6 or 9"),
+        (8, 1, "equally by 3 replicas. Received: input.batch_size 8.*=6 or 9"),
         (2, 1, "=3 or 3"),
         (9, 2, "by 3 replicas, each in 2 parts.*=6 or 12"),
     ],

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.pretraining.metrics import read
-from electra_tf.settings import Optimizer, Training
-from electra_tf.training.checkpoint import Checkpoints
-from electra_tf.training.health import HealthCheck
-from electra_tf.training.loop import Loop, Work, Writer
+from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
+from electra_tf.pretraining.health import HealthCheck
+from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.training.checkpoint import CheckpointManager
+from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
+from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.optimizer import build_optimizer
-from electra_tf.training.reports import Reports
 
 
 class Toy:
@@ -25,7 +25,7 @@ class Toy:
                 keras.Variable(np.array([1.0, 2.0], "f"), name="pull"),
                 keras.Variable(np.full([2, 2], 3.0, "f"), name="layer_norm"),
             ]
-        settings = Optimizer(learning_rate=rate, warmup_steps=0, **settings)
+        settings = OptimizerConfig(learning_rate=rate, warmup_steps=0, **settings)
         self.optimizer = build_optimizer(settings, steps)
         self.optimizer.build(self.trainable_variables)
         self.traced = 0
@@ -55,7 +55,7 @@ def batches(first, host=0, hosts=1):
 
 def told(metrics):
     """What of the summed metrics can be read as one number."""
-    return read({k: v for k, v in metrics.items() if k != "numbers"})
+    return compute_metrics({k: v for k, v in metrics.items() if k != "numbers"})
 
 
 @functools.cache
@@ -66,27 +66,27 @@ def one_device():
 def train(toy, folder, evaluate, writes=True, **changes):
     """Trains a toy in a folder, from the step it is at."""
     rhythm = {"log_every": 5, "save_every": 7, "evaluate_every": 2, "keep_at": ()}
-    settings = Training(**{"steps": 20, **rhythm, **changes})
+    settings = TrainingConfig(**{"steps": 20, **rhythm, **changes})
     step, writer = int(toy.optimizer.iterations.numpy()), None
     with contextlib.ExitStack() as stack:
         if writes:
-            reports = Reports(
+            reports = MetricLogger(
                 str(folder), steps=settings.steps, resumed_at=step, quiet=True
             )
-            checkpoints = Checkpoints(
+            checkpoints = CheckpointManager(
                 str(folder / "checkpoints"),
                 settings.keep,
                 settings.keep_at,
                 settings.steps,
             )
-            writer = Writer(
+            writer = ChiefOutputs(
                 checkpoints,
                 stack.enter_context(reports),
                 HealthCheck(settings.steps, 0, 10),
                 details={"data": "toy"},
                 files={},
             )
-        work = Work(flops=100, peak=1e9)
-        return Loop(
+        work = StepCost(flops=100, peak=1e9)
+        return TrainingLoop(
             toy, one_device(), settings, batches, told, work, evaluate, writer
         ).run()

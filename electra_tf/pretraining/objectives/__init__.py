@@ -8,7 +8,7 @@ An objective is made from (config, tokens) and has
     losses(masked, noise)    -> Losses
 """
 
-from electra_tf.pretraining.objectives.electra import Electra
-from electra_tf.pretraining.objectives.mlm import MaskedLM
+from electra_tf.pretraining.objectives.electra import ElectraObjective
+from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
 
-OBJECTIVES = {"electra": Electra, "mlm": MaskedLM}
+OBJECTIVES = {"electra": ElectraObjective, "mlm": MaskedLMObjective}

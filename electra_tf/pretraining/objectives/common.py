@@ -6,19 +6,19 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.chains import FusedChains
-from electra_tf.kernels.noise import Noise
-from electra_tf.pretraining.losses import Pair
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import RngStream
+from electra_tf.pretraining.losses import WeightedSum
 
 
 class Losses(NamedTuple):
     """The parts of a loss, not yet divided, and what was measured on the way."""
 
-    parts: dict[str, Pair]
+    parts: dict[str, WeightedSum]
     """The losses by name, as sums over this replica's rows."""
     factors: dict[str, float]
     """How much each counts in the whole."""
-    metrics: dict[str, Pair]
+    metrics: dict[str, WeightedSum]
     """By the original's names."""
 
     def combined(self, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -39,7 +39,7 @@ class Losses(NamedTuple):
         )
 
 
-def compiles_steps(xla: str) -> bool:
+def uses_jit(xla: str) -> bool:
     """Whether XLA gets forward and backward pass whole, on other devices than TPUs.
 
     Args:
@@ -50,7 +50,7 @@ def compiles_steps(xla: str) -> bool:
     return xla == "on"
 
 
-def chains_of(noise: Noise, training: bool, xla: str) -> FusedChains:
+def make_layer_ops(noise: RngStream, training: bool, xla: str) -> FusedLayerOps:
     """What works between the products of one step.
 
     Args:
@@ -59,11 +59,11 @@ def chains_of(noise: Noise, training: bool, xla: str) -> FusedChains:
         xla: The setting `training.xla`.
     """
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    on_cpu = kinds == {"CPU"} and not compiles_steps(xla)
-    return FusedChains(noise.dropout() if training else None, on_cpu)
+    on_cpu = kinds == {"CPU"} and not uses_jit(xla)
+    return FusedLayerOps(noise.dropout() if training else None, on_cpu)
 
 
-def text(masked: MaskedBatch) -> dict[str, tf.Tensor]:
+def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:
     """Segments and mask as the towers' arguments."""
     return {
         "segment_ids": masked.segment_ids_BL,

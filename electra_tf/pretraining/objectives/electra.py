@@ -3,27 +3,31 @@
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.chains import FusedChains
-from electra_tf.kernels.noise import SAMPLES, Noise
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import SAMPLES, RngStream
 from electra_tf.model import electra as towers
 from electra_tf.pretraining.losses import (
-    Guess,
-    guess,
+    MLMPredictions,
     masked_lm_loss,
+    mlm_predictions,
     replaced_token_loss,
 )
-from electra_tf.pretraining.masking import Masker, TokenIds
+from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import (
     discriminator_metrics,
     masked_lm_metrics,
     sampled_metrics,
 )
-from electra_tf.pretraining.objectives.common import Losses, chains_of, text
-from electra_tf.pretraining.sampling import corrupt, draw, sample
-from electra_tf.settings import Config
+from electra_tf.pretraining.objectives.common import (
+    Losses,
+    encoder_inputs,
+    make_layer_ops,
+)
+from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
 
 
-class Electra:
+class ElectraObjective:
     """L_MLM + lambda x L_Disc, where no gradient goes through the samples.
 
     Args:
@@ -31,7 +35,7 @@ class Electra:
         tokens: What masking has to know of the vocabulary.
     """
 
-    def __init__(self, config: Config, tokens: TokenIds):
+    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
         self.model = towers.Electra(
@@ -50,16 +54,16 @@ class Electra:
             "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
         }
 
-    def losses(self, masked: MaskedBatch, noise: Noise, training: bool) -> Losses:
+    def losses(self, masked: MaskedBatch, noise: RngStream, training: bool) -> Losses:
         """Fills in the masks, samples from what was guessed, judges every token."""
-        chains = chains_of(noise, training, self._xla)
+        chains = make_layer_ops(noise, training, self._xla)
         logits_BMV = self._logits(masked, chains)
-        guessed = guess(logits_BMV, masked.labels_BM)
+        guessed = mlm_predictions(logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(guessed, masked.weights_BM)
         sampled_BM = self.sampled(logits_BMV, guessed, masked.labels_BM, noise)
         corrupted = corrupt(masked, sampled_BM)
         judged_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **text(masked), chains=chains
+            corrupted.corrupted_ids_BL, **encoder_inputs(masked), chains=chains
         )
         disc = replaced_token_loss(
             judged_BL, corrupted.is_fake_BL, masked.input_mask_BL
@@ -86,7 +90,11 @@ class Electra:
         )
 
     def sampled(
-        self, logits_BMV: tf.Tensor, guessed: Guess, labels_BM: tf.Tensor, noise: Noise
+        self,
+        logits_BMV: tf.Tensor,
+        guessed: MLMPredictions,
+        labels_BM: tf.Tensor,
+        noise: RngStream,
     ) -> tf.Tensor:
         """Replacements, int32 [B, M], as the settings want them drawn."""
         rows, slots, size = logits_BMV.shape
@@ -96,18 +104,20 @@ class Electra:
         }
         if self.settings.sampler == "gumbel":
             uniform_BMV = noise.uniform(SAMPLES, rows, (slots, size))
-            return sample(logits_BMV, uniform_BMV, labels_BM, **settings)
+            return sample_gumbel(logits_BMV, uniform_BMV, labels_BM, **settings)
         uniform_BM2 = noise.uniform(SAMPLES, rows, (slots, 2))
         probabilities_BMV = guessed.probabilities_BMV
-        return draw(logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings)
+        return sample_inverse_cdf(
+            logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings
+        )
 
-    def _logits(self, masked: MaskedBatch, chains: FusedChains) -> tf.Tensor:
+    def _logits(self, masked: MaskedBatch, chains: FusedLayerOps) -> tf.Tensor:
         """The generator's logits, float32 [B, M, V]; all 0 for a uniform one."""
         if self.model.generator is None:
             return tf.zeros([*masked.positions_BM.shape, self._vocabulary_size])
         return self.model.generator(
             masked.masked_ids_BL,
-            **text(masked),
+            **encoder_inputs(masked),
             positions=masked.positions_BM,
             chains=chains,
         )

@@ -3,16 +3,20 @@
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.noise import Noise
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import bert
-from electra_tf.pretraining.losses import guess, masked_lm_loss
-from electra_tf.pretraining.masking import Masker, TokenIds
+from electra_tf.pretraining.losses import masked_lm_loss, mlm_predictions
+from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
-from electra_tf.pretraining.objectives.common import Losses, chains_of, text
-from electra_tf.settings import Config
+from electra_tf.pretraining.objectives.common import (
+    Losses,
+    encoder_inputs,
+    make_layer_ops,
+)
 
 
-class MaskedLM:
+class MaskedLMObjective:
     """L_MLM alone (the paper's baseline, section 3.3).
 
     Args:
@@ -20,7 +24,7 @@ class MaskedLM:
         tokens: What masking has to know of the vocabulary.
     """
 
-    def __init__(self, config: Config, tokens: TokenIds):
+    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
         self.model = bert(config.model, config.training.seed, config.training.precision)
@@ -30,15 +34,15 @@ class MaskedLM:
         """Masked positions."""
         return {"masked_lm": tf.reduce_sum(masked.weights_BM)}
 
-    def losses(self, masked: MaskedBatch, noise: Noise, training: bool) -> Losses:
+    def losses(self, masked: MaskedBatch, noise: RngStream, training: bool) -> Losses:
         """Guesses the masked tokens."""
         logits_BMV = self.model(
             masked.masked_ids_BL,
-            **text(masked),
+            **encoder_inputs(masked),
             positions=masked.positions_BM,
-            chains=chains_of(noise, training, self._xla),
+            chains=make_layer_ops(noise, training, self._xla),
         )
-        guessed = guess(logits_BMV, masked.labels_BM)
+        guessed = mlm_predictions(logits_BMV, masked.labels_BM)
         loss = masked_lm_loss(guessed, masked.weights_BM)
         return Losses(
             parts={"masked_lm": loss},

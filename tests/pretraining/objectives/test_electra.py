@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.kernels.noise import TRAINING, noise_of
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import Masker
-from electra_tf.pretraining.metrics import read
-from electra_tf.pretraining.objectives.electra import Electra
-from electra_tf.settings import Masking
+from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives.electra import ElectraObjective
 from pretraining.synthetic import LENGTH, TOKENS, VOCABULARY, batch, config
 
 METRICS = {
@@ -40,7 +40,7 @@ class Given:
 
 
 def built(**settings):
-    objective = Electra(config(**settings), TOKENS)
+    objective = ElectraObjective(config(**settings), TOKENS)
     objective.model.build()
     return objective
 
@@ -51,7 +51,7 @@ def electra():
 
 
 def noise(step=0):
-    return noise_of(0, TRAINING, step)
+    return make_rng(0, TRAINING, step)
 
 
 def loss_of(objective, masked, source, factors=None, training=False):
@@ -94,7 +94,7 @@ def test_metrics_have_the_originals_names_and_losses_their_weights(electra):
 def test_the_loss_is_the_weighted_sum_of_both():
     objective = built(objective={"generator_weight": 3.0, "discriminator_weight": 20.0})
     masked = objective.mask(TEXT, noise())
-    values = read(objective.losses(masked, noise(), training=False).metrics)
+    values = compute_metrics(objective.losses(masked, noise(), training=False).metrics)
     expected = 3 * values["masked_lm_loss"] + 20 * values["disc_loss"]
     np.testing.assert_allclose(loss_of(objective, masked, noise()), expected, rtol=1e-6)
     # Who has learnt nothing yet is near chance.
@@ -131,7 +131,7 @@ def test_a_uniform_generator_has_no_weights_and_knows_nothing():
     assert all(path.startswith("electra/discriminator/") for path in paths)
     masked = objective.mask(TEXT, noise())
     losses = objective.losses(masked, noise(), training=True)
-    values = read(losses.metrics)
+    values = compute_metrics(losses.metrics)
     assert not {"masked_lm_loss", "masked_lm_accuracy"} & values.keys()
     total, weight = map(float, losses.parts["masked_lm"])
     assert total / weight == pytest.approx(math.log(VOCABULARY), rel=1e-6)
@@ -159,9 +159,9 @@ def test_temperature_and_disallow_correct_reach_the_sampler(electra):
         bias.assign(tf.one_hot(label, VOCABULARY) * 30)
     slots = float(tf.reduce_sum(masked.weights_BM))
     labelled = float(tf.reduce_sum(tf.cast(masked.labels_BM == label, tf.float32)))
-    values = read(electra.losses(masked, noise(), training=False).metrics)
+    values = compute_metrics(electra.losses(masked, noise(), training=False).metrics)
     assert values["sampled_masked_lm_accuracy"] == pytest.approx(labelled / slots)
-    values = read(other.losses(masked, noise(), training=False).metrics)
+    values = compute_metrics(other.losses(masked, noise(), training=False).metrics)
     assert values["sampled_masked_lm_accuracy"] == 0
     electra.model.generator.head.output_bias.assign(tf.zeros([VOCABULARY]))
 
@@ -170,7 +170,7 @@ def test_temperature_and_disallow_correct_reach_the_sampler(electra):
 def test_a_batch_with_nothing_to_mask_gives_finite_losses_and_gradients(
     electra, scheme
 ):
-    masker = Masker(Masking(scheme=scheme), TOKENS, LENGTH)
+    masker = Masker(MaskingConfig(scheme=scheme), TOKENS, LENGTH)
     masked = masker(batch([0, 3, 2, 0]), noise())
     assert not masked.weights_BM.numpy().any()
     loss, found = gradients(electra, masked)

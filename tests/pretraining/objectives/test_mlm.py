@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.kernels.noise import TRAINING, noise_of
-from electra_tf.pretraining.metrics import read
-from electra_tf.pretraining.objectives.electra import Electra
-from electra_tf.pretraining.objectives.mlm import MaskedLM
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives.electra import ElectraObjective
+from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
 from pretraining.synthetic import MASK, TOKENS, VOCABULARY, batch, config
 
 TEXT = batch([16, 12, 9, 16])
 
 
 def built(objective=None, **settings):
-    found = MaskedLM(
+    found = MaskedLMObjective(
         config(objective={"name": "mlm", **(objective or {})}, **settings), TOKENS
     )
     found.model.build()
@@ -27,7 +27,7 @@ def mlm():
 
 
 def noise(step=0):
-    return noise_of(0, TRAINING, step)
+    return make_rng(0, TRAINING, step)
 
 
 def gradients(objective, masked):
@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_the_masked_tokens_by_hand():
     loss = losses.combined(objective.weights(masked))
     np.testing.assert_allclose(loss, -3 * np.log(right).mean(), rtol=1e-5)
     guesses = logits_BMV.argmax(-1)[used]
-    assert read(losses.metrics)["masked_lm_accuracy"] == pytest.approx(
+    assert compute_metrics(losses.metrics)["masked_lm_accuracy"] == pytest.approx(
         (guesses == masked.labels_BM.numpy()[used]).mean()
     )
     assert abs(float(loss) / 3 - math.log(VOCABULARY)) < 0.3
@@ -79,7 +79,7 @@ def test_every_weight_learns(mlm):
 
 
 def test_its_encoder_is_the_discriminators(mlm):
-    other = Electra(config(), TOKENS)
+    other = ElectraObjective(config(), TOKENS)
     other.model.build()
     ours = {v.path.removeprefix("bert/"): v for v in mlm.model.trainable_variables}
     prefix = "electra/discriminator/"

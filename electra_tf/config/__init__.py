@@ -1,0 +1,1 @@
+"""Settings as frozen dataclasses, and the YAML files that hold them."""

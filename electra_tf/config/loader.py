@@ -1,0 +1,289 @@
+"""Read and write settings as YAML, with `--set` overrides; errors name the key.
+
+A config file holds the lines that differ from the defaults, or from the config it names
+with `extends`. A config is a path, or the name of one that is installed with this
+package.
+"""
+
+import difflib
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import pydantic
+import yaml
+
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
+
+Root = TypeVar("Root")
+
+_PACKAGE = pathlib.Path(__file__).parent
+# A wheel has them in the package; a checkout, also an editable one, beside it.
+_INSTALLED = next(
+    (f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()),
+    _PACKAGE / "configs",
+)
+
+
+def installed() -> list[str]:
+    """Return the names of the configs that are installed with this package."""
+    return sorted(path.stem for path in _INSTALLED.glob("*.yaml"))
+
+
+def load_config(
+    path: str | None = None,
+    sets: Iterable[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None,
+    root: type[Root] = PretrainingConfig,
+) -> Root:
+    """Reads a config: defaults, then files, then `--set`, then explicit flags.
+
+    Args:
+        path: A YAML file, the name of an installed config (`tiny`) where there is no
+            such file, or None for the defaults alone.
+        sets: Overrides as typed on a command line, `records.max_length=512`.
+        overrides: The same by dotted name with values that are already typed.
+        base: Values by dotted name that stand where nothing else is said.
+        root: The settings there are: those of pre-training unless given.
+
+    Returns:
+        The validated settings.
+
+    Raises:
+        InputError: An unknown key (with the nearest known one), a value of another
+            type or out of range, a file that cannot be read, a circle of `extends`.
+    """
+    tree: dict[str, Any] = {}
+    for name, value in (base or {}).items():
+        _put(tree, name, value)
+    tree = _merge(tree, _read_file(_find(path), ()) if path else {})
+    for item in sets:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise InputError(
+                "--set takes NAME=VALUE", repr(item), "Write --set records.seed=1"
+            )
+        _put(tree, name.strip(), _parse(value, f"--set {item}"))
+    for name, value in (overrides or {}).items():
+        _put(tree, name, value)
+    told = [path] if path else []
+    told += ["the command line"] if sets or overrides or not path else []
+    return _validate(tree, " and ".join(told), root)
+
+
+def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
+    """Returns the dotted names of the settings that a file and `--set` give.
+
+    Args:
+        path: A YAML file, or None.
+        sets: Overrides as typed on a command line.
+    """
+    tree = _read_file(pathlib.Path(path), ()) if path else {}
+    names = {item.partition("=")[0].strip() for item in sets}
+    for section, values in tree.items():
+        if isinstance(values, Mapping):
+            names |= {f"{section}.{name}" for name in values}
+    return names
+
+
+def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
+    """Reads a config that `dump` wrote.
+
+    Args:
+        text: YAML.
+        source: Where it is from, for errors.
+        root: The settings there are.
+
+    Returns:
+        The settings.
+    """
+    return _validate(_parse(text, source) or {}, source, root)
+
+
+def describe_field(
+    dotted: str, root: type = PretrainingConfig
+) -> tuple[type, list[str], str, Any]:
+    """Returns the type, the choices (if any), the description and the default."""
+    section, name = dotted.split(".")
+    holder = root.__dataclass_fields__[section].type
+    field = holder.__pydantic_fields__[name]
+    schema = pydantic.TypeAdapter(holder).json_schema()["properties"][name]
+    # `int | None` is an `anyOf` whose first member is the type.
+    kind = schema.get("type") or schema["anyOf"][0]["type"]
+    types = {"boolean": bool, "integer": int, "number": float, "string": str}
+    types["array"] = tuple
+    default = getattr(holder(), name)
+    description = " ".join(field.description.split())
+    return types[kind], schema.get("enum", []), description, default
+
+
+def dump_config(config: Any) -> str:
+    """Writes every setting as YAML that `load` reads back to an equal config."""
+    tree = pydantic.TypeAdapter(type(config)).dump_python(config, mode="json")
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML with the numbers and truth values of YAML 1.2; a key given twice fails.
+
+    1e-4 is a number; on, off, yes and no are words.
+    """
+
+    def construct_mapping(self, node, deep=False):
+        merge = "tag:yaml.org,2002:merge"
+        nodes = [key for key, _ in node.value if key.tag != merge]
+        keys = [self.construct_object(key, deep=True) for key in nodes]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"the key {key!r} stands twice{node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that `_Loader` would take for something else."""
+
+
+_BOOL = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _BOOL, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+        list("-+.0123456789"),
+    )
+
+
+def _parse(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{source} must be valid YAML", str(error), "Mend that line"
+        ) from error
+
+
+def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, Any]:
+    """The tree of one file laid over the file it extends."""
+    if path.resolve() in seen:
+        raise InputError(
+            "`extends` must not run in a circle",
+            " -> ".join(map(str, [*seen, path])),
+            "Remove one of these lines",
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "A config must be a readable YAML file or the name of an installed config",
+            f"{str(path)!r} ({error})",
+            _hint(path),
+        ) from error
+    tree = _parse(text, str(path)) or {}
+    if not isinstance(tree, dict):
+        raise InputError(
+            f"{path} must hold `section: {{name: value}}`",
+            f"a {type(tree).__name__}",
+            "See configs/ for examples",
+        )
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree
+    if not isinstance(base, str):
+        raise InputError(f"{path}: `extends` names one file", repr(base), "Name one")
+    return _merge(_read_file(_find(base, path.parent), (*seen, path.resolve())), tree)
+
+
+def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
+    """Return the file of that path, seen from `folder`, or the installed config."""
+    path = (folder or pathlib.Path()) / name
+    is_file = path.exists() and not path.is_dir()
+    if not is_file and name in installed():
+        return _INSTALLED / f"{name}.yaml"
+    return path
+
+
+def _hint(path: pathlib.Path) -> str:
+    """Return what to write instead of a path that cannot be read."""
+    local = pathlib.Path("configs", f"{path}.yaml")
+    if local.exists():
+        return f"Did you mean {local}?"
+    near = difflib.get_close_matches(path.name.removesuffix(".yaml"), installed(), n=1)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Check the path, or use one of {', '.join(installed())}"
+
+
+def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in difference.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged
+
+
+def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
+    *sections, name = dotted.split(".")
+    for section in sections:
+        if not isinstance(tree.get(section), dict):
+            tree[section] = {}
+        tree = tree[section]
+    tree[name] = value
+
+
+def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
+    # JSON is the strict mode that suits YAML: lists may become tuples, yet no string
+    # becomes a number and no number a truth value.
+    try:
+        text = json.dumps(tree)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{source}: settings are numbers, words, lists and truth values",
+            str(error),
+            "Quote what YAML takes for a date",
+        ) from error
+    try:
+        return pydantic.TypeAdapter(root).validate_json(text)
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False)
+        problems = [_describe(item, root) for item in found]
+        raise InputError(
+            f"{source}: every setting is known and of its type",
+            "; ".join(problem for problem, _ in problems),
+            ". ".join(dict.fromkeys(remedy for _, remedy in problems)),
+        ) from error
+
+
+def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
+    """One validation error as (what arrived, what to do)."""
+    *path, name = [str(part) for part in item["loc"]] or ["(the whole file)"]
+    dotted = ".".join([*path, name])
+    if item["type"] == "value_error":  # two settings that do not fit each other
+        place = f"`{dotted}`: " if item["loc"] else ""
+        return place + str(item["ctx"]["error"]), "Change one of them"
+    if item["type"] != "unexpected_keyword_argument":
+        message = item["msg"].replace("Input should", "must")
+        return f"`{dotted}` {message}, not {item['input']!r}", "Change the value"
+    section: Any = root
+    for part in path:
+        section = section.__dataclass_fields__[part].type
+    known = list(section.__dataclass_fields__)
+    near = difflib.get_close_matches(name, known, n=1)
+    everywhere = [
+        f"{part}.{field}"
+        for part, holder in root.__dataclass_fields__.items()
+        for field in holder.type.__dataclass_fields__
+        if field == name
+    ]
+    guess = ".".join([*path, *near]) if near else next(iter(everywhere), None)
+    hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
+    return f"unknown key `{dotted}`", hint

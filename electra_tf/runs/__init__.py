@@ -1,0 +1,1 @@
+"""Runs of the commands: pre-training, evaluation, fine-tuning, cost estimates."""

@@ -1,0 +1,65 @@
+"""Texts with [MASK] in them -> the encoder's inputs inside a graph."""
+
+import tensorflow as tf
+
+from electra_tf.tasks.request_limits import assert_max_positions
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CLS, MASK, SEP
+
+
+class GraphMasks(tf.Module):
+    """Tokenizes what stands between masks, and puts the masks there.
+
+    The tokenizer itself makes no special token of any text; here `[MASK]`, written
+    exactly so, is one.
+
+    Args:
+        tokenizer: The checkpoint's.
+        max_length: Positions with special tokens; what is beyond is cut off.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int):
+        super().__init__()
+        self._tokenize = tokenizer.graph()
+        self._max_length = max_length
+        ids = tokenizer.vocabulary.ids
+        self._cls, self._sep, self._mask = ids[CLS], ids[SEP], ids[MASK]
+
+    def with_cut(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Packs texts to a batch as long as its longest, and tells what they lost.
+
+        Args:
+            text_B: UTF-8 strings.
+
+        Returns:
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and how
+            many pieces were cut off, int32 [B]; `InvalidArgumentError` at run time,
+            before there are any, where positions are more than `MAX_POSITIONS`.
+        """
+        between = tf.strings.split(text_B, MASK)
+        pieces = self._tokenize(between.values)
+        masks = tf.fill([tf.size(between.values), 1], self._mask)
+        pieces = tf.concat([pieces, tf.RaggedTensor.from_tensor(masks)], axis=1)
+        pieces = between.with_values(pieces).merge_dims(1, 2)
+        # One mask too many: behind the last part there is none.
+        length_B = pieces.row_lengths() - 1
+        kept_B = tf.minimum(length_B, self._max_length - 2)
+        longest = 2 + tf.cast(tf.reduce_max(tf.concat([[0], kept_B], 0)), tf.int32)
+        with tf.control_dependencies([assert_max_positions(tf.size(text_B), longest)]):
+            kept_B = tf.identity(kept_B)
+        pieces = tf.ragged.boolean_mask(
+            pieces, tf.ragged.range(pieces.row_lengths()) < kept_B[:, None]
+        )
+        ends = tf.ones([tf.size(text_B), 1], tf.int32)
+        cls, sep = (
+            tf.RaggedTensor.from_tensor(ends * index)
+            for index in (self._cls, self._sep)
+        )
+        ids = tf.concat([cls, pieces, sep], axis=1)
+        mask_BL = tf.sequence_mask(ids.row_lengths(), dtype=tf.int32)
+        inputs = {
+            "token_ids": ids.to_tensor(),
+            "segment_ids": tf.zeros_like(mask_BL),
+            "padding_mask": mask_BL,
+        }
+        return inputs, tf.cast(length_B - kept_B, tf.int32)

@@ -1,0 +1,1 @@
+"""Question answering in the layout of SQuAD."""

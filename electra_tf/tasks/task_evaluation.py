@@ -1,0 +1,319 @@
+"""Score a fine-tuned model on labelled data of its task."""
+
+import dataclasses
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.classification import glue
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.classification.task import (
+    SCORE_METRICS,
+    ClassificationTask,
+    class_metrics,
+    labelled_part,
+)
+from electra_tf.tasks.data.conll import Sentence, read_conll
+from electra_tf.tasks.data.tables import FORMATS, TFDS, read_rows, require_columns
+from electra_tf.tasks.prediction_inputs import AnyOffset
+from electra_tf.tasks.runner import CONFIG
+from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.tasks.squad.task import SquadTask
+from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagging.schemes import is_span_scheme, to_bioes
+from electra_tf.tasks.tagging.task import TaggingTask
+from electra_tf.tasks.task import Split, Task
+from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.compression import SUFFIXES, inner_suffix
+from electra_tf.text.data_errors import DataErrorLog
+
+_RULE = "The data must be labelled, and of the kind that the model was trained on"
+_COLUMN_FILES = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
+_QUESTIONS = (".json", "-v2.0.json", "-v1.1.json")
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The columns of a table."""
+
+    texts: tuple[str, ...] = ()
+    """The text, or the two texts of a pair; empty: not given."""
+    target: str | None = None
+    """The label or the score; None: not given."""
+
+
+def stored_task(path: str) -> str | None:
+    """Return the name of the task that a model was trained on.
+
+    Args:
+        path: The output folder of finetune, or the .keras file in it.
+
+    Returns:
+        The name that config.yaml has; None without one.
+    """
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    try:
+        with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
+            return json.loads(file.readline().strip("#"))["task"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def stored_columns(path: str, model: TextModel) -> Columns:
+    """Return the columns that a model was trained with.
+
+    Args:
+        path: As for `stored_task`.
+        model: The loaded model.
+
+    Returns:
+        Those of its settings, or of its GLUE task; empty where neither has any.
+    """
+    data = model.settings.data
+    if data.text_columns:
+        return Columns(tuple(data.text_columns), data.label_column or data.score_column)
+    row = glue.TASKS.get(stored_task(path) or "")
+    return Columns(row.texts, row.label) if row else Columns()
+
+
+def evaluate_model(
+    model: TextModel,
+    path: str,
+    data: str,
+    given: Columns = Columns(),
+    tell: Callable[[str], None] = _print,
+) -> dict[str, Any]:
+    """Score a model on labelled data.
+
+    Args:
+        model: The loaded model.
+        path: Its folder or file, for the names of the task and the columns.
+        data: A labelled file; or a folder with dev and perhaps test; `tfds:glue` for a
+            task of GLUE, or `tfds:NAME@SPLIT` for a table.
+        given: The columns that replace the stored ones.
+        tell: Gets the lines that are not scores.
+
+    Returns:
+        Task, data, number of examples of each part, and the scores by name. The names
+        begin with the part's where `data` has several. SQuAD 2: also the threshold.
+
+    Raises:
+        InputError: No such data, data of another kind, an unknown label; with the file
+            and the line.
+    """
+    is_text = isinstance(model, TextClassifier | TextRegressor)
+    if not is_text and given != Columns():
+        raise InputError(
+            "--text_columns and --label_column must be used with a model of classes or "
+            "scores",
+            f"them with a {type(model).__name__}",
+            "Leave them out",
+        )
+    if is_text:
+        task = _text_task(model, path, data, given, tell)
+    elif isinstance(model, TokenClassifier):
+        task = _tagging_task(model, path, data)
+    else:
+        task = _squad_task(model, data)
+    report: dict[str, Any] = {"task": task.name, "data": data}
+    report["examples"] = {name: len(part) for name, part in task.measured.items()}
+    if isinstance(model, QuestionAnswerer) and model.null_threshold is not None:
+        report["null_threshold"] = model.null_threshold
+        tell(
+            "a question has no answer where its null_odds are above the threshold "
+            f"stored with the model, {model.null_threshold:.6g}"
+        )
+    return report | _scores(task, model, tell)
+
+
+def format_report(report: Mapping[str, Any]) -> str:
+    """Format a report for people.
+
+    Args:
+        report: The result of `evaluate_model`.
+
+    Returns:
+        A line about the data, and a line for each score.
+    """
+    counts = ", ".join(f"{name} {n:,}" for name, n in report["examples"].items())
+    lines = [f"{report['task']}: {report['data']}, examples: {counts}"]
+    for name, value in report.items():
+        if isinstance(value, float):
+            lines.append(f"  {name:<28}{value:>12.5f}")
+    return "\n".join(lines)
+
+
+def _scores(
+    task: Task, model: TextModel, tell: Callable[[str], None]
+) -> dict[str, float | None]:
+    scores: dict[str, float | None] = {}
+    for name, part in task.measured.items():
+        predictions = task.predictions(model, part)
+        if wrong := task.degenerate(part, predictions):
+            tell(f"DEGENERATE: the model {wrong} on {name}")
+        prefix = f"{name}_" if len(task.measured) > 1 else ""
+        for key, value in task.score(part, predictions).items():
+            finite = math.isfinite(value)
+            scores[prefix + key] = float(value) if finite else None
+    return scores
+
+
+def _text_task(
+    model: TextClassifier | TextRegressor,
+    path: str,
+    data: str,
+    given: Columns,
+    tell: Callable[[str], None],
+) -> ClassificationTask:
+    """Read the labelled rows of a table, or of a GLUE task."""
+    stored, name = stored_columns(path, model), stored_task(path)
+    columns = Columns(given.texts or stored.texts, given.target or stored.target)
+    _check_columns(model, columns)
+    row = glue.TASKS.get("mnli" if name == "ax" else name or "")
+    of_glue = row is not None and given == Columns()
+    labels = getattr(model, "labels", None)
+    bounds = (model.low, model.high) if labels is None else (0.0, 1.0)
+    allowed = row.range if of_glue and labels is None else (-math.inf, math.inf)
+    parts = {}
+    for part, file in _tables(data, name if of_glue else None).items():
+        log = DataErrorLog("stop", "", _RULE)
+        rows = glue.read(file, name, log) if of_glue else read_rows(file, log)
+        has_labels = any(found.values.get(columns.target, "").strip() for found in rows)
+        if part == "test" and not has_labels:
+            tell(f"{file} has no labels, and is not scored")
+            continue
+        require_columns(rows, (*columns.texts, columns.target))
+        parts[part] = labelled_part(
+            rows, columns.texts, columns.target, labels, allowed, log
+        )
+    if of_glue:
+        return ClassificationTask(name, parts, row.metrics, labels, bounds)
+    metrics = SCORE_METRICS if labels is None else class_metrics(labels)
+    return ClassificationTask(
+        name or "csv", parts, metrics, labels, bounds, clipped=False
+    )
+
+
+def _check_columns(model: TextModel, columns: Columns) -> None:
+    """Raise an error for columns that are missing or too many."""
+    needed = 2 if model.pairs else 1
+    missing = [
+        flag
+        for flag, value in (
+            ("--text_columns", columns.texts),
+            ("--label_column", columns.target),
+        )
+        if not value
+    ]
+    if missing:
+        raise InputError(
+            "The columns of a table must be stored with the model or given as flags",
+            f"no {' and no '.join(missing)}, and none in its settings",
+            "Pass --text_columns=review --label_column=label",
+        )
+    if model.pairs is not None and len(columns.texts) != needed:
+        raise InputError(
+            f"--text_columns must name {needed} column{'s' * (needed > 1)}, as the "
+            "model was trained with",
+            ",".join(columns.texts),
+            "Name a column for each text of the model",
+        )
+
+
+def _tables(data: str, name: str | None) -> dict[str, str]:
+    """Return the files by part; `name` is that of a GLUE task."""
+    if name and (data.startswith(TFDS) or os.path.isdir(data)):
+        stems = glue.TASKS["mnli" if name == "ax" else name].dev
+        found = {stem: glue.find(data, name, stem) for stem in stems}
+        if not any(found.values()):
+            glue.require(data, name, stems[0])
+        return {stem: file for stem, file in found.items() if file}
+    if data.startswith(TFDS):
+        return {"data": data}
+    return _files(data, FORMATS)
+
+
+def _files(data: str, endings: Sequence[str]) -> dict[str, str]:
+    """Return the file; or dev and test of a folder."""
+    if os.path.isfile(data):
+        return {"data": data}
+    found = {}
+    for part in ("dev", "test"):
+        names = (f"{part}{e}{suffix}" for e in endings for suffix in SUFFIXES)
+        paths = (os.path.join(data, name) for name in names)
+        if path := next(filter(os.path.isfile, paths), None):
+            found[part] = path
+    if found:
+        return found
+    raise InputError(
+        f"--data must be a labelled file, or a folder with dev{endings[0]} or "
+        f"test{endings[0]}",
+        f"{data!r}" + ("" if os.path.isdir(data) else ", which does not exist"),
+        "Check the path, or name the file itself",
+    )
+
+
+class _KnownTags(TaggingTask):
+    """The task of tags with the tags of a trained model."""
+
+    def __init__(self, name: str, parts: dict[str, Split], tags: Sequence[str]):
+        self.tags, self.spans = tuple(tags), is_span_scheme(tags)
+        Task.__init__(self, name, parts, "f1" if self.spans else "accuracy")
+
+
+def _tagging_task(model: TokenClassifier, path: str, data: str) -> TaggingTask:
+    own, parts = model.settings.data, {}
+    for part, file in _files(data, _COLUMN_FILES).items():
+        if inner_suffix(file) in (".csv", ".json", ".jsonl"):
+            raise InputError(
+                _RULE, f"{file!r} for a TextTagger", "Name a file with a word on a line"
+            )
+        log = DataErrorLog("stop", "", _RULE)
+        sentences = read_conll(file, own.word_column, own.tag_column, log)
+        for sentence in sentences:
+            _check_tags(sentence, model.tags)
+        parts[part] = Split(sentences, [sentence.tags for sentence in sentences])
+    return _KnownTags(stored_task(path) or "tagging", parts, model.tags)
+
+
+def _check_tags(sentence: Sentence, known: Sequence[str]) -> None:
+    """Raise an error for a tag that the model cannot predict."""
+    spans = is_span_scheme(known)
+    if spans and not is_span_scheme(sentence.tags):
+        odd = next(n for n, t in enumerate(sentence.tags) if not is_span_scheme([t]))
+    else:
+        tags = to_bioes(sentence.tags) if spans else sentence.tags
+        odd = next((n for n, tag in enumerate(tags) if tag not in known), None)
+    if odd is not None:
+        raise InputError(
+            f"A tag must be one of the model's: {', '.join(known[:20])}"
+            + ", ..." * (len(known) > 20),
+            f"{sentence.source}:{sentence.line + odd}: {sentence.tags[odd]!r}",
+            "Correct the tag, or check that the file has the tags of training",
+        )
+
+
+def _squad_task(model: QuestionAnswerer, data: str) -> SquadTask:
+    name, parts = "squad1" if model.null_threshold is None else "squad2", {}
+    for part, file in _files(data, _QUESTIONS).items():
+        if inner_suffix(file) != ".json":
+            raise InputError(
+                _RULE, f"{file!r} for a QuestionAnswerer", "Name a file of SQuAD's JSON"
+            )
+        questions = read_squad(file, AnyOffset())
+        if not any(q.answers or q.impossible for q in questions):
+            raise InputError(
+                _RULE, f"{file!r}, whose questions have no answers", "Name another file"
+            )
+        answers = [question.located for question in questions]
+        parts[part] = Split(questions, answers)
+    return SquadTask(name, parts)

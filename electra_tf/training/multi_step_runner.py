@@ -1,0 +1,153 @@
+"""Many steps to a call, on the devices: Python is not asked in between."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.training.memory import malloc_trim
+
+Step = Callable[..., dict[str, Any]]
+
+
+def distribute(
+    strategy: tf.distribute.Strategy, batches: Callable[[int, int], tf.data.Dataset]
+) -> Any:
+    """Shares batches among replicas so that replica r has the r-th part of the rows.
+
+    Args:
+        strategy: The replicas.
+        batches: From (host, hosts) to that host's rows of each batch.
+
+    Returns:
+        A distributed dataset without end: where `batches` end, they begin again.
+    """
+
+    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        found = batches(context.input_pipeline_id, context.num_input_pipelines)
+        here = context.num_replicas_in_sync // context.num_input_pipelines
+        if here > 1:
+            rows = found.element_spec[0].shape[0] // here
+            found = found.rebatch(rows, drop_remainder=True).prefetch(here)
+        # Workers give the batches of a dataset that may end no static shape.
+        return found.repeat()
+
+    options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
+    return strategy.distribute_datasets_from_function(of_host, options)
+
+
+class MultiStepRunner:
+    """Runs a step on every replica, again and again, and sums up its metrics.
+
+    Args:
+        strategy: The replicas.
+        step: From a replica's rows (and a number) to metrics: pairs by name.
+        numbered: Whether `step` takes the number of its batch too.
+    """
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy, step: Step, numbered: bool = False
+    ):
+        self._strategy, self._step, self._numbered = strategy, step, numbered
+        self._names: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+        self._one = tf.function(self._one_step)
+        self._many = tf.function(self._many_steps)
+        self._ready = False
+
+    def __call__(
+        self, iterator: Any, count: int, first: int = 0
+    ) -> tuple[dict[str, Any], float]:
+        """Takes `count` batches off the iterator.
+
+        Args:
+            iterator: Of a distributed dataset.
+            count: How many steps.
+            first: Number of the first of these batches.
+
+        Returns:
+            Metrics summed over steps and replicas as pairs of float64 arrays, and the
+            seconds that were spent waiting for batches.
+        """
+        start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
+        if not self._ready:
+            # No step: what optimising the graph leaves is not there beside the first.
+            self._many(iterator, start, start)
+            malloc_trim()
+            self._ready = True
+        total, waited = self._many(iterator, start, end)
+        return self._unpacked(total.numpy()), float(waited)
+
+    def graph(self, iterator: Any) -> tf.Graph:
+        """The graph of one step, for those who want to see what is in it."""
+        return self._one.get_concrete_function(iterator, tf.constant(0, tf.int64)).graph
+
+    def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
+        # Traced once alone, so that the size of its answer is known.
+        one = self._one.get_concrete_function(iterator, tf.constant(0, tf.int64))
+        size = one.structured_outputs[0].shape
+        total, waited = tf.zeros(size, tf.float64), tf.zeros([], tf.float64)
+        for number in tf.range(first, end):
+            with tf.control_dependencies([total]):  # its clock starts after the last
+                more, seconds = self._one(iterator, number)
+            total += tf.cast(more, tf.float64)
+            waited += seconds
+        return total, waited
+
+    def _one_step(self, iterator: Any, number: tf.Tensor):
+        begin = tf.timestamp()
+        with tf.control_dependencies([begin]):
+            batch = next(iterator)
+        with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+            waited = tf.timestamp() - begin
+        # Or one thread alone would begin the step before it reads the clock.
+        with tf.control_dependencies([waited]):
+            batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+        arguments = (batch, number) if self._numbered else (batch,)
+        # A step is TensorFlow through and through; to search it all for Python's loops
+        # and branches would take as long as to trace it.
+        packed = tf.autograph.experimental.do_not_convert(self._packed)
+        packed = self._strategy.run(packed, arguments)
+        summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
+        return summed, waited
+
+    def _packed(self, *arguments: Any) -> tf.Tensor:
+        """One vector of all metrics, so that replicas exchange one tensor."""
+        metrics = self._step(*arguments)
+        metrics = tf.nest.map_structure(tf.convert_to_tensor, metrics)
+        self._names = {name: (p[0].shape, p[1].shape) for name, p in metrics.items()}
+        parts = [
+            tf.reshape(tf.cast(part, tf.float32), [-1])
+            for pair in metrics.values()
+            for part in pair
+        ]
+        return tf.concat(parts, 0)
+
+    def _unpacked(self, vector: np.ndarray) -> dict[str, Any]:
+        metrics, start = {}, 0
+        for name, shapes in self._names.items():
+            pair = []
+            for shape in shapes:
+                size = shape.num_elements()
+                pair.append(vector[start : start + size].reshape(shape))
+                start += size
+            metrics[name] = tuple(pair)
+        return metrics
+
+
+def add(sums: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Adds pairs to pairs by name.
+
+    Args:
+        sums: Earlier sums; empty at first.
+        more: What comes on top.
+
+    Returns:
+        The sums of both.
+    """
+    if not sums:
+        return more
+    return {
+        name: (sums[name][0] + total, sums[name][1] + weight)
+        for name, (total, weight) in more.items()
+    }

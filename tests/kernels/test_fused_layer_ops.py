@@ -1,0 +1,211 @@
+"""The fused chains compute what the plain ones do, forward and backward."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from pretraining.synthetic import in_every_mode
+
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import TRAINING, apply_dropout, make_rng
+from electra_tf.model.layer_ops import LayerOps
+from electra_tf.model.transformer import Embeddings, InitializerFactory
+
+RANDOM = np.random.default_rng(0)
+OFF, ON = keras.layers.Dropout(0.0), keras.layers.Dropout(0.3)
+
+
+def normal(*shape):
+    return tf.constant(RANDOM.normal(size=shape).astype(np.float32))
+
+
+def dropout():
+    return make_rng(0, TRAINING, 5).dropout()
+
+
+class SameSeeds(LayerOps):
+    """The plain chains that drop what the fused ones do."""
+
+    def __init__(self):
+        super().__init__()
+        self._dropout = dropout()
+
+    def drop(self, x, dropout):
+        if not dropout.rate:
+            return x
+        return apply_dropout(x, self._dropout.seeds(x), dropout.rate)
+
+
+@pytest.fixture(scope="module")
+def norm():
+    made = keras.layers.LayerNormalization(epsilon=1e-12)
+    made.build((None, None, 8))
+    made.gamma.assign(normal(8))
+    made.beta.assign(normal(8))
+    return made
+
+
+def chains_of(norm, dropout):
+    """Each chain as a function of (chains, tensors), with tensors for it."""
+    bias_B11K = tf.constant([0.0, 0.0, -10000.0, -10000.0])[None, None, None]
+    weights = norm.gamma.value, norm.beta.value
+
+    def add_norm(chains, x, bias, residual, gamma, beta):
+        given = type("Norm", (), {"gamma": gamma, "beta": beta, "epsilon": 1e-12})
+        if isinstance(chains, SameSeeds):
+            return norm(residual + chains.drop(x + bias, dropout))
+        return chains.add_norm(x, bias, residual, dropout, given)
+
+    return {
+        "gelu": (lambda chains, *x: chains.gelu(*x), (3 * normal(4, 6, 8), normal(8))),
+        "attend": (
+            lambda chains, q, k, v: chains.attend(q, k, bias_B11K, v, dropout),
+            (normal(4, 2, 6, 3), normal(4, 2, 4, 3), normal(4, 2, 4, 5)),
+        ),
+        "drop": (lambda chains, x: chains.drop(x, dropout), (normal(4, 6, 8),)),
+        "add_norm": (
+            add_norm,
+            (normal(4, 6, 8), normal(8), normal(4, 6, 8), *weights),
+        ),
+        **{
+            name: (
+                lambda chains, x, kernel: chains.product(x, kernel),
+                (normal(4, 6, inner), normal(inner, outer)),
+            )
+            for name, inner, outer in (("widening", 8, 12), ("narrowing", 8, 6))
+        },
+    }
+
+
+NAMES = ["gelu", "attend", "drop", "add_norm", "widening", "narrowing"]
+ON_CPU = [False, True]
+
+
+@pytest.mark.parametrize("on_cpu", ON_CPU)
+@pytest.mark.parametrize("layer", [OFF, ON], ids=["all", "dropped"])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients_are_the_plain_ones(norm, layer, name, on_cpu):
+    chain, given = chains_of(norm, layer)[name]
+    given = [tf.convert_to_tensor(x) for x in given]
+    upstream = normal(*chain(SameSeeds(), *given).shape)
+
+    def computed(make, *given):
+        sources = list(given)
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            watched = [*sources]
+            if make is SameSeeds and name == "add_norm":
+                watched[3:] = norm.gamma.value, norm.beta.value
+            found = chain(make(), *watched)
+        if make is SameSeeds and name == "add_norm":
+            sources[3:] = norm.gamma.value, norm.beta.value
+        return found, *tape.gradient(found, sources, upstream)
+
+    expected = computed(SameSeeds, *given)
+    assert all(np.ptp(values) > 0 for values in expected)
+    fused = functools.partial(_fused, on_cpu)
+    for mode in in_every_mode(lambda *x: computed(fused, *x), *given):
+        for one, other in zip(mode, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def _fused(on_cpu):
+    return FusedLayerOps(dropout(), on_cpu)
+
+
+@pytest.mark.parametrize("on_cpu", ON_CPU)
+@pytest.mark.parametrize("name", NAMES)
+def test_low_precision_comes_back_as_it_came_and_is_float32_between(norm, name, on_cpu):
+    chain, given = chains_of(norm, ON)[name]
+    low = [tf.cast(x, tf.bfloat16) for x in given]
+    with tf.GradientTape() as tape:
+        tape.watch(low)
+        found = chain(_fused(on_cpu), *low)
+    gradients = tape.gradient(found, low)
+    high = [tf.cast(x, tf.float32) for x in low]
+    with tf.GradientTape() as tape:
+        tape.watch(high)
+        expected = chain(_fused(on_cpu), *high)
+    for one, other in zip(
+        [found, *gradients], [expected, *tape.gradient(expected, high)], strict=True
+    ):
+        assert one.dtype == tf.bfloat16
+        # One rounding, that of the answer; attention's products round theirs too, and
+        # the sum of a norm is rounded where it is kept for the backward pass.
+        rounds = name == "attend" or (name == "add_norm" and one is not found)
+        atol = 2**-6 * np.abs(other).max() if rounds else 0
+        np.testing.assert_allclose(tf.cast(one, tf.float32), other, 2**-8, atol)
+
+
+def test_nothing_is_dropped_without_seeds():
+    x = normal(3, 4)
+    assert FusedLayerOps(None).drop(x, ON) is x
+
+
+@pytest.mark.parametrize("on_cpu", ON_CPU)
+def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
+    table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
+    ids, others = tf.constant([[1, 2, 2]]), tf.constant([[2, 6]])
+    upstream, more = normal(1, 3, 4), normal(1, 2, 4)
+    x_XE, bias_V, of_scores_XV = normal(5, 4), normal(7), normal(5, 7)
+
+    def total(chains):
+        return (
+            tf.reduce_sum(chains.rows(table, ids) * upstream)
+            + tf.reduce_sum(chains.rows(table, others) * more)
+            + tf.reduce_sum(chains.scores(x_XE, table, bias_V) * of_scores_XV)
+        )
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            tape.watch(bias_V)
+            loss = total(FusedLayerOps(None, on_cpu))
+        return loss, *tape.gradient(loss, (table.value, bias_V))
+
+    wanted = of_scores_XV.numpy().T @ x_XE.numpy()
+    for rows, values in ((ids, upstream), (others, more)):
+        np.add.at(wanted, rows.numpy()[0], values.numpy()[0])
+    without_xla = [gradient(), tf.function(gradient)()]
+    for loss, found, of_bias in without_xla if on_cpu else in_every_mode(gradient):
+        np.testing.assert_allclose(loss, total(LayerOps()), rtol=1e-6)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_allclose(of_bias, of_scores_XV.numpy().sum(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("use", ["rows", "scores"])
+def test_a_table_may_have_one_use_alone(use):
+    table = keras.Variable(RANDOM.normal(size=(3, 2)).astype(np.float32))
+    chains = FusedLayerOps(None)
+    with tf.GradientTape() as tape:
+        if use == "rows":
+            found = chains.rows(table, [1, 1])
+        else:
+            found = chains.scores(tf.ones([1, 2]), table, tf.zeros(3))
+        loss = tf.reduce_sum(found)
+    wanted = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
+    np.testing.assert_array_equal(tape.gradient(loss, table.value), wanted)
+
+
+@pytest.mark.parametrize("chains", [LayerOps(), FusedLayerOps(None, on_cpu=True)])
+def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(chains):
+    shape = EncoderConfig(
+        depth=1, width=16, embedding=16, heads=1, feed_forward=16, vocabulary_size=30,
+        max_positions=8, segments=2, dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    layer = Embeddings(shape, InitializerFactory(1, stddev=1.0), dtype="mixed_bfloat16")
+    ids, x_XE = tf.constant([[3, 4, 5]]), normal(5, 16)
+
+    class Model(keras.Model):
+        def call(self, ids):
+            found = layer(ids, tf.zeros_like(ids), chains=chains)
+            assert found.dtype == tf.bfloat16
+            return chains.scores(x_XE, layer.word_embeddings, tf.zeros(30))
+
+    found_XV = Model(dtype="mixed_bfloat16")(ids)
+    table_VE = layer.word_embeddings.numpy()
+    np.testing.assert_allclose(found_XV, x_XE.numpy() @ table_VE.T, atol=1e-5)
+    rounded_VE = tf.cast(tf.cast(table_VE, tf.bfloat16), tf.float32).numpy()
+    assert np.abs(found_XV - x_XE.numpy() @ rounded_VE.T).max() > 1e-3

@@ -1,0 +1,173 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pretraining.synthetic import TOKENS as TOKEN_IDS
+from pretraining.synthetic import batch, chi_square, config, in_every_mode
+
+from electra_tf.kernels.rng import (
+    DROPOUT,
+    EVALUATION,
+    POSITIONS,
+    REPLACEMENTS,
+    SAMPLES,
+    TOKENS,
+    TRAINING,
+    DropoutSeeds,
+    RngStream,
+    apply_dropout,
+    make_rng,
+)
+from electra_tf.pretraining.objectives import OBJECTIVES
+
+
+def noise(seed=0, kind=TRAINING, step=0, first_row=0):
+    return make_rng(seed, kind, step, first_row)
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 8)])
+def test_every_mode_draws_the_same_bits(shape):
+    def draw(step, first_row):
+        source = noise(3, TRAINING, step, first_row)
+        return source.bits(SAMPLES, 6, shape), source.uniform(REPLACEMENTS, 6, shape)
+
+    found = in_every_mode(draw, tf.constant(12), tf.constant(4))
+    for drawn in found:
+        assert [d.dtype for d in drawn] == [np.uint32, np.float32]
+        for one, other in zip(drawn, found[0], strict=True):
+            assert one.shape == (6, *shape)
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (4,), (19,), (3, 7)])
+def test_a_row_draws_the_same_wherever_it_is(shape):
+    whole = noise().bits(POSITIONS, 12, shape).numpy()
+    for rows, first_row in ((6, 6), (5, 3), (1, 11), (1, 0)):
+        part = noise(first_row=first_row).bits(POSITIONS, rows, shape)
+        np.testing.assert_array_equal(part, whole[first_row : first_row + rows])
+    assert len(np.unique(whole.reshape(12, -1), axis=0)) == 12
+
+
+def test_whatever_differs_draws_other_bits():
+    sources = [
+        noise(*arguments)
+        for arguments in itertools.product((0, 1), (TRAINING, EVALUATION), (0, 1, 2))
+    ]
+    purposes = (POSITIONS, REPLACEMENTS, TOKENS, SAMPLES, DROPOUT + 1, DROPOUT + 2)
+    drawn = np.array(
+        [source.bits(purpose, 1, (4,))[0] for source in sources for purpose in purposes]
+    )
+    assert len(np.unique(drawn)) == drawn.size == 12 * 6 * 4
+
+
+def test_the_type_of_a_step_does_not_matter():
+    drawn = [
+        noise(step=step).bits(SAMPLES, 2, (3,)).numpy()
+        for step in (7, tf.constant(7), tf.constant(7, tf.int64), tf.Variable(7))
+    ]
+    for bits in drawn:
+        np.testing.assert_array_equal(bits, drawn[0])
+
+
+def test_uniform_numbers_are_uniform_and_never_at_the_ends():
+    uniform = noise().uniform(SAMPLES, 100, (1000,)).numpy()
+    assert 0 < uniform.min() < 1e-4
+    assert 1 - 1e-4 < uniform.max() < 1
+    counts, _ = np.histogram(uniform, 50, (0, 1))
+    assert chi_square(counts, np.full(50, 100_000 / 50)) < 5
+    # Neighbours within a row, and within a column, know nothing of each other.
+    for one, other in ((uniform[:, 1:], uniform[:, :-1]), (uniform[1:], uniform[:-1])):
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 5 / 100_000**0.5
+
+
+def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
+    extremes = tf.constant([[0, 2**32 - 1]], tf.uint32)
+    monkeypatch.setattr(RngStream, "bits", lambda *_: extremes)
+    uniform = noise().uniform(SAMPLES, 1, (2,)).numpy()[0].astype(np.float64)
+    assert uniform.tolist() == [2.0**-24, 1 - 2.0**-24]
+
+
+def drop(x, rate, dropout=None, **source):
+    """What one site leaves of `x`."""
+    dropout = dropout or noise(**source).dropout()
+    return apply_dropout(x, dropout.seeds(x), rate)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
+    x = tf.fill([40, 50, 25], 3.0)
+    dropped = drop(x, rate).numpy()
+    zeros, values = dropped == 0, dropped[dropped != 0]
+    deviation = (rate * (1 - rate) / dropped.size) ** 0.5
+    assert abs(zeros.mean() - rate) < 5 * deviation
+    share = round(rate * 2**32) / 2**32  # of what is dropped
+    np.testing.assert_allclose(values, 3 / (1 - share), rtol=1e-6)
+    assert abs(dropped.mean() - 3) < 5 * deviation * 3 / (1 - rate)
+    for axes in ((1, 2), (0, 2), (0, 1)):
+        share, number = zeros.mean(axes), dropped.size / zeros.mean(axes).size
+        assert np.abs(share - rate).max() < 5 * (rate * (1 - rate) / number) ** 0.5
+
+
+def test_what_is_dropped_tells_nothing_of_what_else_is():
+    """With a hash of one product less, heads of attention are correlated by 0.003."""
+    x, correlations = tf.ones([32, 2**16]), np.zeros(18)
+    for step in range(4):
+        dropout = noise(step=step).dropout()
+        ours, others = (drop(x, 0.1, dropout).numpy() != 0 for _ in range(2))
+        pairs = [(ours[:, 2**k :], ours[:, : -(2**k)]) for k in range(16)]
+        pairs += [(ours[1:], ours[:-1]), (ours, others)]
+        for i, (one, other) in enumerate(pairs):
+            both = np.count_nonzero(one & other) / one.size - one.mean() * other.mean()
+            correlations[i] += both / 0.09 * one.size**0.5 / 2
+    assert np.abs(correlations).max() < 4.5
+
+
+def test_sites_of_dropout_differ():
+    x, sites = tf.ones([8, 64]), 130  # seeds are drawn for 64 at once
+    dropout, again = noise().dropout(), noise().dropout()
+    found = np.array([drop(x, 0.5, dropout) for _ in range(sites)])
+    assert len(np.unique(found.reshape(-1, 64), axis=0)) == 8 * sites
+    np.testing.assert_array_equal([drop(x, 0.5, again) for _ in range(sites)], found)
+    assert apply_dropout(x, None, 0.5) is x
+
+
+def test_every_mode_drops_the_same_and_a_row_the_same_wherever_it_is():
+    x = tf.random.stateless_normal([6, 5, 3], [1, 2])
+    found = in_every_mode(lambda step: drop(x, 0.3, step=step), 4)
+    for dropped in found:
+        np.testing.assert_array_equal(dropped == 0, found[0] == 0)
+        np.testing.assert_allclose(dropped, found[0], rtol=1e-6)
+    part = drop(x[2:5], 0.3, step=4, first_row=2)
+    np.testing.assert_array_equal(part, found[0][2:5])
+
+
+def test_dropout_keeps_low_precision():
+    x = tf.ones([4, 4], tf.bfloat16)
+    dropped = drop(x, 0.25)
+    assert dropped.dtype == tf.bfloat16
+    assert set(np.unique(tf.cast(dropped, tf.float32))) <= {0.0, np.float32(4 / 3)} | {
+        float(tf.cast(tf.constant(4 / 3), tf.bfloat16))
+    }
+
+
+def test_towers_drop_in_training_alone_and_each_site_for_itself():
+    objective = OBJECTIVES["electra"](config(dropout=0.5), TOKEN_IDS)
+    objective.model.build()
+    masked = objective.mask(batch([16, 12]), noise())
+    sites = []
+
+    class Recorder(DropoutSeeds):
+        def seeds(self, x):
+            sites.append(x.shape)
+            return super().seeds(x)
+
+    class Recorded(RngStream):
+        def dropout(self):
+            return Recorder(self)
+
+    objective.losses(masked, Recorded(*noise()), training=True)
+    assert len(sites) == 2 * (1 + 2)  # attention's rate is 0: no seeds are drawn
+    sites.clear()
+    objective.losses(masked, Recorded(*noise()), training=False)
+    assert not sites

@@ -1,0 +1,313 @@
+import csv
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.data.tables import (
+    Row,
+    has_tfds,
+    read_table,
+    read_text,
+    read_tfds,
+    require_columns,
+)
+from electra_tf.text.data_errors import DataErrorLog
+
+LATIN = "café".encode("latin-1")
+GOOD_CSV = b'label,text\n1,"a, b"\n0,"say ""yes""\nor no"\n1,c\n'
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes a file and reads it: values and lines of its rows, counts of problems."""
+
+    def of(content, name="a.tsv", on_error="stop", names=None):
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+        log = DataErrorLog(on_error, tmp_path / "problems.txt", "Data is good")
+        rows = read_table(str(tmp_path / name), log, names)
+        log.close()
+        assert {row.source for row in rows} == {str(tmp_path / name)}
+        values = [tuple(row.values.values()) for row in rows]
+        return values, [row.line for row in rows], dict(log.counts)
+
+    return of
+
+
+def test_a_tsv_has_no_quoting(read):
+    text = 'label\ttext\n1\t"open\n0\tsay ""x"" , "\n1\t\n'
+    values, lines, problems = read(text)
+    assert values == [("1", '"open'), ("0", 'say ""x"" , "'), ("1", "")]
+    assert (lines, problems) == ([2, 3, 4], {})
+
+
+def test_a_csv_has_its_quoting_and_its_first_lines_are_told(read):
+    values, lines, problems = read(GOOD_CSV, "a.csv")
+    assert values == [("1", "a, b"), ("0", 'say "yes"\nor no'), ("1", "c")]
+    assert (lines, problems) == ([2, 3, 5], {})
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_marks_and_line_ends_are_no_content(read, name, end, mark):
+    comma = {"a.tsv": "\t", "a.csv": ","}.get(name)
+    lines = [f"label{comma}text", f"1{comma}é", f"0{comma}b"]
+    if comma is None:
+        lines = ['{"label": "1", "text": "é"}', '{"label": "0", "text": "b"}']
+    for last in ("", end):
+        values, _, problems = read(mark + end.join(lines) + last, name)
+        assert values == [("1", "é"), ("0", "b")]
+        assert not problems
+
+
+def test_columns_are_named_by_the_file_or_by_the_caller(read, tmp_path):
+    assert read("a\tb\nc\td\n")[0] == [("c", "d")]
+    values, lines, _ = read("a\tb\nc\td\n", names=("x", "y"))
+    assert (values, lines) == ([("a", "b"), ("c", "d")], [1, 2])
+    log = DataErrorLog("stop", tmp_path / "problems.txt")
+    (row, _) = read_table(str(tmp_path / "a.tsv"), log, ("x", "y"))
+    assert row.values == {"x": "a", "y": "b"}
+    assert str(row) == f"{tmp_path}/a.tsv:1"
+
+
+@pytest.mark.parametrize(("suffix", "packed"), [("gz", gzip), ("xz", lzma)])
+def test_archives_are_read_as_plain_files(read, suffix, packed):
+    plain = read(GOOD_CSV, "a.csv")
+    data = packed.compress(GOOD_CSV)
+    assert read(data, f"a.csv.{suffix}") == plain
+    for broken in (data[:-12], data[:20], b"no archive at all"):
+        with pytest.raises(InputError, match=rf"a\.csv\.{suffix} can be read to its"):
+            read(broken, f"a.csv.{suffix}")
+
+
+BAD = {  # content, name, line of the first bad row, its kind, rows that are left
+    "encoding": (
+        b"label\ttext\n1\ta\n0\t" + LATIN + b"\n1\tb\n", "a.tsv", 3,
+        "another encoding than UTF-8", [2, 4],
+    ),
+    "encoding in a quoted row of two lines": (
+        b'label,text\n1,a\n0,"x\n' + LATIN + b'"\n1,b\n', "a.csv", 4,
+        "another encoding than UTF-8", [2, 5],
+    ),
+    "encoding of an object": (
+        b'{"a": "x"}\n{"a": "' + LATIN + b'"}\n{"a": "y"}', "a.jsonl", 2,
+        "another encoding than UTF-8", [1, 3],
+    ),
+    "quoting": (
+        'label,text\n1,"x\ny"\n0,"a"b"\n1,c\n', "a.csv", 4,
+        "broken quoting", [2, 5],
+    ),
+    "quotes that do not end": (
+        'label,text\n1,x\n0,"a\nb\n', "a.csv", 3, "broken quoting", [2],
+    ),
+    "columns of a tsv": (
+        "label\ttext\n1\ta\n0\tb\tc\n1\td\n", "a.tsv", 3,
+        "another number of columns", [2, 4],
+    ),
+    "columns of a csv": (
+        "label,text\n1\n0,b\n", "a.csv", 2, "another number of columns", [3],
+    ),
+    "no JSON": ('{"a": 1}\n{"a": \n\n{"a": 2}', "a.jsonl", 2, "no JSON", [1, 4]),
+    "no object": ('{"a": 1}\n["a"]\n', "a.ndjson", 2, "no JSON", [1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows_stop_or_are_counted(read, tmp_path, case):
+    content, name, line, kind, left = BAD[case]
+    with pytest.raises(InputError, match=rf"{name}:{line}: {kind}") as caught:
+        read(content, name)
+    assert caught.value.required == "Data is good"
+    _, lines, problems = read(content, name, "report")
+    assert problems == {kind: 1}
+    assert lines == left
+    told = (tmp_path / "problems.txt").read_text()
+    assert told.startswith(f"{tmp_path}/{name}:{line}: {kind}: ")
+
+
+def test_what_is_wrong_is_told_closely(read):
+    for case, words in {
+        "encoding": "the byte 0xE9 as its character 6",
+        "quotes that do not end": "from here to line 4",
+        "columns of a tsv": "3 columns, not 2",
+        "no object": "no object",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            read(*BAD[case][:2])
+
+
+@pytest.mark.parametrize("on_error", ["stop", "report"])
+@pytest.mark.parametrize(
+    ("content", "name", "words"),
+    [
+        ("", "a.csv", "a.csv holds text"),
+        (" \n\r\n", "a.tsv", "a.tsv holds text"),
+        ("label\ttext\n", "a.tsv", "a.tsv: none"),
+        ("label,text\n", "a.csv", "a.csv: none"),
+        ("label,text\n1\n", "a.csv", "(a.csv: none|1 columns, not 2)"),
+        ("x,text,x\n1,2,3\n", "a.csv", "a.csv:1, with several columns 'x'"),
+        (
+            b"caf\xe9,text\n1,2\n1,2\n",
+            "a.csv",
+            "(a.csv:1, unread|a.csv:1: another enc)",
+        ),
+        ('"x"y,text\n1,2\n1,2\n', "a.csv", "(a.csv:1, unread|a.csv:1: broken quoting)"),
+        ("a", "a.txt", ".tsv, .csv, .jsonl.*a.txt"),
+        ("a", "a.csv.zip", "a.csv.zip"),
+    ],
+)
+def test_files_that_hold_no_table_always_stop(read, on_error, content, name, words):
+    with pytest.raises(InputError, match=words):
+        read(content, name, on_error)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    log = DataErrorLog("report", tmp_path / "problems.txt")
+    with pytest.raises(InputError, match=r"lost\.csv"):
+        read_table(str(tmp_path / "lost.csv"), log)
+
+
+def test_nameless_columns_may_be_several(read):
+    assert read(",text,\n0,a,\n", "a.csv")[0] == [("", "a")]
+
+
+def test_values_of_json_become_text(read, tmp_path):
+    given = {"s": "é", "i": 1, "w": 2.0, "f": 0.5, "b": True, "null": None, "l": ["é"]}
+    values, _, _ = read(json.dumps(given), "a.jsonl")
+    assert values == [("é", "1", "2", "0.5", "true", '["é"]')]
+    log = DataErrorLog("stop", tmp_path / "problems.txt")
+    (row,) = read_table(str(tmp_path / "a.jsonl"), log)
+    assert set(row.values) == {"s", "i", "w", "f", "b", "l"}
+
+
+def test_long_fields_are_read_and_the_limit_of_csv_stays(read):
+    before = csv.field_size_limit()
+    long = "x" * (before + 1)
+    assert read(f"a,b\n1,{long}\n", "a.csv")[0] == [("1", long)]
+    assert csv.field_size_limit() == before
+
+
+def test_text_without_its_bad_lines(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\n" + LATIN + b"\nthree")
+    log = DataErrorLog("report", tmp_path / "problems.txt")
+    assert read_text(str(path), log) == "one\nthree"
+    assert log.counts == {"another encoding than UTF-8": 1}
+    log.close()
+    path.write_bytes(b"\xef\xbb\xbfone\ntwo\n")
+    assert read_text(str(path), DataErrorLog("stop", path)) == "one\ntwo\n"
+
+
+def test_missing_columns_are_told_with_those_there_are():
+    rows = [Row({"a": "1"}, "f.csv", 2), Row({"a": "1", "b": "2"}, "f.csv", 3)]
+    require_columns(rows, ("a", "b"))
+    with pytest.raises(InputError, match=r"f\.csv without 'c', 'd'; it has 'a', 'b'"):
+        require_columns(rows, ("c", "a", "d"))
+    rows = [Row({"everything": "1"}, "f.csv", 2)]
+    with pytest.raises(InputError, match=r"it has 'everything'.*commas between"):
+        require_columns(rows, ("text",))
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (" label", "'label' did you mean ' label', with a space"),
+        ("label ", "'label' did you mean 'label ', with a space"),
+        ("Label", "'label' did you mean 'Label'\\?"),
+        ("lable", "'label' did you mean 'lable'\\?"),
+        ('"label"', "'label' did you mean '\"label\"', with quotes"),
+    ],
+)
+def test_the_column_that_was_meant_is_named(known, words):
+    with pytest.raises(InputError, match=words):
+        require_columns([Row({"text": "a", known: "1"}, "f", 2)], ("text", "label"))
+    with pytest.raises(InputError) as caught:
+        require_columns([Row({"text": "a", known: "1"}, "f", 2)], ("stars",))
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        ("a.csv", "id;text;label;x", "a.csv:1 with 3 semicolons and no comma"),
+        ("a.csv", '"text";"label"', "a.csv:1 with 1 semicolon and no comma"),
+        ("a.csv", "text\tlabel", "a.csv:1 with 1 tab and no comma.* .tsv"),
+        ("a.tsv", "text,label", "a.tsv:1 with 1 comma and no tab.* .csv"),
+        ("a.tsv", "text|label", "a.tsv:1 with 1 vertical bar and no tab"),
+    ],
+)
+def test_other_separators_are_recognised(read, name, line, words):
+    with pytest.raises(InputError, match=words):
+        read(f"\ufeff{line}\r\na, b;c\td|e\r\n", name)
+
+
+def test_empty_lines_end_a_tsv_of_several_columns(read):
+    assert read("a\tb\n1\t2\n\n\r\n\n")[:2] == ([("1", "2")], [2])
+    assert read("a\n1\n\n\n")[0] == [("1",), ("",), ("",)]
+    with pytest.raises(InputError, match=r"a\.tsv:2: .*an empty line"):
+        read("a\tb\n\n1\t2\n")
+
+
+def test_nested_values_of_json_are_marked(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": "x", "b": [1], "c": {"d": 1}, "e": 1}\n')
+    log = DataErrorLog("stop", tmp_path / "problems.txt")
+    (row,) = read_table(str(tmp_path / "a.jsonl"), log)
+    assert row.nested == {"b", "c"}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A tiny data set of TFDS: classes, a number, a text."""
+    import tensorflow_datasets as tfds
+
+    class TinyTable(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {
+                "text": tfds.features.Text(),
+                "label": tfds.features.ClassLabel(names=["no", "yes"]),
+                "idx": np.int32,
+            }
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples(2)}
+
+        def _generate_examples(self, count):
+            for i in range(count):
+                yield i, {"text": f"é {i}", "label": i - 1, "idx": i}
+
+    folder = tmp_path_factory.mktemp("tfds")
+    TinyTable(data_dir=folder).download_and_prepare()
+    return str(folder)
+
+
+def test_a_prepared_tfds_set_is_read(prepared, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", prepared)
+    rows = read_tfds("tiny_table", "train")
+    assert [(row.line, row.source) for row in rows] == [
+        (1, "tfds:tiny_table@train"),
+        (2, "tfds:tiny_table@train"),
+    ]
+    found = sorted((r.values["idx"], r.values["text"], r.values["label"]) for r in rows)
+    assert found == [("0", "é 0", ""), ("1", "é 1", "no")]
+    assert has_tfds("tiny_table", "train")
+    assert not has_tfds("tiny_table", "test")
+    with pytest.raises(InputError, match="with a split test"):
+        read_tfds("tiny_table", "test")
+
+
+def test_a_tfds_set_that_is_not_prepared_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    for name in ("glue/cola", "no_such_set"):
+        with pytest.raises(InputError, match=f"tfds build {name}"):
+            read_tfds(name, "train")
+        assert not has_tfds(name, "train")

@@ -1,0 +1,274 @@
+import json
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.squad.preprocessing import (
+    QAFeatureConfig,
+    make_features,
+    split_words,
+)
+from electra_tf.tasks.squad.reader import Answer, Question, for_training, read_squad
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+
+SMALL = QAFeatureConfig(max_length=48, max_query_length=10, doc_stride=16)
+ASKED = (  # the questions of tests/golden/squad_train.npz, and their answers
+    ("What does the program read?", "configuration file"),
+    ("What can the user change?", "the default value"),
+    ("Who wrote the license?", None),
+)
+
+
+def question(context, *texts, asked="what?", at=None):
+    """A question whose answers stand where they first occur, or `at` a place."""
+    answers = tuple(Answer(t, context.index(t) if at is None else at) for t in texts)
+    return Question("q", asked, context, answers, not texts, "", "file.json", 1)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return np.load(GOLDEN / "squad_train.npz")
+
+
+def originals(golden):
+    context = json.loads(str(golden["info_json"]))["context"]
+    for asked, text in ASKED:
+        texts = () if text is None else (text,)
+        yield question(context, *texts, asked=asked)
+
+
+@pytest.mark.parametrize("labels", ["exact", "original"])
+def test_the_originals_features(tokenizer, golden, labels):
+    settings = QAFeatureConfig(48, 10, 16, window_labels=labels)
+    cut = [
+        window
+        for one in originals(golden)
+        for window in make_features(one, tokenizer, settings, training=True)
+    ]
+    length = golden["feat/input_ids"].shape[1]
+    for name, row in (("input_ids", "ids"), ("segment_ids", "segments")):
+        rows = [getattr(w, row) + [0] * (length - len(w.ids)) for w in cut]
+        np.testing.assert_array_equal(rows, golden[f"feat/{name}"])
+    np.testing.assert_array_equal(
+        [len(w.ids) for w in cut], golden["feat/input_mask"].sum(1)
+    )
+    for name in ("start", "end"):
+        expected = golden[f"feat/squad_{name}_positions"]
+        np.testing.assert_array_equal([getattr(w, name) for w in cut], expected)
+    impossible = golden["feat/squad_is_impossible"].tolist()
+    assert impossible == [0, 0, 0, 0, 1, 1]
+    if labels == "exact":
+        impossible[1] = 1  # this window lacks the answer that the first one has
+    assert [w.impossible for w in cut] == impossible
+    assert [w.query_cut for w in cut] == [False] * 4 + [True] * 2
+
+
+def test_words_are_parted_at_the_originals_five_spaces():
+    text = "a\tb\rc\nd e\u202ff\u00a0g  h"
+    words = [text[slice(*word)] for word in split_words(text)]
+    assert words == ["a", "b", "c", "d", "e", "f\u00a0g", "h"]
+
+
+def test_windows_overlap_and_lead_back_to_the_context(tokenizer):
+    context = " ".join(f"word{i}," for i in range(60))
+    one = question(context, "word40")
+    cut = make_features(one, tokenizer, SMALL)
+    pieces = [tokenizer.encode(word) for word in context.split(" ")]
+    flat = [piece for word in pieces for piece in word]
+    owner = [i for i, word in enumerate(pieces) for _ in word]
+    query = tokenizer.encode("what?")
+    room = 48 - len(query) - 3
+    cls, sep = (tokenizer.vocabulary.ids[name] for name in ("[CLS]", "[SEP]"))
+    for number, window in enumerate(cut):
+        first = 16 * number
+        shown = flat[first : first + room]
+        assert window.ids == [cls, *query, sep, *shown, sep]
+        assert window.segments == [0] * (len(query) + 2) + [1] * (len(shown) + 1)
+        at = [window.piece(position) for position in range(len(window.ids) + 1)]
+        outside = [None] * (len(query) + 2)
+        expected = [*outside, *range(first, first + len(shown)), None, None]
+        assert at == expected
+        for position, piece in enumerate(at):
+            if piece is not None:
+                span = window.characters(position, position)
+                assert context[slice(*span)] == f"word{owner[piece]},"
+        assert (window.start, window.end, window.impossible) == (0, 0, 0)
+    assert cut[-1].piece(len(cut[-1].ids) - 2) == len(flat) - 1
+    assert len(cut) == 1 + -(-(len(flat) - room) // 16)
+    first = cut[0].document_start
+    last = [p for p in range(len(cut[0].ids)) if cut[0].piece(p) is not None][-1]
+    begin, end = cut[0].characters(first, last)
+    assert begin == 0
+    assert context[:end].endswith(",")
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        (SMALL, 100),
+        (QAFeatureConfig(48, 10, 15), 100),
+        (QAFeatureConfig(300, 10, 128), 430),
+    ],
+)
+def test_each_piece_counts_in_the_window_that_shows_most_around_it(
+    tokenizer, settings, count
+):
+    context = " ".join("a" for _ in range(count))
+    cut = make_features(question(context), tokenizer, settings)
+    parts = [(w.first_piece, len(w.ids) - w.document_start - 1) for w in cut]
+    tied = 0
+    for piece in range(count):
+        scores = [
+            round(100 * min(piece - first, first + length - 1 - piece)) + length
+            for first, length in parts
+        ]
+        best = scores.index(max(scores))
+        tied += scores.count(max(scores)) > 1
+        for number, window in enumerate(cut):
+            position = piece - window.first_piece + window.document_start
+            if window.piece(position) == piece:
+                assert window.max_context[position] == (number == best)
+    assert sum(sum(w.max_context) for w in cut) == count
+    assert all(len(w.max_context) == len(w.ids) for w in cut)
+    assert bool(tied) == (settings.doc_stride == 15)  # there, of equals the first
+
+
+def test_an_answer_is_in_each_window_that_shows_it(tokenizer):
+    context = " ".join("a" for _ in range(100))
+    for piece in range(100):
+        one = question(context, "a", at=2 * piece)
+        for window in make_features(one, tokenizer, SMALL, training=True):
+            place = piece - window.first_piece + window.document_start
+            inside = window.piece(place) == piece
+            expected = (place, place, 0) if inside else (0, 0, 1)
+            assert (window.start, window.end, window.impossible) == expected
+
+
+def shown(window, tokenizer):
+    ids = window.ids[window.start : window.end + 1]
+    pieces = " ".join(tokenizer.vocabulary.tokens[i] for i in ids)
+    return pieces.replace(" ##", "")
+
+
+def learnt(one, tokenizer):
+    (window,) = make_features(one, tokenizer, QAFeatureConfig(), training=True)
+    assert not window.impossible
+    return window, shown(window, tokenizer)
+
+
+def test_the_answer_is_as_tight_as_pieces_allow(tokenizer):
+    context = "The leader was John Smith (1895-1943)."
+    assert learnt(question(context, "1895"), tokenizer)[1] == "1895"
+    assert learnt(question(context, "1943"), tokenizer)[1] == "1943"
+    assert learnt(question(context, "John Smith"), tokenizer)[1] == "john smith"
+    assert learnt(question(context, " John "), tokenizer)[1] == "john"
+    # "ead" is no run of pieces of its word, so the word it is.
+    assert learnt(question(context, "ead"), tokenizer)[1] == "leader"
+
+
+def test_of_two_equal_runs_in_a_word_the_one_at_the_offset(tokenizer):
+    context = "see no-yes-no-yes-no now"
+    places = [context.index("no"), context.index("no-yes-no-yes") + 7, 18]
+    assert [context[p : p + 2] for p in places] == ["no"] * 3
+    found = []
+    for place in places:
+        window, text = learnt(question(context, "no", at=place), tokenizer)
+        assert text == "no"
+        found.append(window.start - window.document_start)
+    first = len(tokenizer.encode("see"))
+    step = len(tokenizer.encode("no-yes-"))
+    assert found == [first, first + step, first + 2 * step]
+
+
+def test_the_first_answer_that_stands_where_it_says_is_learnt(tokenizer):
+    one = question("no yes maybe", "yes")
+    answers = (Answer("no", -1), Answer("yes", 7), Answer("yes", 3), Answer("no", 0))
+    one = Question("q", "w", one.context, answers, False, "", "file.json", 1)
+    assert learnt(one, tokenizer)[1] == "yes"
+
+
+def test_an_answer_across_the_border_is_in_no_window(tokenizer):
+    context = " ".join("a" for _ in range(100))
+    whole = question(context, "a " * 49 + "a")
+    cut = make_features(whole, tokenizer, SMALL, training=True)
+    assert [(w.start, w.end, w.impossible) for w in cut] == [(0, 0, 1)] * len(cut)
+
+
+def test_training_without_an_answer_in_the_context_is_refused(tokenizer):
+    lost = Question("q7", "w", "no", (Answer("yes", 0),), False, "", "dev.json", 1)
+    with pytest.raises(InputError, match=r"dev\.json, question q7 with 1 answers"):
+        make_features(lost, tokenizer, training=True)
+    assert len(make_features(lost, tokenizer)) == 1
+
+
+def test_a_context_without_pieces_is_one_window(tokenizer):
+    (window,) = make_features(question("\u200b"), tokenizer, training=True)
+    assert (len(window.ids), window.impossible) == (
+        3 + len(tokenizer.encode("what?")),
+        1,
+    )
+    assert not any(window.max_context)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_length": 67},
+        {"doc_stride": 0},
+        {"max_query_length": 0},
+        {"window_labels": "both"},
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(wrong):
+    assert QAFeatureConfig(max_length=68)
+    with pytest.raises(InputError):
+        QAFeatureConfig(**wrong)
+
+
+def test_answers_of_the_public_files(data, tmp_path):
+    log = DataErrorLog("report", tmp_path / "problems.txt")
+    english = Tokenizer(Vocabulary.read(data / "vocab" / "bert_uncased_en.txt"))
+    chinese = Tokenizer(Vocabulary.read(data / "vocab" / "bert_chinese.txt"))
+    files = (
+        (data / "squad" / "dev-v2.0.exact20.json.gz", english, 0.99),
+        (data / "zh" / "cmrc2018" / "cmrc2018_trial.json.gz", chinese, 0.98),
+    )
+    for path, tokenizer, share in files:
+        questions = for_training(read_squad(path, log), log)[::10]
+        own = answerable = 0
+        for one in questions:
+            cut = make_features(one, tokenizer, training=True)
+            assert max(len(w.ids) for w in cut) <= 512
+            flags = [sum(w.max_context) for w in cut]
+            assert sum(flags) == len(cut[0].spans)
+            holding = [w for w in cut if w.end]
+            assert [w.impossible for w in cut] == [int(not w.end) for w in cut]
+            if one.impossible:
+                assert not holding
+                continue
+            answerable += 1
+            for window in holding[:1]:
+                text = one.located[0].text
+                own += window.ids[window.start : window.end + 1] == tokenizer.encode(
+                    text
+                )
+        assert own / answerable > share
+    log.close()
+
+
+def test_the_cased_answer_in_a_cased_vocabulary(vocabulary):
+    cased = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
+    one = question("the File is a file", "file")
+    window, text = learnt(one, cased)
+    assert text == "file"
+    assert window.start - window.document_start == len(cased.encode("the File is a"))

@@ -1,0 +1,255 @@
+import gzip
+import json
+import lzma
+
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.squad.reader import (
+    Answer,
+    Question,
+    find_squad,
+    for_training,
+    read_squad,
+    split_by_article,
+)
+from electra_tf.text.data_errors import DataErrorLog
+
+CONTEXT = "The leader was John Smith (1895-1943). John Smith left."
+
+
+def qa(**changes):
+    changes = {"id": "a", "question": "Who?", "answers": [answer()], **changes}
+    return {key: value for key, value in changes.items() if value is not None}
+
+
+def answer(text="John Smith", start=15):
+    return {"text": text, "answer_start": start}
+
+
+def squad(*qas, context=CONTEXT, title="Smith"):
+    article = {"title": title, "paragraphs": [{"context": context, "qas": list(qas)}]}
+    return {"version": "1.1", "data": [article]}
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = DataErrorLog("report", tmp_path / "problems.txt")
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def stop(tmp_path):
+    return DataErrorLog("stop", tmp_path / "never.txt")
+
+
+def test_questions_are_read_as_they_stand(tmp_path, stop):
+    two = [answer(), answer("John", 39)]
+    path = write(
+        tmp_path / "dev.json",
+        squad(
+            qa(answers=two),
+            qa(id="b", answers=[], is_impossible=True),
+            qa(id="c", answers=None),  # test data
+        ),
+    )
+    shared = {"question": "Who?", "context": CONTEXT, "title": "Smith"}
+    shared["source"] = str(path)
+    gold = (Answer("John Smith", 15), Answer("John", 39))
+    assert read_squad(path, stop) == [
+        Question(id="a", answers=gold, impossible=False, record=1, **shared),
+        Question(id="b", answers=(), impossible=True, record=2, **shared),
+        Question(id="c", answers=(), impossible=False, record=3, **shared),
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.xz"])
+def test_compressed_files_and_byte_order_marks(tmp_path, stop, suffix):
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(suffix[5:], open)
+    path = tmp_path / f"dev{suffix}"
+    with opener(path, "wb") as file:
+        file.write(b"\xef\xbb\xbf" + json.dumps(squad(qa())).encode())
+    assert [question.id for question in read_squad(path, stop)] == ["a"]
+
+
+WHOLE = {
+    "empty": (b"  \n", "empty"),
+    "no json": (b'{"data": [', "no JSON"),
+    "latin-1": ('{"data": ["\xe9"]}'.encode("latin-1"), "utf-8"),
+    "utf-16": ('{"data": []}'.encode("utf-16"), "utf-8"),
+    "a list": (b"[]", "a list"),
+    "no data": (b'{"version": 1}', "'version'"),
+    "no articles": (b'{"data": []}', "'data'"),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), WHOLE.values(), ids=WHOLE)
+def test_files_that_cannot_be_read_at_all(tmp_path, log, content, told):
+    path = tmp_path / "dev.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_squad(path, log)
+    assert str(path) in caught.value.received
+    assert told in caught.value.received
+
+
+@pytest.mark.parametrize("name", ["missing.json", "cut.json.gz", "plain.json.xz", "."])
+def test_files_that_cannot_be_opened(tmp_path, log, name):
+    whole = gzip.compress(json.dumps(squad(qa())).encode() * 50)
+    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    write(tmp_path / "plain.json.xz", squad(qa()))
+    with pytest.raises(InputError, match=r"Received: .*tmp"):
+        read_squad(tmp_path / name, log)
+
+
+BAD = {
+    "no id": (qa(id=None), "missing_key", "`id`"),
+    "no question": (qa(question=None), "missing_key", "`question`"),
+    "id is a number": (qa(id=7), "wrong_type", "7"),
+    "blank question": (qa(question=" "), "blank", "' '"),
+    "not a record": ("what?", "wrong_type", "what?"),
+    "answers is no list": (qa(answers={}), "wrong_type", "{}"),
+    "answer without text": (qa(answers=[{"answer_start": 1}]), "missing_key", "`text`"),
+    "offset is a string": (qa(answers=[answer(start="15")]), "wrong_type", "'15'"),
+    "offset is true": (qa(answers=[answer(start=True)]), "wrong_type", "True"),
+    "is_impossible is 0": (qa(is_impossible=0), "wrong_type", "0"),
+    "no answers": (qa(answers=[]), "no_answers", "is_impossible"),
+    "id twice": (qa(id="z"), "duplicate_id", "question 1 (id z)"),
+}
+
+
+@pytest.mark.parametrize(("bad", "kind", "told"), BAD.values(), ids=BAD)
+def test_bad_questions_are_left_out_and_told_with_their_place(
+    tmp_path, log, stop, bad, kind, told
+):
+    path = write(tmp_path / "dev.json", squad(qa(id="z"), bad, qa(id="y")))
+    assert [(q.id, q.record) for q in read_squad(path, log)] == [("z", 1), ("y", 3)]
+    assert log.counts == {kind: 1}
+    with pytest.raises(InputError) as caught:
+        read_squad(path, stop)
+    assert f"{path}, article 1, paragraph 1, question 2" in caught.value.received
+    assert f": {kind}: " in caught.value.received
+    assert told in caught.value.received
+
+
+def test_bad_articles_and_paragraphs_are_told_with_their_place(tmp_path, log, stop):
+    content = squad(qa())
+    content["data"] += [{"title": "x"}, 3, {"title": 5, "paragraphs": []}]
+    content["data"][0]["paragraphs"] += [{"context": "C"}, {"context": "", "qas": []}]
+    path = write(tmp_path / "dev.json", content)
+    assert len(read_squad(path, log)) == 1
+    assert log.counts == {"missing_key": 2, "wrong_type": 2, "blank": 1}
+    log.close()
+    lines = (tmp_path / "problems.txt").read_text().splitlines()
+    places = [line.removeprefix(f"{path}, article ").split(":")[0] for line in lines]
+    assert places == ["1, paragraph 2", "1, paragraph 3", "2", "3", "4"]
+    with pytest.raises(InputError, match="article 1, paragraph 2: missing_key"):
+        read_squad(path, stop)
+
+
+OFFSETS = {  # what is given, the kind, where it is taken from
+    "one off": (answer(start=16), "offset", 15),
+    "nearer to the second": (answer(start=30), "offset", 39),
+    "beyond the end": (answer(start=500), "offset", 39),
+    "below -1": (answer(start=-9), "offset", 15),
+    "nowhere": (answer("Jane Smith", 15), "offset", -1),
+    "free form": (answer(start=-1), "no_offset", -1),
+    "blank": (answer(" ", 3), "blank_answer", -1),
+}
+
+
+@pytest.mark.parametrize(("given", "kind", "start"), OFFSETS.values(), ids=OFFSETS)
+def test_wrong_offsets(tmp_path, log, stop, given, kind, start):
+    path = write(tmp_path / "dev.json", squad(qa(answers=[given])))
+    (question,) = read_squad(path, log)
+    assert question.answers == (Answer(given["text"], start),)
+    assert question.trainable == (start >= 0)
+    assert log.counts == {kind: 1}
+    with pytest.raises(InputError, match=rf"\(id a\): {kind}: "):
+        read_squad(path, stop)
+
+
+def test_impossible_questions_have_no_answers(tmp_path, log):
+    path = write(tmp_path / "dev.json", squad(qa(is_impossible=True)))
+    (question,) = read_squad(path, log)
+    assert question.impossible
+    assert not question.answers
+    assert log.counts == {"impossible_with_answers": 1}
+
+
+def test_what_cannot_be_trained_on_is_left_out_and_counted(tmp_path, log, stop):
+    qas = [
+        qa(answers=[answer(start=-1), answer()]),
+        qa(id="b", answers=[answer(start=-1)]),
+        qa(id="c", is_impossible=True, answers=[]),
+        qa(id="d", answers=None),
+    ]
+    questions = read_squad(write(tmp_path / "dev.json", squad(*qas)), log)
+    assert questions[0].located == (Answer("John Smith", 15),)
+    assert [q.id for q in for_training(questions, log)] == ["a", "c"]
+    assert log.counts == {"no_offset": 2, "untrainable": 2}
+    with pytest.raises(InputError, match="question b: untrainable"):
+        for_training(questions, stop)
+
+
+def made(article, number):
+    title, context = ("", article) if article.startswith("c") else (article, CONTEXT)
+    return Question(f"{article}{number}", "Q", context, (), True, title, "f", 1)
+
+
+def test_a_split_parts_no_article():
+    names = [f"t{i}" for i in range(10)] + [f"c{i}" for i in range(10)]
+    questions = [made(name, number) for number in range(5) for name in names]
+    train, dev = split_by_article(questions, 0.3, seed=1)
+    assert (len(train), len(dev)) == (70, 30)  # six of the twenty articles
+    assert not {q.id[:2] for q in train} & {q.id[:2] for q in dev}
+    assert [q for q in questions if q in train] == train
+    assert [q for q in questions if q in dev] == dev
+    assert split_by_article(questions, 0.3, seed=1) == (train, dev)
+    assert split_by_article(questions, 0.3, seed=2) != (train, dev)
+    few = [made("t0", 0), *(made("t1", i) for i in range(99))]
+    for seed in range(4):
+        assert all(split_by_article(few, 0.5, seed))
+
+
+@pytest.mark.parametrize(("names", "share"), [(["t0"], 0.5), (["t0", "t1"], 1.0)])
+def test_a_split_needs_two_articles_and_a_share(names, share):
+    with pytest.raises(InputError):
+        split_by_article([made(name, 0) for name in names], share, seed=0)
+
+
+def test_the_public_files(data, stop, log):
+    sizes = {
+        "dev-v1.1.rebuilt": (10570, 0, 48),
+        "dev-v2.0.rebuilt": (11873, 5945, 35),
+        "dev-v2.0.exact20": (7357, 3745, 20),
+    }
+    for name, (count, impossible, articles) in sizes.items():
+        questions = read_squad(data / "squad" / f"{name}.json.gz", stop)
+        assert len(questions) == count
+        assert sum(q.impossible for q in questions) == impossible
+        assert len({q.title for q in questions}) == articles
+        assert all(q.trainable for q in questions)
+    path = data / "zh" / "cmrc2018" / "cmrc2018_dev.json.gz"
+    with pytest.raises(InputError, match="no_offset"):
+        read_squad(path, stop)
+    questions = read_squad(path, log)
+    assert (len(questions), sum(len(q.answers) for q in questions)) == (3219, 9657)
+    assert log.counts == {"no_offset": 193, "offset": 7}
+    assert sum(len(q.located) for q in questions) == 9657 - 193
+
+
+def test_files_of_parts_are_found(tmp_path):
+    for name in ("train-v2.0.json.gz", "dev.json", "dev-v1.1.json"):
+        (tmp_path / name).touch()
+    folder = str(tmp_path)
+    assert find_squad(folder, "train", "squad2") == f"{folder}/train-v2.0.json.gz"
+    assert find_squad(folder, "train", "squad1") is None
+    assert find_squad(folder, "dev", "squad1") == f"{folder}/dev-v1.1.json"
+    assert find_squad(folder, "dev", "squad2") == f"{folder}/dev.json"

@@ -1,0 +1,115 @@
+"""Words in, tags out, whatever the lengths."""
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.batching import IGNORE_LABEL
+from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagging.schemes import to_scheme
+from tasks import tiny
+
+TAGS = ("A", "B", "C")
+OF = {"the": "A", "of": "B"}
+
+
+def sentences(count=24, seed=0):
+    draw = np.random.default_rng(seed)
+    made = [
+        draw.choice(["the", "of", "in", "and"], draw.integers(1, 14)).tolist()
+        for _ in range(count)
+    ]
+    return made, [[OF.get(word, "C") for word in words] for words in made]
+
+
+WORDS, GOLD = sentences()
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Knows its words; inputs have room for six of them."""
+    settings = tiny.settings(data_max_length=8, training_epochs=20, **tiny.NO_DROPOUT)
+    model = TokenClassifier(tiny.start(), TAGS, settings)
+    model.compile(keras.optimizers.Adam(5e-3))
+    model.fit(WORDS, GOLD, verbose=0)
+    return model
+
+
+def test_every_word_of_long_sentences_gets_its_tag(model):
+    assert max(map(len, WORDS)) > 12  # three inputs
+    assert model.predict(WORDS) == GOLD
+    assert model.predict(WORDS[::-1], batch_size=5) == GOLD[::-1]
+    assert model.predict([["the"], []]) == [["A"], []]
+
+
+def test_only_first_pieces_are_asked_and_counted(model):
+    pieces = model.tokenizer.encode("unaffable")
+    assert len(pieces) > 1
+    sentence = ["the", "unaffable", "of"][: 2 if len(pieces) > 4 else 3]
+    examples = model.examples([sentence], [["A", "C", "B"][: len(sentence)]])
+    row = examples.targets[0]
+    assert [tag for tag in row if tag != IGNORE_LABEL] == [0, 2, 1][: len(sentence)]
+    assert row[0] == IGNORE_LABEL
+    assert row[3] == IGNORE_LABEL  # the word's second piece
+    inputs, tags_BL, _ = examples.batch([0], 1)
+    logits_BLC = model.predict(inputs, verbose=0)[0].astype(np.float64)
+    asked = tags_BL[0] != IGNORE_LABEL
+    shares = np.exp(logits_BLC) / np.exp(logits_BLC).sum(-1, keepdims=True)
+    wanted = -np.log(shares[asked, tags_BL[0][asked]]).mean()
+    found = model.evaluate([sentence], [["A", "C", "B"][: len(sentence)]], verbose=0)
+    assert found[0] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_sentences_of_files_are_taken_too(model):
+    read = [Sentence(tuple(words), None, "file", 1) for words in WORDS]
+    assert model.predict(read) == GOLD
+
+
+def test_it_can_be_saved(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    assert other.tags == TAGS
+    assert other.predict(WORDS) == GOLD
+
+
+def test_predictions_are_in_its_scheme(tmp_path):
+    tags = ("B-A", "E-A", "I-A", "O", "S-A")
+    model = TokenClassifier(tiny.start(), tags, tiny.settings(), scheme="IOB2")
+    plain = TokenClassifier(tiny.start(), tags, tiny.settings())
+    for variable, value in zip(plain.weights, model.weights, strict=True):
+        variable.assign(value)
+    learned = plain.predict(WORDS)
+    assert {tag[0] for said in learned for tag in said} & {"E", "S"}
+    expected = [to_scheme(said, "IOB2") for said in learned]
+    assert model.predict(WORDS) == expected
+    assert model.sibling(tiny.start(), 1).scheme == "IOB2"
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").predict(WORDS) == expected
+    old = model.get_config()
+    del old["scheme"]  # models that were saved without one
+    assert TokenClassifier.from_config(old).scheme == "BIOES"
+    with pytest.raises(InputError, match="'BILOU'"):
+        TokenClassifier(tiny.start(), tags, tiny.settings(), scheme="BILOU")
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "told"),
+    [
+        (["the of"], [["A"]], "'the of' at place 0"),
+        ([["the", "of"]], [["A"]], "2 words and 1 tags at place 0"),
+        ([Sentence(("the", "of"), None, "f", 1)], [["A"]], "2 words and 1 tags"),
+        ([["the"], ["of"]], [["A"]], "2 sentences and 1 lists"),
+        ([["the"]], [["X"]], "'X'"),
+    ],
+)
+def test_what_does_not_fit_is_told(model, words, tags, told):
+    with pytest.raises(InputError, match=told):
+        model.examples(words, tags)
+
+
+@pytest.mark.parametrize("tags", [(), ("A", "A")])
+def test_tags_that_are_none_are_told(tags):
+    with pytest.raises(InputError, match="its tags, each once"):
+        TokenClassifier(tiny.start(), tags, tiny.settings())

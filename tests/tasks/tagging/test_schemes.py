@@ -1,0 +1,156 @@
+import gzip
+import itertools
+
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.tagging.schemes import (
+    bioes,
+    conlleval_spans,
+    is_span_scheme,
+    original_spans,
+    scheme_of,
+    to_bioes,
+    to_scheme,
+    write_spans,
+)
+from electra_tf.text.data_errors import DataErrorLog
+
+# What the original makes of tags (run, finetune/tagging/tagging_utils.py).
+ORIGINAL = [
+    ("O B-NP I-NP O", [(1, 2, "NP")], "O B-NP E-NP O"),
+    ("B-NP B-NP I-NP", [(0, 0, "NP"), (1, 2, "NP")], "S-NP B-NP E-NP"),
+    ("I-NP I-VP O", [(0, 1, "VP")], "B-VP E-VP O"),
+    ("S-NP S-VP", [(0, 0, "NP"), (1, 1, "VP")], "S-NP S-VP"),
+    (
+        "B-NP E-NP I-NP O E-VP",
+        [(0, 2, "NP"), (4, 4, "VP")],
+        "B-NP I-NP E-NP O S-VP",
+    ),
+    ("O O", [], "O O"),
+    (
+        "B-A I-A E-A S-B O I-C",
+        [(0, 2, "A"), (3, 3, "B"), (5, 5, "C")],
+        "B-A I-A E-A S-B O S-C",
+    ),
+]
+# One sentence in all schemes: two spans of A side by side, then one of B.
+SPANS = [(0, 1, "A"), (2, 2, "A"), (3, 5, "B"), (7, 7, "B")]
+SCHEMES = {
+    "IOB1": "I-A I-A B-A I-B I-B I-B O I-B",
+    "IOB2": "B-A I-A B-A B-B I-B I-B O B-B",
+    "IOE1": "I-A E-A I-A I-B I-B I-B O I-B",
+    "IOE2": "I-A E-A E-A I-B I-B E-B O E-B",
+    "BIOES": "B-A E-A S-A B-B I-B E-B O S-B",
+}
+EVERY = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in "AB")]
+
+
+@pytest.mark.parametrize(("tags", "spans", "written"), ORIGINAL)
+def test_the_originals_spans(tags, spans, written):
+    assert original_spans(tags.split()) == spans
+    assert to_bioes(tags.split(), original_spans) == written.split()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_of_the_conll_tasks_reads_alike(scheme):
+    tags = SCHEMES[scheme].split()
+    assert conlleval_spans(tags) == SPANS
+    assert to_bioes(tags) == SCHEMES["BIOES"].split()
+
+
+def test_conlleval_begins_a_span_where_the_original_goes_on():
+    assert conlleval_spans(["I-NP", "I-VP", "O"]) == [(0, 0, "NP"), (1, 1, "VP")]
+    assert conlleval_spans(["B-A", "E-A", "I-A"]) == [(0, 1, "A"), (2, 2, "A")]
+    assert conlleval_spans(["S-A", "I-A", "E-A"]) == [(0, 0, "A"), (1, 2, "A")]
+    assert conlleval_spans(["B-A", "E-B"]) == [(0, 0, "A"), (1, 1, "B")]
+
+
+def test_brackets_are_spans_of_one_word():
+    assert conlleval_spans(["[-A", "I-A", "]-A", ".", "]-A"]) == [
+        (0, 0, "A"),
+        (1, 1, "A"),
+        (2, 2, "A"),
+        (4, 4, "A"),
+    ]
+
+
+def test_a_type_may_hold_hyphens_or_be_missing():
+    assert conlleval_spans(["B-X-Y", "I-X-Y", "I-X"]) == [(0, 1, "X-Y"), (2, 2, "X")]
+    assert to_bioes(["B", "I", "I", "O", "B"]) == ["B", "I", "E", "O", "S"]
+    assert original_spans(["B-X-Y", "I-X-Y"]) == [(0, 1, "X-Y")]
+
+
+@pytest.mark.parametrize("decode", [conlleval_spans, original_spans])
+def test_writing_and_reading_spans_again_keeps_them(decode):
+    assert decode([]) == []
+    for tags in itertools.product(EVERY, repeat=4):
+        spans = decode(tags)
+        written = bioes(spans, 4)
+        assert decode(written) == spans
+        assert to_bioes(written, decode) == written
+        # Each word with a tag is in one span, and no other word is in any.
+        covered = [i for first, last, _ in spans for i in range(first, last + 1)]
+        assert covered == [i for i, tag in enumerate(tags) if tag != "O"]
+
+
+def test_both_rules_agree_on_well_formed_tags():
+    for tags in (SCHEMES["IOB2"], SCHEMES["BIOES"]):
+        assert original_spans(tags.split()) == SPANS
+
+
+def test_only_marks_with_types_and_o_make_a_scheme_of_spans():
+    assert is_span_scheme({"O", "B-NP", "I-NP", "E-X-Y", "S-1"})
+    assert is_span_scheme({"O"})
+    assert not is_span_scheme(set())
+    for tag in ("NN", ".", "B", "B-", "-NP", "b-NP", "X-NP", "BB-NP", ""):
+        assert not is_span_scheme({"O", "B-NP", tag})
+
+
+@pytest.mark.parametrize("decode", [conlleval_spans, original_spans])
+def test_a_tag_of_no_span_is_told(decode):
+    for tag in ("NN", "X-NP", ""):
+        with pytest.raises(InputError, match="tag of a span"):
+            decode(["O", tag])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_is_written_and_recognised(scheme):
+    tags = SCHEMES[scheme].split()
+    assert (
+        write_spans(conlleval_spans(SCHEMES["BIOES"].split()), len(tags), scheme)
+        == tags
+    )
+    assert to_scheme(SCHEMES["BIOES"].split(), scheme) == tags
+    assert scheme_of([tags, ["O"]]) == (scheme, [])
+    other = ["I-A", "B-A"] if scheme in ("IOB2", "BIOES") else ["B-A", "O"]
+    assert scheme_of([tags, other, tags]) == (scheme, [1])
+    with pytest.raises(InputError, match="'BILOU'"):
+        to_scheme(tags, "BILOU")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_any_tags_keep_their_spans_in_any_scheme(scheme):
+    for tags in itertools.product(EVERY, repeat=4):
+        written = to_scheme(tags, scheme)
+        assert conlleval_spans(written) == conlleval_spans(tags)
+        assert to_scheme(to_bioes(written), scheme) == written
+
+
+def test_conll_2000_comes_back_byte_for_byte(data, tmp_path):
+    """As read, as learned, as written: the file itself."""
+    for name in ("train", "test"):
+        path = data / f"tagging/conll2000/{name}.txt.gz"
+        log = DataErrorLog("stop", tmp_path / "log")
+        tagged, pos = (read_conll(path, 0, column, log) for column in (2, 1))
+        scheme, misfits = scheme_of([sentence.tags for sentence in tagged])
+        assert (scheme, misfits) == ("IOB2", [])
+        lines = []
+        for sentence, parts in zip(tagged, pos, strict=True):
+            learned = to_bioes(sentence.tags)
+            assert set(learned) != {"O"} or set(sentence.tags) == {"O"}
+            columns = sentence.words, parts.tags, to_scheme(learned, scheme)
+            lines += [" ".join(row) for row in zip(*columns, strict=True)] + [""]
+        text = "\n".join(lines) + "\n"
+        assert text == gzip.decompress(path.read_bytes()).decode()

@@ -1,0 +1,218 @@
+"""Column files in, F1 out."""
+
+import keras
+import numpy as np
+import pytest
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.tagging.schemes import SCHEMES, Span, write_spans
+from electra_tf.tasks.tagging.task import tagging_task
+from electra_tf.tasks.task import Split
+from electra_tf.text.data_errors import DataErrorLog
+from tasks import tiny
+
+TAGS = {"the": "B-X", "of": "I-X", "in": "B-Y"}
+
+
+def column_file(path, count, seed=0, extra=""):
+    """Words, a column of nothing, and tags: `the of` is an X, `in` a Y."""
+    draw, lines = np.random.default_rng(seed), []
+    for _ in range(count):
+        for _ in range(draw.integers(1, 6)):
+            words = [["the", "of"], ["in"], ["and"], ["to"]][draw.integers(4)]
+            lines += [f"{word} _ {TAGS.get(word, 'O')}" for word in words]
+        lines.append("")
+    path.write_text("\n".join(lines) + "\n" + extra)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return DataErrorLog("stop", tmp_path / "problems.txt", "rule")
+
+
+def read(folder, log, **changes):
+    return tagging_task("chunking", str(folder), tiny.settings(**changes).data, log)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("columns")
+    column_file(folder / "train.txt", 30)
+    column_file(folder / "dev.txt", 10, 1)
+    return folder
+
+
+def test_a_tagger_learns_from_files_and_is_scored_by_spans(folder, log, tmp_path):
+    task = read(folder, log)
+    assert task.headline == "dev_f1"
+    wanted = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
+    assert set(task.tags) == wanted
+    settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
+    model = task.model(tiny.start(), settings, 0)
+    examples = task.training_examples(model)
+    assert len(examples) > 30  # long sentences in several parts
+    model.compile(keras.optimizers.Adam(5e-3))
+    model.fit(examples, epochs=25, verbose=0)
+    dev = task.parts["dev"]
+    said = task.predictions(model, dev)
+    found = task.score(dev, said)
+    assert list(found) == ["f1", "precision", "recall", "accuracy"]
+    assert found["f1"] > 95
+    assert task.degenerate(dev, said) is None
+    task.write(dev, said, str(tmp_path / "dev"))
+    blocks = (tmp_path / "dev.txt").read_text().split("\n\n")[:-1]
+    rows = [line.split() for block in blocks for line in block.splitlines()]
+    assert [row[0] for row in rows] == [w for s in dev.items for w in s.words]
+    assert [row[1] for row in rows] == [t for s in dev.items for t in s.tags]
+    assert [row[2] for row in rows] == [tag for tags in said for tag in tags]
+    assert len(blocks) == 10
+
+
+def test_scores_by_hand(folder, log):
+    task = read(folder, log)
+    gold = Split([], [("B-X", "I-X", "O"), ("B-Y",)])
+    found = task.score(gold, [["B-X", "E-X", "O"], ["O"]])
+    assert found["precision"] == 100
+    assert found["recall"] == 50
+    assert found["f1"] == pytest.approx(200 / 3)
+    assert found["accuracy"] == 75
+    assert task.degenerate(gold, [["O", "O"], ["O"]]) == "finds no span"
+    assert task.degenerate(gold, [["S-X"]]) == "always says S-X"
+
+
+def test_tags_of_words_are_scored_by_words(tmp_path, log):
+    (tmp_path / "train.txt").write_text("the DT\nin IN\n\nof IN\n")
+    (tmp_path / "dev.conll").write_text("of IN\nthe DT\n")
+    task = read(tmp_path, log)
+    assert task.headline == "dev_accuracy"
+    assert task.score(task.parts["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
+
+
+def test_dev_is_split_off_where_it_is_missing(tmp_path, log):
+    column_file(tmp_path / "all.txt", 20)
+    for data_split_seed, name in ((0, "a"), (0, "b"), (1, "c")):
+        task = read(tmp_path / "all.txt", log, data_split_seed=data_split_seed)
+        train, dev = task.parts["train"].items, task.parts["dev"].items
+        assert (len(train), len(dev)) == (18, 2)
+        assert sorted(s.line for s in (*train, *dev)) == sorted(
+            {s.line for s in (*train, *dev)}
+        )
+        (tmp_path / name).write_text(repr([s.line for s in dev]))
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+    assert (tmp_path / "a").read_text() != (tmp_path / "c").read_text()
+
+
+def test_what_is_missing_is_told(tmp_path, log):
+    with pytest.raises(InputError, match="no such file"):
+        read(tmp_path, log)
+    (tmp_path / "train.txt").write_text("the DT\n")
+    with pytest.raises(InputError, match=r"two sentences or more.*Received: 1 in"):
+        read(tmp_path, log)
+    (tmp_path / "dev.txt").write_text("the\n")
+    with pytest.raises(InputError, match=r"dev\.txt:1"):
+        read(tmp_path, log)
+    going_on = DataErrorLog("report", tmp_path / "problems.txt", "rule")
+    with pytest.raises(InputError, match=r"dev\.txt with none"):
+        read(tmp_path, going_on)
+    going_on.close()
+
+
+def test_tags_that_only_dev_has_are_told(tmp_path, log, report):
+    (tmp_path / "train.txt").write_text("a B-X\nb O\n\nc O\n\nd O\n")
+    for tags, place in (("a O\nb B-Y\n", "dev.txt:2: .*'B-Y'"), ("a N\n", "dev.txt:1")):
+        (tmp_path / "dev.txt").write_text(tags)
+        with pytest.raises(InputError, match=place):
+            read(tmp_path, log)
+        with pytest.raises(InputError, match="none of them; known: 'B-X', 'E-X', "):
+            read(tmp_path, report)
+    (tmp_path / "dev.txt").write_text("a O\nb B-Y\n\nc O\n\nc I-Y\n")
+    known = report.counts.total()
+    assert [s.words for s in read(tmp_path, report).parts["dev"].items] == [("c",)]
+    assert report.counts["a tag training does not have"] == known + 2
+    report.close()
+
+
+SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
+
+
+def test_a_header_line_is_no_word(tmp_path, log, report):
+    lines = []
+    (tmp_path / "a").write_text("token tag\n" + SPANS * 5)
+    task = tagging_task("tagging", str(tmp_path / "a"), DataConfig(), log, lines.append)
+    assert task.spans
+    sentences = [*task.parts["train"].items, *task.parts["dev"].items]
+    assert {s.words[0] for s in sentences} == {"The"}
+    assert f"{tmp_path}/a:1: 'token' with the tag 'tag' was taken as a h" in lines[0]
+    # One of no usual names is refused, as it would end the scoring by spans.
+    (tmp_path / "a").write_text("Wort Marke\n" + SPANS * 5)
+    with pytest.raises(InputError, match=r"a:1: a tag that marks no span: 'Marke'"):
+        tagging_task("tagging", str(tmp_path / "a"), DataConfig(), log, lines.append)
+    task = tagging_task(
+        "tagging", str(tmp_path / "a"), DataConfig(), report, lines.append
+    )
+    assert report.counts == {"a tag that marks no span": 1}
+    assert len(task.parts["train"]) + len(task.parts["dev"]) == 4
+    report.close()
+
+
+def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
+    lines = []
+
+    def read_text(text, **settings):
+        lines.clear()
+        (tmp_path / "a").write_text(text)
+        return tagging_task(
+            "tagging", str(tmp_path / "a"), DataConfig(**settings), log, lines.append
+        )
+
+    task = read_text(SPANS * 5)
+    assert "held out as dev: 1 of 5 sentences" in lines[0]
+    assert "IOB2" in lines[1]
+    assert "F1" in lines[1]
+    tags = "4 of tag B-NP, 4 of tag I-NP, 4 of tag B-VP, 4 of tag O"
+    assert task.contents == tags
+    read_text(SPANS * 5 + "he I-NP\n")
+    assert f"first one at {tmp_path}/a:26" in lines[2]
+    read_text("The D\ncat N\n\n" * 3)
+    assert "2 tags, scored by accuracy" in lines[-1]
+    read_text("The B-N\ncat L-N\n\n" * 3)
+    assert "'L-N' have another mark than B, I, E and S" in lines[-1]
+    task = read_text("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
+    assert task.contents.endswith(", and 980 more")
+    numbered = "1\tThe\tD\n2\tcat\tN\n\n" * 3
+    with pytest.raises(InputError, match=r"data\.word_column=1"):
+        read_text(numbered)
+    read_text(numbered, word_column=1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_predictions_are_written_in_the_scheme_of_the_files(scheme, tmp_path, log):
+    spans = [Span(0, 1, "X"), Span(2, 2, "X"), Span(3, 4, "Y"), Span(6, 6, "Y")]
+    words = ["the", "of", "in", "and", "to", "the", "of"]
+    rows = zip(words, write_spans(spans, 7, scheme), strict=True)
+    sentence = "".join(f"{word} {tag}\n" for word, tag in rows)
+    for name in ("train.txt", "dev.txt"):
+        (tmp_path / name).write_text(f"{sentence}\n" * 3)
+    task = read(tmp_path, log)
+    model = task.model(tiny.start(), tiny.settings(), 0)
+    assert (task.scheme, model.scheme) == (scheme, scheme)
+    dev = task.parts["dev"]
+    examples = model.examples(dev.items, dev.targets)
+    # What a model that has learned everything answers.
+    outputs = [np.eye(len(task.tags))[row] for row in examples.targets]
+    said = model.decoded(dev.items, examples, outputs)
+    assert [tuple(tags) for tags in said] == dev.targets
+    scores = task.score(dev, said)
+    assert (scores["f1"], scores["accuracy"]) == (100, 100)
+    task.write(dev, said, str(tmp_path / "said"))
+    for line in (tmp_path / "said.txt").read_text().split("\n"):
+        assert not line or line.split()[1] == line.split()[2]
+
+
+def test_one_span_for_each_sentence_is_degenerate(folder, log):
+    task, gold = read(folder, log), Split([], [])
+    assert "one span of X" in task.degenerate(gold, [["B-X", "I-X"], ["B-X"]])
+    for said in ([["B-X", "I-X"], ["B-Y"]], [["B-X", "I-X"], ["O"]], [["B-X", "B-X"]]):
+        found = task.degenerate(gold, said)
+        assert found is None or found == "always says B-X"

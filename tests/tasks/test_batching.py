@@ -1,0 +1,220 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.batching import (
+    IGNORE_LABEL,
+    LENGTHS,
+    EncodedExamples,
+    eval_dataset,
+    padded_length,
+    prediction_batch_indices,
+    training_batch_indices,
+    training_dataset,
+)
+
+IDS = [[2, 7, 3], [2, 8, 9, 3], [2, 3]]
+SEGMENTS = [[0, 0, 0], [0, 0, 1, 1], [0, 0]]
+
+
+def lengths_of(count, most=100):
+    return np.random.default_rng(5).integers(2, most, count)
+
+
+def examples_of(lengths, targets=None, max_length=128):
+    ids = [[7] * length for length in lengths]
+    return EncodedExamples(
+        ids, [[0] * length for length in lengths], max_length, targets
+    )
+
+
+def test_a_batch_by_hand():
+    examples = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2])
+    assert len(examples) == 3
+    assert examples.lengths.tolist() == [3, 4, 2]
+    inputs, targets_B, weights_B = examples.batch([1, 2], 3)
+    expected = {
+        "token_ids": [[2, 8, 9, 3], [2, 3], []],
+        "segment_ids": [[0, 0, 1, 1], [0, 0], []],
+        "padding_mask": [[1, 1, 1, 1], [1, 1], []],
+    }
+    assert set(inputs) == set(expected)
+    for name, rows in expected.items():
+        assert inputs[name].dtype == np.int32
+        assert inputs[name].tolist() == [row + [0] * (8 - len(row)) for row in rows]
+    assert targets_B.tolist() == [0, 2, 0]
+    assert targets_B.dtype == np.int32
+    assert weights_B.tolist() == [1, 1, 0]
+    assert weights_B.dtype == np.float32
+
+
+def test_weights_are_those_of_the_items():
+    examples = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2])
+    _, _, weights_B = examples.weighted([0.5, 0, 2]).batch([2, 0], 3)
+    assert weights_B.tolist() == [2, 0.5, 0]
+    assert weights_B.dtype == np.float32
+    parts = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2], items=[0, 2, 2])
+    assert parts.weighted([3, 4, 5]).weights.tolist() == [3, 5, 5]
+    for wrong in ([1, 2], [[1], [2], [3]], 1.0):
+        with pytest.raises(InputError, match="for 3 items"):
+            examples.weighted(wrong)
+        with pytest.raises(InputError, match="for 3 items"):
+            parts.weighted(wrong)
+
+
+def test_targets_of_positions_are_filled_up_with_what_is_ignored():
+    examples = EncodedExamples(
+        IDS, SEGMENTS, 128, [[-1, 4, -1], [-1, 0, 5, -1], [-1, -1]]
+    )
+    _, targets_BL, _ = examples.batch([0, 1], 3)
+    assert targets_BL.dtype == np.int32
+    assert targets_BL.shape == (3, 8)
+    assert targets_BL[:2, :4].tolist() == [[-1, 4, -1, -1], [-1, 0, 5, -1]]
+    assert (targets_BL[:, 4:] == IGNORE_LABEL).all()
+    assert (targets_BL[2] == IGNORE_LABEL).all()
+
+
+def test_targets_by_name_and_no_targets():
+    several = {"start": [1, 2, 0], "odds": [0.5, 1.0, 0.0], "tags": [[1], [2, 3], []]}
+    _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, several).batch([1], 2)
+    assert targets["start"].tolist() == [2, 0]
+    assert targets["odds"].tolist() == [1.0, 0.0]
+    assert targets["odds"].dtype == np.float32
+    assert targets["tags"][:, :3].tolist() == [[2, 3, -1], [-1, -1, -1]]
+    _, targets_B, _ = EncodedExamples(IDS, SEGMENTS, 128).batch([0, 1, 2], 3)
+    assert targets_B.tolist() == [0, 0, 0]
+
+
+def test_scores_stay_scores_where_some_are_whole_numbers():
+    examples = EncodedExamples(IDS, SEGMENTS, 128, [0, 0.5, 1])
+    found = [
+        targets_B.numpy().tolist() for _, targets_B, _ in eval_dataset(examples, 1)
+    ]
+    assert found == [[0.5], [0.0], [1.0]]
+    for targets in ([0, 0.5, 1], np.array([0, 0.5, 1]), np.float32([0, 0.5, 1])):
+        _, targets_B, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([0, 1], 2)
+        assert targets_B.dtype == np.float32
+        assert targets_B.tolist() == [0, 0.5]
+
+
+def test_few_lengths_are_used():
+    assert [padded_length(n) for n in (1, 16, 17, 33, 128, 129, 512)] == [
+        8, 16, 20, 40, 128, 160, 512
+    ]  # fmt: skip
+    assert [padded_length(n) for n in (513, 640, 641)] == [640, 640, 768]
+    found = {padded_length(n) for n in range(1, 513)}
+    assert found == set(LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("longest", "max_length", "expected"),
+    [(113, 128, 128), (113, 120, 120), (33, 39, 39), (30, 40, 32), (150, 128, 150)],
+)
+def test_no_batch_is_longer_than_it_may_be(longest, max_length, expected):
+    inputs, _, _ = examples_of([5, longest], max_length=max_length).batch([0, 1], 2)
+    assert inputs["token_ids"].shape == (2, expected)
+    assert inputs["token_ids"][1].sum() == 7 * longest
+
+
+@pytest.mark.parametrize("bucketed", [True, False])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 399, 400, 401, 1003])
+def test_each_example_is_in_one_batch_of_an_epoch(count, bucketed):
+    lengths = lengths_of(count)
+    for epoch in range(3):
+        plan = training_batch_indices(lengths, 8, 3, epoch, bucketed)
+        assert sorted(np.concatenate(plan)) == list(range(count))
+        assert len(plan) == -(-count // 8) == len(prediction_batch_indices(lengths, 8))
+        sizes = sorted(map(len, plan))
+        assert sizes[1:] == [8] * (len(plan) - 1)
+        assert sizes[0] == count - 8 * (len(plan) - 1)
+
+
+def test_plans_are_a_function_of_seed_and_epoch():
+    def plan(seed, epoch):
+        return [
+            rows.tolist() for rows in training_batch_indices(lengths, 8, seed, epoch)
+        ]
+
+    lengths = lengths_of(1000)
+    assert plan(1, 0) == plan(1, 0)
+    for other in (plan(1, 1), plan(2, 0)):
+        same = set(map(frozenset, plan(1, 0))) & set(map(frozenset, other))
+        assert len(same) < 3
+
+
+def test_like_lengths_go_together_and_batches_are_not_in_their_order():
+    lengths = lengths_of(4000)
+    plan = training_batch_indices(lengths, 8, 0, 0)
+
+    def padding(plan):
+        return sum(len(rows) * lengths[rows].max() for rows in plan) / lengths.sum() - 1
+
+    assert (
+        padding(plan)
+        < 0.03
+        < 0.5
+        < padding(training_batch_indices(lengths, 8, 0, 0, False))
+    )
+    means = np.array([lengths[rows].mean() for rows in plan])
+    assert abs(np.corrcoef(means[1:], means[:-1])[0, 1]) < 0.2
+
+
+def test_the_longest_examples_are_not_always_the_short_batch():
+    # A mean over that batch gives each of its examples more weight.
+    lengths = np.arange(2, 43)
+    alone = {
+        int(lengths[min(training_batch_indices(lengths, 8, 0, epoch), key=len)[0]])
+        for epoch in range(100)
+    }
+    assert len(alone) == 6
+    assert min(alone) < 10
+    assert max(alone) == 42
+
+
+def test_prediction_begins_with_the_longest():
+    plan = prediction_batch_indices(np.array([3, 9, 5, 9, 4]), 2)
+    assert [rows.tolist() for rows in plan] == [[1, 3], [2, 4], [0]]
+    assert prediction_batch_indices(np.array([], np.int64), 2) == []
+
+
+def test_each_pass_takes_the_next_plan():
+    examples = examples_of([3, 20, 5, 40, 4], [0, 1, 2, 3, 4])
+    plans = [
+        training_batch_indices(examples.lengths, 2, 0, epoch) for epoch in range(3)
+    ]
+    found = training_dataset(examples, 2, iter(plans))
+    assert found.cardinality() == 3
+    for plan in plans:
+        for (inputs, targets_B, weights_B), rows in zip(found, plan, strict=True):
+            assert targets_B.numpy()[: len(rows)].tolist() == rows.tolist()
+            assert weights_B.numpy().tolist() == [1.0] * len(rows) + [0.0] * (
+                2 - len(rows)
+            )
+            longest = padded_length(examples.lengths[rows].max())
+            assert inputs["token_ids"].shape == (2, longest)
+            ids = inputs["token_ids"].numpy()
+            np.testing.assert_array_equal(
+                (ids > 0).sum(1)[: len(rows)], examples.lengths[rows]
+            )
+
+
+def test_the_same_batches_in_each_pass():
+    found = eval_dataset(examples_of(lengths_of(9), list(range(9))), 4)
+    passes = [[b[1].numpy().tolist() for b in found] for _ in range(2)]
+    assert passes[0] == passes[1]
+    assert len(passes[0]) == found.cardinality() == 3
+    assert sorted(itertools.chain(*passes[0])) == [0, 0, 0, 0, *range(1, 9)]
+    shapes = tf.nest.map_structure(
+        lambda spec: spec.shape.as_list(), found.element_spec
+    )
+    assert shapes[0]["token_ids"] == [4, None]
+    assert shapes[1:] == ([4], [4])
+    assert found.options().autotune.enabled is False  # or each pass ends with a wait
+
+
+def test_no_examples_are_told():
+    with pytest.raises(InputError, match="one example or more"):
+        eval_dataset(examples_of([]), 4)

@@ -1,0 +1,107 @@
+import keras
+import numpy as np
+import pytest
+
+from electra_tf.config.finetuning import TaskOptimizerConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.optimizer import create_optimizer
+
+PATHS = (
+    "encoder/embeddings/word_embeddings",
+    "encoder/embeddings_project/kernel",
+    "encoder/layer_0/attention/query/kernel",
+    "encoder/layer_1/output/bias",
+    "encoder/layer_11/output/bias",
+    "head/dense/kernel",
+)
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "expected"),
+    [
+        # 25 steps of which 2.5 are warm-up: nothing is rounded.
+        (0.1, 25, {0: 0, 1: 0.96 / 2.5, 2: 0.92 * 2 / 2.5, 3: 0.88, 24: 0.04, 25: 0}),
+        (0.0, 10, {0: 1, 5: 0.5, 9: 0.1}),
+        (1.0, 4, {0: 0, 1: 0.75 * 0.25, 3: 0.25 * 0.75}),
+        (0.0, 1, {0: 1, 1: 0}),
+    ],
+)
+def test_rates_by_hand(share, steps, expected):
+    settings = TaskOptimizerConfig(learning_rate=3e-4, warmup_share=share)
+    schedule = create_optimizer(settings, 12, steps).schedule
+    for step, factor in expected.items():
+        np.testing.assert_allclose(schedule(step), 3e-4 * factor, rtol=1e-6)
+
+
+def test_the_decay_has_a_power():
+    settings = TaskOptimizerConfig(learning_rate=1.0, warmup_share=0.0, decay_power=2.0)
+    assert float(create_optimizer(settings, 2, 10).schedule(5)) == pytest.approx(0.25)
+    settings = TaskOptimizerConfig(learning_rate=1.0, warmup_share=0.5, decay_power=0.0)
+    found = [float(create_optimizer(settings, 2, 10).schedule(t)) for t in (0, 1, 5, 9)]
+    assert found == pytest.approx([0, 0.2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("rule", "decay", "depth", "distances"),
+    [
+        ("original", 0.8, 12, (14, 14, 13, 12, 2, 0)),
+        ("exact", 0.8, 12, (13, 13, 12, 11, 1, 0)),
+        ("original", 0.9, 24, (26, 26, 25, 24, 14, 0)),
+        ("exact", 0.9, 24, (25, 25, 24, 23, 13, 0)),
+    ],
+)
+def test_multipliers_by_hand(rule, decay, depth, distances):
+    settings = TaskOptimizerConfig(layer_decay=decay, layer_rule=rule)
+    factor = create_optimizer(settings, depth, 10).multipliers
+    for path, distance in zip(PATHS, distances, strict=True):
+        assert factor(path) == pytest.approx(decay**distance, rel=1e-12)
+
+
+def test_the_published_numbers_of_the_small_model():
+    factor = create_optimizer(TaskOptimizerConfig(), 12, 10).multipliers
+    found = [round(factor(path), 5) for path in PATHS]
+    assert found == [0.04398, 0.04398, 0.05498, 0.06872, 0.64, 1.0]
+
+
+def test_one_rate_for_all_layers():
+    assert (
+        create_optimizer(TaskOptimizerConfig(layer_decay=1.0), 12, 10).multipliers
+        is None
+    )
+
+
+def test_the_rule_is_the_settings():
+    settings = TaskOptimizerConfig(
+        name="adamw",
+        learning_rate=2e-4,
+        weight_decay=0.1,
+        epsilon=1e-5,
+        clip_norm=None,
+    )
+    found = create_optimizer(settings, 2, 10).settings
+    assert (found.name, found.learning_rate, found.weight_decay) == ("adamw", 2e-4, 0.1)
+    assert (found.epsilon, found.clip_norm) == (1e-5, None)
+    paper = create_optimizer(TaskOptimizerConfig(), 2, 10).settings
+    assert (paper.name, paper.weight_decay, paper.epsilon) == ("adam", 0.01, 1e-6)
+    assert paper.clip_norm == 1.0
+
+
+def test_an_update_by_hand():
+    # Without warm-up the first rate is the peak; m = 0.1 g and v = 0.001 g^2.
+    head = keras.Variable([1.0], name="dense")
+    settings = TaskOptimizerConfig(learning_rate=0.01, warmup_share=0.0, clip_norm=None)
+    optimizer = create_optimizer(settings, 2, 10)
+    optimizer.apply([np.float32([0.5])], [head])
+    step = 0.05 / (0.001**0.5 * 0.5 + 1e-6)
+    np.testing.assert_allclose(head, [1 - 0.01 * (step + 0.01 * 1.0)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [0, -2, -1])
+def test_data_of_an_unknown_length_is_told(steps):
+    with pytest.raises(InputError, match="assert the data set's cardinality"):
+        create_optimizer(TaskOptimizerConfig(), 2, steps)
+
+
+def test_a_single_update_whose_rate_is_0_is_told():
+    with pytest.raises(InputError, match=r"one update.*warmup_share=0"):
+        create_optimizer(TaskOptimizerConfig(), 2, 1)

@@ -1,0 +1,167 @@
+"""Scores of saved models on labelled files; data of another kind is refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+from electra_tf.errors import InputError
+from electra_tf.tasks import task_evaluation
+from electra_tf.tasks.inference import load
+from electra_tf.tasks.task_evaluation import Columns, evaluate_model
+
+SAVED = GOLDEN / "saved"
+TEXTS = ["the file of the user", "with the file", "in and on", "of the", "for to"]
+
+
+@pytest.fixture(scope="module")
+def models():
+    kinds = ("classifier", "regressor", "tagger", "answerer")
+    return {kind: load(str(SAVED / kind)) for kind in kinds}
+
+
+def table(path, targets, columns=("text", "label")):
+    rows = zip(TEXTS, targets, strict=True)
+    lines = [",".join(columns), *(f"{text},{target}" for text, target in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def evaluated(models, kind, data, *given):
+    return evaluate_model(models[kind], str(SAVED / kind), str(data), *given)
+
+
+def test_a_classifier_is_scored_with_its_labels_and_stored_columns(models, tmp_path):
+    model = models["classifier"]
+    best = np.argmax(model.predict(TEXTS), -1)
+    right = [model.labels[n] for n in best]
+    wrong = [model.labels[(n + 1) % len(model.labels)] for n in best[:2]]
+    data = table(tmp_path / "new.csv", [*wrong, *right[2:]])
+    report = evaluated(models, "classifier", data)
+    assert report["task"] == "csv"
+    assert report["examples"] == {"data": 5}
+    assert report["accuracy"] == pytest.approx(60)
+    assert f"{'accuracy':<28}{60:>12.5f}" in task_evaluation.format_report(report)
+    data = table(tmp_path / "other.csv", right, ("t", "kind"))
+    columns = Columns(("t",), "kind")
+    assert evaluated(models, "classifier", data, columns)["accuracy"] == 100
+    with pytest.raises(InputError, match=r"other\.csv without .*text.*kind"):
+        evaluated(models, "classifier", data)
+    data = table(tmp_path / "odd.csv", [*right[:3], "other", right[4]])
+    with pytest.raises(InputError, match=r"odd\.csv:5: .*'other'"):
+        evaluated(models, "classifier", data)
+
+
+def test_a_model_without_stored_columns_asks_for_them(models, tmp_path):
+    model = models["tagger"]  # its settings have no columns
+    assert task_evaluation.stored_columns(str(tmp_path), model) == Columns()
+    (tmp_path / "config.yaml").write_text('# {"task": "mrpc"}\n')
+    columns = task_evaluation.stored_columns(str(tmp_path), model)
+    assert columns == Columns(("#1 String", "#2 String"), "Quality")
+    with pytest.raises(InputError, match="no --text_columns and no --label_column"):
+        task_evaluation._check_columns(models["classifier"], Columns())
+
+
+def test_a_glue_task_is_scored_by_its_metrics(models, tmp_path):
+    (tmp_path / "config.yaml").write_text('# {"task": "sst2"}\n')
+    model = models["classifier"]
+    named = load(str(SAVED / "classifier"))
+    named.settings = dataclasses.replace(
+        named.settings, data=type(named.settings.data)()
+    )
+    named.labels = ("0", "1", *model.labels[2:])
+    best = np.argmax(named.predict(TEXTS), -1)
+    lines = [f"{t}\t{named.labels[n]}" for t, n in zip(TEXTS, best, strict=True)]
+    (tmp_path / "dev.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    report = evaluate_model(named, str(tmp_path), str(tmp_path))
+    assert report["task"] == "sst2"
+    assert report["examples"] == {"dev": 5}
+    assert report["accuracy"] == 100
+
+
+def test_a_folder_has_scores_of_dev_and_of_a_labelled_test(models, tmp_path):
+    model = models["classifier"]
+    best = np.argmax(model.predict(TEXTS), -1)
+    right = [model.labels[n] for n in best]
+    table(tmp_path / "dev.csv", right)
+    (tmp_path / "test.csv").write_text("text\nthe file\n")
+    told = []
+    data = str(tmp_path)
+    report = evaluate_model(
+        model, str(SAVED / "classifier"), data, Columns(), told.append
+    )
+    assert report["accuracy"] == 100
+    assert "test.csv has no labels" in told[0]
+    table(tmp_path / "test.csv", right)
+    report = evaluated(models, "classifier", tmp_path)
+    assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
+    with pytest.raises(InputError, match="nowhere', which does not exist"):
+        evaluated(models, "classifier", tmp_path / "nowhere")
+
+
+def test_a_regressor_of_pairs_is_scored(models, tmp_path):
+    model = models["regressor"]
+    stored = task_evaluation.stored_columns(str(SAVED / "regressor"), model)
+    assert (len(stored.texts), stored.target) == (2, "score")
+    scores = model.predict([(text, "the file") for text in TEXTS])
+    lines = [",".join((*stored.texts, stored.target))]
+    for text, score in zip(TEXTS, scores, strict=True):
+        lines.append(f"{text},the file,{score + 1:.6f}")
+    (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
+    report = evaluated(models, "regressor", tmp_path / "new.csv")
+    assert report["mse"] == pytest.approx(1, abs=1e-3)
+    with pytest.raises(InputError, match="2 columns"):
+        evaluated(models, "regressor", tmp_path / "new.csv", Columns(("text",)))
+
+
+def test_a_tagger_is_scored_on_words(models, tmp_path):
+    model = models["tagger"]
+    sentence = TEXTS[0].split()
+    tags = model.predict([sentence])[0]
+    lines = [f"{word} {tag}" for word, tag in zip(sentence, tags, strict=True)]
+    (tmp_path / "new.txt").write_text("\n".join(lines) + "\n")
+    report = evaluated(models, "tagger", tmp_path / "new.txt")
+    assert report["accuracy"] == 100
+    lines[2] = f"{sentence[2]} B-ODD" if "O" in model.tags else f"{sentence[2]} ODD"
+    (tmp_path / "odd.txt").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=r"odd\.txt:3: '.*ODD'"):
+        evaluated(models, "tagger", tmp_path / "odd.txt")
+    data = table(tmp_path / "new.csv", ["a"] * 5)
+    with pytest.raises(InputError, match=r"new\.csv' for a TextTagger"):
+        evaluated(models, "tagger", data)
+    with pytest.raises(InputError, match="with a TextTagger"):
+        evaluated(models, "tagger", tmp_path / "new.txt", Columns(("a",)))
+
+
+def squad(path, known=True):
+    context = "the user can change the file"
+    asked = [("a", "who can change?", [("the user", 0)]), ("b", "why?", [])]
+    qas = [{"id": name, "question": text} for name, text, _ in asked]
+    for qa, (*_, answers) in zip(qas if known else [], asked, strict=False):
+        # Scores do not depend on the offsets, which are wrong here.
+        qa["answers"] = [{"text": t, "answer_start": s + 3} for t, s in answers]
+        qa["is_impossible"] = not answers
+    paragraphs = [{"context": context, "qas": qas}]
+    articles = [{"title": "t", "paragraphs": paragraphs}]
+    path.write_text(json.dumps({"version": "v2.0", "data": articles}))
+    return path
+
+
+def test_an_answerer_is_scored_with_its_stored_threshold(models, tmp_path):
+    model, data, told = models["answerer"], squad(tmp_path / "new.json"), []
+    path, known = str(SAVED / "answerer"), model.null_threshold
+    try:
+        for threshold, share in ((-1e9, 100), (1e9, 0)):
+            model.null_threshold = threshold
+            report = evaluate_model(model, path, str(data), Columns(), told.append)
+            assert report["null_threshold"] == threshold
+            assert report["NoAns_f1"] == share
+            assert f"{threshold:.6g}" in " ".join(told)
+    finally:
+        model.null_threshold = known
+    with pytest.raises(InputError, match="no answers"):
+        evaluated(models, "answerer", squad(tmp_path / "test.json", known=False))
+    with pytest.raises(InputError, match=r"new\.csv' for a QuestionAnswerer"):
+        evaluated(models, "answerer", table(tmp_path / "new.csv", ["a"] * 5))

@@ -1,0 +1,68 @@
+import pytest
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.text import accent_loss
+from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter, is_other_script
+
+
+def found(text, **settings):
+    counter = AccentLossCounter(TokenizationConfig(**settings))
+    counter.add(text)
+    return counter.found()
+
+
+@pytest.mark.parametrize(
+    ("text", "letters", "changed"),
+    [
+        ("がき。", 2, 1),
+        ("か\u3099", 2, 1),  # the voicing mark by itself
+        ("हिन्दी", 6, 1),
+        ("ที่", 3, 2),
+        ("한 글", 2, 2),
+        ("أب", 2, 1),
+        ("שלום", 4, 0),
+        ("中文", 2, 0),
+        ("Éé e\u0301 ñ, 12", 5, 0),
+        ("Ελλάδα", 6, 0),
+        ("й Ё е\u0308", 4, 0),
+        ("\u212b\u2126", 2, 0),  # signs that decompose to Latin and Greek letters
+        ("... 123", 0, 0),
+    ],
+)
+def test_letters_and_marks_of_other_scripts_are_counted(text, letters, changed):
+    result = found(text)
+    assert (result.letters, result.changed) == (letters, changed)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"strip_accents": "never"}, {"lower_case": False}]
+)
+def test_nothing_is_counted_where_nothing_is_stripped(settings):
+    assert found("がき हिन्दी", **settings) == AccentLoss()
+
+
+def test_a_word_is_shown_before_and_after():
+    assert found("the हिन्दी.").example == "'हिन्दी' (6 characters) -> 'हिनदी' (5)"
+    assert "'한국' (2 characters)" in found("a 한국").example
+
+
+def test_over_one_percent_is_an_error():
+    found("a" * 99 + "が").check()
+    with pytest.raises(InputError, match=r"2 changed of 101.*--strip_accents=never"):
+        found("a" * 99 + "がぎ").check()
+
+
+def test_a_long_text_is_sampled(monkeypatch):
+    monkeypatch.setattr(accent_loss, "_FIRST", 100)
+    counter = AccentLossCounter(TokenizationConfig())
+    for _ in range(1000):
+        counter.add("aaaaaaaaaが")
+    assert 100 + 10_000 // 50 <= counter.found().letters < 100 + 10_000 // 50 + 10
+    assert counter.found().share == pytest.approx(0.1)
+
+
+def test_voicing_marks_are_of_another_script_than_accents():
+    assert is_other_script("\u3099")
+    assert not is_other_script("\u0301")
+    assert not is_other_script("é")

@@ -1,0 +1,62 @@
+import types
+
+import pytest
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.text import warnings
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+UNCASED = Vocabulary((*SPECIAL_TOKENS, "the", "of"))
+CASED = Vocabulary((*SPECIAL_TOKENS, "The", "of"))
+HINDI = Vocabulary((*SPECIAL_TOKENS, "हिन्दी", "भारत"))
+KOREAN = Vocabulary((*SPECIAL_TOKENS, "한국", "서울"))
+
+
+def manifest(**numbers):
+    good = {
+        "unknown_share": 0.01, "padding_share": 0.1, "discarded_tokens": 0,
+        "tokens": 100, "documents": 10, "max_length": 128, "too_long_words": 0,
+    }  # fmt: skip
+    return types.SimpleNamespace(**{**good, **numbers})
+
+
+def test_good_numbers_need_no_advice():
+    assert warnings.record_warnings(manifest(), Tokenizer(UNCASED)) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"unknown_share": 0.051}, ["5.1%", "[UNK]", "electra_tf.build_vocab"]),
+        ({"padding_share": 0.61}, ["61.0%", "padding", "--max_length", "10 tokens"]),
+        ({"discarded_tokens": 32}, ["32.0%", "discarded", "--order=document"]),
+    ],
+)
+def test_each_number_has_its_line(numbers, words):
+    (line,) = warnings.record_warnings(manifest(**numbers), Tokenizer(UNCASED))
+    assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "settings", "long", "words"),
+    [
+        (CASED, {}, 0, "--nolower_case"),
+        (UNCASED, {"lower_case": False}, 0, "--lower_case"),
+        (KOREAN, {}, 0, "--strip_accents=never"),
+        (HINDI, {"strip_accents": "never"}, 3, "--split_unspaced=characters"),
+        (UNCASED, {}, 0, "another language"),
+    ],
+)
+def test_the_cause_of_many_unknown_pieces_is_named(vocabulary, settings, long, words):
+    tokenizer = Tokenizer(vocabulary, TokenizationConfig(**settings))
+    (line,) = warnings.unknown_warnings(0.2, tokenizer, long)
+    assert words in line
+
+
+def test_words_that_are_too_long_are_counted():
+    assert warnings.long_word_warnings(0, 0, Tokenizer(UNCASED)) == []
+    (line,) = warnings.long_word_warnings(3, 900, Tokenizer(UNCASED))
+    assert "3 words" in line
+    assert "900 characters" in line
+    assert "--split_unspaced=characters" in line

@@ -1,0 +1,34 @@
+"""Errors of a full disk, from Python and from TensorFlow; others pass."""
+
+import errno
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.training.disk_errors import reraise_full_disk
+
+FULL = (
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EFBIG, "File too large"),
+    tf.errors.ResourceExhaustedError(None, None, "x/y; No space left on device"),
+)
+OTHERS = (
+    OSError(errno.EACCES, "Permission denied"),
+    tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+)
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_full_disk_is_one_paragraph(error):
+    with (
+        pytest.raises(InputError, match=r"'out' .*(No space|too large).*Free it\."),
+        reraise_full_disk("out", "Free it"),
+    ):
+        raise error
+
+
+@pytest.mark.parametrize("error", OTHERS)
+def test_other_errors_pass(error):
+    with pytest.raises(type(error)), reraise_full_disk("out", "Free it"):
+        raise error
