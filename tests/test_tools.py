@@ -244,7 +244,7 @@ def test_a_python_that_does_not_fit_is_refused(tmp_path):
         text=True,
     )
     assert result.returncode == 1
-    assert "Python 3.10 to 3.12" in result.stderr
+    assert "Python 3.10 to 3.13" in result.stderr
     assert not (tmp_path / ".venv").exists()
 
 

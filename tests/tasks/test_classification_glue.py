@@ -43,7 +43,7 @@ def test_pairs_in_both_orders(tmp_path, log):
 def test_unknown_labels_and_scores_out_of_range_are_told(tmp_path, log, report):
     bad = [*MRPC_ROWS[:2], "2\t4\t5\tC\tD", *MRPC_ROWS[2:]]
     data = write_glue(tmp_path, train=bad, dev=MRPC_ROWS)
-    with pytest.raises(InputError, match=r"train\.tsv:3: an unk.*'2'; known: 0, 1"):
+    with pytest.raises(InputError, match=r"train\.tsv:3: an unk.*'2'; known: '0', '1'"):
         glue_task("mrpc", data, log)
     assert len(glue_task("mrpc", data, report).parts["train"]) == 2
     assert report.counts == {"an unknown label": 1}
@@ -79,7 +79,7 @@ def test_train_and_dev_have_to_be_there(tmp_path, log):
     with pytest.raises(InputError, match=r"mrpc's dev\.tsv"):
         glue_task("mrpc", data, log)
     write_glue(tmp_path, dev=["#1 String\tQuality", "a\t1"])
-    with pytest.raises(InputError, match=r"dev\.tsv without #2 String"):
+    with pytest.raises(InputError, match=r"dev\.tsv without '#2 String'"):
         glue_task("mrpc", data, log)
     packed = gzip.compress("\n".join(MRPC_ROWS).encode())
     (tmp_path / "dev.tsv").unlink()
