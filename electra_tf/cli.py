@@ -74,7 +74,9 @@ def define_input_flags(
 
 
 def define_config_flags(
-    flag_values: flags.FlagValues, names: Mapping[str, str], root: type = loader.PretrainingConfig
+    flag_values: flags.FlagValues,
+    names: Mapping[str, str],
+    root: type = loader.PretrainingConfig,
 ) -> None:
     """Adds `--config`, `--set` and flags for the settings that are used most.
 
