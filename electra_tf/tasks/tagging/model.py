@@ -59,7 +59,7 @@ class TokenClassifier(TextModel):
                 repr(scheme),
                 "Pass one of them",
             )
-        super().__init__(start, settings, seed, "token_classifier")
+        super().__init__(start, settings, seed, "text_tagger")
 
     @classmethod
     def from_checkpoint(
@@ -175,10 +175,6 @@ class TokenClassifier(TextModel):
         scheme = config.get("scheme", BIOES)  # models of 0.1 have none
         model = cls(start, config["tags"], settings, scheme=scheme)
         return model.configured(config)
-
-
-# `.keras` files of release 0.1 name the class `TextTagger`.
-keras.saving.get_custom_objects()["electra_tf>TextTagger"] = TokenClassifier
 
 
 def _sentence(words: Any, tags: tuple[str, ...] | None, place: int) -> Sentence:

@@ -1,0 +1,254 @@
+"""The documentation matches the code: commands, flags, links, Python, settings."""
+
+import copy
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from text.conftest import build_records
+
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import PretrainingConfig
+
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    ROOT / "tests" / "golden" / "README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
+COMMANDS = {
+    "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
+    "export",
+}  # fmt: skip
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path, language):
+    """Fenced blocks of a language; "" are those without one."""
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+def prose(path):
+    """A page without its fenced blocks."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+
+
+# ---- Commands and flags.
+
+
+def command_lines():
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8").replace("\\\n", "")
+        pattern = r"^\s*(?:\$ )?(?:electra-tf |python -m electra_tf\.)(\w+) ([^\n]*)"
+        for command, rest in re.findall(pattern, "\n".join(blocks_of(text)), re.M):
+            yield pytest.param(command, rest, id=f"{name_of(path)}: {command}")
+
+
+def blocks_of(text):
+    return re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M)
+
+
+def test_each_command_is_shown():
+    assert {parameter.values[0] for parameter in command_lines()} >= COMMANDS
+
+
+@pytest.mark.parametrize(("command", "rest"), list(command_lines()))
+def test_command_lines_are_parsed_by_the_real_parser(command, rest, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values = copy.deepcopy(importlib.import_module(f"electra_tf.{command}").FLAGS)
+    assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
+    if "set" in values:
+        root = FinetuningConfig if command == "finetune" else PretrainingConfig
+        loader.load_config(values.config, values.set, root=root)
+
+
+def flags():
+    """Flags that are named in prose, as `--name`, with the page."""
+    for path in PAGES:
+        if path.name == "CHANGELOG.md":
+            continue  # names flags of earlier versions
+        text = prose(path)
+        for name in sorted(set(re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", text))):
+            yield pytest.param(name, id=f"{name_of(path)}: --{name}")
+
+
+@pytest.mark.parametrize("name", list(flags()))
+def test_flags_in_the_text_exist(name):
+    known = {"help", "cpu_replicas"}
+    for command in COMMANDS:
+        known |= set(importlib.import_module(f"electra_tf.{command}").FLAGS)
+    tools = [p for p in (ROOT / "tools").rglob("*.py")]
+    known |= {f for p in tools for f in re.findall(r'"--([a-z_]+)"', p.read_text())}
+    # Of other programs.
+    known |= {"enable_batching", "batching_parameters_file", "strict"}
+    assert name in known or name.removeprefix("no") in known
+
+
+_NO_SETTINGS = {"py", "json", "keras", "npz", "safetensors", "save"}
+
+
+def settings():
+    """Names in the text that look like settings, `section.name`, with the page."""
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        sections = "|".join(config_sections())
+        for name in sorted(set(re.findall(rf"`((?:{sections})\.\w+)[`=: ]", text))):
+            if name.split(".")[1] in _NO_SETTINGS:
+                continue  # a file or a method
+            yield pytest.param(name, id=f"{name_of(path)}: {name}")
+
+
+def config_sections():
+    found = {}
+    for root in (PretrainingConfig, FinetuningConfig):
+        for section, field in root.__pydantic_fields__.items():
+            names = set(field.annotation.__pydantic_fields__)
+            found[section] = found.get(section, set()) | names
+    return found
+
+
+@pytest.mark.parametrize("name", list(settings()))
+def test_settings_in_the_text_exist(name):
+    section, _, setting = name.partition(".")
+    assert setting in config_sections()[section]
+
+
+def test_tools_in_the_documents_exist():
+    for path in PAGES:
+        for name in re.findall(r"\btools/[\w./]+\w", path.read_text(encoding="utf-8")):
+            assert (ROOT / name).exists(), f"{name_of(path)}: {name}"
+
+
+# ---- Links.
+
+
+def anchors(path):
+    """The ids that MkDocs gives to the headings of a page."""
+    found, fenced = set(), False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        fenced ^= line.startswith("```")
+        if line.startswith("#") and not fenced:
+            title = re.sub(r"[^\w\s-]", "", line.lstrip("# ").lower()).strip()
+            found.add(re.sub(r"[-\s]+", "-", title))
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings(path):
+    text = prose(path)
+    for target in re.findall(r"\]\(\s*(?!https?:)([^)\s]+)\s*\)", text):
+        name, _, anchor = target.partition("#")
+        other = (path.parent / name).resolve() if name else path
+        assert other.exists(), f"{name_of(path)}: {target}"
+        if anchor and other.suffix == ".md":
+            assert anchor in anchors(other), f"{name_of(path)}: {target}"
+
+
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for path in DOCS.glob("*.md"):
+        assert re.search(rf"\s{re.escape(path.name)}$", text, re.M), path.name
+        assert path.name == "index.md" or f"({path.name})" in (
+            DOCS / "index.md"
+        ).read_text(encoding="utf-8")
+
+
+def test_mkdocs_builds_the_site_strictly(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs the extra `docs`")
+    pytest.importorskip("material", reason="needs the extra `docs`")
+    command = ["mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    result = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "site" / "performance" / "index.html").exists()
+
+
+def test_the_configuration_page_is_up_to_date():
+    script = ROOT / "tools" / "write_configuration_docs.py"
+    result = subprocess.run(
+        [sys.executable, script, "--check"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_readme_is_short():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count("\n") <= 200
+    assert len(text.encode()) <= 12_000
+
+
+# ---- Python.
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, corpus_file, vocabulary, pretrained):
+    """A folder with `records` of 128 positions and a checkpoint, `run`."""
+    place = tmp_path_factory.mktemp("docs")
+    build_records(corpus_file, place / "records", vocabulary, max_length=128)
+    (place / "run").symlink_to(pretrained)
+    return place
+
+
+def python_blocks():
+    for path in PAGES:
+        for number, block in enumerate(blocks(path, "python")):
+            yield pytest.param(path, block, id=f"{name_of(path)}: {number}")
+
+
+# Settings of the documents that would make the tests slow.
+FASTER = {"steps_per_epoch=10, epochs=3": "steps_per_epoch=2, epochs=1"}
+
+
+@pytest.mark.parametrize(("path", "block"), list(python_blocks()))
+def test_python_blocks_run(path, block, place, monkeypatch):
+    for shown, faster in FASTER.items():
+        block = block.replace(shown, faster)
+    code = compile(block, name_of(path), "exec")
+    if "insecure_channel" in block:
+        return  # a client needs a server; serve_check's client makes the same calls
+    monkeypatch.chdir(place)
+    names = {}
+    exec(code, names)
+    if "model" in names and "labels" in names:
+        shares = names["model"].predict(["good", "bad"])
+        np.testing.assert_allclose(np.sum(shares, 1), 1, rtol=1e-5)
+
+
+def test_no_other_fence_hides_python():
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        languages = set(re.findall(r"^```([^\n]+)$", text, re.M))
+        assert languages <= {"python", "yaml", "bash", "json"}, name_of(path)
+
+
+# ---- Notebooks.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ipynb")), ids=name_of)
+def test_notebooks_run(path, place, monkeypatch):
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(place)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    names = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), name_of(path), "exec"), names)
