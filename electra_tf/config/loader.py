@@ -20,7 +20,7 @@ from electra_tf.errors import InputError
 
 Root = TypeVar("Root")
 
-_PACKAGE = pathlib.Path(__file__).parent
+_PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel has them in the package; a checkout, also an editable one, beside it.
 _INSTALLED = next(
     (f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()),
