@@ -44,7 +44,7 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
     task = glue_task(options.task, options.data, DataErrorLog("stop", os.devnull))
     if task.labels is None:
         sys.exit(f"error: --task has classes; {options.task} has scores")
-    part, count = task.parts["train"], options.examples
+    part, count = task.splits["train"], options.examples
     if count and count > len(part):
         sys.exit(f"error: --examples is {len(part)} or less; {count} were asked for")
     targets = [task.labels.index(label) for label in part.targets][: count or None]

@@ -111,7 +111,7 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
     for form, asked in askers.items():
         if not hasattr(asked, "outputs_of"):
             asked = TokenRuntime(asked, form, ())
-        said = model.decoded(part.items, examples, asked.outputs_of(examples))
+        said = model.decode(part.items, examples, asked.outputs_of(examples))
         found = task.score(part, said)
         words = "  ".join(f"{key} {value:.2f}" for key, value in found.items())
         lines.append(f"{form:20} {words}  ({len(part):,} items)")

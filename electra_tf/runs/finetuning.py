@@ -205,8 +205,8 @@ def _has_data(data: str, task: str) -> bool:
 
 def _answers(task: str, done: list[Trial], folder: str) -> dict[str, list[str]]:
     """What the best trial said of the test sets, by the leaderboard's file."""
-    headline = next(iter(done[0].scores))
-    best = max(done, key=lambda trial: trial.scores[headline])
+    monitor = next(iter(done[0].scores))
+    best = max(done, key=lambda trial: trial.scores[monitor])
     found = {}
     for name, (of, stem, _) in submission_files().items():
         path = os.path.join(folder, f"trial_{best.number}", f"{stem}.tsv")
@@ -223,13 +223,13 @@ def _table(done: Mapping[str, list[Trial]]) -> str:
     lines = [f"{'task':<6}{'score':<22}" + "".join(f"{n:>8}" for n in names) + "  runs"]
     medians = {}
     for task, trials in done.items():
-        headline = next(iter(trials[0].scores))
-        found = summary(trials, headline)
+        monitor = next(iter(trials[0].scores))
+        found = summary(trials, monitor)
         medians[task] = found["median"]
         failed = f", {found['degenerate']:.0f} degenerate" * bool(found["degenerate"])
         numbers = "".join(f"{found[name]:>8.2f}" for name in names)
         runs = f"  {found['trials']:.0f}{failed}"
-        lines.append(f"{task:<6}{headline:<22}{numbers}{runs}")
+        lines.append(f"{task:<6}{monitor:<22}{numbers}{runs}")
     counted = [value for task, value in medians.items() if task != "wnli"]
     if counted:
         mean = sum(counted) / len(counted)

@@ -60,7 +60,7 @@ def pretrained_export(path: str, part: str) -> ExportSpec:
     if part == "encoder":
         encoder = Encoder(start.shape)
         encoder.build()
-        start.put_into(encoder)
+        start.load_into(encoder)
         found = {"": HiddenStates(encoder)}
     else:
         model = _towers(settings)

@@ -255,7 +255,7 @@ class TaggerExport(TaskExport):
         examples = self.model.examples(words)
         outputs = self.model.outputs_of(examples)
         shares = [[] for _ in words]
-        for (row, part), logits_LC in zip(examples.parts, outputs, strict=True):
+        for (row, part), logits_LC in zip(examples.origins, outputs, strict=True):
             share_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
             shares[row] += share_L[np.flatnonzero(part.tagged)].tolist()
         labels = self.model.learned_tags(words, examples, outputs)

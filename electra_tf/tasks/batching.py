@@ -40,9 +40,9 @@ class EncodedExamples:
     targets: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None
     """A number for each example, or one for each of its positions; or several such
     by name; None: not known."""
-    cut: int = 0
+    truncated: int = 0
     """How many of them lost pieces, as they were longer."""
-    parts: Sequence[Any] = ()
+    origins: Sequence[Any] = ()
     """What each was made of, where items and examples are not one to one."""
     items: Sequence[int] | None = None
     """The place of the item that each was made of; None: they are one to one."""
@@ -99,7 +99,7 @@ class EncodedExamples:
             size: Rows of the batch; those beyond the examples have the weight 0.
 
         Returns:
-            Inputs, targets (numbers [B], or [B, L] filled up with `IGNORED`; zeros
+            Inputs, targets (numbers [B], or [B, L] filled up with `IGNORE_LABEL`; zeros
             where none are known) and weights, float32 [B].
         """
         longest = max(len(self.ids[row]) for row in rows)

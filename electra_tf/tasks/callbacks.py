@@ -54,7 +54,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
     Args:
         folder: The trial's own.
         measure: From nothing to scores by name.
-        headline: The name of the score that counts; more is better.
+        monitor: The name of the score that counts; more is better.
         keeping: What is kept.
         say: Gets a line for each epoch.
     """
@@ -63,12 +63,12 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self,
         folder: str,
         measure: Callable[[], Mapping[str, float]],
-        headline: str,
+        monitor: str,
         keeping: SelectionPolicy,
         say: Callable[[str], None],
     ):
         super().__init__()
-        self._measure, self._headline, self._say = measure, headline, say
+        self._measure, self._monitor, self._say = measure, monitor, say
         self._keeping = keeping
         places = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
         self._newest, self._best = (
@@ -148,5 +148,5 @@ class TrialCheckpoint(keras.callbacks.Callback):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _best_epoch(self) -> int:
-        values = [scores[self._headline] for scores in self.history]
+        values = [scores[self._monitor] for scores in self.history]
         return int(np.argmax([v if math.isfinite(v) else -math.inf for v in values]))

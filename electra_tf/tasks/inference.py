@@ -202,15 +202,15 @@ def _predicted(
 ) -> Iterator[str]:
     values = [item.value for item in items]
     examples = model.examples(values)
-    if examples.cut:
+    if examples.truncated:
         tell(
-            f"{examples.cut:,} of {len(items):,} inputs were longer than the "
+            f"{examples.truncated:,} of {len(items):,} inputs were longer than the "
             f"{model.settings.data.max_length} positions of training and were cut"
         )
     if isinstance(model, QuestionAnswerer):
         found = _of_answers(model, values, nbest)
     else:
-        decoded = model.decoded(values, examples, model.outputs_of(examples))
+        decoded = model.decode(values, examples, model.outputs_of(examples))
         found = _WRITERS[type(model)](model, values, decoded)
     for item, (plain, table, record) in zip(items, found, strict=True):
         if form == "jsonl":

@@ -17,7 +17,7 @@ class Loss(NamedTuple):
     """float32: the sum of what each item loses."""
     weight: tf.Tensor
     """float32: how many items there are."""
-    right: tf.Tensor
+    metric_sum: tf.Tensor
     """float32: how many of them are predicted right; for scores, the squared error."""
 
 
@@ -73,7 +73,7 @@ def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) ->
 
     Args:
         logits_BLC: float32.
-        tags_BL: int32; `IGNORED` where none is asked for.
+        tags_BL: int32; `IGNORE_LABEL` where none is asked for.
         weights_B: float32; 0 in rows that only fill up.
 
     Returns:

@@ -78,7 +78,7 @@ class PretrainedEncoder:
         """The same shape and tokenizer with random weights."""
         return dataclasses.replace(self, weights=None)
 
-    def put_into(self, encoder: Encoder) -> None:
+    def load_into(self, encoder: Encoder) -> None:
         """Assigns the weights, if there are any.
 
         Args:

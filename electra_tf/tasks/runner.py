@@ -184,7 +184,7 @@ class MultiSeedRunner:
     def _prepared(self, seed: int) -> TextModel:
         """The compiled model with initial weights; made once, then made new again."""
         if self._model is not None:
-            self._model.reset(self._start, seed)
+            self._model.reinitialize(self._start, seed)
             return self._model
         training = self._settings.training
         # A strategy hands batches out through a data set of its own, with tf.data's
@@ -203,10 +203,10 @@ class MultiSeedRunner:
         self._say(
             f"{self._task.name}: {len(self._examples):,} examples to learn from, "
             f"{steps:,} steps in {pluralize(training.epochs, 'epoch')}; "
-            + ", ".join(f"{n} {len(p):,}" for n, p in self._task.measured.items())
+            + ", ".join(f"{n} {len(p):,}" for n, p in self._task.eval_splits.items())
         )
-        if self._task.contents:
-            self._say(f"train: {self._task.contents}")
+        if self._task.label_counts:
+            self._say(f"train: {self._task.label_counts}")
         self._tell_cut(model)
         self._model = model
         return model
@@ -216,13 +216,13 @@ class MultiSeedRunner:
         squad = self._task.name.startswith("squad")  # whose contexts have windows
         name_of = "max_query_length" if squad else "max_length"
         limit = getattr(self._settings.data, name_of)
-        for name, part in self._task.parts.items():
+        for name, part in self._task.splits.items():
             train = name == "train"
             made = self._examples if train else model.examples(part.items)
-            if made.cut:
+            if made.truncated:
                 self._say(
-                    f"{name}: {made.cut:,} of {len(made):,} inputs were cut, being "
-                    f"longer than data.{name_of} {limit} allows"
+                    f"{name}: {made.truncated:,} of {len(made):,} inputs were cut: "
+                    f"they were longer than data.{name_of} {limit} allows"
                 )
 
     def _keeper(self, number: int) -> TrialCheckpoint:
@@ -230,12 +230,12 @@ class MultiSeedRunner:
         keeping = SelectionPolicy(training.keep == "best", training.early_stopping)
         folder = str(self._output / f"trial_{number}")
         return TrialCheckpoint(
-            folder, self._scores, self._task.headline, keeping, self._say
+            folder, self._scores, self._task.monitor, keeping, self._say
         )
 
     def _scores(self) -> dict[str, float]:
         """Of the dev part."""
-        name, part = next(iter(self._task.measured.items()))
+        name, part = next(iter(self._task.eval_splits.items()))
         predictions = self._task.predictions(self._model, part)
         return _named(name, self._task.score(part, predictions))
 
@@ -246,12 +246,12 @@ class MultiSeedRunner:
         folder = self._output / f"trial_{number}"
         folder.mkdir(parents=True, exist_ok=True)
         scores, wrong = {}, None
-        for name, part in self._task.parts.items():
+        for name, part in self._task.splits.items():
             if name == "train":
                 continue
             predictions = self._task.predictions(model, part)
             if part.targets is not None and not scores:
-                predictions = self._task.tuned(model, predictions)
+                predictions = self._task.tune_threshold(model, predictions)
                 wrong = self._task.degenerate(part, predictions)
             self._task.write(part, predictions, str(folder / name))
             if part.targets is not None:
@@ -261,7 +261,7 @@ class MultiSeedRunner:
     def _save_model(self) -> None:
         """Without what only training needs."""
         model = self._model
-        plain = model.sibling(self._start, whole_number(model.seed))
+        plain = model.clone_with_seed(self._start, whole_number(model.seed))
         for variable, value in zip(plain.weights, model.weights, strict=True):
             variable.assign(value)
         partial = self._output / f"unfinished.{MODEL}"
@@ -272,7 +272,7 @@ class MultiSeedRunner:
             partial.unlink(missing_ok=True)
 
     def _value(self, trial: Trial) -> float:
-        value = trial.scores[self._task.headline]
+        value = trial.scores[self._task.monitor]
         return value if math.isfinite(value) else -sys.float_info.max
 
     def _line(self, trial: Trial, count: int) -> str:

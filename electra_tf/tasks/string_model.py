@@ -67,9 +67,7 @@ class StringModel(keras.Model, abc.ABC):
         """From texts, and what should be said of them, to examples."""
 
     @abc.abstractmethod
-    def decoded(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Any:
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """From the outputs of each example to what `predict` returns."""
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
@@ -226,7 +224,7 @@ class StringModel(keras.Model, abc.ABC):
             texts = to_rows(x, self.takes_pairs)
             examples = self.examples(texts)
             outputs = self.outputs_of(examples, size)
-            return self.decoded(texts, examples, outputs)
+            return self.decode(texts, examples, outputs)
         if isinstance(x, Mapping):
             require_ids(x)
             self._check_length(x["token_ids"].shape[1])

@@ -42,32 +42,32 @@ class Task(abc.ABC):
     """
 
     def __init__(self, name: str, parts: Mapping[str, Split], metric: str):
-        self.name, self.parts, self.metric = name, dict(parts), metric
-        empty = "train" in self.parts and not len(self.parts["train"])
-        if empty or not self.measured:
+        self.name, self.splits, self.metric = name, dict(parts), metric
+        empty = "train" in self.splits and not len(self.splits["train"])
+        if empty or not self.eval_splits:
             raise InputError(
                 "A task has examples to learn from, and a labelled part to measure on",
-                ", ".join(f"{part} with {len(p)}" for part, p in self.parts.items())
-                + f"; labelled beside train: {', '.join(self.measured) or 'none'}",
+                ", ".join(f"{part} with {len(p)}" for part, p in self.splits.items())
+                + f"; labelled beside train: {', '.join(self.eval_splits) or 'none'}",
                 "Check the files, and what was left out of them",
             )
 
     @property
-    def measured(self) -> dict[str, Split]:
+    def eval_splits(self) -> dict[str, Split]:
         """The labelled parts that are not trained on; the first one is dev."""
         return {
             name: part
-            for name, part in self.parts.items()
+            for name, part in self.splits.items()
             if name != "train" and part.targets is not None and len(part)
         }
 
     @property
-    def headline(self) -> str:
+    def monitor(self) -> str:
         """The dev part's metric, as logs name it: `dev_mcc`."""
-        return f"{next(iter(self.measured))}_{self.metric}"
+        return f"{next(iter(self.eval_splits))}_{self.metric}"
 
     @property
-    def contents(self) -> str:
+    def label_counts(self) -> str:
         """What the training part holds of each class, in words; empty: no classes."""
         return ""
 
@@ -75,7 +75,7 @@ class Task(abc.ABC):
     def fingerprint(self) -> str:
         """A checksum of all parts, wherever their files lie."""
         digest = hashlib.sha256()
-        for name, part in self.parts.items():
+        for name, part in self.splits.items():
             digest.update(f"{name} {len(part)} {part.targets is None}\n".encode())
             for item in part.items:
                 if dataclasses.is_dataclass(item):
@@ -107,7 +107,7 @@ class Task(abc.ABC):
         """
         return model.predict(part.items)
 
-    def tuned(self, model: TextModel, predictions: Any) -> Any:
+    def tune_threshold(self, model: TextModel, predictions: Any) -> Any:
         """Sets what a trained model decides by.
 
         Args:

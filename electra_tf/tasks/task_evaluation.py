@@ -125,7 +125,7 @@ def evaluate_model(
     else:
         task = _squad_task(model, data)
     report: dict[str, Any] = {"task": task.name, "data": data}
-    report["examples"] = {name: len(part) for name, part in task.measured.items()}
+    report["examples"] = {name: len(part) for name, part in task.eval_splits.items()}
     if isinstance(model, QuestionAnswerer) and model.null_threshold is not None:
         report["null_threshold"] = model.null_threshold
         tell(
@@ -156,11 +156,11 @@ def _scores(
     task: Task, model: TextModel, tell: Callable[[str], None]
 ) -> dict[str, float | None]:
     scores: dict[str, float | None] = {}
-    for name, part in task.measured.items():
+    for name, part in task.eval_splits.items():
         predictions = task.predictions(model, part)
         if wrong := task.degenerate(part, predictions):
             tell(f"DEGENERATE: the model {wrong} on {name}")
-        prefix = f"{name}_" if len(task.measured) > 1 else ""
+        prefix = f"{name}_" if len(task.eval_splits) > 1 else ""
         for key, value in task.score(part, predictions).items():
             finite = math.isfinite(value)
             scores[prefix + key] = float(value) if finite else None

@@ -66,13 +66,13 @@ class TextModel(StringModel):
         self.head.build()
         if settings.model.weights == "random":
             start = start.untrained()
-        start.put_into(self.encoder)
+        start.load_into(self.encoder)
         self.seed = self.add_weight(
             name="seed", shape=(), dtype="int64", initializer="zeros", trainable=False
         )
         self.seed.assign(seed)
         self.built = True
-        self._mean_quality = keras.metrics.Mean(self.quality, "float32")
+        self._mean_quality = keras.metrics.Mean(self.metric_name, "float32")
         ids = tf.TensorSpec([None, None], tf.int32)
         names = ("token_ids", "segment_ids", "padding_mask")
         signature = [dict.fromkeys(names, ids)]
@@ -80,7 +80,7 @@ class TextModel(StringModel):
 
     # What a task adds.
 
-    quality = "accuracy"
+    metric_name = "accuracy"
     """The name of what is measured beside the loss in `fit` and `evaluate`."""
 
     @abc.abstractmethod
@@ -91,7 +91,7 @@ class TextModel(StringModel):
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
     ) -> Outputs:
-        """From hidden states to what `task_loss` and `decoded` take."""
+        """From hidden states to what `task_loss` and `decode` take."""
 
     @abc.abstractmethod
     def task_loss(self, outputs: Outputs, targets: Any, weights_B: tf.Tensor) -> Loss:
@@ -188,14 +188,14 @@ class TextModel(StringModel):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def reset(self, start: PretrainedEncoder, seed: int) -> None:
+    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
         """Begins anew, as if made with another seed, but compiled as it is.
 
         Args:
             start: The encoder's weights.
             seed: As for a new model.
         """
-        fresh = self.sibling(start, seed)
+        fresh = self.clone_with_seed(start, seed)
         for variable, value in zip(self.weights, fresh.weights, strict=True):
             variable.assign(value)
         optimizer = self.optimizer if self.compiled else None
@@ -212,7 +212,7 @@ class TextModel(StringModel):
                 variable.assign(value)
 
     @abc.abstractmethod
-    def sibling(self, start: PretrainedEncoder, seed: int) -> "TextModel":
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
         """A model of the same task and settings with other initial weights."""
 
     # Saving.
@@ -251,7 +251,7 @@ class TextModel(StringModel):
     def _measured(self, sums, inputs, targets, outputs, weights_B) -> dict[str, Any]:
         mean = tf.math.divide_no_nan(sums.total, sums.weight)
         self._loss_tracker.update_state(mean, sums.weight)
-        right = tf.math.divide_no_nan(sums.right, sums.weight)
+        right = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
         self._mean_quality.update_state(right, sums.weight)
         given = inputs, targets, outputs, weights_B
         if self._compile_metrics is not None:

@@ -104,7 +104,9 @@ def test_other_models_are_refused():
         def __init__(self):
             pass
 
-        make_head = head_outputs = task_loss = examples = decoded = sibling = None
+        make_head = head_outputs = task_loss = examples = decode = clone_with_seed = (
+            None
+        )
 
     with pytest.raises(InputError, match="TextClassifier, a TextRegressor"):
         task_export(Other.__new__(Other))

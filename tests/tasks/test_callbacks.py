@@ -27,7 +27,7 @@ def train(model, tmp_path):
     """Trains from where the folder is, with scores that are told beforehand."""
 
     def run(scores, keeping, folder="trial", killed_in=None):
-        model.reset(tiny.start(), 0)
+        model.reinitialize(tiny.start(), 0)
         after, lines = {}, []
 
         def measure():

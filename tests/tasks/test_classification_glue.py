@@ -27,9 +27,9 @@ def test_pairs_in_both_orders(tmp_path, log):
     data = write_glue(tmp_path, train=MRPC_ROWS, dev=MRPC_ROWS, test=test)
     task = glue_task("mrpc", data, log)
     pairs = [("the user", "a file"), ("the list", "of values")]
-    assert task.parts["train"] == task.parts["dev"] == Split(pairs, ["1", "0"])
-    assert task.parts["test"] == Split([("A", "B")], None)
-    assert (task.labels, task.headline) == (("0", "1"), "dev_accuracy")
+    assert task.splits["train"] == task.splits["dev"] == Split(pairs, ["1", "0"])
+    assert task.splits["test"] == Split([("A", "B")], None)
+    assert (task.labels, task.monitor) == (("0", "1"), "dev_accuracy")
     model = task.model(tiny.start(), tiny.settings(), 0)
     assert isinstance(model, TextClassifier)
     found = task.training_examples(model)
@@ -45,7 +45,7 @@ def test_unknown_labels_and_scores_out_of_range_are_told(tmp_path, log, report):
     data = write_glue(tmp_path, train=bad, dev=MRPC_ROWS)
     with pytest.raises(InputError, match=r"train\.tsv:3: an unk.*'2'; known: '0', '1'"):
         glue_task("mrpc", data, log)
-    assert len(glue_task("mrpc", data, report).parts["train"]) == 2
+    assert len(glue_task("mrpc", data, report).splits["train"]) == 2
     assert report.counts == {"an unknown label": 1}
     rows = ["sentence1\tsentence2\tscore", "a\tb\t5.000", "c\td\t5.1"]
     data = write_glue(tmp_path, train=rows, dev=rows)
@@ -65,11 +65,11 @@ def test_mnli_has_two_dev_parts_and_the_diagnostic_set(tmp_path, log):
     write_glue(tmp_path, **files)
     for name in ("mnli", "ax"):
         task = glue_task(name, data, log)
-        assert list(task.measured) == ["dev_matched", "dev_mismatched"]
-        assert {n for n, part in task.parts.items() if part.targets is None} == {
+        assert list(task.eval_splits) == ["dev_matched", "dev_mismatched"]
+        assert {n for n, part in task.splits.items() if part.targets is None} == {
             "test_matched", "test_mismatched", "diagnostic"
         }  # fmt: skip
-        assert task.headline == "dev_matched_accuracy"
+        assert task.monitor == "dev_matched_accuracy"
 
 
 def test_train_and_dev_have_to_be_there(tmp_path, log):
@@ -84,15 +84,15 @@ def test_train_and_dev_have_to_be_there(tmp_path, log):
     packed = gzip.compress("\n".join(MRPC_ROWS).encode())
     (tmp_path / "dev.tsv").unlink()
     (tmp_path / "dev.tsv.gz").write_bytes(packed)
-    assert len(glue_task("mrpc", data, log).parts["dev"]) == 2
+    assert len(glue_task("mrpc", data, log).splits["dev"]) == 2
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "stsb", "sst2", "wnli"])
 def test_real_tasks_are_whole(data, log, name):
     task = glue_task(name, str(data / "glue"), log)
-    assert list(task.parts) == ["train", "dev", "test"]
+    assert list(task.splits) == ["train", "dev", "test"]
     if name == "stsb":
         assert task.unordered
-        targets = task.parts["train"].targets
+        targets = task.splits["train"].targets
         assert (min(targets), max(targets)) == (0.0, 5.0)
         assert np.mean(targets) == pytest.approx(2.70, abs=0.01)

@@ -58,7 +58,7 @@ def models():
 @pytest.fixture
 def model(models):
     model = models["classes"]
-    model.reset(tiny.start(), 0)
+    model.reinitialize(tiny.start(), 0)
     model.pairs = None
     return model
 
@@ -106,7 +106,7 @@ def test_weighted_loss_and_quality_by_hand(name, models):
         whole = (weights * words).sum()
         assert told["loss"] == pytest.approx((weights * losses).sum() / whole, rel=1e-4)
         quality = (weights * right).sum() / whole
-        assert told[model.quality] == pytest.approx(quality, rel=1e-4)
+        assert told[model.metric_name] == pytest.approx(quality, rel=1e-4)
     plain = model.evaluate(x, y, return_dict=True, verbose=0)
     ones = model.evaluate(x, y, sample_weight=np.ones(24), return_dict=True, verbose=0)
     assert plain == ones
@@ -122,7 +122,7 @@ def test_weight_2_is_a_row_twice_and_0_is_none(name, models):
     assert len(model.examples(x[:8], y[:8])) >= 8
     found = []
     for chosen, each in ((places, weights), (again, None)):
-        model.reset(tiny.start(), 0)
+        model.reinitialize(tiny.start(), 0)
         told = model.train_on_batch(rows(x, chosen), rows(y, chosen), each)
         found.append((told, tiny.weights(model)))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
@@ -144,14 +144,14 @@ def test_fit_weighs_items_and_holds_out_the_last(name, models):
             "validation_data": (x[16:], y[16:], WEIGHTS[16:]),
         },
     ):
-        model.reset(tiny.start(), 0)
+        model.reinitialize(tiny.start(), 0)
         told = model.fit(**arguments, epochs=1, verbose=0).history
         histories.append((told, tiny.weights(model)))
     assert histories[0][0] == histories[1][0]
     assert tiny.distance(histories[0][1], histories[1][1]) == 0
     held_out = model.evaluate(x[16:], y[16:], WEIGHTS[16:], return_dict=True, verbose=0)
     assert told["val_loss"][0] == pytest.approx(held_out["loss"], rel=1e-6)
-    model.reset(tiny.start(), 0)
+    model.reinitialize(tiny.start(), 0)
     model.fit(x[:16], y[:16], epochs=1, verbose=0)
     assert tiny.distance(histories[0][1], tiny.weights(model)) > 1e-4
 
@@ -169,11 +169,11 @@ def test_weights_of_classes_are_weights_of_their_texts(model):
         (batches, {"class_weight": {0: 0.5, 1: 3}}),
         (weighted, {}),
     ):
-        model.reset(tiny.start(), 0)
+        model.reinitialize(tiny.start(), 0)
         model.fit(x, **arguments, epochs=1, shuffle=False, verbose=0)
         found.append(tiny.weights(model))
     assert all(tiny.distance(found[0], other) == 0 for other in found[1:])
-    model.reset(tiny.start(), 0)
+    model.reinitialize(tiny.start(), 0)
     model.fit(TEXTS, LABELS, class_weight={1: 3.0}, epochs=1, shuffle=False, verbose=0)
     assert tiny.distance(found[0], tiny.weights(model)) > 1e-4
     assert model.class_weights([0, 1, "good"], {1: 3.0}) == [1.0, 3.0, 3.0]
@@ -207,7 +207,7 @@ def test_ids_take_weights_shares_and_classes_as_keras_does(model):
     ).history  # fmt: skip
     by_ids = tiny.weights(model)
     assert int(model.optimizer.iterations) == 3
-    model.reset(tiny.start(), 0)
+    model.reinitialize(tiny.start(), 0)
     other = model.fit(
         TEXTS, LABELS, validation_split=0.25, class_weight={1: 2.0}, epochs=1,
         shuffle=False, verbose=0,
@@ -241,7 +241,7 @@ def test_one_batch_of_texts(model):
     assert weighted == pytest.approx(whole, rel=1e-4)
     model.train_on_batch(TEXTS, LABELS, class_weight={1: 2.0})
     by_text = tiny.weights(model)
-    model.reset(tiny.start(), 0)
+    model.reinitialize(tiny.start(), 0)
     each = np.array([1.0 + label for label in LABELS], np.float32)
     model.train_on_batch(*batch[:2], sample_weight=each)
     assert tiny.distance(by_text, tiny.weights(model)) < 1e-6

@@ -33,7 +33,7 @@ def test_classes_by_hand():
         sum(LOGITS_BC[b].argmax() == LABELS_B[b] for b in asked),
     )
     right_B = LOGITS_BC.argmax(1).astype(np.int32)
-    assert class_loss(LOGITS_BC, right_B, np.ones(4, np.float32)).right == 4
+    assert class_loss(LOGITS_BC, right_B, np.ones(4, np.float32)).metric_sum == 4
 
 
 def test_even_odds_cost_the_logarithm_of_the_classes():

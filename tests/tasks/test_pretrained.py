@@ -84,7 +84,7 @@ def test_the_encoder_that_is_left_is_taken(tmp_path, name, sharing, prefix):
     assert start.tokenizer.vocabulary.tokens[:3] == ("[PAD]", "[UNK]", "[CLS]")
     encoder = Encoder(start.shape)
     encoder.build()
-    start.put_into(encoder)
+    start.load_into(encoder)
     assert len(encoder.trainable_variables) == 39
     for variable in encoder.trainable_variables:
         expected = weights[prefix + path_below_encoder(variable.path)]
@@ -106,7 +106,7 @@ def test_random_weights_leave_the_encoder_as_it_is(tmp_path, weights):
     encoders = [Encoder(start.shape, 7), Encoder(start.shape, 7)]
     for encoder in encoders:
         encoder.build()
-    fresh.put_into(encoders[0])
+    fresh.load_into(encoders[0])
     for a, b in zip(*(e.trainable_variables for e in encoders), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -152,7 +152,7 @@ def test_weights_of_another_shape_are_told(tmp_path, weights):
     encoder.build()
     before = encoder.trainable_variables[0].numpy()
     with pytest.raises(InputError, match="no layer_1/output/bias"):
-        start.put_into(encoder)
+        start.load_into(encoder)
     np.testing.assert_array_equal(encoder.trainable_variables[0], before)
 
 

@@ -21,9 +21,9 @@ def task(**parts):
 
 def test_labelled_parts_are_measured_and_the_first_one_names_the_headline():
     mnli = task(test=Split(["in"], None), dev_m=TRAIN, dev_mm=Split(["to"], ["a"]))
-    assert list(mnli.measured) == ["dev_m", "dev_mm"]
-    assert mnli.headline == "dev_m_accuracy"
-    assert [len(part) for part in mnli.parts.values()] == [2, 1, 2, 1]
+    assert list(mnli.eval_splits) == ["dev_m", "dev_mm"]
+    assert mnli.monitor == "dev_m_accuracy"
+    assert [len(part) for part in mnli.splits.values()] == [2, 1, 2, 1]
 
 
 def test_nothing_to_learn_from_or_to_measure_on_is_told():

@@ -40,7 +40,7 @@ def calm():
 
 
 def again(model, seed=0):
-    model.reset(tiny.start(), seed)
+    model.reinitialize(tiny.start(), seed)
     return model
 
 
@@ -321,7 +321,7 @@ def test_it_learns_what_can_be_learnt():
     assert told["loss"][-1] < told["loss"][0] / 5
     names = np.argmax(model.predict(SHORT), -1)
     np.testing.assert_array_equal(names, THEIRS)
-    model.reset(tiny.start(), 1)
+    model.reinitialize(tiny.start(), 1)
     tiny.assert_same_bits(model, classifier(seed=1))
     assert int(model.optimizer.iterations) == 0
     assert float(model.optimizer.learning_rate) == pytest.approx(5e-3)

@@ -133,7 +133,7 @@ def main(output):
         many.fit(TEXTS, LABELS, batch_size=9)
     except InputError as error:
         answer["odd"] = str(error)
-    many.reset(tiny.start(), 0)
+    many.reinitialize(tiny.start(), 0)
     answer["as_new"] = tiny.distance(before, tiny.weights(many))
     print(json.dumps(answer))
 

@@ -114,15 +114,13 @@ class TextClassifier(TextModel):
             self.pairs = pairs
         return found
 
-    def decoded(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Any:
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Probabilities of the classes, float32 [N, C]."""
         if not outputs:
             return np.zeros((0, len(self.labels)), np.float32)
         return tf.nn.softmax(np.stack(outputs)).numpy()
 
-    def sibling(self, start: PretrainedEncoder, seed: int) -> "TextClassifier":
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextClassifier":
         """The same with other initial weights."""
         return TextClassifier(start, self.labels, self.settings, seed, self.pairs)
 
@@ -187,7 +185,7 @@ class TextRegressor(TextModel):
         pairs: Whether it takes pairs of texts; None: as it is trained with.
     """
 
-    quality = "mse"
+    metric_name = "mse"
     takes_columns = True
 
     def __init__(
@@ -246,7 +244,7 @@ class TextRegressor(TextModel):
         """Squared error, as the loss of what the head is trained on, from 0 to 1; as
         `mse` in the units of `low` and `high`."""
         loss = score_loss(outputs, targets, weights_B)
-        return loss._replace(right=loss.right * (self.high - self.low) ** 2)
+        return loss._replace(metric_sum=loss.metric_sum * (self.high - self.low) ** 2)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
@@ -269,14 +267,12 @@ class TextRegressor(TextModel):
             self.pairs = pairs
         return found
 
-    def decoded(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Any:
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Scores in the units of `low` and `high`, float32 [N]."""
         scores = np.array([output[0] for output in outputs], np.float32)
         return self.low + scores * (self.high - self.low)
 
-    def sibling(self, start: PretrainedEncoder, seed: int) -> "TextRegressor":
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextRegressor":
         """The same with other initial weights."""
         bounds = self.low, self.high
         return TextRegressor(start, *bounds, self.settings, seed, self.pairs)

@@ -67,11 +67,11 @@ class ClassificationTask(Task):
         self.bounds, self.unordered, self._clipped = bounds, unordered, clipped
 
     @property
-    def contents(self) -> str:
+    def label_counts(self) -> str:
         """`2,443 of class '0'`, and so on, so that a class by mistake is seen."""
         if self.labels is None:
             return ""
-        counts = collections.Counter(self.parts["train"].targets)
+        counts = collections.Counter(self.splits["train"].targets)
         words = [f"{counts[label]:,} of class {label!r}" for label in self.labels]
         more = [f"and {len(words) - _SHOWN:,} more"] * (len(words) > _SHOWN)
         return ", ".join(words[:_SHOWN] + more)
@@ -86,7 +86,7 @@ class ClassificationTask(Task):
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
         """The training part, both orders of it where that is published."""
-        part = self.parts["train"]
+        part = self.splits["train"]
         texts, targets = list(part.items), list(part.targets or ())
         if self.unordered and model.settings.data.double_unordered:
             texts += [tuple(reversed(pair)) for pair in texts]

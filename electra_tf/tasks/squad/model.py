@@ -150,14 +150,12 @@ class QuestionAnswerer(TextModel):
             [part.segments for part in made],
             data.max_length,
             targets,
-            cut=sum(part.query_cut for part in made),
-            parts=list(zip(origins, made, strict=True)),
+            truncated=sum(part.query_cut for part in made),
+            origins=list(zip(origins, made, strict=True)),
             items=[place for place, _ in origins],
         )
 
-    def decoded(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Any:
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """The text of each answer, empty where there is none."""
         found = self._answered(len(x), examples, outputs)
         return [one.decided(self.null_threshold) for one in found]
@@ -178,12 +176,14 @@ class QuestionAnswerer(TextModel):
         outputs = self.outputs_of(examples, batch_size)
         return self._answered(len(x), examples, outputs)
 
-    def reset(self, start: PretrainedEncoder, seed: int) -> None:
+    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
         """Begins anew, with the threshold it was made with."""
-        super().reset(start, seed)
+        super().reinitialize(start, seed)
         self.null_threshold = self._first_threshold
 
-    def sibling(self, start: PretrainedEncoder, seed: int) -> "QuestionAnswerer":
+    def clone_with_seed(
+        self, start: PretrainedEncoder, seed: int
+    ) -> "QuestionAnswerer":
         """The same with other initial weights."""
         return QuestionAnswerer(start, self.null_threshold, self.settings, seed)
 
@@ -207,7 +207,7 @@ class QuestionAnswerer(TextModel):
             (None, [], []) for _ in range(count)
         ]
         for ((place, question), window), output in zip(
-            examples.parts, outputs, strict=True
+            examples.origins, outputs, strict=True
         ):
             _, cut, said = found[place]
             cut.append(window)

@@ -55,7 +55,7 @@ class SquadTask(Task):
         self._nulls = name == "squad2"
         super().__init__(name, parts, "best_f1" if self._nulls else "f1")
         # What cannot be scored is told now, not after the first epoch.
-        for part in self.measured.values():
+        for part in self.eval_splits.values():
             self.score(
                 part, SquadPredictions([QAPrediction("", 0.0, ())] * len(part), 0.0)
             )
@@ -69,20 +69,20 @@ class SquadTask(Task):
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
         """Windows of the training questions."""
-        part = self.parts["train"]
+        part = self.splits["train"]
         return model.examples(part.items, part.targets)
 
     def predictions(self, model: TextModel, part: Split) -> SquadPredictions:
         """The best answers of each question."""
         return SquadPredictions(model.answered(part.items), model.null_threshold)
 
-    def tuned(
+    def tune_threshold(
         self, model: TextModel, predictions: SquadPredictions
     ) -> SquadPredictions:
         """Takes the threshold with the best F1 on dev, for `predict` and the files."""
         if not self._nulls:
             return predictions
-        dev = next(iter(self.measured.values()))
+        dev = next(iter(self.eval_splits.values()))
         found = self.score(dev, predictions)
         tuned = SquadPredictions(predictions.answers, found["best_f1_thresh"])
         if self.score(dev, tuned)["f1"] < found["best_f1"]:

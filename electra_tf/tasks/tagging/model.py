@@ -124,14 +124,12 @@ class TokenClassifier(TextModel):
             [part.segments for part in made],
             data.max_length,
             targets,
-            cut=sum(part.cut > 0 for part in made),
-            parts=list(zip(origins, made, strict=True)),
+            truncated=sum(part.cut > 0 for part in made),
+            origins=list(zip(origins, made, strict=True)),
             items=origins,
         )
 
-    def decoded(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Any:
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """One list of tags for each sentence, in its scheme."""
         learned = self.learned_tags(x, examples, outputs)
         if self.scheme == BIOES:  # or tags that mark no spans
@@ -152,12 +150,12 @@ class TokenClassifier(TextModel):
             Names of `tags`, one for each word.
         """
         found: list[tuple[list, list]] = [([], []) for _ in x]
-        for (place, part), logits_LC in zip(examples.parts, outputs, strict=True):
+        for (place, part), logits_LC in zip(examples.origins, outputs, strict=True):
             found[place][0].append(part)
             found[place][1].append(np.argmax(logits_LC, -1))
         return [join(parts, said, self.tags) for parts, said in found]
 
-    def sibling(self, start: PretrainedEncoder, seed: int) -> "TokenClassifier":
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TokenClassifier":
         """The same with other initial weights."""
         return TokenClassifier(start, self.tags, self.settings, seed, self.scheme)
 

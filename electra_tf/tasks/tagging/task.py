@@ -55,9 +55,9 @@ class TaggingTask(Task):
         super().__init__(name, parts, "f1" if self.spans else "accuracy")
 
     @property
-    def contents(self) -> str:
+    def label_counts(self) -> str:
         """`55,081 of tag B-NP`, and so on, most frequent first."""
-        train = self.parts["train"]
+        train = self.splits["train"]
         counts = collections.Counter(tag for tags in train.targets for tag in tags)
         words = [f"{n:,} of tag {tag}" for tag, n in counts.most_common()]
         more = [f"and {len(words) - _SHOWN:,} more"] * (len(words) > _SHOWN)
@@ -78,10 +78,10 @@ class TaggingTask(Task):
             f"F1 of whole spans, predictions are written in {self.scheme}"
         ]
         if self._misfits:
-            odd = self.parts["train"].items[self._misfits[0]]
+            odd = self.splits["train"].items[self._misfits[0]]
             lines.append(
                 f"{self.name}: {len(self._misfits):,} of "
-                f"{len(self.parts['train']):,} sentences have tags that {self.scheme} "
+                f"{len(self.splits['train']):,} sentences have tags that {self.scheme} "
                 f"would write otherwise, the first one at {odd.source}:{odd.line}"
             )
         return lines
@@ -94,7 +94,7 @@ class TaggingTask(Task):
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
         """The training sentences."""
-        part = self.parts["train"]
+        part = self.splits["train"]
         return model.examples(part.items, part.targets)
 
     def score(self, part: Split, predictions: Any) -> dict[str, float]:

@@ -52,7 +52,7 @@ def test_a_task_is_scored_as_with_keras(tmp_path):
     found = open_litert(path).outputs_of(examples, 2)
     for one, other in zip(found, model.outputs_of(examples, 2), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    assert model.decoded(sentences, examples, found) == model.predict(sentences)
+    assert model.decode(sentences, examples, found) == model.predict(sentences)
 
 
 def test_it_answers_on_after_what_it_cannot_answer(files):

@@ -49,7 +49,7 @@ def test_a_task_is_scored_as_with_keras(tmp_path):
     examples = model.examples(texts)
     found = open_onnx(path).outputs_of(examples, 3)
     np.testing.assert_allclose(
-        model.decoded(texts, examples, found), model.predict(texts), atol=1e-6
+        model.decode(texts, examples, found), model.predict(texts), atol=1e-6
     )
 
 

@@ -215,9 +215,9 @@ def test_any_table_may_be_one_of_tfds(prepared, monkeypatch, tmp_path):
     columns = DataConfig(text_columns=("sentence1",), label_column="label")
     task = csv_task("tfds:glue/wnli", columns, log_of(tmp_path))
     assert task.labels == ("entailment", "not_entailment")
-    assert set(task.parts) == {"train", "dev", "test"}
-    assert set(task.parts["train"].items) == {f"sentence1 {i}" for i in range(4)}
-    assert len(task.parts["dev"]) == 4
+    assert set(task.splits) == {"train", "dev", "test"}
+    assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}
+    assert len(task.splits["dev"]) == 4
 
 
 def test_white_space_around_a_label_makes_no_class(tmp_path):

@@ -37,7 +37,7 @@ def test_texts_and_pairs_by_hand(tokenizer, marks):
         ones[0] + ones[1],
         [0] * (len(b) + 2) + [1] * (len(a) + 1),
     ]
-    assert (found.targets, found.cut, found.max_length) == ([1, 0, 2], 0, 64)
+    assert (found.targets, found.truncated, found.max_length) == ([1, 0, 2], 0, 64)
 
 
 def test_empty_texts_are_texts(tokenizer, marks):
@@ -54,7 +54,7 @@ def test_long_texts_lose_their_ends_and_are_counted(tokenizer, marks):
     long, b = " ".join([FIRST] * 20), tokenizer.encode(SECOND)
     a = tokenizer.encode(long)
     found = encode_texts(tokenizer, [long, FIRST, (SECOND, long), (long, long)], 20)
-    assert found.cut == 3
+    assert found.truncated == 3
     assert found.lengths.tolist()[0] == 20
     assert found.lengths[2:].tolist() == [20, 20]
     assert found.ids[0] == [cls, *a[:18], sep]
@@ -62,7 +62,7 @@ def test_long_texts_lose_their_ends_and_are_counted(tokenizer, marks):
     # 17 pieces for two texts: of equally long ones the second is cut.
     assert found.ids[3] == [cls, *a[:9], sep, *a[:8], sep]
     exact = encode_texts(tokenizer, [FIRST], len(tokenizer.encode(FIRST)) + 2)
-    assert exact.cut == 0
+    assert exact.truncated == 0
 
 
 def original_truncate(a, b, longest):

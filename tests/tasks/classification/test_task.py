@@ -46,13 +46,13 @@ def test_a_folder_with_dev_and_test(folder, log):
     )
     task = csv_task(data, TABLE, log)
     # An empty text is one.
-    assert task.parts["train"] == Split(["a", "", "b, c"], ["yes", "no", "yes"])
-    assert task.parts["dev"] == Split(['"d', ""], ["no", "yes"])
-    assert task.parts["test"] == Split(["e"], None)
+    assert task.splits["train"] == Split(["a", "", "b, c"], ["yes", "no", "yes"])
+    assert task.splits["dev"] == Split(['"d', ""], ["no", "yes"])
+    assert task.splits["test"] == Split(["e"], None)
     assert task.labels == ("no", "yes")
-    assert (task.metric, task.headline) == ("accuracy", "dev_accuracy")
+    assert (task.metric, task.monitor) == ("accuracy", "dev_accuracy")
     assert task.metrics == ("accuracy", "mcc", "macro_f1")
-    assert set(task.measured) == {"dev"}
+    assert set(task.eval_splits) == {"dev"}
 
 
 def test_a_labelled_test_file_is_measured_too(folder, log):
@@ -60,8 +60,8 @@ def test_a_labelled_test_file_is_measured_too(folder, log):
     data = folder(train_csv=rows, dev_csv=rows, test_csv=rows)
     pairs = DataConfig(text_columns=("a", "b"), label_column="label")
     task = csv_task(data, pairs, log)
-    assert list(task.measured) == ["dev", "test"]
-    assert task.parts["test"] == Split([("x", "y"), ("z", "w")], ["1", "0"])
+    assert list(task.eval_splits) == ["dev", "test"]
+    assert task.splits["test"] == Split([("x", "y"), ("z", "w")], ["1", "0"])
     assert task.metrics == ("accuracy", "mcc", "f1")
     assert not task.unordered
 
@@ -72,7 +72,7 @@ def test_each_class_gives_its_share_where_there_is_no_dev_file(folder, log, shar
     rows = rows_of(counts)
     settings = DataConfig(text_columns=("text",), label_column="label", dev_share=share)
     task = csv_task(f"{folder(all_csv=rows)}/all.csv", settings, log)
-    train, dev = task.parts["train"], task.parts["dev"]
+    train, dev = task.splits["train"], task.splits["dev"]
     for label, count in counts.items():
         assert list(dev.targets).count(label) == count * share
     assert sorted([*train.items, *dev.items]) == sorted(
@@ -81,7 +81,7 @@ def test_each_class_gives_its_share_where_there_is_no_dev_file(folder, log, shar
     for part in (train, dev):  # in the file's order, with the right labels
         assert [item.split()[0] for item in part.items] == list(part.targets)
         assert list(part.targets) == sorted(part.targets)
-    assert list(task.parts) == ["train", "dev"]
+    assert list(task.splits) == ["train", "dev"]
 
 
 def test_the_split_is_its_seeds(folder, log):
@@ -91,7 +91,7 @@ def test_the_split_is_its_seeds(folder, log):
             path,
             DataConfig(text_columns=("text",), label_column="label", split_seed=seed),
             log,
-        ).parts["dev"].items
+        ).splits["dev"].items
         for seed in (0, 0, 1)
     ]  # fmt: skip
     assert found[0] == found[1]
@@ -103,17 +103,17 @@ def test_no_class_leaves_the_training_data(folder, log):
     settings = DataConfig(text_columns=("text",), label_column="label", dev_share=0.9)
     task = csv_task(f"{folder(all_csv=rows)}/all.csv", settings, log)
     assert task.labels == ("a", "b", "c")
-    targets = list(task.parts["train"].targets)
+    targets = list(task.splits["train"].targets)
     assert [targets.count(label) for label in "abc"] == [10, 1, 1]
 
 
 def test_a_test_file_stays_where_dev_is_split_off(folder, log):
     data = folder(train_csv=rows_of({"a": 50, "b": 50}), test_csv=["text", "x", "y"])
     task = csv_task(data, TABLE, log)
-    assert {name: len(part) for name, part in task.parts.items()} == {
+    assert {name: len(part) for name, part in task.splits.items()} == {
         "train": 90, "dev": 10, "test": 2
     }  # fmt: skip
-    assert task.parts["test"].targets is None
+    assert task.splits["test"].targets is None
 
 
 def test_scores(folder, log):
@@ -123,10 +123,10 @@ def test_scores(folder, log):
     task = csv_task(data, settings, log)
     assert task.labels is None
     assert task.bounds == (-2.0, 4.5)
-    assert task.parts["train"].targets == [1.0, 4.5, -2.0]
-    assert task.parts["dev"].targets == [9.0, 0.0]
+    assert task.splits["train"].targets == [1.0, 4.5, -2.0]
+    assert task.splits["dev"].targets == [9.0, 0.0]
     assert task.metrics == ("spearman", "pearson", "mse")
-    scores = task.score(task.parts["dev"], np.float32([8.0, 0.5]))
+    scores = task.score(task.splits["dev"], np.float32([8.0, 0.5]))
     assert scores == pytest.approx({"spearman": 100, "pearson": 100, "mse": 0.625})
     assert task.answers(np.float32([8.0, 1e-6])) == ["0\t8", "1\t1e-06"]
     assert isinstance(task.model(tiny.start(), tiny.settings(), 0), TextRegressor)
@@ -135,7 +135,7 @@ def test_scores(folder, log):
 def test_a_dev_part_of_scores_is_split_off(folder, log):
     data = folder(train_csv=["text,stars", *(f"t{i},{i}" for i in range(30))])
     settings = DataConfig(text_columns=("text",), score_column="stars")
-    parts = csv_task(data, settings, log).parts
+    parts = csv_task(data, settings, log).splits
     assert (len(parts["train"]), len(parts["dev"])) == (27, 3)
     for part in parts.values():
         assert [float(item[1:]) for item in part.items] == part.targets
@@ -161,7 +161,7 @@ def test_bad_targets_stop_or_are_counted(folder, log, report, column, value, kin
         csv_task(data, settings, log)
     task = csv_task(data, settings, report)
     assert report.counts == {kind: 1}
-    assert task.parts["train"].items == ["a", "b"]
+    assert task.splits["train"].items == ["a", "b"]
     report.close()
 
 
@@ -170,7 +170,7 @@ def test_a_class_that_only_dev_has_is_told(folder, log, report):
     data = folder(train_csv=rows, dev_csv=[*rows, "x,c"])
     with pytest.raises(InputError, match=r"dev\.csv:8: .*'c'; known: 'a', 'b'"):
         csv_task(data, TABLE, log)
-    assert len(csv_task(data, TABLE, report).parts["dev"]) == 6
+    assert len(csv_task(data, TABLE, report).splits["dev"]) == 6
     report.close()
 
 
@@ -185,7 +185,7 @@ def test_objects_without_a_text_or_a_label_are_told(folder, log, report):
         csv_task(data, TABLE, log)
     task = csv_task(data, TABLE, report)
     assert report.counts == {"no text": 2, "no label": 1}
-    assert task.parts["train"] == Split(["a", "b"], ["1", "0"])
+    assert task.splits["train"] == Split(["a", "b"], ["1", "0"])
     report.close()
 
 
@@ -194,15 +194,15 @@ def test_rows_are_found_again_where_their_numbers_are_not_the_files(
 ):
     rows = [*rows_of({"a": 3, "b": 3}), ",a,b"]
     whole = csv_task(folder(train_csv=rows, dev_csv=rows[:-1]), TABLE, report)
-    assert whole.parts["dev"].places is None
+    assert whole.splits["dev"].places is None
     lossy = csv_task(
         folder(train_csv=rows, dev_csv=[rows[0], *rows[-2:]]), TABLE, report
     )
-    assert [place.split("/")[-1] for place in lossy.parts["dev"].places] == [
+    assert [place.split("/")[-1] for place in lossy.splits["dev"].places] == [
         "dev.csv:2"
     ]
     split = csv_task(folder(train_csv=rows), TABLE, report)
-    dev = split.parts["dev"]
+    dev = split.splits["dev"]
     lines = (pathlib.Path(dev.places[0].split(":")[0])).read_text().splitlines()
     for item, place in zip(dev.items, dev.places, strict=True):
         assert item in lines[int(place.split(":")[1]) - 1]
@@ -301,7 +301,7 @@ def test_chinese_reviews(data, log):
     path = str(data / "zh" / "ChnSentiCorp_htl_all.csv.gz")
     settings = DataConfig(text_columns=("review",), label_column="label")
     task = csv_task(path, settings, log)
-    train, dev = task.parts["train"], task.parts["dev"]
+    train, dev = task.splits["train"], task.splits["dev"]
     assert len(train) + len(dev) == 7766
     assert (dev.targets.count("1"), dev.targets.count("0")) == (532, 244)
     assert [*train.items, *dev.items].count("") == 1
@@ -332,10 +332,10 @@ def test_the_classes_of_training_are_counted(folder, log):
     many = {f"class {number:02}": 3 for number in range(25)}
     rows = rows_of({"b": 1200, "a": 3, "NaN": 1})
     task = csv_task(folder(train_csv=rows, dev_csv=rows[:3]), TABLE, log)
-    assert task.contents == "1 of class 'NaN', 3 of class 'a', 1,200 of class 'b'"
+    assert task.label_counts == "1 of class 'NaN', 3 of class 'a', 1,200 of class 'b'"
     task = csv_task(folder(train_csv=rows_of(many), dev_csv=rows_of(many)), TABLE, log)
-    assert task.contents.endswith("3 of class 'class 19', and 5 more")
-    assert SCORES.contents == ""
+    assert task.label_counts.endswith("3 of class 'class 19', and 5 more")
+    assert SCORES.label_counts == ""
 
 
 def test_what_is_written_is_glues_form(tmp_path):
@@ -359,7 +359,7 @@ def test_a_model_that_learnt_nothing_is_told():
     assert CLASSES.degenerate(GOLD, always) == "always predicts yes"
     same = Split(["a", "b"], ["yes", "yes"])
     assert CLASSES.degenerate(same, always[:2]) is None
-    part = SCORES.parts["dev"]
+    part = SCORES.splits["dev"]
     assert SCORES.degenerate(part, np.float32([1, 2, 3])) is None
     assert SCORES.degenerate(part, np.float32([2.5] * 3)) == "always predicts 2.5"
     broken = SCORES.degenerate(part, np.float32([1, np.nan, 3]))

@@ -74,8 +74,8 @@ def test_it_can_be_saved_with_its_threshold(model, tmp_path):
 def test_reset_forgets_a_tuned_threshold():
     model = QuestionAnswerer(tiny.start(), 0.0, tiny.settings())
     model.null_threshold = 3.0
-    assert model.sibling(tiny.start(), 1).null_threshold == 3.0
-    model.reset(tiny.start(), 1)
+    assert model.clone_with_seed(tiny.start(), 1).null_threshold == 3.0
+    model.reinitialize(tiny.start(), 1)
     assert model.null_threshold == 0.0
 
 

@@ -56,14 +56,14 @@ def said(odds, threshold=0.0, text="the and"):
 
 
 def test_parts_and_their_answers(task):
-    assert {name: len(part) for name, part in task.parts.items()} == {
+    assert {name: len(part) for name, part in task.splits.items()} == {
         "train": 10,
         "dev": 4,
         "test": 2,
     }
-    assert list(task.measured) == ["dev"]
-    assert task.headline == "dev_best_f1"
-    located = task.parts["train"].targets
+    assert list(task.eval_splits) == ["dev"]
+    assert task.monitor == "dev_best_f1"
+    located = task.splits["train"].targets
     assert [[a.text for a in answers] for answers in located] == [["the and"], []] * 5
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     examples = task.training_examples(model)
@@ -72,7 +72,7 @@ def test_parts_and_their_answers(task):
 
 
 def test_scores_by_hand_and_no_counts(task):
-    dev = task.parts["dev"]
+    dev = task.splits["dev"]
     found = task.score(dev, said([-3.0, 2.0, -2.0, -1.0]))
     assert next(iter(found)) == "best_f1"
     assert not [name for name in found if name.endswith("total")]
@@ -86,8 +86,8 @@ def test_scores_by_hand_and_no_counts(task):
 def test_the_threshold_is_tuned_and_used_in_what_is_written(task, tmp_path):
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     assert model.null_threshold == 0.0
-    dev = task.parts["dev"]
-    tuned = task.tuned(model, said([-3.0, 2.0, -2.0, -1.0]))
+    dev = task.splits["dev"]
+    tuned = task.tune_threshold(model, said([-3.0, 2.0, -2.0, -1.0]))
     assert tuned.threshold == model.null_threshold == -2.0
     found = task.score(dev, tuned)
     assert found["f1"] == found["best_f1"] == 100.0
@@ -104,7 +104,7 @@ def test_the_threshold_is_tuned_and_used_in_what_is_written(task, tmp_path):
 def test_a_model_says_something_of_each_question(task):
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     model.null_threshold = 0.5
-    for part in task.parts.values():
+    for part in task.splits.values():
         found = task.predictions(model, part)
         assert len(found.answers) == len(part)
         assert found.threshold == 0.5
@@ -112,14 +112,14 @@ def test_a_model_says_something_of_each_question(task):
 
 
 def test_degenerate_answers_are_named(task):
-    dev = task.parts["dev"]
+    dev = task.splits["dev"]
     assert task.degenerate(dev, said([1.0] * 4)) == "answers no question"
     assert task.degenerate(dev, said([-1.0] * 4)) == "always says 'the and'"
     assert task.degenerate(dev, said([-1.0, 1.0, 1.0, 1.0])) is None
 
 
 def test_a_diverged_model_answers_nothing(task):
-    dev = task.parts["dev"]
+    dev = task.splits["dev"]
     found = said([float("nan")] * len(dev))
     scores = task.score(dev, found)
     nothing = 100 * np.mean([question.impossible for question in dev.items])
@@ -127,13 +127,13 @@ def test_a_diverged_model_answers_nothing(task):
 
 
 def test_where_answering_nothing_is_best_the_threshold_does_so(task):
-    dev = task.parts["dev"]
+    dev = task.splits["dev"]
 
     class Model:
         null_threshold = None
 
     odds = [-9.0 - place for place in range(len(dev))]
-    tuned = task.tuned(Model, said(odds, text="no answer of any"))
+    tuned = task.tune_threshold(Model, said(odds, text="no answer of any"))
     assert Model.null_threshold == tuned.threshold == min(odds) - 1
     found = task.score(dev, tuned)
     assert found["f1"] == found["best_f1"] > 0
@@ -147,12 +147,12 @@ def test_version_1_has_no_threshold(tmp_path, log):
         del article["paragraphs"][0]["qas"][1]
     (tmp_path / "dev-v1.1.json").write_text(json.dumps(content))  # goes first
     task = read(tmp_path, log, "squad1")
-    dev = task.parts["dev"]
-    assert (len(dev), task.headline) == (2, "dev_f1")
+    dev = task.splits["dev"]
+    assert (len(dev), task.monitor) == (2, "dev_f1")
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     assert model.null_threshold is None
     given = said([9.0, 9.0], None)
-    assert task.tuned(model, given) == given
+    assert task.tune_threshold(model, given) == given
     assert task.score(dev, given) == {"exact_match": 100.0, "f1": 100.0}
     half = dataclasses.replace(given.answers[0], text="the")
     found = task.score(dev, SquadPredictions([given.answers[0], half], None))
@@ -163,10 +163,10 @@ def test_version_1_has_no_threshold(tmp_path, log):
 def test_a_single_file_is_split_by_article(tmp_path, log):
     squad_file(tmp_path / "all.json", 10)
     task = read(tmp_path / "all.json", log, data_dev_share=0.3)
-    titles = {n: {q.title for q in p.items} for n, p in task.parts.items()}
+    titles = {n: {q.title for q in p.items} for n, p in task.splits.items()}
     assert (len(titles["train"]), len(titles["dev"])) == (7, 3)
     assert not titles["train"] & titles["dev"]
-    assert len(task.parts["dev"]) == 6
+    assert len(task.splits["dev"]) == 6
 
 
 def test_what_is_missing_is_told(tmp_path, log):
@@ -203,7 +203,7 @@ def test_tfds_has_the_same_questions(tmp_path, log, monkeypatch):
     monkeypatch.setattr(type(builder), "_split_generators", lambda self, _: made)
     builder.download_and_prepare()
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    dev = read("tfds:squad/v2.0", log).parts["dev"]
+    dev = read("tfds:squad/v2.0", log).splits["dev"]
     by_id = {question.id: question for question in dev.items}
     assert [a.text for a in by_id["0"].located] == ["John"]
     assert by_id["1"].impossible

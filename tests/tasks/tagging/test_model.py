@@ -84,7 +84,7 @@ def test_predictions_are_in_its_scheme(tmp_path):
     assert {tag[0] for said in learned for tag in said} & {"E", "S"}
     expected = [to_scheme(said, "IOB2") for said in learned]
     assert model.predict(WORDS) == expected
-    assert model.sibling(tiny.start(), 1).scheme == "IOB2"
+    assert model.clone_with_seed(tiny.start(), 1).scheme == "IOB2"
     model.save(tmp_path / "model.keras")
     assert keras.saving.load_model(tmp_path / "model.keras").predict(WORDS) == expected
     old = model.get_config()

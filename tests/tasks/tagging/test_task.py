@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 
 def test_a_tagger_learns_from_files_and_is_scored_by_spans(folder, log, tmp_path):
     task = read(folder, log)
-    assert task.headline == "dev_f1"
+    assert task.monitor == "dev_f1"
     wanted = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
     assert set(task.tags) == wanted
     settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
@@ -54,7 +54,7 @@ def test_a_tagger_learns_from_files_and_is_scored_by_spans(folder, log, tmp_path
     assert len(examples) > 30  # long sentences in several parts
     model.compile(keras.optimizers.Adam(5e-3))
     model.fit(examples, epochs=25, verbose=0)
-    dev = task.parts["dev"]
+    dev = task.splits["dev"]
     said = task.predictions(model, dev)
     found = task.score(dev, said)
     assert list(found) == ["f1", "precision", "recall", "accuracy"]
@@ -85,15 +85,15 @@ def test_tags_of_words_are_scored_by_words(tmp_path, log):
     (tmp_path / "train.txt").write_text("the DT\nin IN\n\nof IN\n")
     (tmp_path / "dev.conll").write_text("of IN\nthe DT\n")
     task = read(tmp_path, log)
-    assert task.headline == "dev_accuracy"
-    assert task.score(task.parts["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
+    assert task.monitor == "dev_accuracy"
+    assert task.score(task.splits["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
 
 
 def test_dev_is_split_off_where_it_is_missing(tmp_path, log):
     column_file(tmp_path / "all.txt", 20)
     for data_split_seed, name in ((0, "a"), (0, "b"), (1, "c")):
         task = read(tmp_path / "all.txt", log, data_split_seed=data_split_seed)
-        train, dev = task.parts["train"].items, task.parts["dev"].items
+        train, dev = task.splits["train"].items, task.splits["dev"].items
         assert (len(train), len(dev)) == (18, 2)
         assert sorted(s.line for s in (*train, *dev)) == sorted(
             {s.line for s in (*train, *dev)}
@@ -128,7 +128,7 @@ def test_tags_that_only_dev_has_are_told(tmp_path, log, report):
             read(tmp_path, report)
     (tmp_path / "dev.txt").write_text("a O\nb B-Y\n\nc O\n\nc I-Y\n")
     known = report.counts.total()
-    assert [s.words for s in read(tmp_path, report).parts["dev"].items] == [("c",)]
+    assert [s.words for s in read(tmp_path, report).splits["dev"].items] == [("c",)]
     assert report.counts["a tag training does not have"] == known + 2
     report.close()
 
@@ -141,7 +141,7 @@ def test_a_header_line_is_no_word(tmp_path, log, report):
     (tmp_path / "a").write_text("token tag\n" + SPANS * 5)
     task = tagging_task("tagging", str(tmp_path / "a"), DataConfig(), log, lines.append)
     assert task.spans
-    sentences = [*task.parts["train"].items, *task.parts["dev"].items]
+    sentences = [*task.splits["train"].items, *task.splits["dev"].items]
     assert {s.words[0] for s in sentences} == {"The"}
     assert f"{tmp_path}/a:1: 'token' with the tag 'tag' was taken as a h" in lines[0]
     # One of no usual names is refused, as it would end the scoring by spans.
@@ -152,7 +152,7 @@ def test_a_header_line_is_no_word(tmp_path, log, report):
         "tagging", str(tmp_path / "a"), DataConfig(), report, lines.append
     )
     assert report.counts == {"a tag that marks no span": 1}
-    assert len(task.parts["train"]) + len(task.parts["dev"]) == 4
+    assert len(task.splits["train"]) + len(task.splits["dev"]) == 4
     report.close()
 
 
@@ -171,7 +171,7 @@ def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
     assert "IOB2" in lines[1]
     assert "F1" in lines[1]
     tags = "4 of tag B-NP, 4 of tag I-NP, 4 of tag B-VP, 4 of tag O"
-    assert task.contents == tags
+    assert task.label_counts == tags
     read_text(SPANS * 5 + "he I-NP\n")
     assert f"first one at {tmp_path}/a:26" in lines[2]
     read_text("The D\ncat N\n\n" * 3)
@@ -179,7 +179,7 @@ def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
     read_text("The B-N\ncat L-N\n\n" * 3)
     assert "'L-N' have another mark than B, I, E and S" in lines[-1]
     task = read_text("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
-    assert task.contents.endswith(", and 980 more")
+    assert task.label_counts.endswith(", and 980 more")
     numbered = "1\tThe\tD\n2\tcat\tN\n\n" * 3
     with pytest.raises(InputError, match=r"data\.word_column=1"):
         read_text(numbered)
@@ -197,11 +197,11 @@ def test_predictions_are_written_in_the_scheme_of_the_files(scheme, tmp_path, lo
     task = read(tmp_path, log)
     model = task.model(tiny.start(), tiny.settings(), 0)
     assert (task.scheme, model.scheme) == (scheme, scheme)
-    dev = task.parts["dev"]
+    dev = task.splits["dev"]
     examples = model.examples(dev.items, dev.targets)
     # What a model that has learned everything answers.
     outputs = [np.eye(len(task.tags))[row] for row in examples.targets]
-    said = model.decoded(dev.items, examples, outputs)
+    said = model.decode(dev.items, examples, outputs)
     assert [tuple(tags) for tags in said] == dev.targets
     scores = task.score(dev, said)
     assert (scores["f1"], scores["accuracy"]) == (100, 100)
