@@ -19,7 +19,11 @@ from electra_tf.config.pretraining import PretrainingConfig
 
 PACKAGE = ROOT / "electra_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))
-CODE = [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *(ROOT / "tools").glob("*.py")]
+CODE = [
+    *FILES,
+    *sorted((ROOT / "tests").rglob("*.py")),
+    *(ROOT / "tools").rglob("*.py"),
+]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # A floor is a folder or a file of the package; it may import what is listed, and
 # `errors` and `backend`.

@@ -21,7 +21,7 @@ from conftest import ROOT
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "quickstart_lib"))
 quickstart = importlib.import_module("quickstart")
 commands = importlib.import_module("quickstart_commands")
 pictures = importlib.import_module("quickstart_pictures")
@@ -199,7 +199,7 @@ OPTIONS = ["--seed=7", "--text_megabytes=0.3", "--vocabulary_size=500"]
 
 
 def command(folder, steps):
-    program = ROOT / "tools" / "quickstart.py"
+    program = ROOT / "tools" / "quickstart_lib" / "quickstart.py"
     return [sys.executable, program, f"--output={folder}", f"--steps={steps}", *OPTIONS]
 
 

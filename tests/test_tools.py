@@ -21,9 +21,9 @@ def text(tmp_path_factory):
     return path
 
 
-def run(name, *arguments):
+def run(name, *arguments, folder="benchmarks"):
     return subprocess.run(
-        [sys.executable, ROOT / "tools" / name, *map(str, arguments)],
+        [sys.executable, ROOT / "tools" / folder / name, *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -166,6 +166,7 @@ def test_the_tpus_compiler_takes_the_whole_step():
         "--batch_size=8",
         "--vocabulary_size=1000",
         "--set=model.depth=1",
+        folder="tpu_checks",
     )
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout.splitlines()[-1])
@@ -177,7 +178,7 @@ def test_the_tpus_compiler_takes_the_whole_step():
 
 
 def test_the_largest_batch_is_looked_for_where_memory_ends(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
     import tpu_compile
 
     tried = []
@@ -197,7 +198,7 @@ def test_the_largest_batch_is_looked_for_where_memory_ends(monkeypatch):
 
 
 def test_a_batch_that_does_not_fit_is_told(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
     import tpu_compile
 
     def measure(options):
@@ -211,7 +212,7 @@ def test_a_batch_that_does_not_fit_is_told(monkeypatch):
 
 
 def test_what_leaves_the_device_or_has_no_fixed_shape_is_found(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
     from tpu_compile import _DYNAMIC, _LEAVES
 
     stays = "%0 = stablehlo.add %1, %2 : tensor<2x3xf32> send_buffer f32[8]{0} add("
@@ -228,7 +229,7 @@ def test_what_leaves_the_device_or_has_no_fixed_shape_is_found(monkeypatch):
 
 
 def test_an_unknown_topology_is_told():
-    result = run("tpu_compile.py", "--topology=v1:2x2")
+    result = run("tpu_compile.py", "--topology=v1:2x2", folder="tpu_checks")
     assert result.returncode == 1
     assert "--topology begins with one of" in result.stderr
 

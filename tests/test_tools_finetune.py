@@ -30,7 +30,11 @@ def glue(tmp_path_factory):
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, ROOT / "tools/benchmark_finetune.py", *map(str, arguments)],
+        [
+            sys.executable,
+            ROOT / "tools/benchmarks/benchmark_finetune.py",
+            *map(str, arguments),
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,

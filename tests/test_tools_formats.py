@@ -35,7 +35,9 @@ def given(tmp_path_factory):
 def test_all_formats_are_scored_weighed_and_timed(given):
     done = subprocess.run(
         [
-            *(sys.executable, ROOT / "tools/benchmark_formats.py", "--rounds=1"),
+            sys.executable,
+            ROOT / "tools/benchmarks/benchmark_formats.py",
+            "--rounds=1",
             *(f"--model={given}", "--task=csv", f"--data={given}/texts.csv"),
             "--lengths=8",
         ],

@@ -13,7 +13,11 @@ PEERS = ("torch", "transformers")
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, ROOT / "tools/benchmark_serve.py", *map(str, arguments)],
+        [
+            sys.executable,
+            ROOT / "tools/benchmarks/benchmark_serve.py",
+            *map(str, arguments),
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -96,7 +96,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture
 def tools(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "tools")
+    monkeypatch.syspath_prepend(ROOT / "tools" / "serving_checks")
 
 
 def rows(text):
@@ -113,7 +113,7 @@ def test_a_good_model_passes(models, tmp_path):
     (tmp_path / "texts").write_text("one\n\ntwo words\nдва слова\n")
     result = subprocess.run(
         [
-            *(sys.executable, ROOT / "tools" / "serve_check.py"),
+            *(sys.executable, ROOT / "tools" / "serving_checks" / "serve_check.py"),
             *(f"--model={models / 'good'}", f"--input={tmp_path / 'texts'}"),
             *("--requests=40", "--fuzz=80", "--threads=3", "--runtime=session"),
         ],

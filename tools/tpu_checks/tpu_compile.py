@@ -9,13 +9,16 @@ One device's share of the step is compiled: the sum over devices is not in it.
 import argparse
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 import time
 
-import benchmark_common as common
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # where the package is not installed
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 # GB of memory a device has, by the topology's first word (Google Cloud's TPU pages).
 MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
@@ -195,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
+    parser.add_argument("--config", default=str(ROOT / "configs/small.yaml"))
     parser.add_argument("--set", action="append", default=[], help="as for pretrain")
     parser.add_argument(
         "--topology", default="v5e:2x2", help="such as v5e:2x2, v4:2x2x1, v6e:2x2"

@@ -15,7 +15,7 @@ from quickstart_text import whole
 
 from electra_tf.errors import InputError
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTIONS, SECONDS = "quickstart.json", "seconds.json"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
