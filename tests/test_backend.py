@@ -43,7 +43,8 @@ def test_a_command_names_the_variable_and_what_to_run(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", ["tasks.models", "model.electra", "training.loop", "forecast", "runs"]
+    "module",
+    ["tasks.text_model", "model.electra", "training.loop", "runs.pretraining"],
 )
 def test_an_import_says_the_same(module, tmp_path):
     code = f"import electra_tf.{module}"

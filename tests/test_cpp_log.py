@@ -9,10 +9,10 @@ import pytest
 PROGRAM = """
 from electra_tf import cli
 import tensorflow as tf
-from electra_tf import native_log
+from electra_tf import cpp_log
 
 if %r:
-    assert native_log.apply_level()
+    assert cpp_log.apply_level()
 double = tf.function(lambda x: x * 2, jit_compile=True)
 double(tf.ones(2))
 """
@@ -34,5 +34,5 @@ def test_the_level_reaches_absl(level):
 
 
 def test_without_tensorflow_nothing_is_loaded():
-    program = "from electra_tf import native_log; assert not native_log.apply_level()"
+    program = "from electra_tf import cpp_log; assert not cpp_log.apply_level()"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -119,7 +119,7 @@ def rates(monkeypatch):
 
     def measured(best, disturbed):
         rate = forecasts.Rate(best, disturbed)
-        for name in ("measure_products", "measure_chains"):
+        for name in ("measure_matmuls", "measure_layer_ops"):
             monkeypatch.setattr(forecasts, name, lambda *_: rate)
 
     measured(1e9, 1e9)

@@ -338,7 +338,7 @@ def test_an_input_beyond_the_positions_is_told(calm):
         classifier(data_max_length=65)
     longer = TextClassifier(tiny.start(128), "ab", tiny.settings(data_max_length=128))
     many = longer.examples(["the " * 80] * 4, [0, 1, 0, 1])
-    with pytest.raises(InputError, match=r"64 positions the encoder knows. Arr.*82"):
+    with pytest.raises(InputError, match=r"64 positions the encoder knows. Rec.*82"):
         calm.fit(many)
     inputs, labels_B, _ = many.batch(range(4), 4)
     for action in (calm.fit, calm.evaluate):

@@ -126,7 +126,7 @@ def test_one_device_gets_the_batches_as_they_are():
 
 WAITING = """
 import time, tensorflow as tf
-from electra_tf.training.multi_step_runner import DeviceLoop, distribute
+from electra_tf.training.multi_step_runner import MultiStepRunner, distribute
 from training.toy import one_device
 tf.config.threading.set_inter_op_parallelism_threads(1)
 
@@ -137,7 +137,7 @@ def work(batch_BD):
 
 data = tf.data.Dataset.from_tensors(tf.ones([512, 512])).repeat()
 iterator = iter(distribute(one_device(), lambda *_: data))
-loop = DeviceLoop(one_device(), work)
+loop = MultiStepRunner(one_device(), work)
 loop(iterator, 1)
 begin = time.perf_counter()
 print(loop(iterator, 5)[1] / (time.perf_counter() - begin))

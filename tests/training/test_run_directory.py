@@ -43,8 +43,8 @@ def test_a_folder_is_held_until_it_is_let_go(tmp_path):
 
 def test_a_process_that_is_killed_lets_go(tmp_path):
     program = (
-        "import os, signal, sys; from electra_tf.training.run_directory import lock;"
-        "held = lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+        "import sys; from electra_tf.training.run_directory import acquire_lock;"
+        "held = acquire_lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],

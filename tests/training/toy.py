@@ -82,7 +82,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
             writer = ChiefOutputs(
                 checkpoints,
                 stack.enter_context(reports),
-                HealthCheck(settings.steps, 0, 10),
+                HealthCheck(settings.steps, 0, 10).check,
                 details={"data": "toy"},
                 files={},
             )
