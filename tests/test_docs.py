@@ -242,7 +242,6 @@ def test_no_other_fence_hides_python():
 # ---- Notebooks.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ipynb")), ids=name_of)
 def test_notebooks_run(path, place, monkeypatch):
     pytest.importorskip("matplotlib").use("Agg")
