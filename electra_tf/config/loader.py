@@ -6,9 +6,11 @@ package.
 """
 
 import difflib
+import functools
 import json
 import pathlib
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -19,6 +21,9 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 
 Root = TypeVar("Root")
+
+RENAMED = {"masking.writing": "masking.replacement"}
+"""Former names of settings, which are still accepted, and their present names."""
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel has them in the package; a checkout, also an editable one, beside it.
@@ -59,7 +64,7 @@ def load_config(
     """
     tree: dict[str, Any] = {}
     for name, value in (base or {}).items():
-        _put(tree, name, value)
+        _put(tree, RENAMED.get(name, name), value)
     tree = _merge(tree, _read_file(_find(path), ()) if path else {})
     for item in sets:
         name, equals, value = item.partition("=")
@@ -67,9 +72,10 @@ def load_config(
             raise InputError(
                 "--set takes NAME=VALUE", repr(item), "Write --set records.seed=1"
             )
-        _put(tree, name.strip(), _parse(value, f"--set {item}"))
+        name = _present_name(name.strip())
+        _put(tree, name, _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
-        _put(tree, name, value)
+        _put(tree, _present_name(name), value)
     told = [path] if path else []
     told += ["the command line"] if sets or overrides or not path else []
     return _validate(tree, " and ".join(told), root)
@@ -83,7 +89,7 @@ def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
         sets: Overrides as typed on a command line.
     """
     tree = _read_file(pathlib.Path(path), ()) if path else {}
-    names = {item.partition("=")[0].strip() for item in sets}
+    names = {_present_name(item.partition("=")[0].strip()) for item in sets}
     for section, values in tree.items():
         if isinstance(values, Mapping):
             names |= {f"{section}.{name}" for name in values}
@@ -101,7 +107,8 @@ def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -
     Returns:
         The settings.
     """
-    return _validate(_parse(text, source) or {}, source, root)
+    tree = _parse(text, source) or {}
+    return _validate(_rename_keys(tree, source, warn=False), source, root)
 
 
 def describe_field(
@@ -195,6 +202,7 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
             f"a {type(tree).__name__}",
             "See configs/ for examples",
         )
+    tree = _rename_keys(tree, str(path))
     base = tree.pop("extends", None)
     if base is None:
         return tree
@@ -221,6 +229,42 @@ def _hint(path: pathlib.Path) -> str:
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"Check the path, or use one of {', '.join(installed())}"
+
+
+def _rename_keys(tree: Any, source: str, warn: bool = True) -> Any:
+    """Return the settings of one file with former names replaced by present ones."""
+    if not isinstance(tree, dict):
+        return tree
+    tree = {k: dict(v) if isinstance(v, dict) else v for k, v in tree.items()}
+    for old, new in RENAMED.items():
+        (section, old_key), new_key = old.split("."), new.split(".")[1]
+        values = tree.get(section)
+        if not isinstance(values, dict) or old_key not in values:
+            continue
+        if new_key in values:
+            raise InputError(
+                f"{source} must give one of {new!r} and its former name {old!r}",
+                f"{old}: {values[old_key]!r} and {new}: {values[new_key]!r}",
+                f"Remove {old!r}",
+            )
+        if warn:
+            _warn_renamed(old)
+        values[new_key] = values.pop(old_key)
+    return tree
+
+
+def _present_name(dotted: str) -> str:
+    if dotted in RENAMED:
+        _warn_renamed(dotted)
+    return RENAMED.get(dotted, dotted)
+
+
+@functools.cache  # one warning a process
+def _warn_renamed(old: str) -> None:
+    print(
+        f"warning: the setting {old!r} is deprecated. Use {RENAMED[old]!r}.",
+        file=sys.stderr,
+    )
 
 
 def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:

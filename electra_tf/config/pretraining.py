@@ -267,14 +267,14 @@ class MaskingConfig:
     does, drawn with replacement and left as they are in 15% of the draws."""
     rate: Share = 0.15
     """Masked share of a row's real tokens."""
-    writing: Literal["mask", "bert"] = "mask"
-    """What stands at a masked position: always [MASK] (the paper), or BERT's 80%
-    [MASK], 10% a random token, 10% the token itself."""
+    replacement: Literal["mask", "bert"] = "mask"
+    """Token written at a masked position. `mask`: always [MASK] (the paper). `bert`:
+    80% [MASK], 10% a random token, 10% the token itself."""
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "MaskingConfig":
-        if self.scheme == "original" and self.writing != "mask":
-            raise ValueError("scheme: original has its own writing; leave `mask`")
+        if self.scheme == "original" and self.replacement != "mask":
+            raise ValueError("replacement must be `mask` with scheme `original`")
         return self
 
 

@@ -40,11 +40,11 @@ class FusedLayerOps(LayerOps):
         self._dropout, self._on_cpu = dropout, on_cpu
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
-    def rows(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
+    def embedding_lookup(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
         """As the plain one, float32."""
         return tf.gather(self._uses(table_VE)[0], ids)
 
-    def scores(
+    def vocab_logits(
         self, x_XE: tf.Tensor, table_VE: keras.Variable, bias_V: tf.Tensor
     ) -> tf.Tensor:
         """As the plain one; the table's gradient needs not be transposed."""
@@ -52,7 +52,7 @@ class FusedLayerOps(LayerOps):
             x_XE, self._uses(table_VE)[1], tf.convert_to_tensor(bias_V)
         )
 
-    def product(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """As the plain one; a narrow kernel's gradient is made transposed.
 
         oneDNN is slow where a product has many rows and few columns.
@@ -65,7 +65,7 @@ class FusedLayerOps(LayerOps):
             found = tf.matmul(rows, kernel)
         return tf.reshape(found, [-1, keras.ops.shape(x)[1], outer])
 
-    def drop(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
+    def dropout(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
         """As the plain one, with the step's own seeds."""
         seeds, rate = self._seeds(x, dropout), dropout.rate
 
@@ -78,11 +78,11 @@ class FusedLayerOps(LayerOps):
 
         return x if seeds is None else chain(x)
 
-    def gelu(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    def bias_gelu(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """As the plain one."""
         return _bias_gelu(x, tf.convert_to_tensor(bias))
 
-    def attend(
+    def attention(
         self,
         queries_BNLH: tf.Tensor,
         keys_BNKH: tf.Tensor,
@@ -121,7 +121,7 @@ class FusedLayerOps(LayerOps):
 
         return chain(queries_BNLH, keys_BNKH, values_BNKH)
 
-    def add_norm(
+    def bias_dropout_add_norm(
         self,
         x: tf.Tensor,
         bias: tf.Tensor,

@@ -57,18 +57,18 @@ class DropoutSeeds:
     """Seeds of the towers' dropout, for one site after the other as the model calls it.
 
     Args:
-        noise: Where the random bits come from.
+        rng: Where the random bits come from.
     """
 
-    def __init__(self, noise: RngStream):
-        self._noise, self._site, self._seeds = noise, 0, None
+    def __init__(self, rng: RngStream):
+        self._rng, self._site, self._seeds = rng, 0, None
 
     def seeds(self, x: tf.Tensor) -> tf.Tensor:
         """uint32 [rows, 2] for `x`: rows first, and as many at every site."""
         block, site = divmod(self._site, _SITES)
         if not site:
             rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
-            self._seeds = self._noise.bits(DROPOUT + block, rows, (_SITES, 2))
+            self._seeds = self._rng.bits(DROPOUT + block, rows, (_SITES, 2))
         self._site += 1
         return self._seeds[:, site]
 

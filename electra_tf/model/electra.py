@@ -58,15 +58,15 @@ class MaskedLanguageModel(keras.layers.Layer):
         padding_mask: Tensor,
         positions: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """From three [B, L] and int32 `positions` [B, M] to float32 [B, M, V]."""
         x_BLD = self.encoder(
-            token_ids, segment_ids, padding_mask, training=training, chains=chains
+            token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
         )
         at_BMD = gather(x_BLD, positions)
         table_VE = self.encoder.embeddings.word_embeddings
-        return self.head(at_BMD, table_VE, chains=chains)
+        return self.head(at_BMD, table_VE, layer_ops=layer_ops)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal layer, as JSON."""
@@ -108,11 +108,11 @@ class Discriminator(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """From three [B, L] to float32 [B, L]."""
         x_BLD = self.encoder(
-            token_ids, segment_ids, padding_mask, training=training, chains=chains
+            token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
         )
         return self.head(x_BLD)
 

@@ -54,13 +54,13 @@ class MaskedLMHead(keras.layers.Layer):
         )
 
     def call(
-        self, x_BMD: Tensor, table_VE: Tensor, chains: LayerOps | None = None
+        self, x_BMD: Tensor, table_VE: Tensor, layer_ops: LayerOps | None = None
     ) -> Tensor:
         """From [B, M, D] to float32 [B, M, V]."""
         guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
-        logits_XV = (chains or LayerOps()).scores(flat_XE, table_VE, bias_V)
+        logits_XV = (layer_ops or LayerOps()).vocab_logits(flat_XE, table_VE, bias_V)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
 
     def get_config(self) -> dict[str, Any]:
@@ -165,11 +165,13 @@ class ClassificationHead(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """From [B, L, D] to float32 [B, C]."""
         cls_BD = keras.ops.cast(x_BLD[:, 0], "float32")
-        return self.dense((chains or LayerOps(training)).drop(cls_BD, self.dropout))
+        return self.dense(
+            (layer_ops or LayerOps(training)).dropout(cls_BD, self.dropout)
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal head, as JSON."""

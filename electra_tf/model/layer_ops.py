@@ -30,28 +30,28 @@ class LayerOps:
     def __init__(self, training: bool | None = None):
         self._training = training
 
-    def rows(self, table_VE: Tensor, ids: Tensor) -> Tensor:
+    def embedding_lookup(self, table_VE: Tensor, ids: Tensor) -> Tensor:
         """The rows of a table that `ids` tell."""
         return ops.take(table_VE, ids, axis=0)
 
-    def scores(self, x_XE: Tensor, table_VE: Tensor, bias_V: Tensor) -> Tensor:
+    def vocab_logits(self, x_XE: Tensor, table_VE: Tensor, bias_V: Tensor) -> Tensor:
         """Each vector's product with each row of a table, and its bias, float32."""
         table_VE = ops.convert_to_tensor(table_VE, "float32")
         return ops.matmul(x_XE, ops.transpose(table_VE)) + bias_V
 
-    def product(self, x: Tensor, kernel: Tensor) -> Tensor:
+    def matmul(self, x: Tensor, kernel: Tensor) -> Tensor:
         """The product of each vector of [B, L, ...] with a kernel."""
         return ops.matmul(x, kernel)
 
-    def drop(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
+    def dropout(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
         """`x`, of any shape, with values dropped."""
         return dropout(x, training=self._training)
 
-    def gelu(self, x: Tensor, bias: Tensor) -> Tensor:
+    def bias_gelu(self, x: Tensor, bias: Tensor) -> Tensor:
         """The bias of a product, then its activation."""
         return gelu(x + bias)
 
-    def attend(
+    def attention(
         self,
         queries_BNLH: Tensor,
         keys_BNKH: Tensor,
@@ -67,10 +67,10 @@ class LayerOps:
         scores_BNLK = ops.matmul(queries_BNLH, keys_BNHK)
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
         weights_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
-        seen_BNLH = ops.matmul(self.drop(weights_BNLK, dropout), values_BNKH)
+        seen_BNLH = ops.matmul(self.dropout(weights_BNLK, dropout), values_BNKH)
         return ops.transpose(seen_BNLH, (0, 2, 1, 3))
 
-    def add_norm(
+    def bias_dropout_add_norm(
         self,
         x: Tensor,
         bias: Tensor,
@@ -79,4 +79,4 @@ class LayerOps:
         norm: keras.layers.LayerNormalization,
     ) -> Tensor:
         """The bias of a product, dropout, the sum with what went in, its norm."""
-        return norm(residual + self.drop(x + bias, dropout))
+        return norm(residual + self.dropout(x + bias, dropout))

@@ -1,7 +1,7 @@
 """Ids -> vectors: BERT's encoder, layer norm after each residual sum.
 
-What the layers share: `chains` is what works element by element between the products,
-dropout included (see `chains.py`); `dtype` is a Keras dtype policy.
+What the layers share: `layer_ops` is what works element by element between the products,
+dropout included (see `layer_ops.py`); `dtype` is a Keras dtype policy.
 """
 
 import dataclasses
@@ -60,9 +60,9 @@ def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
 class DenseSkipBias(keras.layers.Dense):
     """A dense layer whose bias is left to the chain that follows."""
 
-    def call(self, x: Tensor, chains: LayerOps | None = None) -> Tensor:
+    def call(self, x: Tensor, layer_ops: LayerOps | None = None) -> Tensor:
         """The product of the last axis with the kernel."""
-        return (chains or LayerOps()).product(x, ops.convert_to_tensor(self.kernel))
+        return (layer_ops or LayerOps()).matmul(x, ops.convert_to_tensor(self.kernel))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -112,11 +112,11 @@ class Embeddings(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """From two [B, L] to [B, L, E]."""
-        chains = chains or LayerOps(training)
-        words_BLE = chains.rows(self.word_embeddings, token_ids)
+        layer_ops = layer_ops or LayerOps(training)
+        words_BLE = layer_ops.embedding_lookup(self.word_embeddings, token_ids)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
         positions_LE = self.position_embeddings[: ops.shape(token_ids)[1]]
         words_BLE, segments_BLE, positions_LE = (
@@ -124,7 +124,7 @@ class Embeddings(keras.layers.Layer):
             for x in (words_BLE, segments_BLE, positions_LE)
         )
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
-        return chains.drop(x_BLE, self.dropout)
+        return layer_ops.dropout(x_BLE, self.dropout)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal layer, as JSON."""
@@ -178,19 +178,19 @@ class SelfAttention(keras.layers.Layer):
         x_BLD: Tensor,
         bias_B11K: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D], whose bias is still to be added.
 
         `bias_B11K` is added to the keys' scores.
         """
-        chains, length = chains or LayerOps(training), ops.shape(x_BLD)[1]
+        layer_ops, length = layer_ops or LayerOps(training), ops.shape(x_BLD)[1]
         x_XD = ops.reshape(x_BLD, (-1, self.width))  # so bias and product are one
         found = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
         q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in found)
-        seen_BLNH = chains.attend(q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout)
+        seen_BLNH = layer_ops.attention(q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout)
         seen_BLD = ops.reshape(seen_BLNH, (-1, length, self.width))
-        return self.output_dense(seen_BLD, chains=chains)
+        return self.output_dense(seen_BLD, layer_ops=layer_ops)
 
     def _scaled_query(self, x_XD: Tensor) -> Tensor:
         """Scaled by its weights: there are fewer of them than of what they make."""
@@ -262,21 +262,21 @@ class Block(keras.layers.Layer):
         x_BLD: Tensor,
         bias_B11K: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """From [B, L, D] to [B, L, D]."""
-        chains = chains or LayerOps(training)
-        x_BLD = chains.add_norm(
-            self.attention(x_BLD, bias_B11K, chains=chains),
+        layer_ops = layer_ops or LayerOps(training)
+        x_BLD = layer_ops.bias_dropout_add_norm(
+            self.attention(x_BLD, bias_B11K, layer_ops=layer_ops),
             self.attention.output_dense.bias,
             x_BLD,
             self.attention_drop,
             self.attention_layer_norm,
         )
-        inner_BLF = self.intermediate(x_BLD, chains=chains)
-        inner_BLF = chains.gelu(inner_BLF, self.intermediate.bias)
-        return chains.add_norm(
-            self.output_dense(inner_BLF, chains=chains),
+        inner_BLF = self.intermediate(x_BLD, layer_ops=layer_ops)
+        inner_BLF = layer_ops.bias_gelu(inner_BLF, self.intermediate.bias)
+        return layer_ops.bias_dropout_add_norm(
+            self.output_dense(inner_BLF, layer_ops=layer_ops),
             self.output_dense.bias,
             x_BLD,
             self.output_drop,
@@ -350,7 +350,7 @@ class Encoder(keras.layers.Layer):
         segment_ids: Tensor,
         padding_mask: Tensor,
         training: bool | None = None,
-        chains: LayerOps | None = None,
+        layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Hidden states of the last layer.
 
@@ -358,8 +358,8 @@ class Encoder(keras.layers.Layer):
             token_ids: int32 [B, L].
             segment_ids: int32 [B, L].
             padding_mask: [B, L], 1 at real tokens.
-            training: Whether Keras's own dropout is on, without `chains`.
-            chains: What works between the products; None: Keras's own operations.
+            training: Whether Keras's own dropout is on, without `layer_ops`.
+            layer_ops: What works between the products; None: Keras's own operations.
 
         Returns:
             [B, L, D]; the first vector of a row stands for the whole of it.
@@ -367,12 +367,12 @@ class Encoder(keras.layers.Layer):
         real_BL = ops.cast(padding_mask, "float32")
         # Not `real_BL[:, None, None, :]`, which LiteRT has no operation for.
         bias_B11K = (1.0 - ops.expand_dims(real_BL, (1, 2))) * _MASKED
-        chains = chains or LayerOps(training)
-        x = self.embeddings(token_ids, segment_ids, chains=chains)
+        layer_ops = layer_ops or LayerOps(training)
+        x = self.embeddings(token_ids, segment_ids, layer_ops=layer_ops)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
         for block in self.blocks:
-            x = block(x, bias_B11K, chains=chains)
+            x = block(x, bias_B11K, layer_ops=layer_ops)
         return x
 
     def get_config(self) -> dict[str, Any]:

@@ -66,17 +66,17 @@ def _xent_backward(
     return of_xent_BM[..., None] * (probabilities_BMV - own_BMV)
 
 
-def masked_lm_loss(guessed: MLMPredictions, weights_BM: tf.Tensor) -> WeightedSum:
+def masked_lm_loss(predictions: MLMPredictions, weights_BM: tf.Tensor) -> WeightedSum:
     """Cross-entropy of the text's tokens at masked positions, in nats.
 
     Args:
-        guessed: What the model thinks.
+        predictions: What the model thinks.
         weights_BM: float32, 0 in unused slots.
 
     Returns:
         The sum over used slots, and their number.
     """
-    total = tf.reduce_sum(guessed.xent_BM * weights_BM)
+    total = tf.reduce_sum(predictions.xent_BM * weights_BM)
     return WeightedSum(total, tf.reduce_sum(weights_BM))
 
 

@@ -39,14 +39,14 @@ class Masker:
     length: int
 
     @property
-    def slots(self) -> int:
+    def max_predictions_per_seq(self) -> int:
         """M, the most positions a row can have masked."""
         if self.settings.scheme == "original":
             return int((self.settings.rate + 0.005) * self.length)
-        return int(self.counts[-1])
+        return int(self.num_masked_by_length[-1])
 
     @property
-    def counts(self) -> np.ndarray:
+    def num_masked_by_length(self) -> np.ndarray:
         """int32 [L + 1]: how many positions are masked in a row of n real tokens."""
         lengths = range(self.length + 1)
         if self.settings.scheme == "original":
@@ -61,46 +61,48 @@ class Masker:
             counts = np.array([math.ceil(rate * n) for n in lengths])
         return np.maximum(1, counts).astype(np.int32)
 
-    def __call__(self, batch: Batch, noise: RngStream) -> MaskedBatch:
+    def __call__(self, batch: Batch, rng: RngStream) -> MaskedBatch:
         """Draws the positions and writes over them; shapes are static."""
         rows = batch.input_ids_BL.shape[0]
         maskable_BL = maskable(batch, self.tokens)
-        count_B = tf.gather(self.counts, tf.reduce_sum(batch.input_mask_BL, 1))
+        count_B = tf.gather(
+            self.num_masked_by_length, tf.reduce_sum(batch.input_mask_BL, 1)
+        )
         if self.settings.scheme == "original":
             # Position 0, [CLS]'s, stands for "no position" there.
             maskable_BL &= tf.range(self.length) > 0
-            bits_BM = noise.bits(POSITIONS, rows, (self.slots,))
+            bits_BM = rng.bits(POSITIONS, rows, (self.max_predictions_per_seq,))
             positions_BM = sample_with_replacement(maskable_BL, bits_BM)
             positions_BM, weights_BM = first_positions(
                 positions_BM, count_B, maskable_BL
             )
-            kept_BM = noise.uniform(REPLACEMENTS, rows, (self.slots,))
+            kept_BM = rng.uniform(REPLACEMENTS, rows, (self.max_predictions_per_seq,))
             return apply_mask_as_original(
                 batch, positions_BM, weights_BM, kept_BM, self.tokens.mask
             )
-        keys_BL = _keys(noise.bits(POSITIONS, rows, (self.length,)), maskable_BL)
+        keys_BL = _keys(rng.bits(POSITIONS, rows, (self.length,)), maskable_BL)
         if self.settings.scheme == "whole_word":
             starts_BL = word_starts(batch, maskable_BL, self.tokens)
             positions_BM, weights_BM = sample_whole_words(
-                keys_BL, starts_BL, maskable_BL, count_B, self.slots
+                keys_BL, starts_BL, maskable_BL, count_B, self.max_predictions_per_seq
             )
         else:
-            _, positions_BM = tf.math.top_k(keys_BL, self.slots)
+            _, positions_BM = tf.math.top_k(keys_BL, self.max_predictions_per_seq)
             positions_BM, weights_BM = first_positions(
                 positions_BM, count_B, maskable_BL
             )
-        written_BM = self._written(batch, positions_BM, noise)
+        written_BM = self._replacement_ids(batch, positions_BM, rng)
         return apply_mask(batch, positions_BM, weights_BM, written_BM)
 
-    def _written(
-        self, batch: Batch, positions_BM: tf.Tensor, noise: RngStream
+    def _replacement_ids(
+        self, batch: Batch, positions_BM: tf.Tensor, rng: RngStream
     ) -> tf.Tensor:
         mask_BM = tf.fill(positions_BM.shape, self.tokens.mask)
-        if self.settings.writing == "mask":
+        if self.settings.replacement == "mask":
             return mask_BM
-        shape = (self.slots,)
-        share_BM = noise.uniform(REPLACEMENTS, positions_BM.shape[0], shape)
-        random_BM = noise.uniform(TOKENS, positions_BM.shape[0], shape)
+        shape = (self.max_predictions_per_seq,)
+        share_BM = rng.uniform(REPLACEMENTS, positions_BM.shape[0], shape)
+        random_BM = rng.uniform(TOKENS, positions_BM.shape[0], shape)
         random_BM = tf.cast(random_BM * self.tokens.vocabulary_size, tf.int32)
         original_BM = tf.gather(batch.input_ids_BL, positions_BM, batch_dims=1)
         other_BM = tf.where(share_BM < 0.9, random_BM, original_BM)

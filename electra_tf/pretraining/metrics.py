@@ -22,12 +22,12 @@ Metrics = Mapping[str, WeightedSum]
 
 
 def masked_lm_metrics(
-    guessed: MLMPredictions, masked: MaskedBatch, loss: WeightedSum
+    predictions: MLMPredictions, masked: MaskedBatch, loss: WeightedSum
 ) -> dict[str, WeightedSum]:
     """How well a masked language model guesses.
 
     Args:
-        guessed: What it thinks.
+        predictions: What it thinks.
         masked: The batch with labels and weights.
         loss: Its masked-LM loss.
 
@@ -36,7 +36,7 @@ def masked_lm_metrics(
     """
     return {
         "masked_lm_loss": loss,
-        "masked_lm_accuracy": _share(guessed.is_right_BM, masked.weights_BM),
+        "masked_lm_accuracy": _share(predictions.is_right_BM, masked.weights_BM),
     }
 
 

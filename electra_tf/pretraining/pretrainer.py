@@ -62,10 +62,10 @@ class Pretrainer(keras.Model):
             Metrics by name: numbers, or the pairs they are the quotients of.
         """
         step = self.optimizer.iterations
-        noise = make_rng(self.config.training.seed, TRAINING, step, _first_row(batch))
-        masked = self.objective.mask(batch, noise)
+        rng = make_rng(self.config.training.seed, TRAINING, step, _first_row(batch))
+        masked = self.objective.mask(batch, rng)
         weights = _sum_over_replicas(self.objective.weights(masked))
-        loss, gradients, metrics = self._accumulated(masked, weights, noise)
+        loss, gradients, metrics = self._accumulated(masked, weights, rng)
         rate = self.optimizer.learning_rate
         norm = self.optimizer.update(gradients, self.trainable_variables)
         metrics["loss"] = WeightedSum(loss, _own_share())
@@ -88,9 +88,9 @@ class Pretrainer(keras.Model):
             As `train_step`, without what belongs to the update.
         """
         seed = self.config.training.seed
-        noise = make_rng(seed, EVALUATION, number, _first_row(batch))
-        masked = self.objective.mask(batch, noise)
-        losses = self.objective.losses(masked, noise, training=False)
+        rng = make_rng(seed, EVALUATION, number, _first_row(batch))
+        masked = self.objective.mask(batch, rng)
+        losses = self.objective.losses(masked, rng, training=False)
         return metrics_lib.metric_ratios(losses.metrics) if read else losses.metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
@@ -112,12 +112,12 @@ class Pretrainer(keras.Model):
         )
 
     def _accumulated(
-        self, masked: MaskedBatch, weights: Weights, noise: RngStream
+        self, masked: MaskedBatch, weights: Weights, rng: RngStream
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Works the rows off in parts; the sums are those of all rows at once."""
         parts = self.config.training.accumulation
         if parts == 1:
-            return self._compute(masked, weights, noise)
+            return self._compute(masked, weights, rng)
         rows = masked.input_ids_BL.shape[0] // parts
         split = tf.nest.map_structure(
             lambda t: tf.reshape(t, [parts, rows, *t.shape[1:]]), masked
@@ -125,8 +125,8 @@ class Pretrainer(keras.Model):
 
         def part(number):
             own = tf.nest.map_structure(lambda t: t[number], split)
-            own_noise = RngStream(noise.seed, noise.first_row + number * rows)
-            return self._compute(own, weights, own_noise)
+            own_rng = RngStream(rng.seed, rng.first_row + number * rows)
+            return self._compute(own, weights, own_rng)
 
         def add(number, sums):
             more = part(number)
@@ -138,11 +138,11 @@ class Pretrainer(keras.Model):
         return sums
 
     def _gradients(
-        self, masked: MaskedBatch, weights: Weights, noise: RngStream
+        self, masked: MaskedBatch, weights: Weights, rng: RngStream
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Forward and backward pass: this replica's share of loss and gradient."""
         with tf.GradientTape() as tape:
-            losses = self.objective.losses(masked, noise, training=True)
+            losses = self.objective.losses(masked, rng, training=True)
             loss = losses.combined(weights)
         variables = [v.value for v in self.trainable_variables]
         gradients = tape.gradient(loss, variables)

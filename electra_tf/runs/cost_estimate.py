@@ -182,14 +182,18 @@ def measure_layer_ops(
         ]
 
     def layer(x_BLD: tf.Tensor, y_BLF: tf.Tensor) -> list[tf.Tensor]:
-        chains = make_layer_ops(make_rng(0, TRAINING, 0), training=True, xla=xla)
+        layer_ops = make_layer_ops(make_rng(0, TRAINING, 0), training=True, xla=xla)
         biases = [tf.zeros(size, dtype) for size in (width, inner)]
         with tf.GradientTape() as tape:
             tape.watch([x_BLD, y_BLF, *biases])
-            first_BLD = chains.add_norm(x_BLD, biases[0], x_BLD, dropout, norm)
+            first_BLD = layer_ops.bias_dropout_add_norm(
+                x_BLD, biases[0], x_BLD, dropout, norm
+            )
             found = [
-                chains.add_norm(first_BLD, biases[0], first_BLD, dropout, norm),
-                chains.gelu(y_BLF, biases[1]),
+                layer_ops.bias_dropout_add_norm(
+                    first_BLD, biases[0], first_BLD, dropout, norm
+                ),
+                layer_ops.bias_gelu(y_BLF, biases[1]),
             ]
         return tape.gradient(found, [x_BLD, y_BLF, *biases])
 

@@ -211,7 +211,7 @@ class Experiment:
         """What one step works on."""
         size, length = self.config.input.batch_size, self.config.records.max_length
         tokens = special_tokens(self.tokenizer.vocabulary)
-        slots = Masker(self.config.masking, tokens, length).slots
+        slots = Masker(self.config.masking, tokens, length).max_predictions_per_seq
         return cost.BatchShape(rows=size, length=length, slots=slots)
 
     @property

@@ -89,7 +89,7 @@ class TextModel(StringModel):
 
     @abc.abstractmethod
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Outputs:
         """From hidden states to what `task_loss` and `decode` take."""
 
@@ -126,10 +126,10 @@ class TextModel(StringModel):
         inputs, targets, weights_B = _unpacked(data)
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
-        noise = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
-        chains = FusedLayerOps(noise.dropout())
+        rng = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
+        layer_ops = FusedLayerOps(rng.dropout())
         with tf.GradientTape() as tape:
-            outputs = self._said(inputs, chains, targets)
+            outputs = self._said(inputs, layer_ops, targets)
             sums = self.task_loss(outputs, targets, weights_B)
             share = sums.total
             if self.settings.training.reduction == "mean":
@@ -244,9 +244,11 @@ class TextModel(StringModel):
     def _without_dropout(self, inputs: Inputs) -> Outputs:
         return self._said(inputs, LayerOps(training=False))
 
-    def _said(self, inputs: Inputs, chains: LayerOps, targets: Any = None) -> Outputs:
-        x_BLD = self.encoder(**inputs, chains=chains)
-        return self.head_outputs(x_BLD, inputs, chains, targets)
+    def _said(
+        self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
+    ) -> Outputs:
+        x_BLD = self.encoder(**inputs, layer_ops=layer_ops)
+        return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
     def _measured(self, sums, inputs, targets, outputs, weights_B) -> dict[str, Any]:
         mean = tf.math.divide_no_nan(sums.total, sums.weight)

@@ -147,7 +147,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def test_the_names_are_those_of_the_files():
-    files = (pathlib.Path(loader.__file__).parents[1] / "configs").glob("*.yaml")
+    files = (pathlib.Path(loader.__file__).parents[2] / "configs").glob("*.yaml")
     assert loader.installed() == sorted(path.stem for path in files)
     assert {"tiny", "small++", "large-1.75M", "finetune_base"} <= {*loader.installed()}
 
@@ -238,3 +238,59 @@ def test_accents_go_as_the_original_says_unless_told_otherwise():
     assert not strips(lower_case=False)
     assert strips(lower_case=False, strip_accents="always")
     assert not strips(strip_accents="never")
+
+
+OLD, NEW = next(iter(loader.RENAMED.items()))
+
+
+@pytest.fixture
+def warnings_again():
+    loader._warn_renamed.cache_clear()
+
+
+def test_a_former_name_in_a_file_is_read_with_one_warning(
+    tmp_path, capsys, warnings_again
+):
+    parent = write(tmp_path / "parent.yaml", "masking:\n  writing: bert\n")
+    child = write(tmp_path / "child.yaml", "extends: parent.yaml\n")
+    assert loader.load_config(parent).masking.replacement == "bert"
+    assert loader.load_config(child).masking.replacement == "bert"
+    lines = capsys.readouterr().err.splitlines()
+    assert [repr(OLD) in line and repr(NEW) in line for line in lines] == [True]
+
+
+def test_a_former_name_is_read_from_the_command_line(capsys, warnings_again):
+    sets = [f"{OLD}=bert"]
+    assert loader.load_config(sets=sets).masking.replacement == "bert"
+    assert loader.load_config(overrides={OLD: "bert"}).masking.replacement == "bert"
+    assert loader.given_names(None, sets) == {NEW}
+    assert capsys.readouterr().err.count(repr(OLD)) == 1
+
+
+def test_the_command_line_overrides_a_file_whichever_name_they_use(tmp_path):
+    old = write(tmp_path / "old.yaml", "masking:\n  writing: bert\n")
+    new = write(tmp_path / "new.yaml", "masking:\n  replacement: bert\n")
+    assert loader.load_config(old, [f"{NEW}=mask"]).masking.replacement == "mask"
+    assert loader.load_config(new, [f"{OLD}=mask"]).masking.replacement == "mask"
+
+
+def test_a_stored_config_with_a_former_name_is_read_without_warning(
+    capsys, warnings_again
+):
+    stored = loader.dump_config(PretrainingConfig()).replace("replacement:", "writing:")
+    assert "writing: mask" in stored
+    assert loader.parse_config(stored, "a checkpoint") == PretrainingConfig()
+    assert not capsys.readouterr().err
+
+
+def test_a_setting_under_both_names_is_an_error(tmp_path):
+    path = write(
+        tmp_path / "both.yaml", "masking:\n  writing: bert\n  replacement: mask\n"
+    )
+    with pytest.raises(InputError, match=f"{NEW!r}.*{OLD!r}.*'bert'.*'mask'"):
+        loader.load_config(path)
+
+
+def test_every_present_name_is_a_setting():
+    for name in loader.RENAMED.values():
+        loader.describe_field(name)

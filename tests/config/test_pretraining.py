@@ -59,8 +59,8 @@ def test_tokenization_is_told_in_words():
         (lambda: ModelConfig(heads=3), "width 256 must be a multiple of its 3 heads"),
         (lambda: ModelConfig(width=2, generator_width=0.1), "round to 1 or more"),
         (
-            lambda: MaskingConfig(scheme="original", writing="bert"),
-            "original has its own writing",
+            lambda: MaskingConfig(scheme="original", replacement="bert"),
+            "replacement must be `mask` with scheme `original`",
         ),
         (
             lambda: PretrainingConfig(records=RecordsConfig(max_length=513)),

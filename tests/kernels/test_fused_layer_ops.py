@@ -33,7 +33,7 @@ class SameSeeds(LayerOps):
         super().__init__()
         self._dropout = dropout()
 
-    def drop(self, x, dropout):
+    def dropout(self, x, dropout):
         if not dropout.rate:
             return x
         return apply_dropout(x, self._dropout.seeds(x), dropout.rate)
@@ -48,31 +48,37 @@ def norm():
     return made
 
 
-def chains_of(norm, dropout):
+def layer_ops_of(norm, dropout):
     """Each chain as a function of (chains, tensors), with tensors for it."""
     bias_B11K = tf.constant([0.0, 0.0, -10000.0, -10000.0])[None, None, None]
     weights = norm.gamma.value, norm.beta.value
 
-    def add_norm(chains, x, bias, residual, gamma, beta):
+    def add_norm(layer_ops, x, bias, residual, gamma, beta):
         given = type("Norm", (), {"gamma": gamma, "beta": beta, "epsilon": 1e-12})
-        if isinstance(chains, SameSeeds):
-            return norm(residual + chains.drop(x + bias, dropout))
-        return chains.add_norm(x, bias, residual, dropout, given)
+        if isinstance(layer_ops, SameSeeds):
+            return norm(residual + layer_ops.dropout(x + bias, dropout))
+        return layer_ops.bias_dropout_add_norm(x, bias, residual, dropout, given)
 
     return {
-        "gelu": (lambda chains, *x: chains.gelu(*x), (3 * normal(4, 6, 8), normal(8))),
+        "gelu": (
+            lambda layer_ops, *x: layer_ops.bias_gelu(*x),
+            (3 * normal(4, 6, 8), normal(8)),
+        ),
         "attend": (
-            lambda chains, q, k, v: chains.attend(q, k, bias_B11K, v, dropout),
+            lambda layer_ops, q, k, v: layer_ops.attention(q, k, bias_B11K, v, dropout),
             (normal(4, 2, 6, 3), normal(4, 2, 4, 3), normal(4, 2, 4, 5)),
         ),
-        "drop": (lambda chains, x: chains.drop(x, dropout), (normal(4, 6, 8),)),
+        "drop": (
+            lambda layer_ops, x: layer_ops.dropout(x, dropout),
+            (normal(4, 6, 8),),
+        ),
         "add_norm": (
             add_norm,
             (normal(4, 6, 8), normal(8), normal(4, 6, 8), *weights),
         ),
         **{
             name: (
-                lambda chains, x, kernel: chains.product(x, kernel),
+                lambda layer_ops, x, kernel: layer_ops.matmul(x, kernel),
                 (normal(4, 6, inner), normal(inner, outer)),
             )
             for name, inner, outer in (("widening", 8, 12), ("narrowing", 8, 6))
@@ -88,7 +94,7 @@ ON_CPU = [False, True]
 @pytest.mark.parametrize("layer", [OFF, ON], ids=["all", "dropped"])
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients_are_the_plain_ones(norm, layer, name, on_cpu):
-    chain, given = chains_of(norm, layer)[name]
+    chain, given = layer_ops_of(norm, layer)[name]
     given = [tf.convert_to_tensor(x) for x in given]
     upstream = normal(*chain(SameSeeds(), *given).shape)
 
@@ -119,7 +125,7 @@ def _fused(on_cpu):
 @pytest.mark.parametrize("on_cpu", ON_CPU)
 @pytest.mark.parametrize("name", NAMES)
 def test_low_precision_comes_back_as_it_came_and_is_float32_between(norm, name, on_cpu):
-    chain, given = chains_of(norm, ON)[name]
+    chain, given = layer_ops_of(norm, ON)[name]
     low = [tf.cast(x, tf.bfloat16) for x in given]
     with tf.GradientTape() as tape:
         tape.watch(low)
@@ -142,7 +148,7 @@ def test_low_precision_comes_back_as_it_came_and_is_float32_between(norm, name, 
 
 def test_nothing_is_dropped_without_seeds():
     x = normal(3, 4)
-    assert FusedLayerOps(None).drop(x, ON) is x
+    assert FusedLayerOps(None).dropout(x, ON) is x
 
 
 @pytest.mark.parametrize("on_cpu", ON_CPU)
@@ -152,11 +158,11 @@ def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
     upstream, more = normal(1, 3, 4), normal(1, 2, 4)
     x_XE, bias_V, of_scores_XV = normal(5, 4), normal(7), normal(5, 7)
 
-    def total(chains):
+    def total(layer_ops):
         return (
-            tf.reduce_sum(chains.rows(table, ids) * upstream)
-            + tf.reduce_sum(chains.rows(table, others) * more)
-            + tf.reduce_sum(chains.scores(x_XE, table, bias_V) * of_scores_XV)
+            tf.reduce_sum(layer_ops.embedding_lookup(table, ids) * upstream)
+            + tf.reduce_sum(layer_ops.embedding_lookup(table, others) * more)
+            + tf.reduce_sum(layer_ops.vocab_logits(x_XE, table, bias_V) * of_scores_XV)
         )
 
     def gradient():
@@ -178,19 +184,19 @@ def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
 @pytest.mark.parametrize("use", ["rows", "scores"])
 def test_a_table_may_have_one_use_alone(use):
     table = keras.Variable(RANDOM.normal(size=(3, 2)).astype(np.float32))
-    chains = FusedLayerOps(None)
+    layer_ops = FusedLayerOps(None)
     with tf.GradientTape() as tape:
         if use == "rows":
-            found = chains.rows(table, [1, 1])
+            found = layer_ops.embedding_lookup(table, [1, 1])
         else:
-            found = chains.scores(tf.ones([1, 2]), table, tf.zeros(3))
+            found = layer_ops.vocab_logits(tf.ones([1, 2]), table, tf.zeros(3))
         loss = tf.reduce_sum(found)
     wanted = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
     np.testing.assert_array_equal(tape.gradient(loss, table.value), wanted)
 
 
-@pytest.mark.parametrize("chains", [LayerOps(), FusedLayerOps(None, on_cpu=True)])
-def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(chains):
+@pytest.mark.parametrize("layer_ops", [LayerOps(), FusedLayerOps(None, on_cpu=True)])
+def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(layer_ops):
     shape = EncoderConfig(
         depth=1, width=16, embedding=16, heads=1, feed_forward=16, vocabulary_size=30,
         max_positions=8, segments=2, dropout=0.0, attention_dropout=0.0,
@@ -200,9 +206,9 @@ def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(chains):
 
     class Model(keras.Model):
         def call(self, ids):
-            found = layer(ids, tf.zeros_like(ids), chains=chains)
+            found = layer(ids, tf.zeros_like(ids), layer_ops=layer_ops)
             assert found.dtype == tf.bfloat16
-            return chains.scores(x_XE, layer.word_embeddings, tf.zeros(30))
+            return layer_ops.vocab_logits(x_XE, layer.word_embeddings, tf.zeros(30))
 
     found_XV = Model(dtype="mixed_bfloat16")(ids)
     table_VE = layer.word_embeddings.numpy()

@@ -22,14 +22,14 @@ from electra_tf.kernels.rng import (
 from electra_tf.pretraining.objectives import OBJECTIVES
 
 
-def noise(seed=0, kind=TRAINING, step=0, first_row=0):
+def rng(seed=0, kind=TRAINING, step=0, first_row=0):
     return make_rng(seed, kind, step, first_row)
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 8)])
 def test_every_mode_draws_the_same_bits(shape):
     def draw(step, first_row):
-        source = noise(3, TRAINING, step, first_row)
+        source = rng(3, TRAINING, step, first_row)
         return source.bits(SAMPLES, 6, shape), source.uniform(REPLACEMENTS, 6, shape)
 
     found = in_every_mode(draw, tf.constant(12), tf.constant(4))
@@ -42,16 +42,16 @@ def test_every_mode_draws_the_same_bits(shape):
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (4,), (19,), (3, 7)])
 def test_a_row_draws_the_same_wherever_it_is(shape):
-    whole = noise().bits(POSITIONS, 12, shape).numpy()
+    whole = rng().bits(POSITIONS, 12, shape).numpy()
     for rows, first_row in ((6, 6), (5, 3), (1, 11), (1, 0)):
-        part = noise(first_row=first_row).bits(POSITIONS, rows, shape)
+        part = rng(first_row=first_row).bits(POSITIONS, rows, shape)
         np.testing.assert_array_equal(part, whole[first_row : first_row + rows])
     assert len(np.unique(whole.reshape(12, -1), axis=0)) == 12
 
 
 def test_whatever_differs_draws_other_bits():
     sources = [
-        noise(*arguments)
+        rng(*arguments)
         for arguments in itertools.product((0, 1), (TRAINING, EVALUATION), (0, 1, 2))
     ]
     purposes = (POSITIONS, REPLACEMENTS, TOKENS, SAMPLES, DROPOUT + 1, DROPOUT + 2)
@@ -63,7 +63,7 @@ def test_whatever_differs_draws_other_bits():
 
 def test_the_type_of_a_step_does_not_matter():
     drawn = [
-        noise(step=step).bits(SAMPLES, 2, (3,)).numpy()
+        rng(step=step).bits(SAMPLES, 2, (3,)).numpy()
         for step in (7, tf.constant(7), tf.constant(7, tf.int64), tf.Variable(7))
     ]
     for bits in drawn:
@@ -71,7 +71,7 @@ def test_the_type_of_a_step_does_not_matter():
 
 
 def test_uniform_numbers_are_uniform_and_never_at_the_ends():
-    uniform = noise().uniform(SAMPLES, 100, (1000,)).numpy()
+    uniform = rng().uniform(SAMPLES, 100, (1000,)).numpy()
     assert 0 < uniform.min() < 1e-4
     assert 1 - 1e-4 < uniform.max() < 1
     counts, _ = np.histogram(uniform, 50, (0, 1))
@@ -84,13 +84,13 @@ def test_uniform_numbers_are_uniform_and_never_at_the_ends():
 def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
     extremes = tf.constant([[0, 2**32 - 1]], tf.uint32)
     monkeypatch.setattr(RngStream, "bits", lambda *_: extremes)
-    uniform = noise().uniform(SAMPLES, 1, (2,)).numpy()[0].astype(np.float64)
+    uniform = rng().uniform(SAMPLES, 1, (2,)).numpy()[0].astype(np.float64)
     assert uniform.tolist() == [2.0**-24, 1 - 2.0**-24]
 
 
 def drop(x, rate, dropout=None, **source):
     """What one site leaves of `x`."""
-    dropout = dropout or noise(**source).dropout()
+    dropout = dropout or rng(**source).dropout()
     return apply_dropout(x, dropout.seeds(x), rate)
 
 
@@ -113,7 +113,7 @@ def test_what_is_dropped_tells_nothing_of_what_else_is():
     """With a hash of one product less, heads of attention are correlated by 0.003."""
     x, correlations = tf.ones([32, 2**16]), np.zeros(18)
     for step in range(4):
-        dropout = noise(step=step).dropout()
+        dropout = rng(step=step).dropout()
         ours, others = (drop(x, 0.1, dropout).numpy() != 0 for _ in range(2))
         pairs = [(ours[:, 2**k :], ours[:, : -(2**k)]) for k in range(16)]
         pairs += [(ours[1:], ours[:-1]), (ours, others)]
@@ -125,7 +125,7 @@ def test_what_is_dropped_tells_nothing_of_what_else_is():
 
 def test_sites_of_dropout_differ():
     x, sites = tf.ones([8, 64]), 130  # seeds are drawn for 64 at once
-    dropout, again = noise().dropout(), noise().dropout()
+    dropout, again = rng().dropout(), rng().dropout()
     found = np.array([drop(x, 0.5, dropout) for _ in range(sites)])
     assert len(np.unique(found.reshape(-1, 64), axis=0)) == 8 * sites
     np.testing.assert_array_equal([drop(x, 0.5, again) for _ in range(sites)], found)
@@ -154,7 +154,7 @@ def test_dropout_keeps_low_precision():
 def test_towers_drop_in_training_alone_and_each_site_for_itself():
     objective = OBJECTIVES["electra"](config(dropout=0.5), TOKEN_IDS)
     objective.model.build()
-    masked = objective.mask(batch([16, 12]), noise())
+    masked = objective.mask(batch([16, 12]), rng())
     sites = []
 
     class Recorder(DropoutSeeds):
@@ -166,8 +166,8 @@ def test_towers_drop_in_training_alone_and_each_site_for_itself():
         def dropout(self):
             return Recorder(self)
 
-    objective.losses(masked, Recorded(*noise()), training=True)
+    objective.losses(masked, Recorded(*rng()), training=True)
     assert len(sites) == 2 * (1 + 2)  # attention's rate is 0: no seeds are drawn
     sites.clear()
-    objective.losses(masked, Recorded(*noise()), training=False)
+    objective.losses(masked, Recorded(*rng()), training=False)
     assert not sites

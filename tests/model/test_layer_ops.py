@@ -21,7 +21,7 @@ def test_gelu_is_the_exact_one():
     x = np.linspace(-6, 6, 241).astype(np.float32)
     expected = [value * 0.5 * (1 + math.erf(value / 2**0.5)) for value in x.tolist()]
     np.testing.assert_allclose(gelu(tf.constant(x)), expected, atol=2e-6)
-    shifted = LayerOps().gelu(tf.constant(x - 0.5), tf.constant(0.5))
+    shifted = LayerOps().bias_gelu(tf.constant(x - 0.5), tf.constant(0.5))
     np.testing.assert_allclose(shifted, expected, atol=2e-6)
 
 
@@ -33,7 +33,7 @@ def test_attention_is_a_softmax_that_padding_takes_no_part_in():
     bias_B11K[1, ..., 2:] = -10000
     # Values that pick out each key show how much of it was taken.
     values_BNKH = tf.eye(scores_BNLK.shape[-1], batch_shape=scores_BNLK.shape[:2])
-    found = LayerOps().attend(queries_BNLH, keys_BNKH, bias_B11K, values_BNKH, off)
+    found = LayerOps().attention(queries_BNLH, keys_BNKH, bias_B11K, values_BNKH, off)
     powers = np.exp(scores_BNLK) * (bias_B11K == 0)
     expected = powers / powers.sum(-1, keepdims=True)
     np.testing.assert_allclose(found, expected.transpose(0, 2, 1, 3), atol=1e-6)
@@ -46,7 +46,7 @@ def test_the_sum_with_what_went_in_is_normalised():
     norm.gamma.assign(normal(8))
     norm.beta.assign(normal(8))
     off = keras.layers.Dropout(0.0)
-    found = LayerOps().add_norm(tf.constant(x), bias, residual, off, norm)
+    found = LayerOps().bias_dropout_add_norm(tf.constant(x), bias, residual, off, norm)
     total = (x + bias + residual).astype(np.float64)
     deviation = total.std(-1, keepdims=True)
     expected = (total - total.mean(-1, keepdims=True)) / deviation
@@ -68,6 +68,6 @@ def test_a_block_of_its_own_drops_when_the_model_around_it_trains():
 
 def test_dropout_works_in_training_alone():
     x, dropout = tf.ones([50, 50]), keras.layers.Dropout(0.25)
-    assert (LayerOps(training=False).drop(x, dropout).numpy() == 1).all()
-    dropped = LayerOps(training=True).drop(x, dropout).numpy()
+    assert (LayerOps(training=False).dropout(x, dropout).numpy() == 1).all()
+    dropped = LayerOps(training=True).dropout(x, dropout).numpy()
     assert 0.2 < (dropped == 0).mean() < 0.3

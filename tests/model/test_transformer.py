@@ -170,12 +170,12 @@ def test_a_tower_has_the_originals_dropout_sites():
     sites = []
 
     class Recorded(LayerOps):
-        def drop(self, x, dropout):
+        def dropout(self, x, dropout):
             sites.append((tuple(x.shape), dropout.rate))
             return x
 
     given = text()
-    recorded_BLD = encoder(**given, chains=Recorded())
+    recorded_BLD = encoder(**given, layer_ops=Recorded())
     attention, hidden = ((4, 2, 12, 12), 0.2), ((4, 12, 16), 0.1)
     assert sites == [((4, 12, 8), 0.1), *[attention, hidden, hidden] * 3]
     np.testing.assert_array_equal(recorded_BLD, encoder(**given))
@@ -185,11 +185,11 @@ def test_what_chains_drop_is_dropped():
     encoder = built(depth=1)
 
     class NothingLeft(LayerOps):
-        def drop(self, x, dropout):
+        def dropout(self, x, dropout):
             return 0 * x
 
     # Nothing of the embeddings, of attention, of the inner layer: the norms' shifts.
-    states_BLD = encoder(**text(), chains=NothingLeft()).numpy()
+    states_BLD = encoder(**text(), layer_ops=NothingLeft()).numpy()
     np.testing.assert_allclose(states_BLD, 0, atol=1e-3)
 
 

@@ -91,7 +91,7 @@ class Fixture:
     def masked(self):
         """The batch, masked where and as the original drew."""
         batch, masker = self.batch(), self.pretrainer.objective.mask
-        count_B = masker.counts[self["input_mask"].sum(1)]
+        count_B = masker.num_masked_by_length[self["input_mask"].sum(1)]
         everything_BL = tf.ones_like(batch.input_ids_BL, tf.bool)
         positions_BM, weights_BM = first_positions(
             tf.constant(self["rand_positions"]), count_B, everything_BL
@@ -101,7 +101,7 @@ class Fixture:
             batch, positions_BM, weights_BM, uniform_BM, self.tokens.mask
         )
 
-    def noise(self):
+    def rng(self):
         return _Given(self["rand_gumbel_uniform"])
 
 

@@ -43,9 +43,9 @@ def test_one_softmax_answers_all():
     def found(logits_BMV):
         with tf.GradientTape() as tape:
             tape.watch(logits_BMV)
-            guessed = mlm_predictions(logits_BMV, labels_BM)
-        gradient = tape.gradient(guessed.xent_BM, logits_BMV, upstream_BM)
-        return (*guessed, gradient)
+            predictions = mlm_predictions(logits_BMV, labels_BM)
+        gradient = tape.gradient(predictions.xent_BM, logits_BMV, upstream_BM)
+        return (*predictions, gradient)
 
     with tf.GradientTape() as tape:
         tape.watch(logits_BMV)

@@ -41,7 +41,7 @@ def masker(length=LENGTH, **settings):
     return Masker(MaskingConfig(**settings), TOKENS, length)
 
 
-def noise(step=0):
+def rng(step=0):
     return make_rng(0, TRAINING, step)
 
 
@@ -66,24 +66,30 @@ def test_the_paper_masks_exactly_the_share_rounded_up(rate):
     found = masker(512, rate=rate)
     hundredths = round(rate * 100)
     wanted = [max(1, -(-hundredths * n // 100)) for n in range(513)]
-    assert found.counts.tolist() == wanted
-    assert found.slots == wanted[-1]
-    assert masker(512, rate=rate, scheme="whole_word").counts.tolist() == wanted
+    assert found.num_masked_by_length.tolist() == wanted
+    assert found.max_predictions_per_seq == wanted[-1]
+    assert (
+        masker(512, rate=rate, scheme="whole_word").num_masked_by_length.tolist()
+        == wanted
+    )
 
 
 def test_the_original_rounds_half_to_even_up_to_its_slots():
     for rate, length, slots in ((0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130)):
         found = masker(length, rate=rate, scheme="original")
-        assert found.slots == slots
+        assert found.max_predictions_per_seq == slots
         product = np.float32(rate) * np.arange(length + 1, dtype=np.float32)
         below = np.floor(product)
         halves = product - below == 0.5
         rounded = np.where(halves, below + below % 2, np.floor(product + 0.5))
         wanted = np.maximum(1, np.minimum(slots, rounded))
-        assert found.counts.tolist() == wanted.tolist()
+        assert found.num_masked_by_length.tolist() == wanted.tolist()
         # The specification's own examples.
         if rate == 0.15:
-            assert (found.counts[10], found.counts[30]) == (2, 4)
+            assert (found.num_masked_by_length[10], found.num_masked_by_length[30]) == (
+                2,
+                4,
+            )
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -97,17 +103,19 @@ def test_only_words_of_the_text_are_masked_as_many_as_there_should_be(scheme, ra
         (text.input_mask_BL.numpy() == 1) & ~np.isin(text.input_ids_BL, SPECIAL),
     )
     for step in range(5):
-        masked = numbers(found(text, noise(step)))
+        masked = numbers(found(text, rng(step)))
         positions_BM, used_BM = masked.positions_BM, masked.weights_BM == 1
         assert set(np.unique(masked.weights_BM)) <= {0.0, 1.0}
-        assert positions_BM.shape == (33, found.slots)
+        assert positions_BM.shape == (33, found.max_predictions_per_seq)
         assert at(can_be_BL, positions_BM)[used_BM].all()
         assert not positions_BM[~used_BM].any()
         assert not masked.labels_BM[~used_BM].any()
         np.testing.assert_array_equal(
             masked.labels_BM[used_BM], at(text.input_ids_BL, positions_BM)[used_BM]
         )
-        wanted_B = np.minimum(found.counts[np.arange(33)], can_be_BL.sum(1))
+        wanted_B = np.minimum(
+            found.num_masked_by_length[np.arange(33)], can_be_BL.sum(1)
+        )
         if scheme == "whole_word":
             assert (used_BM.sum(1) <= wanted_B).all()
         else:
@@ -122,7 +130,7 @@ def test_only_words_of_the_text_are_masked_as_many_as_there_should_be(scheme, ra
 @pytest.mark.parametrize("scheme", ["paper", "whole_word"])
 def test_mask_is_written_there_and_nowhere_else(scheme):
     text = batch(range(8, 33), length=32)
-    masked = numbers(masker(32, scheme=scheme)(text, noise()))
+    masked = numbers(masker(32, scheme=scheme)(text, rng()))
     expected_BL = text.input_ids_BL.numpy()
     for row, position, weight in zip(
         expected_BL, masked.positions_BM, masked.weights_BM, strict=True
@@ -134,9 +142,9 @@ def test_mask_is_written_there_and_nowhere_else(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_mode_masks_the_same(scheme):
     text = batch([0, 3, 4, 9, 15, 16])
-    writing = "mask" if scheme == "original" else "bert"
-    found = masker(scheme=scheme, rate=0.4, writing=writing)
-    modes = in_every_mode(lambda step: found(text, noise(step)), tf.constant(7))
+    replacement = "mask" if scheme == "original" else "bert"
+    found = masker(scheme=scheme, rate=0.4, replacement=replacement)
+    modes = in_every_mode(lambda step: found(text, rng(step)), tf.constant(7))
     for masked in modes:
         for one, other in zip(masked, modes[0], strict=True):
             assert one.dtype == other.dtype
@@ -147,7 +155,7 @@ def test_every_mode_masks_the_same(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_shapes_are_static(scheme):
     found = masker(scheme=scheme)
-    graph = tf.function(lambda text, step: found(text, noise(step)))
+    graph = tf.function(lambda text, step: found(text, rng(step)))
     given = Batch(*[tf.TensorSpec([4, LENGTH], tf.int32)] * 3)
     outputs = graph.get_concrete_function(given, tf.TensorSpec([], tf.int64))
     for output in outputs.structured_outputs:
@@ -159,7 +167,7 @@ def test_rows_with_nothing_to_mask_use_no_slots(scheme):
     rows = [[], [CLS, SEP], [CLS, SEP, SEP], [CLS, MASK, SEP, MASK]]
     for row in rows:
         text = copies(row, 3)
-        masked = numbers(masker(scheme=scheme)(text, noise()))
+        masked = numbers(masker(scheme=scheme)(text, rng()))
         assert not masked.weights_BM.any()
         assert not masked.positions_BM.any()
         assert not masked.labels_BM.any()
@@ -168,7 +176,7 @@ def test_rows_with_nothing_to_mask_use_no_slots(scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_unknown_words_can_be_masked(scheme):
-    masked = numbers(masker(scheme=scheme)(copies([CLS, UNK, SEP], 50), noise()))
+    masked = numbers(masker(scheme=scheme)(copies([CLS, UNK, SEP], 50), rng()))
     assert (masked.weights_BM[:, 0] == 1).all()
     assert (masked.positions_BM[:, 0] == 1).all()
     assert (masked.labels_BM[:, 0] == UNK).all()
@@ -180,7 +188,7 @@ def test_the_paper_masks_every_position_equally_often():
     text, times = copies(row, 2000), 5
     pairs = np.zeros((LENGTH, LENGTH))
     for step in range(times):
-        masked = masker()(text, noise(step))
+        masked = masker()(text, rng(step))
         assert masked.weights_BM.numpy()[:, :2].all()
         assert not masked.weights_BM.numpy()[:, 2:].any()
         np.add.at(pairs, tuple(masked.positions_BM.numpy()[:, :2].T), 1)
@@ -194,7 +202,7 @@ def test_the_paper_masks_every_position_equally_often():
 def test_the_original_draws_each_slot_for_itself():
     row = [CLS, *range(5, 45), SEP]
     text = copies([*row, *[9] * (127 - len(row)), SEP], 4000, 128)
-    masked = numbers(masker(128, scheme="original")(text, noise()))
+    masked = numbers(masker(128, scheme="original")(text, rng()))
     assert masked.weights_BM.all()
     counts = np.bincount(masked.positions_BM.ravel(), minlength=128)
     there = ~np.isin(text.input_ids_BL[0], SPECIAL)
@@ -251,8 +259,8 @@ def test_first_slots_by_hand():
 def test_bert_writes_mask_a_random_token_or_the_token(scheme):
     row = [CLS, 5, 7, 8, 10, 11, 13, 14, 16, SEP]
     text = copies(row, 4000)
-    found = masker(scheme=scheme, writing="bert", rate=0.5)
-    masked = numbers(found(text, noise()))
+    found = masker(scheme=scheme, replacement="bert", rate=0.5)
+    masked = numbers(found(text, rng()))
     used = masked.weights_BM == 1
     assert used.sum() == 4000 * math.ceil(fractions.Fraction(1, 2) * len(row))
     written = at(masked.masked_ids_BL, masked.positions_BM)[used]
@@ -278,10 +286,10 @@ def test_bert_writes_mask_a_random_token_or_the_token(scheme):
 def test_masks_follow_the_seed_the_step_and_the_row_alone(scheme):
     text = batch([16, 12, 16, 9])
     found = masker(scheme=scheme, rate=0.4)
-    first = numbers(found(text, noise()))
-    again = numbers(found(text, noise()))
+    first = numbers(found(text, rng()))
+    again = numbers(found(text, rng()))
     np.testing.assert_array_equal(first.positions_BM, again.positions_BM)
-    other = numbers(found(text, noise(1)))
+    other = numbers(found(text, rng(1)))
     assert (first.positions_BM != other.positions_BM).any()
     half = Batch(*(field[2:] for field in text))
     part = numbers(found(half, make_rng(0, TRAINING, 0, 2)))
@@ -295,7 +303,7 @@ def test_what_stands_in_the_padding_does_not_matter(scheme):
     found = masker(scheme=scheme, rate=0.4)
     padding_BL = 1 - text.input_mask_BL
     other = text._replace(input_ids_BL=text.input_ids_BL + padding_BL * 17)
-    one, two = (numbers(found(batch, noise())) for batch in (text, other))
+    one, two = (numbers(found(batch, rng())) for batch in (text, other))
     np.testing.assert_array_equal(one.positions_BM, two.positions_BM)
     np.testing.assert_array_equal(one.labels_BM, two.labels_BM)
     real = text.input_mask_BL.numpy() == 1

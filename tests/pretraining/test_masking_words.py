@@ -82,14 +82,14 @@ def test_the_greedy_rule_is_that_of_plain_python(rate):
         tf.constant(keys_BL.astype(np.int32)),
         word_starts(text, can_be_BL, TOKENS),
         can_be_BL,
-        tf.gather(masker.counts, lengths),
-        masker.slots,
+        tf.gather(masker.num_masked_by_length, lengths),
+        masker.max_predictions_per_seq,
     )
     sizes = set()
     for row, real in enumerate(lengths):
         words = words_of(text.input_ids_BL.numpy()[row], real)
         sizes |= {len(word) for word in words}
-        wanted = plainly_drawn(words, keys_BL[row], masker.counts[real])
+        wanted = plainly_drawn(words, keys_BL[row], masker.num_masked_by_length[real])
         used = weights_BM.numpy()[row] == 1
         assert sorted(positions_BM.numpy()[row][used].tolist()) == wanted
         assert not positions_BM.numpy()[row][~used].any()
@@ -130,7 +130,7 @@ def test_a_word_that_does_not_fit_leaves_room_for_one_that_does():
     text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200)
     masker = Masker(MaskingConfig(scheme="whole_word", rate=0.1), TOKENS, LENGTH)
     masked = masker(text, make_rng(0, TRAINING, 0))
-    assert masker.counts[7] == 1
+    assert masker.num_masked_by_length[7] == 1
     assert (masked.positions_BM.numpy()[:, 0] == 3).all()
     assert masked.weights_BM.numpy().sum() == 200
     # Where no word fits, nothing is masked.

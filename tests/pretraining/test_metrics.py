@@ -41,8 +41,8 @@ def test_the_generators_metrics_by_hand():
     # Right, wrong, right; right; unused slots are right and wrong.
     guesses_BM = [[1, 0, 3], [0, 4, 1]]
     logits_BMV = tf.one_hot(guesses_BM, 5)
-    guessed = mlm_predictions(logits_BMV, masked.labels_BM)
-    found = compute_metrics(masked_lm_metrics(guessed, masked, LOSS))
+    predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+    found = compute_metrics(masked_lm_metrics(predictions, masked, LOSS))
     assert found == {"masked_lm_loss": 1.5, "masked_lm_accuracy": 0.75}
     found = compute_metrics(
         sampled_metrics(tf.constant([[1, 0, 0], [0, 4, 0]]), masked)

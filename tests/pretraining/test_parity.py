@@ -45,7 +45,10 @@ def test_masking(fixture):
     np.testing.assert_array_equal(masked.positions_BM, fixture["masked_lm_positions"])
     np.testing.assert_array_equal(masked.labels_BM, fixture["masked_lm_ids"])
     np.testing.assert_array_equal(masked.weights_BM, fixture["masked_lm_weights"])
-    assert fixture.pretrainer.objective.mask.slots == masked.positions_BM.shape[1]
+    assert (
+        fixture.pretrainer.objective.mask.max_predictions_per_seq
+        == masked.positions_BM.shape[1]
+    )
 
 
 def test_generator_and_samples(fixture):
@@ -112,7 +115,7 @@ def gradients(fixture, factors=None):
     masked = fixture.masked()
     variables = [v.value for v in fixture.variables.values()]
     with tf.GradientTape() as tape:
-        losses = objective.losses(masked, fixture.noise(), training=True)
+        losses = objective.losses(masked, fixture.rng(), training=True)
         if factors:
             losses = losses._replace(factors=factors)
         loss = losses.combined(objective.weights(masked))

@@ -43,9 +43,9 @@ def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
     )
     trained = fixture.pretrainer
     trained.compile(build_optimizer(settings, fixture.theirs["num_train_steps"]))
-    masked, noise = fixture.masked(), fixture.noise()
-    monkeypatch.setattr(trained.objective, "mask", lambda batch, noise: masked)
-    monkeypatch.setattr(pretrainer_lib, "make_rng", lambda *_: noise)
+    masked, rng = fixture.masked(), fixture.rng()
+    monkeypatch.setattr(trained.objective, "mask", lambda batch, rng: masked)
+    monkeypatch.setattr(pretrainer_lib, "make_rng", lambda *_: rng)
     step = tf.function(lambda: trained.train_step(fixture.batch()), autograph=False)
     found = [step() for _ in range(steps)]
     after = [n for n in fixture.arrays if n.startswith("var_after/")]
@@ -190,7 +190,7 @@ def test_the_evaluation_draws_the_same_for_the_same_number(trained):
 
 
 def test_mlm_trains_one_encoder(trained):
-    pretrainer = make(objective={"name": "mlm"}, masking={"writing": "bert"})
+    pretrainer = make(objective={"name": "mlm"}, masking={"replacement": "bert"})
     # It learns which three words there are.
     found = train(pretrainer, steps=60, words=3)
     assert abs(found[0]["masked_lm_loss"] - np.log(100)) < 0.3
@@ -227,7 +227,7 @@ KINDS = {
     "paper": {},
     "original": {"masking": {"scheme": "original"}},
     "whole_word": {"masking": {"scheme": "whole_word"}},
-    "mlm": {"objective": {"name": "mlm"}, "masking": {"writing": "bert"}},
+    "mlm": {"objective": {"name": "mlm"}, "masking": {"replacement": "bert"}},
     "parts": {"training": {"accumulation": 2}},
     "bfloat16": {"training": {"precision": "mixed_bfloat16"}},
 }

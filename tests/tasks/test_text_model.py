@@ -48,10 +48,10 @@ def batch(model, rows=range(8), size=8):
     return tiny.tensors(model.examples(SHORT, THEIRS).batch(rows, size))
 
 
-def gradients(model, inputs, labels, chains):
+def gradients(model, inputs, labels, layer_ops):
     with tf.GradientTape() as tape:
         logits_BC = model.head_outputs(
-            model.encoder(**inputs, chains=chains), inputs, chains
+            model.encoder(**inputs, layer_ops=layer_ops), inputs, layer_ops
         )
         loss = tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits_BC)

@@ -76,16 +76,18 @@ _STAGES = (BEFORE, AFTER)
 
 
 def replaced(
-    pretrainer: Pretrainer, batch: Batch, noise: RngStream
+    pretrainer: Pretrainer, batch: Batch, rng: RngStream
 ) -> tuple[MaskedBatch, CorruptedBatch]:
     """Mask and sample as an evaluation does."""
     objective = pretrainer.objective
-    masked = objective.mask(batch, noise)
+    masked = objective.mask(batch, rng)
     logits_BMV = objective.model.generator(
         masked.masked_ids_BL, **encoder_inputs(masked), positions=masked.positions_BM
     )
-    guessed = mlm_predictions(logits_BMV, masked.labels_BM)
-    sampled_BM = objective.sampled(logits_BMV, guessed, masked.labels_BM, noise)
+    predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+    sampled_BM = objective.sample_replacements(
+        logits_BMV, predictions, masked.labels_BM, rng
+    )
     return masked, corrupt(masked, sampled_BM)
 
 
@@ -102,8 +104,8 @@ def means(
 
     @tf.function
     def measured(batch, number):
-        noise = make_rng(seed, EVALUATION, number, 0)
-        masked, corrupted = replaced(networks[AFTER], batch, noise)
+        rng = make_rng(seed, EVALUATION, number, 0)
+        masked, corrupted = replaced(networks[AFTER], batch, rng)
         return {
             name: _sums(network, masked, corrupted)
             for name, network in networks.items()
@@ -158,8 +160,8 @@ def sentences(
     experiment: Experiment, networks: Networks, batch: Batch
 ) -> list[dict[str, list[Piece]]]:
     """Replace words of a few lines and judge every piece, by stage."""
-    noise = make_rng(experiment.config.training.seed, EVALUATION, 0)
-    masked, corrupted = replaced(networks[AFTER], batch, noise)
+    rng = make_rng(experiment.config.training.seed, EVALUATION, 0)
+    masked, corrupted = replaced(networks[AFTER], batch, rng)
     ids_BL = corrupted.corrupted_ids_BL
     judged = {
         name: tf.sigmoid(

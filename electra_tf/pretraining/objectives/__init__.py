@@ -3,9 +3,9 @@
 An objective is made from (config, tokens) and has
 
     model                    the Keras layer whose weights are trained
-    mask(batch, noise)       -> MaskedBatch
+    mask(batch, rng)         -> MaskedBatch
     weights(masked)          -> what each loss is an average over, by the loss's name
-    losses(masked, noise)    -> Losses
+    losses(masked, rng)      -> Losses
 """
 
 from electra_tf.pretraining.objectives.electra import ElectraObjective

@@ -50,17 +50,17 @@ def uses_jit(xla: str) -> bool:
     return xla == "on"
 
 
-def make_layer_ops(noise: RngStream, training: bool, xla: str) -> FusedLayerOps:
+def make_layer_ops(rng: RngStream, training: bool, xla: str) -> FusedLayerOps:
     """What works between the products of one step.
 
     Args:
-        noise: Of the step.
+        rng: Of the step.
         training: Whether anything is dropped.
         xla: The setting `training.xla`.
     """
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     on_cpu = kinds == {"CPU"} and not uses_jit(xla)
-    return FusedLayerOps(noise.dropout() if training else None, on_cpu)
+    return FusedLayerOps(rng.dropout() if training else None, on_cpu)
 
 
 def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:

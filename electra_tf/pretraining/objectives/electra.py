@@ -54,23 +54,25 @@ class ElectraObjective:
             "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
         }
 
-    def losses(self, masked: MaskedBatch, noise: RngStream, training: bool) -> Losses:
+    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
         """Fills in the masks, samples from what was guessed, judges every token."""
-        chains = make_layer_ops(noise, training, self._xla)
-        logits_BMV = self._logits(masked, chains)
-        guessed = mlm_predictions(logits_BMV, masked.labels_BM)
-        masked_lm = masked_lm_loss(guessed, masked.weights_BM)
-        sampled_BM = self.sampled(logits_BMV, guessed, masked.labels_BM, noise)
+        layer_ops = make_layer_ops(rng, training, self._xla)
+        logits_BMV = self._logits(masked, layer_ops)
+        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
+        sampled_BM = self.sample_replacements(
+            logits_BMV, predictions, masked.labels_BM, rng
+        )
         corrupted = corrupt(masked, sampled_BM)
-        judged_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **encoder_inputs(masked), chains=chains
+        disc_logits_BL = self.model.discriminator(
+            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
         disc = replaced_token_loss(
-            judged_BL, corrupted.is_fake_BL, masked.input_mask_BL
+            disc_logits_BL, corrupted.is_fake_BL, masked.input_mask_BL
         )
         # A constant log(vocabulary size) would pass for a generator that stands still.
         guesses = (
-            masked_lm_metrics(guessed, masked, masked_lm)
+            masked_lm_metrics(predictions, masked, masked_lm)
             if self.model.generator is not None
             else {}
         )
@@ -84,17 +86,17 @@ class ElectraObjective:
                 **guesses,
                 **sampled_metrics(sampled_BM, masked),
                 **discriminator_metrics(
-                    judged_BL, corrupted, masked.input_mask_BL, disc
+                    disc_logits_BL, corrupted, masked.input_mask_BL, disc
                 ),
             },
         )
 
-    def sampled(
+    def sample_replacements(
         self,
         logits_BMV: tf.Tensor,
-        guessed: MLMPredictions,
+        predictions: MLMPredictions,
         labels_BM: tf.Tensor,
-        noise: RngStream,
+        rng: RngStream,
     ) -> tf.Tensor:
         """Replacements, int32 [B, M], as the settings want them drawn."""
         rows, slots, size = logits_BMV.shape
@@ -103,15 +105,15 @@ class ElectraObjective:
             "disallow_correct": self.settings.disallow_correct,
         }
         if self.settings.sampler == "gumbel":
-            uniform_BMV = noise.uniform(SAMPLES, rows, (slots, size))
+            uniform_BMV = rng.uniform(SAMPLES, rows, (slots, size))
             return sample_gumbel(logits_BMV, uniform_BMV, labels_BM, **settings)
-        uniform_BM2 = noise.uniform(SAMPLES, rows, (slots, 2))
-        probabilities_BMV = guessed.probabilities_BMV
+        uniform_BM2 = rng.uniform(SAMPLES, rows, (slots, 2))
+        probabilities_BMV = predictions.probabilities_BMV
         return sample_inverse_cdf(
             logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings
         )
 
-    def _logits(self, masked: MaskedBatch, chains: FusedLayerOps) -> tf.Tensor:
+    def _logits(self, masked: MaskedBatch, layer_ops: FusedLayerOps) -> tf.Tensor:
         """The generator's logits, float32 [B, M, V]; all 0 for a uniform one."""
         if self.model.generator is None:
             return tf.zeros([*masked.positions_BM.shape, self._vocabulary_size])
@@ -119,5 +121,5 @@ class ElectraObjective:
             masked.masked_ids_BL,
             **encoder_inputs(masked),
             positions=masked.positions_BM,
-            chains=chains,
+            layer_ops=layer_ops,
         )

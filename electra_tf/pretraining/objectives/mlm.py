@@ -34,18 +34,18 @@ class MaskedLMObjective:
         """Masked positions."""
         return {"masked_lm": tf.reduce_sum(masked.weights_BM)}
 
-    def losses(self, masked: MaskedBatch, noise: RngStream, training: bool) -> Losses:
+    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
         """Guesses the masked tokens."""
         logits_BMV = self.model(
             masked.masked_ids_BL,
             **encoder_inputs(masked),
             positions=masked.positions_BM,
-            chains=make_layer_ops(noise, training, self._xla),
+            layer_ops=make_layer_ops(rng, training, self._xla),
         )
-        guessed = mlm_predictions(logits_BMV, masked.labels_BM)
-        loss = masked_lm_loss(guessed, masked.weights_BM)
+        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+        loss = masked_lm_loss(predictions, masked.weights_BM)
         return Losses(
             parts={"masked_lm": loss},
             factors={"masked_lm": self.settings.generator_weight},
-            metrics=masked_lm_metrics(guessed, masked, loss),
+            metrics=masked_lm_metrics(predictions, masked, loss),
         )

@@ -94,10 +94,10 @@ class TextClassifier(TextModel):
         return ClassificationHead(self.shape.width, len(self.labels), dropout, seed)
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """float32 logits [B, C]."""
-        return self.head(x_BLD, chains=chains)
+        return self.head(x_BLD, layer_ops=layer_ops)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Cross-entropy, and how many are right."""
@@ -235,10 +235,10 @@ class TextRegressor(TextModel):
         return ClassificationHead(self.shape.width, 1, dropout, seed)
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """float32 [B, 1], from 0 at `low` to 1 at `high`."""
-        return self.head(x_BLD, chains=chains)
+        return self.head(x_BLD, layer_ops=layer_ops)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Squared error, as the loss of what the head is trained on, from 0 to 1; as

@@ -83,7 +83,7 @@ class QuestionAnswerer(TextModel):
         )
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Logits by name, as `SpanHead.call` has them."""
         segments_BL = inputs["segment_ids"]

@@ -87,7 +87,7 @@ class TokenClassifier(TextModel):
         return TokenClassificationHead(self.shape.width, len(self.tags), seed)
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, chains: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """float32 logits [B, L, C]."""
         return self.head(x_BLD)

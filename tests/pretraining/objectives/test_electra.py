@@ -50,7 +50,7 @@ def electra():
     return built(masking={"rate": 0.3})
 
 
-def noise(step=0):
+def rng(step=0):
     return make_rng(0, TRAINING, step)
 
 
@@ -65,7 +65,7 @@ def gradients(objective, masked, factors=None):
     """The largest absolute gradient of each weight; None where none arrives."""
     variables = objective.model.trainable_variables
     with tf.GradientTape() as tape:
-        loss = loss_of(objective, masked, noise(), factors, training=True)
+        loss = loss_of(objective, masked, rng(), factors, training=True)
     found = tape.gradient(loss, [v.value for v in variables])
     return loss, {
         v.path.removeprefix("electra/"): g
@@ -76,8 +76,8 @@ def gradients(objective, masked, factors=None):
 
 
 def test_metrics_have_the_originals_names_and_losses_their_weights(electra):
-    masked = electra.mask(TEXT, noise())
-    losses = electra.losses(masked, noise(), training=False)
+    masked = electra.mask(TEXT, rng())
+    losses = electra.losses(masked, rng(), training=False)
     assert set(losses.metrics) == METRICS
     weights = electra.weights(masked)
     assert set(weights) == set(losses.parts) == set(losses.factors)
@@ -93,10 +93,10 @@ def test_metrics_have_the_originals_names_and_losses_their_weights(electra):
 
 def test_the_loss_is_the_weighted_sum_of_both():
     objective = built(objective={"generator_weight": 3.0, "discriminator_weight": 20.0})
-    masked = objective.mask(TEXT, noise())
-    values = compute_metrics(objective.losses(masked, noise(), training=False).metrics)
+    masked = objective.mask(TEXT, rng())
+    values = compute_metrics(objective.losses(masked, rng(), training=False).metrics)
     expected = 3 * values["masked_lm_loss"] + 20 * values["disc_loss"]
-    np.testing.assert_allclose(loss_of(objective, masked, noise()), expected, rtol=1e-6)
+    np.testing.assert_allclose(loss_of(objective, masked, rng()), expected, rtol=1e-6)
     # Who has learnt nothing yet is near chance.
     assert abs(values["masked_lm_loss"] - math.log(VOCABULARY)) < 0.3
     assert abs(values["disc_loss"] - math.log(2)) < 0.3
@@ -106,7 +106,7 @@ def test_the_loss_is_the_weighted_sum_of_both():
 def test_who_learns_from_which_loss(sharing):
     full = {"generator_width": 1.0} if sharing == "all" else {}
     objective = built(sharing=sharing, masking={"rate": 0.3}, **full)
-    masked = objective.mask(TEXT, noise())
+    masked = objective.mask(TEXT, rng())
     _, of_lm = gradients(objective, masked, {"masked_lm": 1.0})
     _, of_disc = gradients(objective, masked, {"disc": 1.0})
     shared = {
@@ -129,8 +129,8 @@ def test_a_uniform_generator_has_no_weights_and_knows_nothing():
     objective = built(objective={"uniform_generator": True}, masking={"rate": 0.3})
     paths = [v.path for v in objective.model.trainable_variables]
     assert all(path.startswith("electra/discriminator/") for path in paths)
-    masked = objective.mask(TEXT, noise())
-    losses = objective.losses(masked, noise(), training=True)
+    masked = objective.mask(TEXT, rng())
+    losses = objective.losses(masked, rng(), training=True)
     values = compute_metrics(losses.metrics)
     assert not {"masked_lm_loss", "masked_lm_accuracy"} & values.keys()
     total, weight = map(float, losses.parts["masked_lm"])
@@ -141,8 +141,8 @@ def test_a_uniform_generator_has_no_weights_and_knows_nothing():
     assert None not in found.values()
     # It samples evenly: right once in a vocabulary.
     many = Batch(*(tf.tile(field, [200, 1]) for field in TEXT))
-    masked = objective.mask(many, noise())
-    metrics = objective.losses(masked, noise(), training=False).metrics
+    masked = objective.mask(many, rng())
+    metrics = objective.losses(masked, rng(), training=False).metrics
     hits, drawn = map(float, metrics["sampled_masked_lm_accuracy"])
     deviation = (drawn / VOCABULARY) ** 0.5
     assert abs(hits - drawn / VOCABULARY) < 5 * deviation
@@ -152,16 +152,16 @@ def test_temperature_and_disallow_correct_reach_the_sampler(electra):
     settings = {"disallow_correct": True, "temperature": 0.5}
     other = built(objective=settings, masking={"rate": 0.3})
     # A generator that knows the text: its bias is far up for one token.
-    masked = electra.mask(TEXT, noise())
+    masked = electra.mask(TEXT, rng())
     label = int(masked.labels_BM[0, 0])
     for objective in (electra, other):
         bias = objective.model.generator.head.output_bias
         bias.assign(tf.one_hot(label, VOCABULARY) * 30)
     slots = float(tf.reduce_sum(masked.weights_BM))
     labelled = float(tf.reduce_sum(tf.cast(masked.labels_BM == label, tf.float32)))
-    values = compute_metrics(electra.losses(masked, noise(), training=False).metrics)
+    values = compute_metrics(electra.losses(masked, rng(), training=False).metrics)
     assert values["sampled_masked_lm_accuracy"] == pytest.approx(labelled / slots)
-    values = compute_metrics(other.losses(masked, noise(), training=False).metrics)
+    values = compute_metrics(other.losses(masked, rng(), training=False).metrics)
     assert values["sampled_masked_lm_accuracy"] == 0
     electra.model.generator.head.output_bias.assign(tf.zeros([VOCABULARY]))
 
@@ -171,7 +171,7 @@ def test_a_batch_with_nothing_to_mask_gives_finite_losses_and_gradients(
     electra, scheme
 ):
     masker = Masker(MaskingConfig(scheme=scheme), TOKENS, LENGTH)
-    masked = masker(batch([0, 3, 2, 0]), noise())
+    masked = masker(batch([0, 3, 2, 0]), rng())
     assert not masked.weights_BM.numpy().any()
     loss, found = gradients(electra, masked)
     assert 0 < float(loss) < 50
@@ -180,14 +180,14 @@ def test_a_batch_with_nothing_to_mask_gives_finite_losses_and_gradients(
 
 
 def test_an_empty_batch_changes_nothing(electra):
-    loss, found = gradients(electra, electra.mask(batch([0, 0]), noise()))
+    loss, found = gradients(electra, electra.mask(batch([0, 0]), rng()))
     assert float(loss) == 0
     assert not any(found.values())
 
 
 def test_padding_and_the_order_of_rows_do_not_matter(electra):
-    masked = electra.mask(TEXT, noise())
-    uniform_BM2 = noise().uniform(3, 4, (electra.mask.slots, 2))
+    masked = electra.mask(TEXT, rng())
+    uniform_BM2 = rng().uniform(3, 4, (electra.mask.max_predictions_per_seq, 2))
     loss = loss_of(electra, masked, Given(uniform_BM2))
     order = [2, 0, 3, 1]
     moved = type(masked)(*(tf.gather(field, order) for field in masked))
@@ -213,12 +213,12 @@ def test_padding_and_the_order_of_rows_do_not_matter(electra):
 
 def test_training_drops_values_and_evaluation_does_not():
     dropping = built(dropout=0.3, attention_dropout=0.3)
-    masked = dropping.mask(TEXT, noise())
+    masked = dropping.mask(TEXT, rng())
     found = [
-        float(loss_of(dropping, masked, noise(), training=training))
+        float(loss_of(dropping, masked, rng(), training=training))
         for training in (True, True, False, False)
     ]
     assert found[0] == found[1] != found[2] == found[3]
-    masked_lm = loss_of(dropping, masked, noise(1), {"masked_lm": 1.0}, training=True)
-    first = loss_of(dropping, masked, noise(), {"masked_lm": 1.0}, training=True)
+    masked_lm = loss_of(dropping, masked, rng(1), {"masked_lm": 1.0}, training=True)
+    first = loss_of(dropping, masked, rng(), {"masked_lm": 1.0}, training=True)
     assert float(masked_lm) != float(first)

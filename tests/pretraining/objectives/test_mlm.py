@@ -26,22 +26,22 @@ def mlm():
     return built(masking={"rate": 0.3})
 
 
-def noise(step=0):
+def rng(step=0):
     return make_rng(0, TRAINING, step)
 
 
 def gradients(objective, masked):
     variables = objective.model.trainable_variables
     with tf.GradientTape() as tape:
-        losses = objective.losses(masked, noise(), training=True)
+        losses = objective.losses(masked, rng(), training=True)
         loss = losses.combined(objective.weights(masked))
     found = tape.gradient(loss, [v.value for v in variables])
     return loss, [None if g is None else tf.convert_to_tensor(g) for g in found]
 
 
 def test_metrics_have_the_originals_names_and_the_loss_its_weight(mlm):
-    masked = mlm.mask(TEXT, noise())
-    losses = mlm.losses(masked, noise(), training=False)
+    masked = mlm.mask(TEXT, rng())
+    losses = mlm.losses(masked, rng(), training=False)
     assert set(losses.metrics) == {"masked_lm_loss", "masked_lm_accuracy"}
     weights = mlm.weights(masked)
     assert set(weights) == set(losses.parts) == set(losses.factors) == {"masked_lm"}
@@ -53,7 +53,7 @@ def test_metrics_have_the_originals_names_and_the_loss_its_weight(mlm):
 
 def test_the_loss_is_that_of_the_masked_tokens_by_hand():
     objective = built({"generator_weight": 3.0}, masking={"rate": 0.3})
-    masked = objective.mask(TEXT, noise())
+    masked = objective.mask(TEXT, rng())
     logits_BMV = objective.model(
         masked.masked_ids_BL,
         masked.segment_ids_BL,
@@ -63,7 +63,7 @@ def test_the_loss_is_that_of_the_masked_tokens_by_hand():
     used = masked.weights_BM.numpy() == 1
     chances = tf.nn.softmax(logits_BMV).numpy()[used]
     right = chances[np.arange(used.sum()), masked.labels_BM.numpy()[used]]
-    losses = objective.losses(masked, noise(), training=True)
+    losses = objective.losses(masked, rng(), training=True)
     loss = losses.combined(objective.weights(masked))
     np.testing.assert_allclose(loss, -3 * np.log(right).mean(), rtol=1e-5)
     guesses = logits_BMV.argmax(-1)[used]
@@ -74,7 +74,7 @@ def test_the_loss_is_that_of_the_masked_tokens_by_hand():
 
 
 def test_every_weight_learns(mlm):
-    _, found = gradients(mlm, mlm.mask(TEXT, noise()))
+    _, found = gradients(mlm, mlm.mask(TEXT, rng()))
     assert all(g is not None and tf.reduce_any(g != 0) for g in found)
 
 
@@ -95,8 +95,8 @@ def test_its_encoder_is_the_discriminators(mlm):
 
 
 def test_berts_own_writing_is_a_switch():
-    objective = built(masking={"rate": 0.5, "writing": "bert"})
-    masked = objective.mask(TEXT, noise())
+    objective = built(masking={"rate": 0.5, "replacement": "bert"})
+    masked = objective.mask(TEXT, rng())
     used = masked.weights_BM.numpy() == 1
     written = np.take_along_axis(
         masked.masked_ids_BL.numpy(), masked.positions_BM.numpy(), 1
@@ -109,16 +109,16 @@ def test_berts_own_writing_is_a_switch():
 
 @pytest.mark.parametrize("lengths", [[0, 0], [2, 3]])
 def test_a_batch_with_nothing_to_mask_changes_nothing(mlm, lengths):
-    loss, found = gradients(mlm, mlm.mask(batch(lengths), noise()))
+    loss, found = gradients(mlm, mlm.mask(batch(lengths), rng()))
     assert float(loss) == 0
     assert not any(np.any(g) for g in found)
 
 
 def test_training_drops_values_and_evaluation_does_not():
     objective = built(dropout=0.3)
-    masked = objective.mask(TEXT, noise())
+    masked = objective.mask(TEXT, rng())
     found = [
-        float(objective.losses(masked, noise(), training).parts["masked_lm"].total)
+        float(objective.losses(masked, rng(), training).parts["masked_lm"].total)
         for training in (True, True, False, False)
     ]
     assert found[0] == found[1] != found[2] == found[3]
