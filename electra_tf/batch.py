@@ -1,6 +1,6 @@
-"""The nouns that travel from the input to the loss, and the legend of shapes.
+"""Batches of pre-training, and the letters of tensor shapes.
 
-A tensor's name ends with the letters of its axes, outermost first:
+The name of a tensor ends with the letters of its axes, outermost first:
 
     B  batch (rows)            L  length (positions of a row)
     M  masked positions        D  width of the encoder
@@ -14,18 +14,18 @@ A tensor's name ends with the letters of its axes, outermost first:
 
 from typing import Any, NamedTuple
 
-Tensor = Any  # a tf.Tensor or a NumPy array; this floor imports neither
+Tensor = Any  # a tf.Tensor or a NumPy array; this module imports neither
 
 
 class Batch(NamedTuple):
-    """Rows of packed text, before masking. All int32, all of one static shape.
+    """Rows of packed text before masking; int32 tensors of one static shape.
 
-    A row that only fills up the last batch of an evaluation is all zero: its mask
-    gives every one of its positions the weight 0, in each loss and each metric.
+    The last batch of an evaluation is padded with rows of zeros. Their mask gives
+    each of their positions the weight 0 in all losses and metrics.
     """
 
     input_ids_BL: Tensor
-    """Token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; 0 beyond the end."""
+    """Token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; 0 after the end."""
     input_mask_BL: Tensor
     """1 at real tokens, 0 at padding."""
     segment_ids_BL: Tensor
@@ -33,29 +33,29 @@ class Batch(NamedTuple):
 
 
 class MaskedBatch(NamedTuple):
-    """A batch and the positions the generator fills in."""
+    """A batch with masked positions for the generator."""
 
     input_ids_BL: Tensor
-    """The text as it is."""
+    """Token ids of the text, not masked."""
     input_mask_BL: Tensor
     """As in `Batch`."""
     segment_ids_BL: Tensor
     """As in `Batch`."""
     masked_ids_BL: Tensor
-    """What the generator reads: [MASK] at the masked positions."""
+    """Input of the generator: [MASK] at the masked positions."""
     positions_BM: Tensor
-    """int32: the masked positions; 0 in slots that a row does not use."""
+    """int32: the masked positions; 0 in unused slots."""
     labels_BM: Tensor
-    """int32: the tokens of the text there; 0 in unused slots."""
+    """int32: the tokens of the text at these positions; 0 in unused slots."""
     weights_BM: Tensor
-    """float32: 1 in used slots, else 0."""
+    """float32: 1 in used slots, 0 in unused slots."""
 
 
 class CorruptedBatch(NamedTuple):
-    """What the discriminator reads and what it should say."""
+    """Input and labels of the discriminator."""
 
     corrupted_ids_BL: Tensor
     """int32: the text with the generator's samples at the masked positions."""
     is_fake_BL: Tensor
-    """int32: 1 where the token differs from the text's; a sample that happens to be
-    right is real."""
+    """int32: 1 where the token differs from the text. A sample equal to the text's
+    token has the label 0."""

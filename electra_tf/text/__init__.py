@@ -1,1 +1,1 @@
-"""Strings -> ids -> records -> batches."""
+"""Text processing: from strings to ids, records and batches."""

@@ -1,4 +1,4 @@
-"""Files that may be compressed, as the endings of their names say."""
+"""Plain and compressed files, recognised by the suffixes of their names."""
 
 import gzip
 import lzma
@@ -8,24 +8,24 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 SUFFIXES = ("", ".gz", ".xz")
-"""Endings of a file that is read as if it were not compressed."""
+"""Suffixes of the supported compressions; the empty one is of a plain file."""
 BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
-"""What reading an archive raises that ends too soon or is none."""
+"""Exceptions raised while reading a truncated or invalid archive."""
 _OPENERS: dict[str, Callable[..., BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> BinaryIO:
-    """Opens what a file holds.
+    """Open a file for reading and decompress it if its suffix requires that.
 
     Args:
-        path: Its name, whose ending tells how it is compressed, if it is.
-        file: The same file, where it is open already, to be closed by the caller.
+        path: Path of the file; its suffix determines the compression.
+        file: The same file, already open; the caller closes it.
 
     Returns:
-        Its bytes; reading them may raise `BROKEN`.
+        A stream of the decompressed bytes; reading may raise one of `BROKEN`.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The file cannot be opened.
     """
     opener = _OPENERS.get(os.path.splitext(path)[1].lower())
     if opener:
@@ -34,6 +34,6 @@ def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> Bi
 
 
 def inner_suffix(path: str | os.PathLike) -> str:
-    """The ending that tells what a file holds: ".csv" for "a.csv.gz", in lower case."""
-    stem, ending = os.path.splitext(os.fspath(path).lower())
-    return os.path.splitext(stem)[1] if ending in _OPENERS else ending
+    """Return the suffix of the decompressed file: ".csv" for "a.CSV.gz"."""
+    stem, suffix = os.path.splitext(os.fspath(path).lower())
+    return os.path.splitext(stem)[1] if suffix in _OPENERS else suffix

@@ -1,6 +1,6 @@
-"""Bad input, told with file and line.
+"""Errors in input data, reported with file and line.
 
-A problem stops the run, or is counted and written down; nothing is skipped in silence.
+An error stops the run, or is counted and listed in a file; none is ignored.
 """
 
 import collections
@@ -13,21 +13,22 @@ from tqdm import tqdm
 
 from electra_tf.errors import InputError
 
-_GO_ON = ", or go on and count such places with --on_error=report"
+_REPORT_HINT = ", or pass --on_error=report to list such errors and continue"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataError:
-    """One piece of bad input."""
+    """One error in the input data."""
 
     source: str
     line: int
-    """From 1; 0 where the whole file is meant."""
+    """Line number from 1; 0 for an error of the whole file."""
     kind: str
-    """What `problems` of the manifest counts by."""
+    """Category, by which errors are counted."""
     detail: str
-    """What was found and, in a run that goes on, what was done about it."""
+    """Description of the error and of its effect if the run continues."""
     remedy: str
+    """What the user can do."""
 
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.line else self.source
@@ -35,47 +36,51 @@ class DataError:
 
 
 class DataErrorLog:
-    """Stops at the first problem, or counts all and writes them to a file.
+    """Log of data errors: stop at the first, or count and list all of them.
 
     Args:
         on_error: `stop` or `report`.
-        path: Where `report` writes one line for each problem; empty where a command
-            cannot go on.
-        rule: What a problem breaks.
+        path: File that `report` writes, one line per error; empty for a command
+            without `--on_error`.
+        rule: The requirement that an error violates, for the message.
     """
 
     def __init__(
         self,
         on_error: str,
         path: str | pathlib.Path,
-        rule: str = "The input is readable UTF-8 text",
+        rule: str = "The input must be readable UTF-8 text",
     ):
         self.counts: collections.Counter[str] = collections.Counter()
         self._stop, self._rule = on_error == "stop", rule
-        self._path, self._can_go_on = pathlib.Path(path), bool(str(path))
+        self._path, self._can_report = pathlib.Path(path), bool(str(path))
         self._file: io.TextIOBase | None = None
 
-    def add(self, problem: DataError) -> None:
-        """Takes note of a problem.
+    def add(self, error: DataError) -> None:
+        """Count an error and write it to the file.
+
+        Args:
+            error: The error.
 
         Raises:
-            InputError: The run is to stop at the first one.
+            InputError: `on_error` is `stop`.
         """
         if self._stop:
             raise InputError(
                 self._rule,
-                str(problem),
-                problem.remedy + (_GO_ON if self._can_go_on else ""),
+                str(error),
+                error.remedy + (_REPORT_HINT if self._can_report else ""),
             )
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("w", encoding="utf-8", errors="replace")
-        print(problem, file=self._file)
-        if not self.counts[problem.kind]:
-            tqdm.write(f"problem: {problem}", file=sys.stderr)  # beside a progress bar
-        self.counts[problem.kind] += 1
+        print(error, file=self._file)
+        if not self.counts[error.kind]:
+            # tqdm.write leaves a progress bar intact.
+            tqdm.write(f"problem: {error}", file=sys.stderr)
+        self.counts[error.kind] += 1
 
     def close(self) -> None:
-        """Finishes the file of problems, if there is one."""
+        """Close the file of errors, if one was written."""
         if self._file is not None:
             self._file.close()

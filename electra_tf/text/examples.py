@@ -1,8 +1,8 @@
-"""Documents -> packed segment pairs, as the original's dataset builder makes them.
+"""Pack documents into pairs of segments, by the rules of the original.
 
-Sentences (the lines of a document) are gathered until they fill a row, then split into
-a segment A and, nine times in ten, a segment B from the same run of text. There is no
-next-sentence objective. google-research/electra, build_pretraining_dataset.py.
+Sentences (the lines of a document) are collected until they fill a row, then split into
+a segment A and, with a probability of 0.9, a segment B from the same text. There is no
+next-sentence objective. See google-research/electra, build_pretraining_dataset.py.
 """
 
 import random
@@ -18,7 +18,7 @@ _NO_LIMIT = 100_000
 
 
 class Example(NamedTuple):
-    """The two segments of one row, without [CLS] and [SEP]; B may be empty."""
+    """Two segments of one row, without [CLS] and [SEP]; B may be empty."""
 
     segment_a: Wordpieces
     segment_b: Wordpieces
@@ -27,15 +27,15 @@ class Example(NamedTuple):
 def original_order(
     documents: Iterable[list[Wordpieces]], max_length: int, rng: random.Random
 ) -> Iterator[Example]:
-    """Packs as the released builder does, draw for draw and quirk for quirk.
+    """Pack sentences as the released builder does, with the same random draws.
 
-    A short sentence may be put back into segment A after B has begun; what does not fit
-    is discarded; [CLS] and [SEP] do not count towards the target length.
+    A short sentence may be added to segment A after B has begun. Wordpieces that do
+    not fit are discarded. [CLS] and [SEP] do not count towards the target length.
 
     Args:
-        documents: Pieces of the sentences of each document.
+        documents: Wordpieces of the sentences of each document.
         max_length: Positions of a row, special tokens included.
-        rng: Drawn from in the original's order.
+        rng: Random numbers, drawn in the order of the original.
 
     Yields:
         Examples of at most `max_length` positions.
@@ -85,43 +85,45 @@ def _next_target(max_length: int, rng: random.Random) -> int:
 def document_order(
     documents: Iterable[list[Wordpieces]], max_length: int, rng: random.Random
 ) -> Iterator[Example]:
-    """Packs so that the examples, read one after another, are the text itself.
+    """Pack sentences in the order of the text, without discarding any.
 
-    Lengths and the share of single segments are the original's, but no sentence is
-    moved and none discarded: one that does not fit goes on in the next example.
+    Lengths and the share of single segments are those of the original. A sentence
+    that does not fit continues in the next example.
 
     Args:
-        documents: Pieces of the sentences of each document.
+        documents: Wordpieces of the sentences of each document.
         max_length: Positions of a row, special tokens included.
-        rng: Decides lengths and segment borders.
+        rng: Random numbers for lengths and segment borders.
 
     Yields:
         Examples of at most `max_length` positions.
     """
     for document in documents:
-        waiting = [sentence for sentence in reversed(document) if sentence]
-        while waiting:
-            # SHORTEST_TARGET leaves room for special tokens and two pieces.
-            yield _take(waiting, _next_target(max_length, rng), rng)
+        remaining = [sentence for sentence in reversed(document) if sentence]
+        while remaining:
+            # SHORTEST_TARGET leaves room for special tokens and two wordpieces.
+            yield _pop_example(remaining, _next_target(max_length, rng), rng)
 
 
-def _take(waiting: list[Wordpieces], target: int, rng: random.Random) -> Example:
-    """Removes one example's worth from the end of `waiting` (the text's front)."""
+def _pop_example(
+    remaining: list[Wordpieces], target: int, rng: random.Random
+) -> Example:
+    """Remove one example from `remaining`, whose last sentence comes first."""
     single = rng.random() < SINGLE_SEGMENT_SHARE
     room = target - (2 if single else 3)
     first_target = room if single else max(1, room // 2)
     first = second = ""
-    while waiting and room > 0:
-        sentence = waiting.pop()
+    while remaining and room > 0:
+        sentence = remaining.pop()
         fits = not first or len(first) + len(sentence) <= first_target
-        # As in the original, half of the sentences across the border belong to A.
+        # As in the original, a sentence across the border belongs to A or B at random.
         in_first = fits or (len(first) < first_target and rng.random() < 0.5)
         if single or (in_first and not second):
             first += sentence[:room]
         else:
             second += sentence[:room]
         if sentence[room:]:
-            waiting.append(sentence[room:])
+            remaining.append(sentence[room:])
         room -= min(room, len(sentence))
     return Example(first, second)
 

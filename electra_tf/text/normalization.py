@@ -1,13 +1,13 @@
-"""What each character of a text becomes before WordPiece: the original's rules.
+"""Normalize the characters of a text before WordPiece, by the rules of the original.
 
-BERT's and ELECTRA's basic tokenizer cleans a text, sets ideographs apart, lower-cases,
-strips accents and sets punctuation apart (google-research/electra,
-model/tokenization.py). But for one letter, the Greek final sigma, what becomes of a
-character does not depend on its neighbours, so all of it is one table from character
-to string. `str.translate` reads it here; `graph_tokenizer.py` compiles the same table
-into TensorFlow operations.
+The basic tokenizer of BERT and ELECTRA removes control characters, separates
+ideographs, lower-cases, strips accents and separates punctuation
+(google-research/electra, model/tokenization.py). Except for the Greek final sigma, the
+result of a character does not depend on its neighbours, so one table from character to
+string contains all rules. `str.translate` applies it here; `graph_tokenizer.py`
+compiles the same table to TensorFlow operations.
 
-The character data is Python's (`unicodedata.unidata_version`).
+The character data is that of Python (`unicodedata.unidata_version`).
 """
 
 import itertools
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from electra_tf.config.pretraining import TokenizationConfig
 
-# The eight ranges the original calls Chinese; a space goes on both sides of each.
+# The eight ranges that the original calls Chinese; each of their characters is a word.
 IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -29,20 +29,21 @@ IDEOGRAPHS = (
     (0x2F800, 0x2FA1F),
 )
 
-# How the names begin of characters of scripts without spaces between words: those that
-# Unicode's line breaking (UAX #14, class SA) leaves to a dictionary.
+# Prefixes of the names of characters in scripts without spaces between words: class SA
+# of Unicode's line breaking (UAX #14), which requires a dictionary.
 UNSPACED = ("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TAI ", "NEW TAI LUE ", "AHOM ")
 
 
 def is_ideograph(character: str) -> bool:
-    """Whether the character lies in one of the original's eight Chinese ranges."""
+    """Return whether the character is in one of the `IDEOGRAPHS` ranges."""
     return any(first <= ord(character) <= last for first, last in IDEOGRAPHS)
 
 
 def is_dropped(character: str) -> bool:
-    """Whether the original deletes the character: Unicode C* and the replacement sign.
+    """Return whether the original deletes the character.
 
-    Tab, newline and carriage return are C* too, but spaces to it.
+    It deletes Unicode C* and the replacement character, except tab, newline and
+    carriage return, which are spaces.
     """
     if character in "\t\n\r":
         return False
@@ -50,23 +51,27 @@ def is_dropped(character: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Whether the original sets the character apart: Unicode P*, or an ASCII sign."""
+    """Return whether the original separates the character as punctuation.
+
+    It separates Unicode P* and the printable ASCII characters that are neither
+    letters nor digits.
+    """
     if character.isascii():
         return character.isprintable() and not (character.isalnum() or character == " ")
     return unicodedata.category(character).startswith("P")
 
 
 def starts_word(character: str) -> bool:
-    """Whether it is a letter of a script that puts no space between words.
+    """Return whether the character is a letter of a script without spaces.
 
-    The combining marks of such a script belong to the letter before them.
+    Combining marks of these scripts belong to the letter before them.
     """
     is_letter = unicodedata.category(character).startswith("L")
     return is_letter and unicodedata.name(character, "").startswith(UNSPACED)
 
 
 def ranges(codes: Iterable[int]) -> list[tuple[int, int]]:
-    """Code points as (first, last) runs, in order."""
+    """Return code points as sorted (first, last) runs."""
     runs: list[tuple[int, int]] = []
     for code in sorted(set(codes)):
         if runs and code == runs[-1][1] + 1:
@@ -77,18 +82,18 @@ def ranges(codes: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _ideograph_class() -> str:
-    # The ranges hold unassigned characters, which are dropped and part nothing.
+    # Unassigned characters of the ranges are dropped and separate nothing.
     codes = itertools.chain.from_iterable(range(a, b + 1) for a, b in IDEOGRAPHS)
     runs = ranges(code for code in codes if not is_dropped(chr(code)))
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in runs)
 
 
-# Categories Zs, Zl and Zp. The last two are not white space to the original's cleaning
-# but are to the `str.split` that follows it.
+# Categories Zs, Zl and Zp. The cleaning step of the original handles Zs only; its
+# `str.split` then splits at Zl and Zp.
 SPACES = "\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
-# A unit: one ideograph, or whatever stands between spaces and ideographs. No rule looks
-# across the border of a unit, so its pieces can be remembered.
+# A unit is one ideograph, or the text between spaces and ideographs. No rule depends on
+# text outside the unit, so the wordpieces of a unit can be cached.
 _IDEOGRAPH = _ideograph_class()
 UNIT = re.compile(f"[{_IDEOGRAPH}]|[^{SPACES}{_IDEOGRAPH}]+")
 _SPACE = re.compile(f"[{SPACES}]")
@@ -96,16 +101,15 @@ _SIGMA = re.compile("[Σσς]")
 
 
 class CharacterTable(dict):
-    """The table for `str.translate`, filled as characters are met.
+    """Lazily filled table from code point to normalized string, for `str.translate`.
 
-    A key is a code point; its value is what stands for it in the cleaned text: "" for
-    control, unassigned and private characters, " " for a space, " x " for punctuation
-    and ideographs, " x" for a letter of an unspaced script that is split, the
-    lower-cased and unaccented letter, or the character itself.
+    The value is "" for control, unassigned and private characters, " " for a space,
+    " x " for punctuation and ideographs, " x" for a letter of an unspaced script that
+    is split, otherwise the letter, lower-cased and without accents as the settings
+    require.
 
     Args:
-        settings: Whether to lower-case, to strip accents and to split unspaced
-            scripts.
+        settings: Options of lower-casing, accents and unspaced scripts.
     """
 
     def __init__(self, settings: TokenizationConfig):
@@ -113,10 +117,10 @@ class CharacterTable(dict):
         self._settings = settings
 
     def __missing__(self, code: int) -> str:
-        self[code] = result = self._become(chr(code))
+        self[code] = result = self._normalize(chr(code))
         return result
 
-    def _become(self, character: str) -> str:
+    def _normalize(self, character: str) -> str:
         if _SPACE.match(character):
             return " "
         if is_dropped(character):
@@ -131,15 +135,15 @@ class CharacterTable(dict):
         return f" {text} " if is_ideograph(character) else text
 
     def words(self, unit: str) -> list[str]:
-        """Splits a unit into the words and punctuation marks that WordPiece takes."""
+        """Split a unit into the words and punctuation marks for WordPiece."""
         if self._settings.lower_case and "Σ" in unit:
-            unit = _place_sigmas(unit, self)
+            unit = _lower_sigmas(unit, self)
         return unit.translate(self).split()
 
 
-def _place_sigmas(unit: str, table: CharacterTable) -> str:
-    """Writes each capital sigma as the small one that belongs at its place."""
-    # Dropped characters do not count as neighbours, nor do marks (they are ignorable).
-    kept = "".join(c for c in unit if table[ord(c)])
-    small = iter(re.findall("[σς]", kept.lower()))
+def _lower_sigmas(unit: str, table: CharacterTable) -> str:
+    """Replace each capital sigma by the small one for its position in the word."""
+    # Dropped characters and marks (which are ignorable) are not neighbours of a sigma.
+    visible = "".join(c for c in unit if table[ord(c)])
+    small = iter(re.findall("[σς]", visible.lower()))
     return _SIGMA.sub(lambda _: next(small), unit)

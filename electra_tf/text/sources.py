@@ -1,4 +1,4 @@
-"""What `--input` names: paths, globs and data sets that TFDS has prepared."""
+"""Sources of `--input`: paths, globs and prepared TFDS data sets."""
 
 import glob
 import os
@@ -11,49 +11,49 @@ _TFDS_PREFIX = "tfds:"
 
 
 def is_tfds(source: str) -> bool:
-    """Whether a source is a TFDS name and not a path."""
+    """Return whether a source is a TFDS name and not a path."""
     return source.startswith(_TFDS_PREFIX)
 
 
 def expand(patterns: Iterable[str]) -> list[str]:
-    """Turns paths, globs and TFDS names into a list of sources, in order.
+    """Expand paths, globs and TFDS names to a list of sources, in order.
 
     Args:
-        patterns: What `--input` was given, split at commas.
+        patterns: The values of `--input`, split at commas.
 
     Returns:
-        File paths and `tfds:` names, each once.
+        File paths and `tfds:` names without duplicates.
 
     Raises:
-        InputError: There is no pattern, or one that matches no file.
+        InputError: There is no pattern, or a pattern does not match files alone.
     """
     sources: list[str] = []
     for pattern in patterns:
         if is_tfds(pattern):
             sources.append(pattern)
             continue
-        exact = os.path.lexists(pattern)  # a name may hold what a glob takes for a set
-        found = [pattern] if exact else sorted(glob.glob(pattern, recursive=True))
+        exact = os.path.lexists(pattern)  # a file name may contain "[" or "*"
+        paths = [pattern] if exact else sorted(glob.glob(pattern, recursive=True))
         if "**" in pattern:
-            found = [path for path in found if not os.path.isdir(path)]
-        others = [path for path in found if not os.path.isfile(path)]
-        if others or not found:
-            what = f"{others[0]}, which is no file" if others else "no file"
+            paths = [path for path in paths if not os.path.isdir(path)]
+        non_files = [path for path in paths if not os.path.isfile(path)]
+        if non_files or not paths:
+            match = f"{non_files[0]!r}, which is not a file" if non_files else "no file"
             raise InputError(
-                "Each path or glob of the input matches files, at least one",
-                f"{pattern!r}, which matches {what}",
-                "Check the spelling; for a folder write 'FOLDER/*.txt', in quotes, or "
-                "'FOLDER/**/*.txt' for those below it too",
+                "Each path or glob of --input must match files, at least one",
+                f"{pattern!r}, which matches {match}",
+                "Check the spelling; for a folder write 'FOLDER/*.txt' in quotes, or "
+                "'FOLDER/**/*.txt' to include its subfolders",
             )
-        sources += found
+        sources += paths
     if not sources:
         raise InputError(
-            "--input names at least one file, glob or tfds: name",
-            "nothing",
-            "Give --input='corpus/*.txt'",
+            "--input must name at least one file, glob or tfds: data set",
+            "an empty list",
+            "Pass --input='corpus/*.txt'",
         )
     unique: dict[str, str] = {}
-    for source in sources:  # the same file by another name or link is read once
+    for source in sources:  # a file reached by several names or links is read once
         unique.setdefault(
             source if is_tfds(source) else os.path.realpath(source), source
         )
@@ -61,22 +61,22 @@ def expand(patterns: Iterable[str]) -> list[str]:
 
 
 def load_tfds(name: str, split: str) -> tuple[Any, Any]:
-    """Opens a split of a data set that TFDS has prepared on this machine.
+    """Open a split of a data set that TFDS has prepared on this machine.
 
     Args:
-        name: As TFDS has it, `glue/cola`.
+        name: TFDS name, such as `glue/cola`.
         split: `train`, `validation`, `train[:1%]`, ...
 
     Returns:
-        TFDS's data set, and what it says of it.
+        The data set and its `tfds.core.DatasetInfo`.
 
     Raises:
-        InputError: It is not prepared here.
+        InputError: The data set is not prepared on this machine.
     """
     import tensorflow_datasets as tfds
 
     try:
-        # Never download: offline, TFDS retries for minutes before it says so.
+        # TFDS without a network retries a download for minutes before it fails.
         return tfds.load(
             name,
             split=split,
@@ -88,21 +88,22 @@ def load_tfds(name: str, split: str) -> tuple[Any, Any]:
         )
     except (AssertionError, ValueError, ImportError, OSError) as error:
         raise InputError(
-            f"The data set `{name}` is prepared on this machine, with a split {split}",
+            f"The split {split!r} of the data set {name!r} must be prepared on this "
+            "machine",
             str(error).strip().partition("\n")[0] or type(error).__name__,
-            f"Run `tfds build {name}` on a machine with network, copy its folder "
-            "~/tensorflow_datasets here, and name another place in TFDS_DATA_DIR",
+            f"Run `tfds build {name}` on a machine with a network and copy its folder "
+            "~/tensorflow_datasets here; for another folder, set TFDS_DATA_DIR",
         ) from error
 
 
 class TfdsSource:
-    """One split of a data set that TFDS has prepared on this machine.
+    """Rows of one split of a data set that TFDS has prepared on this machine.
 
     Args:
-        source: `tfds:NAME[/CONFIG][@SPLIT]`; the split `train` unless given.
+        source: `tfds:NAME[/CONFIG][@SPLIT]`; the split defaults to `train`.
 
     Raises:
-        InputError: There is no such data set, or it is not prepared.
+        InputError: The data set does not exist or is not prepared.
     """
 
     def __init__(self, source: str):
@@ -111,7 +112,7 @@ class TfdsSource:
         examples = sum(part.num_examples for part in info.splits.values())
         share = info.splits[split or "train"].num_examples / max(1, examples)
         self.bytes = int(info.dataset_size * share)
-        """Bytes of the split, about."""
+        """Estimated bytes of the split."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self._dataset.as_numpy_iterator())

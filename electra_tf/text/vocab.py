@@ -1,4 +1,4 @@
-"""WordPiece vocabularies: read, check, identify."""
+"""WordPiece vocabularies: file format, validation and checksum."""
 
 import dataclasses
 import functools
@@ -21,16 +21,16 @@ _BLANKS = " \t\r"
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The pieces in order of id.
+    """WordPiece vocabulary: the entries in order of id.
 
     Args:
-        tokens: One entry per id; a piece that continues a word starts with `##`.
-        source: Where it was read, for error messages.
-        file: The content of the file it was read from, or None where there is none.
+        tokens: One entry per id; a wordpiece that continues a word starts with `##`.
+        source: Path of the file, for error messages.
+        file: Content of the file, or None for a vocabulary that has no file.
 
     Raises:
         InputError: A special token is missing, [PAD] is not id 0 (padding is written
-            as 0), an entry stands twice or is blank.
+            as 0), or an entry is duplicated.
     """
 
     tokens: tuple[str, ...]
@@ -41,16 +41,16 @@ class Vocabulary:
         missing = [token for token in SPECIAL_TOKENS if token not in self.ids]
         if missing:
             raise InputError(
-                f"A vocabulary holds {' '.join(SPECIAL_TOKENS)}, one entry a line",
+                f"A vocabulary must contain {' '.join(SPECIAL_TOKENS)}, one per line",
                 f"{self.source} with {len(self.tokens)} lines and without "
                 + " ".join(missing),
-                "Add them, or make a vocabulary with electra_tf.build_vocab",
+                "Add them, or train a vocabulary with electra_tf.build_vocab",
             )
         if self.ids[PAD] != 0:
             raise InputError(
-                f"{PAD} is the first entry, as padding is written as id 0",
+                f"{PAD} must be the first entry, because padding is written as id 0",
                 f"{self.source} with {PAD} on line {self.ids[PAD] + 1}",
-                "Move it to the first line (the ids of the others change with it)",
+                "Move it to the first line; the ids of the other entries change",
             )
         if len(self.ids) != len(self.tokens):
             first: dict[str, int] = {}
@@ -59,20 +59,21 @@ class Vocabulary:
                     break
                 first[token] = line
             raise InputError(
-                "Each entry of a vocabulary stands once",
+                "Each entry of a vocabulary must be unique",
                 f"{self.source} with {token!r} on lines {first[token]} and {line}",
-                "Remove the second one, or rename it to [unused1] to keep the ids",
+                "Remove the second line, or write [unused1] there to keep the ids",
             )
 
     @classmethod
     def read(cls, path: str | pathlib.Path) -> "Vocabulary":
-        """Reads a file with one entry a line; the line's number is the id.
+        """Read a vocabulary file; the line number, from 0, is the id.
 
         Args:
-            path: A UTF-8 text file, as BERT, ELECTRA and Hugging Face write it.
+            path: A UTF-8 text file with one entry per line, as BERT, ELECTRA and
+                Hugging Face write it.
 
         Returns:
-            The checked vocabulary.
+            The validated vocabulary.
 
         Raises:
             InputError: The file cannot be read or is not a vocabulary.
@@ -81,26 +82,26 @@ class Vocabulary:
             text = pathlib.Path(path).read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
-                "A vocabulary is a readable UTF-8 file with one entry a line",
+                "A vocabulary must be a readable UTF-8 file with one entry per line",
                 str(error),
-                "Check the path, or make one with electra_tf.build_vocab",
+                "Check the path, or train a vocabulary with electra_tf.build_vocab",
             ) from error
         return cls.parse(text, str(path))
 
     @classmethod
     def parse(cls, text: str, source: str = "vocabulary") -> "Vocabulary":
-        """Reads the content of a vocabulary's file.
+        """Parse the content of a vocabulary file.
 
-        Entries are stripped of white space at both ends, as the original does. A line
-        of nothing but other white space than blanks and tabs (BERT's Chinese
-        vocabulary has one of U+2028) keeps it: no text becomes such a piece.
+        White space around entries is removed, as in the original. A line that
+        consists of other white space than blanks and tabs is kept as an entry
+        (BERT's Chinese vocabulary has U+2028); no text is tokenized to it.
 
         Args:
             text: The content, with or without a byte-order mark.
-            source: Where it was read, for error messages.
+            source: Path of the file, for error messages.
 
         Returns:
-            The checked vocabulary, whose `text` is equal to the argument.
+            The validated vocabulary; its `text` equals the argument.
 
         Raises:
             InputError: The text is not a vocabulary.
@@ -110,7 +111,7 @@ class Vocabulary:
         for number, line in enumerate(lines, 1):
             if not line.strip(_BLANKS):
                 raise InputError(
-                    "Each line of a vocabulary holds an entry",
+                    "Each line of a vocabulary must contain an entry",
                     f"{source} with line {number} blank",
                     "Remove the line, or write [unused1] there to keep the ids",
                 )
@@ -119,7 +120,7 @@ class Vocabulary:
 
     @property
     def text(self) -> str:
-        """The content of a vocabulary's file, as `parse` takes it."""
+        """Content of the vocabulary file, which `parse` reads."""
         if self.file is not None:
             return self.file
         return "".join(f"{token}\n" for token in self.tokens)
@@ -129,19 +130,19 @@ class Vocabulary:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """From entry to id."""
+        """Mapping from entry to id."""
         return {token: index for index, token in enumerate(self.tokens)}
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Identifies the entries and their order, whatever the file's line ends.
+        """Checksum of the entries in order, independent of the file's line ends.
 
-        Entries of white space alone count as empty: no text becomes such a piece.
+        An entry of white space alone counts as empty; no text is tokenized to it.
         """
         entries = "\n".join(token.strip() for token in self.tokens)
         return hashlib.sha256(entries.encode()).hexdigest()
 
     @property
     def is_continuation(self) -> tuple[bool, ...]:
-        """For each id, whether the piece continues a word (whole-word masking)."""
+        """Whether each id continues a word (for whole-word masking)."""
         return tuple(token.startswith(CONTINUATION) for token in self.tokens)

@@ -1,4 +1,4 @@
-"""Files are read as what they hold, compressed or not; broken ones are told."""
+"""Plain and compressed files are read; truncated archives raise `BROKEN`."""
 
 import gzip
 import lzma
@@ -11,7 +11,7 @@ PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".GZ": gzip.co
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_the_ending_of_a_name_tells_how_a_file_is_packed(tmp_path, suffix):
+def test_the_suffix_determines_the_compression(tmp_path, suffix):
     assert suffix.lower() in SUFFIXES
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACKERS[suffix](b"some words"))
@@ -19,7 +19,7 @@ def test_the_ending_of_a_name_tells_how_a_file_is_packed(tmp_path, suffix):
         assert file.read() == b"some words"
     with open(path, "rb") as raw:
         assert open_compressed(path, raw).read() == b"some words"
-        assert raw.tell() == path.stat().st_size, "read through what was open"
+        assert raw.tell() == path.stat().st_size, "the open file is read"
     if suffix:
         path.write_bytes(path.read_bytes()[:-9])
         with open_compressed(path) as file, pytest.raises(BROKEN):
@@ -29,6 +29,6 @@ def test_the_ending_of_a_name_tells_how_a_file_is_packed(tmp_path, suffix):
             file.read()
 
 
-def test_the_ending_within():
+def test_inner_suffix():
     names = ("a.csv", "a.csv.gz", "b/A.TSV.XZ", "a.gz", "a", "a.gz.csv")
     assert [*map(inner_suffix, names)] == [".csv", ".csv", ".tsv", "", "", ".csv"]

@@ -48,7 +48,7 @@ ACCENTED = CharacterTable(TokenizationConfig(strip_accents="never"))
         ("\U000e0080", "", "", ""),
     ],
 )
-def test_what_characters_become(character, uncased, cased, accented):
+def test_characters_are_normalized(character, uncased, cased, accented):
     assert UNCASED[ord(character)] == uncased
     assert CASED[ord(character)] == cased
     assert ACCENTED[ord(character)] == accented
@@ -66,7 +66,7 @@ def test_letters_of_unspaced_scripts_begin_words():
     assert table.words("ที่นี่") == ["ที่", "นี่"]
 
 
-def test_spaces_are_all_there_are():
+def test_spaces_match_the_unicode_categories():
     table = {c for c in map(chr, range(0x110000)) if re.match(f"[{SPACES}]", c)}
     named = {
         c
@@ -76,12 +76,12 @@ def test_spaces_are_all_there_are():
     assert table == named
 
 
-def test_units_part_at_spaces_and_ideographs_alone():
+def test_units_are_split_at_spaces_and_ideographs_only():
     text = "ab,c\x0bd\u3000e\u200bf中g 文\ufa6eh"
     assert UNIT.findall(text) == ["ab,c\x0bd", "e\u200bf", "中", "g", "文", "\ufa6eh"]
 
 
-def test_a_capital_sigma_becomes_what_stands_at_its_place():
+def test_a_capital_sigma_is_lowered_by_its_position():
     for word in ("ΟΔΟΣ", "ΣΑΣ", "ΑΣ.Β", "ΑΣ.", "Σ", "ΑΣΣ", "Α\u0301Σ\u0301", "aΣ'ΣΑ"):
         plain = UNCASED.words(word)
         assert "".join(plain) == "".join(
@@ -89,11 +89,11 @@ def test_a_capital_sigma_becomes_what_stands_at_its_place():
             for c in unicodedata.normalize("NFD", word.lower())
             if unicodedata.category(c) != "Mn"
         )
-    # A dropped character does not part a word.
+    # A dropped character does not split a word.
     assert UNCASED.words("ΑΣ\u200bΑ") == ["ασα"]
 
 
-def test_classes():
+def test_character_classes():
     assert [c for c in map(chr, range(128)) if is_punctuation(c)] == list(
         "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
     )
