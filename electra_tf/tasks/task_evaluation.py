@@ -275,7 +275,9 @@ def _tagging_task(model: TokenClassifier, path: str, data: str) -> TaggingTask:
     for part, file in _files(data, _COLUMN_FILES).items():
         if inner_suffix(file) in (".csv", ".json", ".jsonl"):
             raise InputError(
-                _RULE, f"{file!r} for a TextTagger", "Name a file with a word on a line"
+                _RULE,
+                f"{file!r} for a TokenClassifier",
+                "Name a file with a word on a line",
             )
         log = DataErrorLog("stop", "", _RULE)
         sentences = read_conll(file, own.word_column, own.tag_column, log)

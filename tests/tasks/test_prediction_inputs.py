@@ -60,7 +60,7 @@ def test_questions_keep_their_ids_and_have_one_answer(models, tmp_path):  # noqa
     assert [line.split("\t")[0] for line in text] == ["a", "b"]
     with pytest.raises(InputError, match="n_best"):
         records(nbest=1000)
-    with pytest.raises(InputError, match="--nbest=2 with a TextTagger"):
+    with pytest.raises(InputError, match="--nbest=2 with a TokenClassifier"):
         list(predict_items(models["tagger"], [], "jsonl", nbest=2))
 
 

@@ -129,9 +129,9 @@ def test_a_tagger_is_scored_on_words(models, tmp_path):
     with pytest.raises(InputError, match=r"odd\.txt:3: '.*ODD'"):
         evaluated(models, "tagger", tmp_path / "odd.txt")
     data = table(tmp_path / "new.csv", ["a"] * 5)
-    with pytest.raises(InputError, match=r"new\.csv' for a TextTagger"):
+    with pytest.raises(InputError, match=r"new\.csv' for a TokenClassifier"):
         evaluated(models, "tagger", data)
-    with pytest.raises(InputError, match="with a TextTagger"):
+    with pytest.raises(InputError, match="with a TokenClassifier"):
         evaluated(models, "tagger", tmp_path / "new.txt", Columns(("a",)))
 
 

@@ -59,7 +59,7 @@ class TokenClassifier(TextModel):
                 repr(scheme),
                 "Pass one of them",
             )
-        super().__init__(start, settings, seed, "text_tagger")
+        super().__init__(start, settings, seed, "token_classifier")
 
     @classmethod
     def from_checkpoint(
@@ -173,6 +173,10 @@ class TokenClassifier(TextModel):
         scheme = config.get("scheme", BIOES)  # models of 0.1 have none
         model = cls(start, config["tags"], settings, scheme=scheme)
         return model.configured(config)
+
+
+# `.keras` files of release 0.1 name the class `TextTagger`.
+keras.saving.get_custom_objects()["electra_tf>TextTagger"] = TokenClassifier
 
 
 def _sentence(words: Any, tags: tuple[str, ...] | None, place: int) -> Sentence:

@@ -1,5 +1,8 @@
 """Words in, tags out, whatever the lengths."""
 
+import json
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -72,6 +75,18 @@ def test_it_can_be_saved(model, tmp_path):
     other = keras.saving.load_model(tmp_path / "model.keras")
     assert other.tags == TAGS
     assert other.predict(WORDS) == GOLD
+    with zipfile.ZipFile(tmp_path / "model.keras") as file:
+        config = json.loads(file.read("config.json"))
+    assert config["registered_name"] == "electra_tf>TokenClassifier"
+
+
+def test_the_registered_name_of_release_0_1_loads(model):
+    stored = keras.saving.serialize_keras_object(model) | {
+        "module": "electra_tf.tasks.tagger",
+        "class_name": "TextTagger",
+        "registered_name": "electra_tf>TextTagger",
+    }
+    assert type(keras.saving.deserialize_keras_object(stored)) is TokenClassifier
 
 
 def test_predictions_are_in_its_scheme(tmp_path):
