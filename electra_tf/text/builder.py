@@ -79,7 +79,7 @@ class ChunkBuilder:
         Returns:
             The records in order, and counts for the manifest.
         """
-        encode = self._tokenizer.pieces
+        encode = self._tokenizer.wordpieces
         words, characters = self._tokenizer.too_long
         stripped = AccentLossCounter(self._tokenizer.settings)
         for text in documents:

@@ -1,8 +1,8 @@
 """The tokenizer as TensorFlow operations, for tf.data and for exported models.
 
-Of tensorflow-text it needs `WordpieceTokenizeWithOffsets` alone, which stock TF Serving
-has; all else is core TensorFlow. `tf.strings.lower` is avoided: it follows the locale
-of the process (under LANG=tr_TR it turns I into a dotless i).
+`WordpieceTokenizeWithOffsets` is the only operation of tensorflow-text, so that stock
+TF Serving can run the graph. `tf.strings.lower` is not used, because its result depends
+on the locale of the process (under LANG=tr_TR, I becomes a dotless i).
 """
 
 import functools
@@ -21,30 +21,30 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
 _CODES = 0x110000
 _BLOCK = 128
-_SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is free
+_SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is unused
 _SPACE = ord(" ")
 
 
 class TokenOffsets(NamedTuple):
-    """Pieces, and which characters of their text they are made of.
+    """Wordpieces and the range of characters that each of them covers.
 
-    Characters are code points of the text without its invalid bytes. All three are
-    int32, [B, (pieces)].
+    Characters are code points of the text without invalid bytes. All three tensors
+    are int32, [B, (wordpieces)].
     """
 
     ids: tf.RaggedTensor
     first: tf.RaggedTensor
-    """The first character of each piece."""
+    """Index of the first character of each wordpiece."""
     beyond: tf.RaggedTensor
-    """The one beyond its last; combining marks go with the letter before them."""
+    """Index after its last character, combining marks included."""
 
 
 class GraphTokenizer(tf.Module):
     """Maps a tensor of strings to ragged ids, equal to `Tokenizer.encode`.
 
     Args:
-        vocabulary: The pieces.
-        settings: How text becomes words.
+        vocabulary: The vocabulary.
+        settings: Options of normalization.
     """
 
     def __init__(self, vocabulary: Vocabulary, settings: TokenizationConfig):
@@ -75,44 +75,45 @@ class GraphTokenizer(tf.Module):
         self._mark_bounds = tf.constant(mark_bounds(), tf.int32)
 
     def __call__(self, text_B: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of each text, int32, [B, (pieces)].
+        """Return the ids of each text, int32, [B, (wordpieces)].
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
 
         Raises:
-            InputError: Not a tensor of one axis.
+            InputError: The tensor does not have exactly one axis.
         """
-        return self._pieces(_words(self.normalize(_texts(text_B)))).merge_dims(1, 2)
+        words = _words(self.normalize(_text_batch(text_B)))
+        return self._wordpieces(words).merge_dims(1, 2)
 
-    def with_places(self, text_B: tf.Tensor) -> TokenOffsets:
-        """Returns the ids of each text and where they come from.
+    def encode_with_offsets(self, text_B: tf.Tensor) -> TokenOffsets:
+        """Return the ids of each text and the characters that they cover.
 
-        Equal to `tasks.squad_answers.piece_characters`, which compares the pieces and
-        may find no way back; no text is known where it does not.
+        The offsets equal those of `tasks.squad.decoding.piece_characters`.
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
 
         Raises:
-            InputError: Not a tensor of one axis.
+            InputError: The tensor does not have exactly one axis.
         """
-        codes = self._decoded(_texts(text_B))
-        made = self._made(codes)
-        words = _words(_encoded(made))
-        pieces = self._pieces(words)
-        # The characters that WordPiece sees are all that was made but spaces. Of them
-        # each piece takes as many as it has, [UNK] those of its word.
-        seen = made.flat_values != _SPACE
-        origin = tf.repeat(_range_of(codes.flat_values), made.values.row_lengths())
-        origin = tf.boolean_mask(origin, seen)
-        whole = tf.strings.length(words.values, "UTF8_CHAR")
-        whole = tf.repeat(whole, pieces.values.row_lengths())
-        ids = pieces.merge_dims(1, 2)
-        own = tf.gather(self._piece_lengths, ids.values)
-        own = tf.where(ids.values == self._unknown, whole, own)
-        ends = tf.cumsum(own)
-        first = tf.gather(origin, ends - own)
+        codes = self._decode(_text_batch(text_B))
+        normalized = self._normalize(codes)
+        words = _words(_encode(normalized))
+        wordpieces = self._wordpieces(words)
+        # WordPiece reads the normalized characters except spaces. Each wordpiece covers
+        # as many of them as it has characters, [UNK] those of its word.
+        is_read = normalized.flat_values != _SPACE
+        lengths = normalized.values.row_lengths()
+        origin = tf.repeat(_range_of(codes.flat_values), lengths)
+        origin = tf.boolean_mask(origin, is_read)
+        word_lengths = tf.strings.length(words.values, "UTF8_CHAR")
+        word_lengths = tf.repeat(word_lengths, wordpieces.values.row_lengths())
+        ids = wordpieces.merge_dims(1, 2)
+        lengths = tf.gather(self._piece_lengths, ids.values)
+        lengths = tf.where(ids.values == self._unknown, word_lengths, lengths)
+        ends = tf.cumsum(lengths)
+        first = tf.gather(origin, ends - lengths)
         beyond = tf.gather(self._beyond_marks(codes), tf.gather(origin, ends - 1))
         base = tf.cast(tf.repeat(codes.row_starts(), ids.row_lengths()), tf.int32)
         return TokenOffsets(
@@ -120,76 +121,76 @@ class GraphTokenizer(tf.Module):
         )
 
     def normalize(self, text_B: tf.Tensor) -> tf.Tensor:
-        """Returns each text cleaned, with its words set apart by single spaces."""
-        return _encoded(self._made(self._decoded(text_B)))
+        """Return the normalized texts, with single spaces between words."""
+        return _encode(self._normalize(self._decode(text_B)))
 
-    def _decoded(self, text_B: tf.Tensor) -> tf.RaggedTensor:
-        """Code points, with each final capital sigma written as the small one."""
+    def _decode(self, text_B: tf.Tensor) -> tf.RaggedTensor:
+        """Return code points, with final capital sigmas replaced by the small one."""
         text_B = drop_invalid_utf8(text_B)
         if self._lower_case:
             text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
         return tf.strings.unicode_decode(text_B, "UTF-8")
 
-    def _made(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """What becomes of each code point, [B, (characters), (code points)]."""
+    def _normalize(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the result of each code point, [B, (characters), (code points)]."""
         code = codes.values
         row = tf.gather(self._block_of, code // _BLOCK) * _BLOCK + code % _BLOCK
-        # tf.gather of a ragged table looks through the whole of it, each time.
+        # tf.gather of a ragged table reads the whole table on every call.
         lengths = tf.gather(self._lengths, row)
-        shown = tf.where(tf.range(self._longest) < lengths[:, None])
-        origin, place = tf.unstack(tf.cast(shown, tf.int32), axis=1)
-        made = tf.gather(
-            self._values, tf.gather(self._starts, tf.gather(row, origin)) + place
+        used = tf.where(tf.range(self._longest) < lengths[:, None])
+        origin, offset = tf.unstack(tf.cast(used, tf.int32), axis=1)
+        values = tf.gather(
+            self._values, tf.gather(self._starts, tf.gather(row, origin)) + offset
         )
-        made = tf.where(made == _SELF, tf.gather(code, origin), made)
+        values = tf.where(values == _SELF, tf.gather(code, origin), values)
         return codes.with_values(
             tf.RaggedTensor.from_row_lengths(
-                made, tf.cast(lengths, tf.int64), validate=False
+                values, tf.cast(lengths, tf.int64), validate=False
             )
         )
 
-    def _pieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """From words, [B, (words)], to ids, int32 [B, (words), (pieces)]."""
-        # The kernel's limit is in bytes and lets any word of 200 characters pass. A
-        # longer word is replaced by one that exceeds it, and so becomes [UNK].
+    def _wordpieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Map words, [B, (words)], to ids, int32 [B, (words), (wordpieces)]."""
+        # The limit of the kernel is in bytes and accepts all words of 200 characters. A
+        # longer word is replaced by one over the limit, so that it becomes [UNK].
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARACTERS
-        unreadable = "x" * (4 * MAX_WORD_CHARACTERS + 1)
-        words = words.with_values(tf.where(too_long, unreadable, words.values))
+        rejected = "x" * (4 * MAX_WORD_CHARACTERS + 1)
+        words = words.with_values(tf.where(too_long, rejected, words.values))
         return tf.cast(self._wordpiece.tokenize(words), tf.int32)
 
     def _beyond_marks(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """For each character of all texts, the place beyond it and its marks."""
+        """Return for each character the index after it and its marks."""
         code = codes.flat_values
         bounds = tf.searchsorted(self._mark_bounds, code, "right")
-        opens = (bounds % 2 == 0) | (tf.ragged.range(codes.row_lengths()).values == 0)
-        places = tf.boolean_mask(_range_of(code), opens)
-        ends = tf.concat([places[1:], [tf.size(code)]], 0)
-        return tf.gather(ends, tf.cumsum(tf.cast(opens, tf.int32)) - 1)
+        is_base = (bounds % 2 == 0) | (tf.ragged.range(codes.row_lengths()).values == 0)
+        starts = tf.boolean_mask(_range_of(code), is_base)
+        ends = tf.concat([starts[1:], [tf.size(code)]], 0)
+        return tf.gather(ends, tf.cumsum(tf.cast(is_base, tf.int32)) - 1)
 
 
 def drop_invalid_utf8(text_B: tf.Tensor) -> tf.Tensor:
-    """Returns texts without invalid bytes, as `bytes.decode(errors="ignore")`.
+    """Return texts without invalid bytes, as `bytes.decode(errors="ignore")`.
 
     Args:
-        text_B: Strings that should be UTF-8.
+        text_B: UTF-8 strings that may have invalid bytes.
     """
     return tf.strings.unicode_transcode(text_B, "UTF-8", "UTF-8", errors="ignore")
 
 
-def _texts(text_B: tf.Tensor) -> tf.Tensor:
+def _text_batch(text_B: tf.Tensor) -> tf.Tensor:
     text_B = tf.convert_to_tensor(text_B, tf.string)
     if text_B.shape.rank != 1:
         raise InputError(
-            "The tokenizer of the graph takes a batch of texts, [B]",
+            "The texts of the graph tokenizer must have the shape [B]",
             f"the shape {text_B.shape}",
-            "Pass [text] for a single one, or reshape",
+            "Pass [text] for a single text, or reshape the tensor",
         )
     return text_B
 
 
-def _encoded(made: tf.RaggedTensor) -> tf.Tensor:
-    """Texts of what was made, with single spaces."""
-    text_B = tf.strings.unicode_encode(made.merge_dims(1, 2), "UTF-8")
+def _encode(codes: tf.RaggedTensor) -> tf.Tensor:
+    """Return the texts of normalized code points, with single spaces."""
+    text_B = tf.strings.unicode_encode(codes.merge_dims(1, 2), "UTF-8")
     return tf.strings.strip(tf.strings.regex_replace(text_B, " +", " "))
 
 
@@ -205,37 +206,37 @@ def _range_of(values: tf.Tensor) -> tf.Tensor:
 def _compiled(
     settings: TokenizationConfig,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # It takes seconds, and an exported model has several tokenizers.
+    # Compiling takes seconds, and an exported model has several tokenizers.
     return compile_table(CharacterTable(settings))
 
 
 def compile_table(
     characters: CharacterTable,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Packs the table into blocks of code points, equal blocks kept once.
+    """Pack the table into blocks of code points, without duplicates.
 
     Args:
-        characters: From code point to string.
+        characters: Table from code point to string.
 
     Returns:
-        block_of: For each block of 128 code points, which kept block it equals.
-        splits, values: The kept blocks as ragged rows, one row of code points per
-            character; 0 stands for the character itself.
+        block_of: For each block of 128 code points, the number of its unique block.
+        splits, values: The unique blocks as ragged rows, one row of code points per
+            character; 0 means the character itself.
     """
-    kept: dict[tuple[tuple[int, ...], ...], int] = {}
+    unique: dict[tuple[tuple[int, ...], ...], int] = {}
     block_of = []
-    gone = _dropped().reshape(-1, _BLOCK).all(axis=1)  # three of four blocks are
-    for start, is_gone in zip(range(0, _CODES, _BLOCK), gone, strict=True):
+    empty = _dropped().reshape(-1, _BLOCK).all(axis=1)  # three of four blocks
+    for start, is_empty in zip(range(0, _CODES, _BLOCK), empty, strict=True):
         block = (
             ((),) * _BLOCK
-            if is_gone
+            if is_empty
             else tuple(
                 tuple(_SELF if ord(c) == code else ord(c) for c in characters[code])
                 for code in range(start, start + _BLOCK)
             )
         )
-        block_of.append(kept.setdefault(block, len(kept)))
-    rows = [row for block in kept for row in block]
+        block_of.append(unique.setdefault(block, len(unique)))
+    rows = [row for block in unique for row in block]
     splits = np.cumsum([0, *map(len, rows)])
     values = np.array([code for row in rows for code in row], np.int32)
     return np.array(block_of, np.int32), splits.astype(np.int64), values
@@ -243,18 +244,18 @@ def compile_table(
 
 @functools.cache
 def final_sigma_pattern() -> str:
-    """An RE2 pattern of a capital sigma that lower-cases to the final form.
+    """Return an RE2 pattern of a capital sigma that lower-cases to the final form.
 
-    That is one after a cased letter and before none, ignorable characters aside
-    (Unicode, SpecialCasing). Which ones those are is asked of `str.lower`.
+    Such a sigma follows a cased letter and precedes none, ignorable characters
+    aside (Unicode, SpecialCasing). `str.lower` determines both character classes.
     """
     cased, ignorable = [], []
     for code in np.flatnonzero(~_dropped()).tolist():
         character = chr(code)
         if f"ΑΣ{character}Α".lower()[1] != "σ":
-            continue  # neither: the sigma before it is final whatever follows
+            continue  # neither cased nor ignorable: the sigma before it is final
         (cased if f"ΑΣ{character}".lower()[1] == "σ" else ignorable).append(code)
-    # Dropped characters are gone before the original lower-cases.
+    # The original drops characters before it lower-cases.
     ignorable += np.flatnonzero(_dropped()).tolist()
     cased, ignorable = _re2_class(cased), _re2_class(ignorable)
     return f"([{cased}][{ignorable}]*)Σ([{ignorable}]*(?:[^{cased}{ignorable}]|$))"
@@ -262,14 +263,14 @@ def final_sigma_pattern() -> str:
 
 @functools.cache
 def _dropped() -> np.ndarray:
-    """Whether each code point is dropped: most are unassigned."""
+    """Return whether each code point is dropped; most are unassigned."""
     codes = map(chr, range(_CODES))
     return np.fromiter(map(is_dropped, codes), bool, _CODES)
 
 
 @functools.cache
 def mark_bounds() -> tuple[int, ...]:
-    """Returns the first code point of each run of marks (M*), and the one beyond it."""
+    """Return the first code point of each run of marks (M*) and the one after it."""
     marks = (c for c in range(_CODES) if unicodedata.category(chr(c))[0] == "M")
     return tuple(bound for a, b in ranges(marks) for bound in (a, b + 1))
 

@@ -1,8 +1,8 @@
-"""The one tokenizer: text to ids by the original's rules, fast and remembered.
+"""WordPiece tokenizer in Python, with the rules of the original and a cache.
 
-In Python here, for building records and for features; `graph()` gives the same
-function as TensorFlow operations, for tf.data and for exported models. Both read the
-rules from `characters.py`, and tests hold their ids equal.
+Record building and feature extraction use it. `Tokenizer.graph` returns the same
+function as TensorFlow operations for tf.data and exported models. Both apply the table
+of `normalization.py`, and tests compare their ids.
 """
 
 import dataclasses
@@ -19,28 +19,29 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 if TYPE_CHECKING:
     from electra_tf.text.graph_tokenizer import GraphTokenizer
 
-# A longer word becomes [UNK] unread (the original's limit; Hugging Face's is 100).
+# Longer words become [UNK], as in the original (Hugging Face's limit is 100).
 MAX_WORD_CHARACTERS = 200
 
-# Remembered text per tokenizer: about 200 MB when full. Longer units are rare and new.
-_REMEMBERED_CHARACTERS = 6_000_000
-_REMEMBERED_UNIT = 64
+# Characters in the cache of a tokenizer, which takes about 200 MB when full. Longer
+# units rarely repeat and are not cached.
+_CACHED_CHARACTERS = 6_000_000
+_MAX_CACHED_UNIT = 64
 _COMMON_SIGNS = ",.()\"-';"
 
 
 Wordpieces = str
-"""Ids as a string with one character for each, `chr(id)`: strings join, slice and count
-several times faster than lists of numbers do."""
+"""Token ids as a string with one character `chr(id)` per id. Joining, slicing and
+counting are several times faster than with lists of integers."""
 
 
 class Tokenizer:
     """Maps text to WordPiece ids.
 
-    No special token is ever made from text: "[MASK]" becomes `[`, `mask`, `]`.
+    Text never produces a special token: "[MASK]" becomes `[`, `mask`, `]`.
 
     Args:
-        vocabulary: The pieces.
-        settings: How text becomes words.
+        vocabulary: The vocabulary.
+        settings: Options of normalization.
     """
 
     def __init__(
@@ -55,49 +56,49 @@ class Tokenizer:
         self._units = _Units(self._characters, self._words)
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Returns the ids of a text, without [CLS] and [SEP].
+        """Return the ids of a text, without [CLS] and [SEP].
 
         Args:
-            text: A string, or UTF-8 bytes (invalid ones are dropped, as the original
-                does).
+            text: A string, or UTF-8 bytes, of which invalid ones are dropped as in
+                the original.
 
         Returns:
-            One id per piece.
+            One id per wordpiece.
 
         Raises:
-            InputError: It is something else.
+            InputError: The text is neither str nor bytes.
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", "ignore")
         if not isinstance(text, str):
             raise InputError(
-                "encode takes one text, str or bytes",
+                "The argument of encode must be one text, str or bytes",
                 f"{type(text).__name__} {text!r:.50}",
                 "Call it for each text of a list",
             )
-        return list(map(ord, self.pieces(text)))
+        return list(map(ord, self.wordpieces(text)))
 
     @property
     def too_long(self) -> tuple[int, int]:
-        """How many words over the limit became [UNK], and their characters."""
+        """Numbers of over-long words, which became [UNK], and of their characters."""
         return self._words.too_long, self._words.too_long_characters
 
-    def pieces(self, text: str) -> Wordpieces:
-        """Returns the same ids as a string, the form in which many are handled fast."""
+    def wordpieces(self, text: str) -> Wordpieces:
+        """Return the ids of a text as a string, which is faster to process."""
         units = split_units(text, self.settings)
-        pieces = "".join(map(self._units.__getitem__, units))
-        self._units.forget_if_full()
-        return pieces
+        wordpieces = "".join(map(self._units.__getitem__, units))
+        self._units.clear_if_full()
+        return wordpieces
 
     def graph(self) -> "GraphTokenizer":
-        """Returns the same function as a `tf.Module` (see `graph_tokenizer.py`)."""
-        # Imported here: record-building processes never pay TensorFlow's start.
+        """Return the same function as a `tf.Module` (see `graph_tokenizer.py`)."""
+        # A global import would make each record-building process load TensorFlow.
         from electra_tf.text.graph_tokenizer import GraphTokenizer
 
         return GraphTokenizer(self.vocabulary, self.settings)
 
     def identity(self) -> dict[str, Any]:
-        """What an artefact made with this tokenizer stores; see `check_identity`."""
+        """Return the checksum and settings that `check_identity` compares."""
         return {
             "vocabulary_sha256": self.vocabulary.sha256,
             "vocabulary_size": len(self.vocabulary),
@@ -106,13 +107,16 @@ class Tokenizer:
 
     @property
     def identity_text(self) -> str:
-        """The content of the file that stands beside a vocabulary."""
+        """Content of the settings file of a vocabulary."""
         return json.dumps(self.identity(), indent=2) + "\n"
 
     def save(self, path: str | pathlib.Path) -> None:
-        """Writes the vocabulary and, beside it, the settings it is used with.
+        """Write the vocabulary and its settings file to the same folder.
 
-        Both are written whole before either takes its name.
+        Both are written under temporary names, then renamed.
+
+        Args:
+            path: The vocabulary file.
         """
         parts = {
             pathlib.Path(path): self.vocabulary.text,
@@ -131,14 +135,14 @@ class Tokenizer:
                 source.unlink(missing_ok=True)
 
     def check_identity(self, stored: Mapping[str, Any], source: str) -> None:
-        """Refuses an artefact that was made with another vocabulary or setting.
+        """Reject an artefact that was created with another vocabulary or setting.
 
         Args:
-            stored: What `identity` returned when the artefact was made.
-            source: The artefact, for the message.
+            stored: The `identity` that the artefact stores.
+            source: Path of the artefact, for the message.
 
         Raises:
-            InputError: Anything differs; all differences are listed.
+            InputError: The identities differ; all differences are listed.
         """
         stored = TokenizationConfig.complete(stored)
         differences = [
@@ -148,26 +152,26 @@ class Tokenizer:
         ]
         if differences:
             raise InputError(
-                f"{source} is used with the vocabulary and settings it was made with",
+                f"{source} must be used with the vocabulary and settings it stores",
                 ", ".join(differences),
-                f"Use its own vocabulary and settings (here: "
-                f"{self.vocabulary.source}), or make it again",
+                f"Use its vocabulary and settings instead of those of "
+                f"{self.vocabulary.source}, or create it again",
             )
 
 
 def split_units(text: str, settings: TokenizationConfig) -> list[str]:
-    """Splits a text where no rule looks across a border.
+    """Split a text into units that are tokenized independently of each other.
 
-    The rule is `characters.UNIT`. Most text has no control characters and no spaces but
-    plain ones; it is lower-cased and its commonest signs are set apart at once, so that
-    fewer different units are left to remember.
+    The rule is `normalization.UNIT`. Text without control characters and with plain
+    spaces only is lower-cased and split at its most frequent punctuation first, so
+    that the cache needs fewer units.
 
     Args:
         text: Any text.
-        settings: Whether to lower-case.
+        settings: Options of normalization.
 
     Returns:
-        Units whose `Characters.words`, one after another, are those of the text.
+        Units; their `CharacterTable.words`, concatenated, are the words of the text.
     """
     if text.isprintable() and "\ufffd" not in text:
         if settings.lower_case:
@@ -183,40 +187,39 @@ def split_units(text: str, settings: TokenizationConfig) -> list[str]:
 def stored_settings(
     path: str | pathlib.Path, vocabulary: Vocabulary
 ) -> dict[str, Any] | None:
-    """Reads the settings that `Tokenizer.save` wrote beside a vocabulary.
+    """Read the settings file that `Tokenizer.save` writes for a vocabulary.
 
     Args:
-        path: The vocabulary's file.
-        vocabulary: What was read from it.
+        path: The vocabulary file.
+        vocabulary: The vocabulary read from it.
 
     Returns:
-        Values by dotted name, as a base for `config.load`; None if there are none.
+        Values by dotted name, as a base for the config; None without such a file.
 
     Raises:
-        InputError: The vocabulary was changed since.
+        InputError: The settings file is invalid or belongs to another vocabulary.
     """
-    beside = settings_path(path)
-    if not beside.exists():
+    settings_file = settings_path(path)
+    if not settings_file.exists():
         return None
     try:
-        text = beside.read_text(encoding="utf-8")
+        text = settings_file.read_text(encoding="utf-8")
         stored = TokenizationConfig.complete(json.loads(text))
         sha256 = stored["vocabulary_sha256"]
         names = [field.name for field in dataclasses.fields(TokenizationConfig)]
         settings = {f"tokenization.{name}": stored[name] for name in names}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{beside} holds the settings of {path}",
+            f"{settings_file} must contain the settings of {path}",
             f"{type(error).__name__}: {error}",
-            "Delete it and give --lower_case, --strip_accents and --split_unspaced "
-            "yourself",
+            "Delete it and pass --lower_case, --strip_accents and --split_unspaced",
         ) from error
     if sha256 != vocabulary.sha256:
         raise InputError(
-            f"{path} is the vocabulary that {beside} was written for",
-            f"another one, of {len(vocabulary)} entries",
-            f"Restore it, or delete {beside.name} and give --lower_case, "
-            "--strip_accents and --split_unspaced yourself",
+            f"{path} must have the checksum {sha256} that {settings_file} stores",
+            f"{vocabulary.sha256}, of {len(vocabulary)} entries",
+            f"Restore the vocabulary, or delete {settings_file.name} and pass "
+            "--lower_case, --strip_accents and --split_unspaced",
         )
     return settings
 
@@ -226,36 +229,36 @@ def check_settings(
     stored: Mapping[str, Any] | None,
     path: str | pathlib.Path,
 ) -> None:
-    """Refuses settings other than those stored beside the vocabulary.
+    """Reject settings that differ from those stored with the vocabulary.
 
     Args:
-        settings: What the flags and the config say.
-        stored: What `stored_settings` returned.
-        path: The vocabulary's file, for the message.
+        settings: Settings of the flags and the config.
+        stored: Result of `stored_settings`.
+        path: The vocabulary file, for the message.
 
     Raises:
         InputError: They differ.
     """
-    given = dataclasses.asdict(settings)
     if stored is None:
         return
-    wanted = {name: stored[f"tokenization.{name}"] for name in given}
-    if given != wanted:
+    requested = dataclasses.asdict(settings)
+    required = {name: stored[f"tokenization.{name}"] for name in requested}
+    if requested != required:
         raise InputError(
-            f"{path} is used with the settings it was made with, {wanted}",
-            str(given),
-            "Leave these settings out, or make another vocabulary",
+            f"The settings must be those that {path} was trained with, {required}",
+            str(requested),
+            "Remove these settings, or train another vocabulary",
         )
 
 
 def settings_path(path: str | pathlib.Path) -> pathlib.Path:
-    """Returns where the settings of a vocabulary's file stand."""
+    """Return the path of the settings file of a vocabulary file."""
     path = pathlib.Path(path)
     return path.with_name(f"{path.name}.settings.json")
 
 
 class _Words(dict):
-    """From word to pieces by greedy longest match, remembered."""
+    """Cache from word to wordpieces, filled by greedy longest match."""
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__()
@@ -267,34 +270,34 @@ class _Words(dict):
                 self._later[token.removeprefix(CONTINUATION)] = chr(index)
         self._longest = max(map(len, vocabulary.tokens))
         self._unknown = chr(vocabulary.ids[UNKNOWN])
-        # Such words are not remembered: each occurrence is counted.
+        # Over-long words are not cached, so that each occurrence is counted.
         self.too_long = self.too_long_characters = 0
 
     def __missing__(self, word: str) -> Wordpieces:
-        pieces = self._match(word)
-        if len(word) <= _REMEMBERED_UNIT:
-            self[word] = pieces
-        return pieces
+        wordpieces = self._match(word)
+        if len(word) <= _MAX_CACHED_UNIT:
+            self[word] = wordpieces
+        return wordpieces
 
     def _match(self, word: str) -> Wordpieces:
         if len(word) > MAX_WORD_CHARACTERS:
             self.too_long += 1
             self.too_long_characters += len(word)
             return self._unknown
-        pieces, start, known = "", 0, self._first
+        wordpieces, start, entries = "", 0, self._first
         while start < len(word):
             for end in range(min(len(word), start + self._longest), start, -1):
-                if word[start:end] in known:
+                if word[start:end] in entries:
                     break
             else:
                 return self._unknown
-            pieces += known[word[start:end]]
-            start, known = end, self._later
-        return pieces
+            wordpieces += entries[word[start:end]]
+            start, entries = end, self._later
+        return wordpieces
 
 
 class _Units(dict):
-    """From unit (see `characters.UNIT`) to pieces, remembered up to a limit."""
+    """Cache of limited size from unit (see `normalization.UNIT`) to wordpieces."""
 
     def __init__(self, characters: CharacterTable, words: _Words):
         super().__init__()
@@ -303,15 +306,15 @@ class _Units(dict):
         self._size = 0
 
     def __missing__(self, unit: str) -> Wordpieces:
-        pieces = "".join(map(self._words.__getitem__, self._split(unit)))
+        wordpieces = "".join(map(self._words.__getitem__, self._split(unit)))
         self._size += len(unit)
-        if len(unit) <= _REMEMBERED_UNIT:
-            self[unit] = pieces
-        return pieces
+        if len(unit) <= _MAX_CACHED_UNIT:
+            self[unit] = wordpieces
+        return wordpieces
 
-    def forget_if_full(self) -> None:
-        """Starts again with an empty memory once it holds too much."""
-        if self._size > _REMEMBERED_CHARACTERS:
+    def clear_if_full(self) -> None:
+        """Empty the cache once it exceeds its limit."""
+        if self._size > _CACHED_CHARACTERS:
             self.clear()
             self._words.clear()
             self._size = 0

@@ -1,7 +1,7 @@
-"""The original tokenizer's rules, read plainly: slow, step by step, on whole strings.
+"""Plain implementation of the original tokenizer's rules, as a reference for tests.
 
-Written from the rules (google-research/electra, model/tokenization.py) and sharing no
-code with `electra_tf`: what `electra_tf.text.tokenizer` is measured against.
+It follows google-research/electra, model/tokenization.py, step by step on whole strings
+and shares no code with `electra_tf`.
 """
 
 import unicodedata
@@ -13,7 +13,7 @@ def tokenize(
     lower_case: bool = True,
     strip_accents: bool = True,
 ) -> list[int]:
-    """Ids of a text; accents are stripped only where letters are lower-cased."""
+    """Return the ids of a text; accents are stripped only if it is lower-cased."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "ignore")
     result = []

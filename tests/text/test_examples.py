@@ -12,7 +12,7 @@ GOLDEN_BUILDER = json.loads((GOLDEN / "dataset_builder.json").read_text())
 
 
 def documents_of(lines, blanks_separate):
-    """The documents of one file, read as the original reads them."""
+    """Return the documents of one file, read as the original reads them."""
     if not blanks_separate:
         return [[line for line in map(str.strip, lines) if line]]
     groups = itertools.groupby(map(str.strip, lines), key=bool)
@@ -20,8 +20,8 @@ def documents_of(lines, blanks_separate):
 
 
 @pytest.mark.parametrize("case", GOLDEN_BUILDER["cases"], ids=lambda c: c["seed"])
-def test_examples_equal_the_originals_draw_for_draw(vocabulary, case):
-    encode = Tokenizer(vocabulary).pieces
+def test_examples_equal_those_of_the_original(vocabulary, case):
+    encode = Tokenizer(vocabulary).wordpieces
     documents = [
         [encode(line) for line in document]
         for document in documents_of(
@@ -40,7 +40,7 @@ def test_examples_equal_the_originals_draw_for_draw(vocabulary, case):
 
 
 def corpus(seed, documents=60):
-    """Documents of pieces that are all different, so that each can be traced."""
+    """Return documents of distinct wordpieces, so that each can be traced."""
     rng, ids = random.Random(seed), itertools.count()
     return [
         [
@@ -52,7 +52,7 @@ def corpus(seed, documents=60):
 
 
 @pytest.mark.parametrize("length", [8, 16, 64, 128])
-def test_document_order_is_the_text_itself(length):
+def test_document_order_keeps_the_text_in_order(length):
     documents = corpus(length)
     examples = list(document_order(documents, length, random.Random(1)))
     used = [ord(i) for first, second in examples for i in first + second]
@@ -61,14 +61,14 @@ def test_document_order_is_the_text_itself(length):
     for first, second in examples:
         assert first
         assert len(first) + len(second) + (3 if second else 2) <= length
-    # No example holds text of two documents.
+    # No example contains text of two documents.
     ends = itertools.accumulate(sum(map(len, d)) for d in documents)
     borders = set(ends)
     for first, second in examples:
         assert not any(ord(i) in borders for i in (first + second)[1:])
 
 
-def test_original_order_never_exceeds_the_length_nor_repeats():
+def test_original_order_keeps_the_length_and_repeats_nothing():
     for length in (8, 16, 64, 128):
         documents = corpus(length)
         used = []
@@ -79,8 +79,8 @@ def test_original_order_never_exceeds_the_length_nor_repeats():
 
 
 @pytest.mark.parametrize("pack", [original_order, document_order])
-def test_a_tenth_is_single_and_a_twentieth_short(pack):
-    # Sentences of 7 pieces, one endless document: only the draws make a difference.
+def test_shares_of_single_segments_and_short_examples(pack):
+    # Sentences of 7 wordpieces in one document: examples differ by random draws only.
     length, sentences = 128, ["x" * 7] * 60_000
     examples = list(pack([sentences], length, random.Random(3)))
     count = len(examples)
@@ -92,15 +92,15 @@ def test_a_tenth_is_single_and_a_twentieth_short(pack):
     assert abs(short - 0.05 * 0.85) < 5 * (0.05 * 0.95 / count) ** 0.5 + 0.005
 
 
-def test_quirk_a_later_short_sentence_goes_back_into_segment_a():
+def test_a_later_short_sentence_is_added_to_segment_a():
     class Fixed(random.Random):
         def random(self):
             return 0.9  # two segments, no crossing, no random length
 
     documents = [["a" * 4, "b" * 40, "c" * 3, "d" * 20]]
     examples = list(original_order(documents, 64, Fixed()))
-    # A wants (64 - 3) // 2 = 30 pieces: 40 do not fit and begin B, then 3 and 20 fit.
+    # The target of A is (64 - 3) // 2 = 30: 40 do not fit and begin B, 3 and 20 fit.
     assert examples == [("aaaaccc" + "d" * 20, "b" * 34)]
-    # In document order, A ends where B begins, and what is over goes on.
+    # In document order, A ends where B begins; the rest is the next example.
     examples = list(document_order(documents, 64, Fixed()))
     assert examples == [("aaaa", "b" * 40 + "ccc" + "d" * 14), ("d" * 6, "")]

@@ -1,4 +1,4 @@
-"""The graph's own matters; test_tokenizer.py holds its ids to the tokenizer's."""
+"""Properties of the graph tokenizer; test_tokenizer.py compares its ids."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from electra_tf.text.vocab import Vocabulary
 from text.plain_tokenizer import tokenize
 from text.test_tokenizer import fuzzed
 
-# What tensorflow-text adds to stock TF Serving, of which we use one.
-SERVING_HAS = {
+# Operations of tensorflow-text in stock TF Serving.
+SERVING_OPS = {
     "CaseFoldUTF8",
     "NormalizeUTF8",
     "RegexSplitWithOffsets",
@@ -29,7 +29,7 @@ SERVING_HAS = {
 
 @pytest.fixture(scope="module")
 def wide(vocabulary):
-    """Both tokenizers, with both small sigmas as entries."""
+    """Return both tokenizers, with both small sigmas as entries."""
     letters = "ασς中x5.,"
     pieces = [*letters, *(f"##{letter}" for letter in letters)]
     tokens = dict.fromkeys([*vocabulary.tokens, *pieces])
@@ -42,7 +42,7 @@ def graph(vocabulary):
     return GraphTokenizer(vocabulary, TokenizationConfig())
 
 
-def test_text_is_cleaned_and_words_stand_apart(graph):
+def test_text_is_normalized_and_words_are_separated(graph):
     texts = ["Café,  ÉTÉ", "中文\tx", "\u200b \0", "ΟΔΟΣ"]
     cleaned = [text.decode() for text in graph.normalize(texts).numpy()]
     assert cleaned == ["cafe , ete", "中 文 x", "", "οδος"]
@@ -55,57 +55,59 @@ def test_ids_are_ragged_int32(graph):
     assert graph(tf.constant([], tf.string)).shape[0] == 0
 
 
-def test_a_single_text_is_told_from_a_batch(graph):
+def test_a_tensor_without_a_batch_axis_is_rejected(graph):
     for text in ("a", [["a"]]):
-        with pytest.raises(InputError, match="takes a batch of texts"):
+        with pytest.raises(InputError, match="shape"):
             graph(tf.constant(text))
 
 
-def test_pieces_know_their_characters(wide):
+def test_offsets_of_wordpieces(wide):
     tokenizer, graph = wide
     # Of one text: a mark at its start, a letter with a mark, one of two pieces, [UNK].
-    places = graph.with_places(["\u0301\tσ\u0301\u0301ς", "", "≠中\u200b ж\u0301ж."])
+    offsets = graph.encode_with_offsets(
+        ["\u0301\tσ\u0301\u0301ς", "", "≠中\u200b ж\u0301ж."]
+    )
     vocabulary = tokenizer.vocabulary
-    tokens = [vocabulary.tokens[index] for index in places.ids.flat_values]
+    tokens = [vocabulary.tokens[index] for index in offsets.ids.flat_values]
     assert tokens == ["σ", "##ς", "=", "中", "[UNK]", "."]
-    assert places.first.to_list() == [[2, 5], [], [0, 1, 4, 7]]
-    assert places.beyond.to_list() == [[5, 6], [], [1, 2, 7, 8]]
-    assert places.ids.dtype == places.first.dtype == places.beyond.dtype == tf.int32
-    assert graph.with_places(tf.constant([], tf.string)).first.to_list() == []
+    assert offsets.first.to_list() == [[2, 5], [], [0, 1, 4, 7]]
+    assert offsets.beyond.to_list() == [[5, 6], [], [1, 2, 7, 8]]
+    assert offsets.ids.dtype == offsets.first.dtype == offsets.beyond.dtype == tf.int32
+    assert graph.encode_with_offsets(tf.constant([], tf.string)).first.to_list() == []
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("strip_accents", ["always", "never"])
-def test_pieces_come_from_where_the_tokenizer_says(wide, lower_case, strip_accents):
+def test_offsets_equal_those_of_the_python_tokenizer(wide, lower_case, strip_accents):
     settings = TokenizationConfig(lower_case=lower_case, strip_accents=strip_accents)
     tokenizer = Tokenizer(wide[0].vocabulary, settings)
     texts = [text.decode("utf-8", "ignore") for text in fuzzed(400, 3)]
-    # Ways a character becomes none, two, or two words.
+    # Characters that become none, two, or two words.
     texts += ["İßŉ≠ǅ豈각\u0903\u200b\u0488", "x" * 201 + "\u0301x"]
-    places = tokenizer.graph().with_places(texts)
-    ids, pairs = places.ids.to_list(), zip(places.first, places.beyond, strict=True)
+    offsets = tokenizer.graph().encode_with_offsets(texts)
+    ids, pairs = offsets.ids.to_list(), zip(offsets.first, offsets.beyond, strict=True)
     for text, row, (first, beyond) in zip(texts, ids, pairs, strict=True):
         assert row == tokenizer.encode(text)
         expected = piece_characters(text, tokenizer, CharacterTable(settings))
-        found = zip(first.numpy().tolist(), beyond.numpy().tolist(), strict=True)
-        assert list(found) == expected
+        offsets = zip(first.numpy().tolist(), beyond.numpy().tolist(), strict=True)
+        assert list(offsets) == expected
 
 
-def test_the_table_holds_every_code_point():
+def test_the_compiled_table_equals_the_python_table():
     characters = CharacterTable(TokenizationConfig())
     block_of, splits, values = compile_table(characters)
     for code in [*range(0x3000), 0x4E2D, 0xAC01, 0xF900, 0x1F600, 0xE0080, 0x10FFFF]:
         row = block_of[code // 128] * 128 + code % 128
-        become = values[splits[row] : splits[row + 1]]
-        assert "".join(chr(c or code) for c in become) == characters[code]
-    # Equal blocks are kept once, or the table would take megabytes of each export.
+        result = values[splits[row] : splits[row + 1]]
+        assert "".join(chr(c or code) for c in result) == characters[code]
+    # Duplicate blocks would take megabytes in each export.
     assert values.nbytes + splits.nbytes + block_of.nbytes < 1_000_000
 
 
 @pytest.mark.parametrize(
     "between", "\t\n\r \xa0\u2028\u3000\x1c\x85\u200b\u0301.,中x5\ufffd"
 )
-def test_a_sigma_looks_as_far_as_the_originals_words_reach(wide, between):
+def test_a_sigma_depends_on_its_word_as_in_the_original(wide, between):
     tokenizer, graph = wide
     texts = [
         f"Α{between}Σ",
@@ -119,17 +121,15 @@ def test_a_sigma_looks_as_far_as_the_originals_words_reach(wide, between):
     assert [tokenizer.encode(text) for text in texts] == expected
 
 
-def test_the_sigma_pattern_asks_for_a_letter_before_and_none_after():
+def test_the_sigma_pattern_matches_final_sigmas():
     texts = ["ΑΣ", "ΑΣΑ", "Σ", " Σ", "ΑΣ.Α", "ΑΣ. Α", "Α\u0301Σ\u0301!", "中Σ", "ΑΣΣ"]
-    found = tf.strings.regex_replace(texts, final_sigma_pattern(), r"\1ς\2").numpy()
-    assert [t.decode().count("ς") for t in found] == [
+    results = tf.strings.regex_replace(texts, final_sigma_pattern(), r"\1ς\2").numpy()
+    assert [t.decode().count("ς") for t in results] == [
         text.lower().count("ς") for text in texts
     ]
 
 
-def test_it_survives_a_saved_model_and_uses_only_what_stock_serving_has(
-    graph, tmp_path
-):
+def test_a_saved_model_keeps_ids_and_uses_serving_operations_only(graph, tmp_path):
     module = tf.Module()
     module.tokenizer = graph
     spec = tf.TensorSpec([None], tf.string)
@@ -150,4 +150,4 @@ def test_it_survives_a_saved_model_and_uses_only_what_stock_serving_has(
         "WordpieceTokenizeWithOffsets"
     }
     assert "StringLower" not in operations  # it follows the process's locale
-    assert "WordpieceTokenizeWithOffsets" in SERVING_HAS
+    assert "WordpieceTokenizeWithOffsets" in SERVING_OPS

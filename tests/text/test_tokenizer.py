@@ -1,4 +1,4 @@
-"""Ids equal the original's, a plain reading of its rules, and those of the graph."""
+"""Ids equal those of the original, of its rules in plain Python, and of the graph."""
 
 import gzip
 import itertools
@@ -39,7 +39,7 @@ SPLIT = TokenizationConfig(strip_accents="never", split_unspaced="characters")
 
 
 def pairs_of(vocabulary):
-    """For each setting, the offline tokenizer and the one of the graph."""
+    """Return for each setting the Python tokenizer and the graph tokenizer."""
     settings = [*(s for s, _ in ORIGINAL), CASED_WITHOUT_ACCENTS, SPLIT]
     tokenizers = [Tokenizer(vocabulary, s) for s in settings]
     return {t.settings: (t, t.graph()) for t in tokenizers}
@@ -52,7 +52,7 @@ def pairs(vocabulary):
 
 @pytest.fixture(scope="module")
 def wide_pairs(vocabulary):
-    """With every character below an entry, so that [UNK] hides no difference."""
+    """Return tokenizers with all characters as entries, so that few texts are [UNK]."""
     text = "".join(ALPHABETS)
     forms = [text, text.lower(), unicodedata.normalize("NFD", text.lower() + text)]
     characters = sorted({*"".join(forms), "ς", "σ"} - {*" \t\r\n"})
@@ -62,7 +62,7 @@ def wide_pairs(vocabulary):
     return pairs_of(Vocabulary(tuple(tokens)))
 
 
-# What tokenizers stumble over, a line each.
+# Characters that are hard to tokenize.
 ALPHABETS = [
     "abc XYZ 019 .,'-_@#$%^&*()[]{}<>|~`\"\\/?!=+",
     "ΑΣσςΣΑ. '\u00ad\u0301\u0345\u02b0:·’\u200d ΣΣ",  # final sigma and its ignorables
@@ -76,7 +76,7 @@ ALPHABETS = [
     "😀👨‍👩‍👧🏽❤️🇩🇪☃",  # emoji, joiners, modifiers, flags
     "가각힣가한글 ひらカナー",  # Hangul (decomposes), kana
     "אבَّ ئہ हिन्दी ไทย",
-    "\u037e\u1fef\u2260\u226e\u212b\u2126",  # become something else by decomposition
+    "\u037e\u1fef\u2260\u226e\u212b\u2126",  # change in decomposition
 ]
 
 
@@ -86,7 +86,7 @@ def fuzzed(count, seed):
         length = rng.randint(0, 24)
         kind = rng.random()
         if kind < 0.6:
-            # Two at a time, so that rare meetings (sigma and newline) happen.
+            # Two alphabets, so that rare pairs (sigma and newline) occur.
             letters = "".join(rng.sample(ALPHABETS, 2))
             yield "".join(rng.choices(letters, k=length)).encode()
         elif kind < 0.7:
@@ -101,7 +101,7 @@ def fuzzed(count, seed):
 
 
 def assert_equal(texts, pair, original=None):
-    """Holds the two kernels equal, and both to the plain reading where it applies."""
+    """Assert equal ids of both tokenizers, and of the plain rules where they apply."""
     tokenizer, graph = pair
     ids = tokenizer.vocabulary.ids
     texts = list(texts)
@@ -142,7 +142,7 @@ def test_fuzzed_strings_of_unspaced_scripts(wide_pairs):
     assert_equal(fuzzed(300, 3), wide_pairs[SPLIT])
 
 
-def test_a_letter_of_an_unspaced_script_is_a_word_with_its_marks(vocabulary):
+def test_a_letter_of_an_unspaced_script_and_its_marks_are_a_word(vocabulary):
     pieces = ("ที่", "ก", "##ก")
     wide = Vocabulary((*vocabulary.tokens, *pieces))
     long = "ที่ก" * 300  # 1,200 characters without a space
@@ -154,7 +154,7 @@ def test_a_letter_of_an_unspaced_script_is_a_word_with_its_marks(vocabulary):
     assert whole.too_long == (2, 1200)
 
 
-def test_artefacts_of_versions_without_a_setting_are_taken(vocabulary, tmp_path):
+def test_artefacts_of_versions_without_a_setting_are_accepted(vocabulary, tmp_path):
     tokenizer = Tokenizer(vocabulary)
     stored = tokenizer.identity()
     del stored["split_unspaced"]
@@ -162,13 +162,12 @@ def test_artefacts_of_versions_without_a_setting_are_taken(vocabulary, tmp_path)
     with pytest.raises(InputError, match="split_unspaced 'none'"):
         Tokenizer(vocabulary, SPLIT).check_identity(stored, "records")
     tokenizer.save(tmp_path / "vocab.txt")
-    beside = tmp_path / "vocab.txt.settings.json"
-    beside.write_text(json.dumps(stored))
+    (tmp_path / "vocab.txt.settings.json").write_text(json.dumps(stored))
     read = stored_settings(tmp_path / "vocab.txt", vocabulary)
     assert read["tokenization.split_unspaced"] == "none"
 
 
-def test_the_wide_vocabulary_hides_little(wide_pairs):
+def test_the_wide_vocabulary_has_few_unknown_tokens(wide_pairs):
     tokenizer, _ = wide_pairs[TokenizationConfig()]
     ids = [i for text in fuzzed(1000, 0) for i in tokenizer.encode(text)]
     assert ids.count(1) < 0.2 * len(ids)
@@ -203,13 +202,13 @@ def test_no_special_token_is_made_from_text(pairs, vocabulary):
             assert vocabulary.tokens[ids[0]] == "["
 
 
-def test_encode_takes_one_text(pairs):
+def test_encode_rejects_other_types(pairs):
     for wrong in (["a"], 3, None):
-        with pytest.raises(InputError, match="takes one text"):
+        with pytest.raises(InputError, match="str or bytes"):
             pairs[TokenizationConfig()][0].encode(wrong)
 
 
-def test_cased_text_loses_its_accents_only_when_told_to(vocabulary):
+def test_cased_text_keeps_its_accents_by_default(vocabulary):
     wide = Vocabulary((*vocabulary.tokens, "Resume", "Résumé"))
 
     def pieces(**settings):
@@ -221,7 +220,7 @@ def test_cased_text_loses_its_accents_only_when_told_to(vocabulary):
 
 
 def test_nothing_depends_on_the_locale(pairs, tmp_path):
-    # tf.strings.lower follows it: under tr_TR it turns I into a dotless i.
+    # tf.strings.lower depends on it: under tr_TR, I becomes a dotless i.
     program = (
         "import sys; from electra_tf.text.vocab import Vocabulary;"
         "from electra_tf.text.tokenizer import Tokenizer;"
@@ -243,15 +242,15 @@ def test_nothing_depends_on_the_locale(pairs, tmp_path):
     assert json.loads(result.stdout.splitlines()[-1]) == here + here
 
 
-def test_the_memory_is_bounded_and_forgetting_changes_nothing(vocabulary, monkeypatch):
-    monkeypatch.setattr(tokenizer_lib, "_REMEMBERED_CHARACTERS", 100)
-    forgetful = Tokenizer(vocabulary)
+def test_the_cache_is_bounded_and_does_not_change_ids(vocabulary, monkeypatch):
+    monkeypatch.setattr(tokenizer_lib, "_CACHED_CHARACTERS", 100)
+    bounded = Tokenizer(vocabulary)
     texts = [text.decode("utf-8", "ignore") for text in fuzzed(300, 7)]
     texts.append("user-" * 100)
     for text in texts:
-        assert forgetful.encode(text) == Tokenizer(vocabulary).encode(text)
-        assert forgetful._units._size <= 100
-        assert max(map(len, forgetful._words), default=0) <= 64
+        assert bounded.encode(text) == Tokenizer(vocabulary).encode(text)
+        assert bounded._units._size <= 100
+        assert max(map(len, bounded._words), default=0) <= 64
 
 
 def open_text(path):
@@ -288,7 +287,7 @@ def test_every_line_of_real_text(data):
     assert compare_corpus(data, every=1) > 780_000
 
 
-def test_an_artefact_of_another_tokenizer_is_refused(vocabulary):
+def test_an_artefact_of_another_tokenizer_is_rejected(vocabulary):
     tokenizer = Tokenizer(vocabulary)
     tokenizer.check_identity(json.loads(json.dumps(tokenizer.identity())), "records")
     other = Tokenizer(
@@ -300,7 +299,7 @@ def test_an_artefact_of_another_tokenizer_is_refused(vocabulary):
         assert words in str(error.value)
 
 
-def test_settings_are_stored_beside_the_vocabulary(tmp_path, vocabulary):
+def test_settings_are_stored_with_the_vocabulary(tmp_path, vocabulary):
     path = tmp_path / "vocab.txt"
     Tokenizer(vocabulary, CASED_WITHOUT_ACCENTS).save(path)
     stored = stored_settings(path, Vocabulary.read(path))
@@ -309,5 +308,5 @@ def test_settings_are_stored_beside_the_vocabulary(tmp_path, vocabulary):
         check_settings(TokenizationConfig(), stored, path)
     assert stored_settings(GOLDEN / "vocab.txt", vocabulary) is None
     path.write_text(path.read_text() + "zzzz\n")
-    with pytest.raises(InputError, match="another one, of 1001 entries"):
+    with pytest.raises(InputError, match="1001 entries"):
         stored_settings(path, Vocabulary.read(path))

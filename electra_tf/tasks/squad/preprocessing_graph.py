@@ -83,7 +83,7 @@ class GraphWindows(tf.Module):
         head = tf.ragged.boolean_mask(query, kept)
         # The original tokenizes word by word; it parts words at some of the spaces
         # that the tokenizer parts them at, so this gives the same pieces.
-        document = self._tokenize.with_places(context_B)
+        document = self._tokenize.encode_with_offsets(context_B)
         head_B = tf.cast(head.row_lengths(), tf.int32)
         cut = self._cut(head_B, document.ids)
         inputs = self._packed(head, document.ids, cut)
