@@ -266,7 +266,7 @@ def trained(run):
     from electra_tf.training.strategy import choose
 
     checkpoint = open_checkpoint(str(run[0] / "run"))
-    experiment = Experiment.of(checkpoint)
+    experiment = Experiment.from_checkpoint(checkpoint)
     pretrainer = experiment.pretrainer(choose("one_device"))
     restore_weights(pretrainer, checkpoint)
     return experiment, pretrainer

@@ -29,7 +29,7 @@ def evaluate_checkpoint(
         defined.
     """
     checkpoint = open_checkpoint(path)
-    experiment = Experiment.of(checkpoint)
+    experiment = Experiment.from_checkpoint(checkpoint)
     found = experiment.open(data)
     pretrainer = experiment.pretrainer(devices)
     restore_weights(pretrainer, checkpoint)

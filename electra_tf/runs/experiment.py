@@ -88,7 +88,7 @@ class Experiment:
         return cls(config, Tokenizer(vocabulary, config.tokenization))
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> "Experiment":
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":
         """The experiment of a checkpoint.
 
         Args:
@@ -175,9 +175,9 @@ class Experiment:
                 "Choose another folder, or delete that checkpoint",
             )
         weights, slots = training_state(pretrainer)
-        details = {"vocabulary": self.tokenizer.vocabulary.sha256}
+        metadata = {"vocabulary": self.tokenizer.vocabulary.sha256}
         every = CheckpointManager(folder, keep=sys.maxsize, keep_at=(), steps=step)
-        return every.save(step, weights, slots, self.files(), details)
+        return every.save(step, weights, slots, self.files(), metadata)
 
     def evaluation(
         self,
@@ -259,11 +259,11 @@ class Experiment:
             f"time to train: about {_span(steps * fast, steps * slow)}, besides "
             "starting and evaluating",
             *_disturbed(fast, slow),
-            *self.cautions(),
+            *self.config_warnings(),
         ]
         return "\n".join(lines)
 
-    def cautions(self) -> list[str]:
+    def config_warnings(self) -> list[str]:
         """Lines on what is allowed but seldom meant."""
         steps, warmup = self.config.training.steps, self.config.optimizer.warmup_steps
         if warmup < steps:

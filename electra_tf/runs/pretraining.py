@@ -62,7 +62,7 @@ def run_pretraining(
     """
     settings, steps = experiment.config.training, experiment.config.training.steps
     checkpoints = _checkpoints(experiment, folder)
-    newest, details = check_run(experiment, found, folder, init)
+    newest, metadata = check_run(experiment, found, folder, init)
     with contextlib.ExitStack() as stack:
         stack.enter_context(reraise_worker_errors())
         stack.enter_context(reraise_bad_records(found))
@@ -75,9 +75,9 @@ def run_pretraining(
             reports = MetricLogger(folder, steps=steps, resumed_at=resumed_at)
             stack.enter_context(reports)
             notes = new_length(experiment, newest)
-            for line in (begin, *notes, *experiment.cautions()):
-                reports.say(line)
-            writer = _writer(experiment, folder, checkpoints, reports, details)
+            for line in (begin, *notes, *experiment.config_warnings()):
+                reports.log(line)
+            writer = _writer(experiment, folder, checkpoints, reports, metadata)
         if held_out is not None:
             stack.enter_context(reraise_bad_records(held_out))
             evaluate = experiment.evaluation(
@@ -113,10 +113,13 @@ def check_run(
     newest = None
     if folder and saved_steps(os.path.join(folder, CHECKPOINTS)):
         newest = open_checkpoint(folder)
-    details = {**data_fingerprint(found, experiment.tokenizer), **_origin(newest, init)}
+    metadata = {
+        **data_fingerprint(found, experiment.tokenizer),
+        **_origin(newest, init),
+    }
     if newest is not None:
-        check_resumable(newest, experiment.config, details)
-    return newest, details
+        check_resumable(newest, experiment.config, metadata)
+    return newest, metadata
 
 
 def plan(
@@ -183,7 +186,7 @@ def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
     name = os.path.abspath(init) if init else None
     known = dict.fromkeys(("init_checkpoint", "begun_from"))
     if newest is not None:
-        known = {detail: newest.details.get(detail) for detail in known}
+        known = {detail: newest.metadata.get(detail) for detail in known}
         if name == known["init_checkpoint"] or not os.path.exists(init or ""):
             return known
     if not init:
@@ -239,12 +242,12 @@ def _writer(
     folder: str,
     checkpoints: CheckpointManager,
     reports: MetricLogger,
-    details: dict[str, Any],
+    metadata: dict[str, Any],
 ) -> ChiefOutputs:
     """What the one writing process writes with."""
     checkpoints.clean()
     health = _health(experiment, folder).check
-    return ChiefOutputs(checkpoints, reports, health, details, experiment.files())
+    return ChiefOutputs(checkpoints, reports, health, metadata, experiment.files())
 
 
 def _begin(

@@ -93,7 +93,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         if found is None:
             return 0
         restore(model, found)
-        self.history = [dict(scores) for scores in found.details["history"]]
+        self.history = [dict(scores) for scores in found.metadata["history"]]
         return len(self.history)
 
     @property

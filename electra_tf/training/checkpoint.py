@@ -51,7 +51,7 @@ class Checkpoint:
     path: str
     step: int
     """Updates done; the next batch is the one of this number."""
-    details: Mapping[str, object]
+    metadata: Mapping[str, object]
     """What the run noted about itself: the identity of its data, for one."""
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -218,7 +218,7 @@ class CheckpointManager:
         weights: Arrays,
         slots: Arrays,
         files: Mapping[str, bytes],
-        details: Mapping[str, object],
+        metadata: Mapping[str, object],
     ) -> str:
         """Writes one checkpoint, whole or not at all.
 
@@ -227,7 +227,7 @@ class CheckpointManager:
             weights: By path.
             slots: By slot and path.
             files: Other files by name, the config among them.
-            details: What the run notes about itself, as JSON.
+            metadata: What the run notes about itself, as JSON.
 
         Returns:
             Its folder.
@@ -245,7 +245,7 @@ class CheckpointManager:
             unfinished.mkdir(parents=True)
             for name, data in content.items():
                 _write(unfinished / name, data)
-            _write(unfinished / MANIFEST, _manifest(step, content, details))
+            _write(unfinished / MANIFEST, _manifest(step, content, metadata))
             _sync(unfinished)
             os.replace(unfinished, path)
             _sync(path.parent)
@@ -271,13 +271,13 @@ class CheckpointManager:
 
 
 def _manifest(
-    step: int, files: Mapping[str, bytes], details: Mapping[str, object]
+    step: int, files: Mapping[str, bytes], metadata: Mapping[str, object]
 ) -> bytes:
     sums = {
         name: [len(content), hashlib.sha256(content).hexdigest()]
         for name, content in files.items()
     }
-    content = {"format": _FORMAT, "step": step, "files": sums, "details": details}
+    content = {"format": _FORMAT, "step": step, "files": sums, "details": metadata}
     return json.dumps(content, indent=1).encode()
 
 

@@ -37,7 +37,7 @@ class ChiefOutputs:
     reports: MetricLogger
     health: Callable[[int, Mapping[str, float]], Iterable[str]]
     """Return warnings about the metrics of a step."""
-    details: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     """Noted in every checkpoint."""
     files: Mapping[str, bytes]
     """Written into every checkpoint, by name."""
@@ -103,7 +103,9 @@ class TrainingLoop:
         before = {s: signal.signal(s, self._note) for s in _SIGNALS}
         try:
             ended = self._train(iterator, step)
-            self._workers.numbers(0)  # none leaves before the last checkpoint is there
+            self._workers.all_gather(
+                0
+            )  # none leaves before the last checkpoint is there
             return ended
         finally:
             for number, handler in before.items():
@@ -163,7 +165,7 @@ class TrainingLoop:
 
     def _agreed(self, seconds: float) -> tuple[int, float]:
         """The signal and the longest time of any worker: all must do the same next."""
-        signals, times = self._workers.numbers(self._signal or 0, seconds)
+        signals, times = self._workers.all_gather(self._signal or 0, seconds)
         return int(max(signals)), max(times)
 
     def _check_finite(self, broken: list[str], first: int, last: int) -> None:
@@ -189,11 +191,11 @@ class TrainingLoop:
         values |= window.pace(tokens, self._settings.steps - step, self._work)
         self._writer.reports.train(step, values)
         for sentence in self._writer.health(step, values):
-            self._writer.reports.say(f"health: {sentence}")
+            self._writer.reports.log(f"health: {sentence}")
 
     def _tell(self, what: str) -> None:
         if self._writer is not None:
-            self._writer.reports.doing(what)
+            self._writer.reports.set_status(what)
 
     def _test_now(self, step: int) -> None:
         self._tell("measuring on held-out records")
@@ -212,7 +214,9 @@ class TrainingLoop:
         files = {**self._writer.files}
         if window.metrics:
             files[_SUMS] = _packed(window.metrics)
-        self._writer.checkpoints.save(step, weights, slots, files, self._writer.details)
+        self._writer.checkpoints.save(
+            step, weights, slots, files, self._writer.metadata
+        )
 
     def _stored_sums(self, step: int) -> dict[str, Any]:
         """What an earlier process had summed up when it saved this step."""

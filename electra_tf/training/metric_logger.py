@@ -49,7 +49,7 @@ class MetricLogger:
         }
         self._progress = _Quiet() if quiet else _progress(steps, resumed_at)
         if forgotten:
-            self.say(
+            self.log(
                 f"{forgotten} lines of {METRICS} from after step {resumed_at:,} are "
                 "taken out: no checkpoint holds those steps, they are done again"
             )
@@ -80,23 +80,23 @@ class MetricLogger:
         """
         self._write(EVALUATION, step, values)
         told = (f"{name} {_number(value, '.4f')}" for name, value in values.items())
-        self.say(f"evaluation at step {step:,}  {'  '.join(told)}")
+        self.log(f"evaluation at step {step:,}  {'  '.join(told)}")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Prints a line without tearing the progress.
 
         Args:
             text: What to print.
         """
-        self._progress.say(text)
+        self._progress.log(text)
 
-    def doing(self, what: str) -> None:
+    def set_status(self, what: str) -> None:
         """Says what takes a while now: on a terminal, until there is more to show.
 
         Args:
             what: What is being done.
         """
-        self._progress.doing(what)
+        self._progress.set_status(what)
 
     def close(self) -> None:
         """Ends the line of progress and closes the files; twice does no harm."""
@@ -224,11 +224,11 @@ class _Quiet:
     def show(self, step: int, values: Mapping[str, float]) -> None:
         pass
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         pass
 
-    def doing(self, what: str) -> None:
-        self.say(what)
+    def set_status(self, what: str) -> None:
+        self.log(what)
 
     def close(self) -> None:
         pass
@@ -241,9 +241,9 @@ class _Lines(_Quiet):
         self._steps, self._stream = steps, sys.stderr
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
-        self.say(_told(step, self._steps, values))
+        self.log(_told(step, self._steps, values))
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
@@ -277,11 +277,11 @@ class _Bar(_Quiet):
         self._line = f"{left} left  {told}"
         self._bar.set_description_str(self._line)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self._bar.set_description_str(self._line, refresh=False)
         self._bar.write(text, file=self._bar.fp)
 
-    def doing(self, what: str) -> None:
+    def set_status(self, what: str) -> None:
         self._bar.set_description_str(f"{what} ...")
 
     def close(self) -> None:

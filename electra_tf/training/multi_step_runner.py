@@ -78,10 +78,6 @@ class MultiStepRunner:
         total, waited = self._many(iterator, start, end)
         return self._unpacked(total.numpy()), float(waited)
 
-    def graph(self, iterator: Any) -> tf.Graph:
-        """The graph of one step, for those who want to see what is in it."""
-        return self._one.get_concrete_function(iterator, tf.constant(0, tf.int64)).graph
-
     def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
         # Traced once alone, so that the size of its answer is known.
         one = self._one.get_concrete_function(iterator, tf.constant(0, tf.int64))

@@ -115,14 +115,14 @@ def lock_token(folder: str) -> int:
 
 
 def check_resumable(
-    checkpoint: Checkpoint, now: PretrainingConfig, details: Mapping[str, Any]
+    checkpoint: Checkpoint, now: PretrainingConfig, metadata: Mapping[str, Any]
 ) -> None:
     """Raise an error if a run would go on as something else than it began.
 
     Args:
         checkpoint: Where it would go on.
         now: The settings of now.
-        details: What identifies the data of now.
+        metadata: What identifies the data of now.
 
     Raises:
         InputError: Other settings or other data; another number of steps alone is
@@ -136,9 +136,9 @@ def check_resumable(
         and name.split(".")[0] not in RESUME_SAFE_FIELDS
     ]
     changed += [
-        f"{name} is {details.get(name)!r}, was {value!r}"
-        for name, value in checkpoint.details.items()
-        if details.get(name) != value
+        f"{name} is {metadata.get(name)!r}, was {value!r}"
+        for name, value in checkpoint.metadata.items()
+        if metadata.get(name) != value
     ]
     if changed:
         raise InputError(

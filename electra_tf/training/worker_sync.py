@@ -19,7 +19,7 @@ class WorkerSync:
         self._strategy = strategy
         self._gathered = tf.function(self._gather)
 
-    def numbers(self, *own: float) -> list[list[float]]:
+    def all_gather(self, *own: float) -> list[list[float]]:
         """Tells the others one's own numbers and hears theirs; all wait for all.
 
         Args:
@@ -39,7 +39,7 @@ class WorkerSync:
             step: Where this one would begin.
             place: What tells its folder from others.
         """
-        steps, places = self.numbers(step, place)
+        steps, places = self.all_gather(step, place)
         remedy = "Give them one --model_dir on a file system that all of them share"
         if min(steps) != max(steps):
             raise InputError(

@@ -160,9 +160,9 @@ def test_a_disturbed_machine_gets_a_range_of_times(experiment, devices, rates):
 
 def test_a_warm_up_that_never_ends_is_told(folder):
     sets = "training.steps=40", "optimizer.warmup_steps=40"
-    (told,) = resolve(folder, *sets).cautions()
+    (told,) = resolve(folder, *sets).config_warnings()
     assert "of 40 steps of warm-up there are 40; lower" in told
-    assert not resolve(folder, sets[0], "optimizer.warmup_steps=39").cautions()
+    assert not resolve(folder, sets[0], "optimizer.warmup_steps=39").config_warnings()
 
 
 @pytest.mark.usefixtures("rates")
@@ -217,13 +217,13 @@ def test_a_checkpoint_of_keras_fit_is_read_again(experiment, fitted, tmp_path):
     assert path == str(tmp_path / "fitted" / "step_00000003")
     found = open_checkpoint(str(tmp_path / "fitted"))
     assert (found.path, found.step) == (path, 3)
-    assert found.details == {"vocabulary": experiment.tokenizer.vocabulary.sha256}
+    assert found.metadata == {"vocabulary": experiment.tokenizer.vocabulary.sha256}
     stored = found.weights()
     assert len(stored) == len(fitted.trainable_variables)
     for variable in fitted.trainable_variables:
         np.testing.assert_array_equal(stored[variable.path], variable)
     assert len(found.slots()) == 2 * len(stored)
-    assert Experiment.of(found).config == experiment.config
+    assert Experiment.from_checkpoint(found).config == experiment.config
     start = PretrainedEncoder.open(path)
     table = fitted.core.encoder.embeddings.word_embeddings
     np.testing.assert_array_equal(start.weights["embeddings/word_embeddings"], table)

@@ -25,7 +25,7 @@ def test_a_run_ends_with_a_checkpoint_of_its_last_step(run):
     experiment, found, place, last = run
     checkpoint = open_checkpoint(place)
     assert (checkpoint.path, checkpoint.step) == (last, 2)
-    assert checkpoint.details["records"] == found.total
+    assert checkpoint.metadata["records"] == found.total
     slots, weights = checkpoint.slots(), checkpoint.weights()
     assert set(slots) == {f"{slot}/{path}" for slot in "mv" for path in weights}
     assert any(values.any() for values in slots.values())

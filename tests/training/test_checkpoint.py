@@ -14,7 +14,7 @@ from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint, s
 
 FILES = {"config.yaml": b"training: {steps: 10}\n", "vocab.txt": b"[PAD]\n"}
 NAMES = ["weights.safetensors", "optimizer.safetensors", *FILES]
-DETAILS = {"records": 7, "vocabulary": "abc"}
+METADATA = {"records": 7, "vocabulary": "abc"}
 
 
 def arrays(step):
@@ -23,7 +23,7 @@ def arrays(step):
 
 
 def save(checkpoints, step, **files):
-    return checkpoints.save(step, *arrays(step), {**FILES, **files}, DETAILS)
+    return checkpoints.save(step, *arrays(step), {**FILES, **files}, METADATA)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_checkpoint_gives_back_what_was_saved(checkpoints, folder):
     path = save(checkpoints, 3)
     assert path == str(folder / "step_00000003")
     found = open_checkpoint(path)
-    assert (found.path, found.step, found.details) == (path, 3, DETAILS)
+    assert (found.path, found.step, found.metadata) == (path, 3, METADATA)
     weights, slots = arrays(3)
     for wanted, there in ((weights, found.weights()), (slots, found.slots())):
         assert wanted.keys() == there.keys()
@@ -67,7 +67,7 @@ def test_the_manifest_lists_sizes_and_checksums(checkpoints, folder):
         for name in NAMES
         for data in [(path / name).read_bytes()]
     }
-    assert manifest == {"format": 1, "step": 3, "details": DETAILS}
+    assert manifest == {"format": 1, "step": 3, "details": METADATA}
 
 
 def test_equal_arrays_make_equal_bytes(checkpoints, folder, tmp_path):
@@ -274,6 +274,6 @@ def test_a_step_is_saved_once(checkpoints, folder):
     save(checkpoints, 1)
     weights = folder / "step_00000001" / "weights.safetensors"
     before = weights.stat().st_mtime_ns
-    assert checkpoints.save(1, *arrays(2), FILES, DETAILS) == str(weights.parent)
+    assert checkpoints.save(1, *arrays(2), FILES, METADATA) == str(weights.parent)
     assert weights.stat().st_mtime_ns == before
     assert checkpoints.newest().weights()["a/kernel"][0, 0] == 1

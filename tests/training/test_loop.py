@@ -91,7 +91,7 @@ def test_each_thing_happens_at_its_steps(whole):
     assert list(found) == wanted
     assert found["evaluation", 6]["loss"] == 3.0
     assert saved(whole) == [3, 7, 14, 20]
-    assert newest(whole).details == {"data": "toy"}
+    assert newest(whole).metadata == {"data": "toy"}
 
 
 def test_the_last_step_is_told_and_saved_wherever_it_is(run_toy, tmp_path):

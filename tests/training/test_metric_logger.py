@@ -197,14 +197,14 @@ def test_lines_that_no_checkpoint_holds_go_with_a_word(tmp_path, capsys):
 
 def test_what_takes_a_while_is_told(tmp_path, capsys):
     with MetricLogger(str(tmp_path), steps=10, resumed_at=0) as reports:
-        reports.doing("compiling")
+        reports.set_status("compiling")
     assert capsys.readouterr().err == "compiling\n"
 
 
 def test_off_a_terminal_each_report_is_a_plain_line(tmp_path, capsys):
     with MetricLogger(str(tmp_path), steps=20_000, resumed_at=0) as reports:
         reports.train(1000, VALUES)
-        reports.say("a word")
+        reports.log("a word")
         reports.evaluation(1000, {"masked_lm_loss": 6.88824, "disc_precision": NAN})
         reports.train(2000, dict.fromkeys(VALUES, NAN))
         reports.train(3000, {"loss": 2.0, "seconds_left": 360_000.6})
@@ -226,7 +226,7 @@ def test_a_quiet_run_says_nothing(tmp_path, capsys):
     with quiet(tmp_path) as reports:
         reports.train(1, VALUES)
         reports.evaluation(1, VALUES)
-        reports.say("a word")
+        reports.log("a word")
     assert capsys.readouterr() == ("", "")
 
 
@@ -260,8 +260,8 @@ def test_a_terminal_shows_one_living_line(tmp_path, monkeypatch, rows, columns):
         ) as reports:
             held.append(reports)  # or its end would close it too
             reports.train(500_000, VALUES | {"tokens_per_second": 9e5})
-            reports.say("a word")
-            reports.doing("measuring")
+            reports.log("a word")
+            reports.set_status("measuring")
             reports.evaluation(500_000, {"disc_auc": 0.5})
             values = {k: v for k, v in VALUES.items() if k != "disc_auc"}
             reports.train(600_000, values | {"loss": 6.9, "masked_lm_accuracy": NAN})

@@ -88,7 +88,9 @@ def test_waiting_for_the_input_is_counted():
 
 def test_nothing_calls_back_to_python(numbers):
     def operations(step):
-        graph = MultiStepRunner(one_device(), step).graph(numbers)
+        one_step = MultiStepRunner(one_device(), step)._one_step
+        first = tf.constant(0, tf.int64)
+        graph = tf.function(one_step).get_concrete_function(numbers, first).graph
         functions = graph.as_graph_def().library.function
         return {node.op for function in functions for node in function.node_def} | {
             operation.type for operation in graph.get_operations()

@@ -9,7 +9,7 @@ from training.toy import one_device
 
 
 def test_one_process_hears_itself():
-    assert WorkerSync(one_device()).numbers(3, 0.5) == [[3], [0.5]]
+    assert WorkerSync(one_device()).all_gather(3, 0.5) == [[3], [0.5]]
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_one_process_hears_itself():
 def test_workers_that_do_not_share_a_folder_are_told(monkeypatch, heard, words):
     workers = WorkerSync(one_device())
     workers.check(20, 7)
-    monkeypatch.setattr(workers, "numbers", lambda *_: heard)
+    monkeypatch.setattr(workers, "all_gather", lambda *_: heard)
     with pytest.raises(InputError, match=words):
         workers.check(20, 7)
 

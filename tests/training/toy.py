@@ -83,7 +83,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
                 checkpoints,
                 stack.enter_context(reports),
                 HealthCheck(settings.steps, 0, 10).check,
-                details={"data": "toy"},
+                metadata={"data": "toy"},
                 files={},
             )
         work = StepCost(flops=100, peak=1e9)

@@ -61,7 +61,7 @@ def look(path: str, records: str, lines: Sequence[str]) -> dict[str, Any]:
         before and after training.
     """
     checkpoint = open_checkpoint(path)
-    experiment = Experiment.of(checkpoint)
+    experiment = Experiment.from_checkpoint(checkpoint)
     networks = {name: experiment.pretrainer(choose("one_device")) for name in _STAGES}
     restore_weights(networks[AFTER], checkpoint)
     batch = rows(lines, experiment)
