@@ -1,6 +1,6 @@
 """Ids -> vectors: BERT's encoder, layer norm after each residual sum.
 
-What the layers share: `layer_ops` is what works element by element between the products,
+Arguments that all layers share: `layer_ops` implements the element-wise operations,
 dropout included (see `layer_ops.py`); `dtype` is a Keras dtype policy.
 """
 

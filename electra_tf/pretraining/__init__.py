@@ -1,4 +1,4 @@
-"""Batch -> loss: masking, sampling, objectives, the train step."""
+"""Pre-training: masking, sampling, objectives, metrics and the train step."""
 
 from electra_tf import backend
 

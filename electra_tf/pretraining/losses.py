@@ -1,4 +1,7 @@
-"""Losses as (total, weight): summed over what counts, divided once by the caller."""
+"""Losses as sums and weights.
+
+A loss is a `WeightedSum`. The caller divides it once, by the weight of all replicas.
+"""
 
 from typing import NamedTuple
 
@@ -8,7 +11,7 @@ from electra_tf.kernels.fused_layer_ops import xla_compiled
 
 
 class WeightedSum(NamedTuple):
-    """A sum and what it is a sum over; their quotient is read at the very end."""
+    """A sum and its weight. Sums and weights are added up before the division."""
 
     total: tf.Tensor
     """float32 scalar."""
@@ -17,44 +20,44 @@ class WeightedSum(NamedTuple):
 
 
 class MLMPredictions(NamedTuple):
-    """What a masked language model thinks of the masked positions."""
+    """Outputs of the masked-LM head at masked positions."""
 
     xent_BM: tf.Tensor
-    """float32: cross-entropy of the text's tokens, in nats."""
+    """float32: cross-entropy of the original tokens, in nats."""
     probabilities_BMV: tf.Tensor
-    """float32, through which no gradient goes."""
-    is_right_BM: tf.Tensor
-    """bool: no token is likelier than the text's own."""
+    """float32: softmax of the logits, without gradient."""
+    is_correct_BM: tf.Tensor
+    """bool: no token has a larger logit than the original one."""
 
 
 def mlm_predictions(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> MLMPredictions:
-    """One softmax over the vocabulary for loss, gradient, samples and accuracy.
+    """Compute cross-entropy, probabilities and correctness with one softmax.
 
     Args:
         logits_BMV: float32.
-        labels_BM: int32.
+        labels_BM: int32, the original tokens.
 
     Returns:
-        All that is asked of the logits.
+        Tensors for the loss, the accuracy and the sampling of replacements.
     """
     logits_BMV = tf.convert_to_tensor(logits_BMV)
-    largest_BM = tf.reduce_max(logits_BMV, -1)
-    own_BM = tf.gather(logits_BMV, labels_BM, batch_dims=2)
+    max_logit_BM = tf.reduce_max(logits_BMV, -1)
+    label_logit_BM = tf.gather(logits_BMV, labels_BM, batch_dims=2)
 
     @tf.custom_gradient
     def softmax(logits_BMV: tf.Tensor):
         probabilities_BMV = tf.nn.softmax(logits_BMV)
-        # exp(largest) is the share of the largest in the sum.
-        log_sum_BM = largest_BM - tf.math.log(tf.reduce_max(probabilities_BMV, -1))
+        # log(sum(exp(x))) = max(x) - log(max(softmax(x))): no second pass over V.
+        log_sum_BM = max_logit_BM - tf.math.log(tf.reduce_max(probabilities_BMV, -1))
 
         def gradient(of_xent_BM, _):
             return _xent_backward(of_xent_BM, probabilities_BMV, labels_BM)
 
-        return (log_sum_BM - own_BM, probabilities_BMV), gradient
+        return (log_sum_BM - label_logit_BM, probabilities_BMV), gradient
 
     xent_BM, probabilities_BMV = softmax(logits_BMV)
     return MLMPredictions(
-        xent_BM, tf.stop_gradient(probabilities_BMV), own_BM >= largest_BM
+        xent_BM, tf.stop_gradient(probabilities_BMV), label_logit_BM >= max_logit_BM
     )
 
 
@@ -62,19 +65,19 @@ def mlm_predictions(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> MLMPredictio
 def _xent_backward(
     of_xent_BM: tf.Tensor, probabilities_BMV: tf.Tensor, labels_BM: tf.Tensor
 ) -> tf.Tensor:
-    own_BMV = tf.one_hot(labels_BM, probabilities_BMV.shape[-1])
-    return of_xent_BM[..., None] * (probabilities_BMV - own_BMV)
+    one_hot_BMV = tf.one_hot(labels_BM, probabilities_BMV.shape[-1])
+    return of_xent_BM[..., None] * (probabilities_BMV - one_hot_BMV)
 
 
 def masked_lm_loss(predictions: MLMPredictions, weights_BM: tf.Tensor) -> WeightedSum:
-    """Cross-entropy of the text's tokens at masked positions, in nats.
+    """Sum the cross-entropy of the original tokens at masked positions, in nats.
 
     Args:
-        predictions: What the model thinks.
-        weights_BM: float32, 0 in unused slots.
+        predictions: Outputs of the masked-LM head.
+        weights_BM: float32, 1 at masked positions, 0 at unused ones.
 
     Returns:
-        The sum over used slots, and their number.
+        The sum over masked positions, and their number.
     """
     total = tf.reduce_sum(predictions.xent_BM * weights_BM)
     return WeightedSum(total, tf.reduce_sum(weights_BM))
@@ -83,11 +86,11 @@ def masked_lm_loss(predictions: MLMPredictions, weights_BM: tf.Tensor) -> Weight
 def replaced_token_loss(
     logits_BL: tf.Tensor, is_fake_BL: tf.Tensor, input_mask_BL: tf.Tensor
 ) -> WeightedSum:
-    """Cross-entropy of "replaced or not" at every real token, in nats.
+    """Sum the binary cross-entropy of "replaced" at real tokens, in nats.
 
     Args:
-        logits_BL: float32, above 0 for "replaced".
-        is_fake_BL: int32, 1 where the token is not the text's.
+        logits_BL: float32, positive for "replaced".
+        is_fake_BL: int32, 1 where the token differs from the original one.
         input_mask_BL: int32, 1 at real tokens.
 
     Returns:

@@ -1,7 +1,7 @@
-"""What is measured of generator and discriminator, under the original's names.
+"""Metrics of generator and discriminator, named as in the released ELECTRA code.
 
-A metric is a pair of sums until somebody reads it, so steps, replicas and batches of
-an evaluation simply add up. `disc_auc` is a pair of histograms.
+A metric is a `WeightedSum`, so the metrics of steps, replicas and evaluation batches
+are added before the division. `disc_auc` is a pair of histograms.
 """
 
 import math
@@ -14,8 +14,8 @@ from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.pretraining.losses import MLMPredictions, WeightedSum
 
 AUC = "disc_auc"
-# Bins of the histograms, even in sign(x) log(1 + 10 |x|): 0.0001 wide at a logit of 0,
-# 0.003 at 2 and 0.03 at 20; what lies beyond 10,000 is in the outer ones.
+# The histogram bins have equal widths in sign(x) * log(1 + 10 |x|): 0.0001 at a logit
+# of 0, 0.003 at 2 and 0.03 at 20. Logits beyond +-10,000 fall into the outermost bins.
 _BINS, _STRETCH, _REACH = 2**14, 10.0, 1e4
 
 Metrics = Mapping[str, WeightedSum]
@@ -24,36 +24,40 @@ Metrics = Mapping[str, WeightedSum]
 def masked_lm_metrics(
     predictions: MLMPredictions, masked: MaskedBatch, loss: WeightedSum
 ) -> dict[str, WeightedSum]:
-    """How well a masked language model guesses.
+    """Compute the loss and accuracy of a masked language model.
 
     Args:
-        predictions: What it thinks.
+        predictions: Outputs of the masked-LM head.
         masked: The batch with labels and weights.
-        loss: Its masked-LM loss.
+        loss: The masked-LM loss.
 
     Returns:
-        `masked_lm_loss` and `masked_lm_accuracy`, over used slots.
+        `masked_lm_loss` and `masked_lm_accuracy`, over masked positions.
     """
     return {
         "masked_lm_loss": loss,
-        "masked_lm_accuracy": _share(predictions.is_right_BM, masked.weights_BM),
+        "masked_lm_accuracy": _weighted_mean(
+            predictions.is_correct_BM, masked.weights_BM
+        ),
     }
 
 
 def sampled_metrics(
     sampled_BM: tf.Tensor, masked: MaskedBatch
 ) -> dict[str, WeightedSum]:
-    """How often a sample is the text's own token.
+    """Compute how often a sample equals the original token.
 
     Args:
-        sampled_BM: int32.
+        sampled_BM: int32, the generator's samples.
         masked: The batch with labels and weights.
 
     Returns:
-        `sampled_masked_lm_accuracy`, over used slots.
+        `sampled_masked_lm_accuracy`, over masked positions.
     """
-    hits_BM = sampled_BM == masked.labels_BM
-    return {"sampled_masked_lm_accuracy": _share(hits_BM, masked.weights_BM)}
+    is_correct_BM = sampled_BM == masked.labels_BM
+    return {
+        "sampled_masked_lm_accuracy": _weighted_mean(is_correct_BM, masked.weights_BM)
+    }
 
 
 def discriminator_metrics(
@@ -62,38 +66,42 @@ def discriminator_metrics(
     input_mask_BL: tf.Tensor,
     loss: WeightedSum,
 ) -> dict[str, WeightedSum]:
-    """How well replaced tokens are told from the text's; padding never counts.
+    """Compute the metrics of replaced-token detection over real tokens.
 
     Args:
-        logits_BL: float32; above 0 calls a token replaced.
-        corrupted: The labels.
+        logits_BL: float32; a positive logit predicts "replaced".
+        corrupted: The batch with labels.
         input_mask_BL: int32, 1 at real tokens.
         loss: The replaced-token loss.
 
     Returns:
-        `disc_loss`, `disc_accuracy`, `disc_precision` (right among those called
-        replaced), `disc_recall` (found among the replaced), `disc_auc`.
+        `disc_loss`, `disc_accuracy`, `disc_precision`, `disc_recall` (both of the class
+        "replaced"), `disc_auc`.
     """
     real_BL = tf.cast(input_mask_BL, tf.float32)
-    called_BL = logits_BL > 0
+    predicted_BL = logits_BL > 0
     fake_BL = tf.cast(corrupted.is_fake_BL, tf.bool)
     return {
         "disc_loss": loss,
-        "disc_accuracy": _share(called_BL == fake_BL, real_BL),
-        "disc_precision": _share(fake_BL, real_BL * tf.cast(called_BL, tf.float32)),
-        "disc_recall": _share(called_BL, real_BL * tf.cast(fake_BL, tf.float32)),
+        "disc_accuracy": _weighted_mean(predicted_BL == fake_BL, real_BL),
+        "disc_precision": _weighted_mean(
+            fake_BL, real_BL * tf.cast(predicted_BL, tf.float32)
+        ),
+        "disc_recall": _weighted_mean(
+            predicted_BL, real_BL * tf.cast(fake_BL, tf.float32)
+        ),
         AUC: _histograms(logits_BL, fake_BL, real_BL),
     }
 
 
 def metric_ratios(metrics: Metrics) -> dict[str, tf.Tensor]:
-    """Divides within a graph, for Keras's `fit`; what has no weight is 0.
+    """Divide sums by weights within a graph, for Keras's `fit`.
 
     Args:
-        metrics: Pairs of one replica's tensors.
+        metrics: Weighted sums of one replica.
 
     Returns:
-        float32 scalars by name, without the AUC.
+        float32 scalars by name, without the AUC; 0 where the weight is 0.
     """
     return {
         name: tf.math.divide_no_nan(pair.total, tf.cast(pair.weight, tf.float32))
@@ -103,13 +111,13 @@ def metric_ratios(metrics: Metrics) -> dict[str, tf.Tensor]:
 
 
 def compute_metrics(metrics: Metrics) -> dict[str, float]:
-    """Divides; what has no weight is NaN.
+    """Divide sums by weights, and compute the AUC from its histograms.
 
     Args:
-        metrics: Summed pairs, of NumPy arrays or eager tensors.
+        metrics: Weighted sums of NumPy arrays or eager tensors.
 
     Returns:
-        The values by name.
+        The values by name; NaN where the weight is 0.
     """
     values = {}
     for name, (total, weight) in metrics.items():
@@ -122,31 +130,34 @@ def compute_metrics(metrics: Metrics) -> dict[str, float]:
 
 
 def area_under_curve(fakes_K: np.ndarray, reals_K: np.ndarray) -> float:
-    """The chance that a replaced token's logit is above a real one's.
+    """Compute the area under the ROC curve from histograms of logits.
 
     Args:
-        fakes_K: Histogram of replaced tokens' logits, lowest first.
-        reals_K: The same of real tokens'.
+        fakes_K: Histogram of the replaced tokens' logits, lowest bin first.
+        reals_K: Histogram of the original tokens' logits.
 
     Returns:
-        Area under the ROC curve, two in one bin counting half; NaN without both.
+        Probability that a replaced token has a larger logit than an original one. A
+        pair in one bin counts half. NaN if either histogram is empty.
     """
     pairs = fakes_K.sum() * reals_K.sum()
     below_K = np.cumsum(reals_K) - reals_K / 2
     return float((fakes_K * below_K).sum() / pairs) if pairs else float("nan")
 
 
-def _share(hits: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
-    hits = tf.cast(hits, tf.float32)
-    return WeightedSum(tf.reduce_sum(hits * weights), tf.reduce_sum(weights))
+def _weighted_mean(correct: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
+    correct = tf.cast(correct, tf.float32)
+    return WeightedSum(tf.reduce_sum(correct * weights), tf.reduce_sum(weights))
 
 
 def _histograms(
     logits_BL: tf.Tensor, fake_BL: tf.Tensor, real_BL: tf.Tensor
 ) -> WeightedSum:
-    place_BL = tf.sign(logits_BL) * tf.math.log1p(_STRETCH * tf.abs(logits_BL))
-    place_BL = (place_BL / math.log1p(_STRETCH * _REACH) + 1) * (_BINS / 2)
-    bin_BL = tf.cast(tf.clip_by_value(place_BL, 0.0, _BINS - 1.0), tf.int32)
+    bin_position_BL = tf.sign(logits_BL) * tf.math.log1p(_STRETCH * tf.abs(logits_BL))
+    bin_position_BL = (bin_position_BL / math.log1p(_STRETCH * _REACH) + 1) * (
+        _BINS / 2
+    )
+    bin_BL = tf.cast(tf.clip_by_value(bin_position_BL, 0.0, _BINS - 1.0), tf.int32)
     bin_BL += tf.where(fake_BL, 0, _BINS)
     counts = tf.math.unsorted_segment_sum(
         tf.reshape(real_BL, [-1]), tf.reshape(bin_BL, [-1]), 2 * _BINS

@@ -1,4 +1,9 @@
-"""The Keras model that pre-trains: read `train_step` and you have seen the idea."""
+"""Keras model that runs the pre-training step.
+
+`Pretrainer.train_step` masks a batch, computes losses and gradients and updates the
+weights. The forward pass of ELECTRA (generator, sampled replacements, discriminator) is
+`ElectraObjective.losses` in `objectives/electra.py`.
+"""
 
 from typing import Any
 
@@ -20,15 +25,15 @@ Gradients = list[tf.Tensor | None]
 
 
 class Pretrainer(keras.Model):
-    """Trains the model of an objective, on one replica or many.
+    """Model that pre-trains with one objective, on one replica or several.
 
-    Randomness is a function of (seed, step) alone, and every sum is divided by its
-    weight over all replicas: the same global batch gives the same update on any
-    number of replicas.
+    Random numbers depend only on the seed, the step and the row of the global batch.
+    Each sum is divided by its weight over all replicas. So a global batch gives the
+    same update on any number of replicas.
 
     Args:
-        config: The experiment, with a vocabulary size.
-        tokens: What masking has to know of the vocabulary.
+        config: Configuration of the run, with a vocabulary size.
+        tokens: Special tokens and size of the vocabulary.
     """
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
@@ -38,54 +43,68 @@ class Pretrainer(keras.Model):
         self.core = self.objective.model
         self.core.build()
         self.built = True
-        self._compute = self._gradients
+        self._compute_gradients = self._loss_and_gradients
         if uses_jit(config.training.xla):
-            self._compute = tf.function(self._gradients, jit_compile=True)
+            self._compute_gradients = tf.function(
+                self._loss_and_gradients, jit_compile=True
+            )
 
     def compile(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Takes the optimizer; `training.xla` decides what XLA compiles, not Keras."""
+        """Set the optimizer. `training.xla`, not Keras, selects what XLA compiles."""
         super().compile(optimizer=optimizer, jit_compile=False)
         optimizer.build(self.trainable_variables)
 
     def call(self, inputs: Any) -> tf.Tensor:
-        """The model's own call on `token_ids`, `segment_ids` and `padding_mask`."""
+        """Call the trained model on `token_ids`, `segment_ids` and `padding_mask`."""
         return self.core(**inputs)
 
     def train_step(self, batch: Batch, read: bool = True) -> dict[str, Any]:
-        """Masks, samples, judges, and updates the weights once.
+        """Run one pre-training step: mask, compute gradients, update the weights.
 
         Args:
             batch: This replica's rows of the global batch.
-            read: Divide the metrics, as Keras's `fit` wants them, on one replica.
+            read: Return ratios, as Keras's `fit` needs them, instead of sums. Ratios
+                are correct on one replica only.
 
         Returns:
-            Metrics by name: numbers, or the pairs they are the quotients of.
+            Metrics by name, each a float32 scalar or a `WeightedSum` of this replica.
         """
         step = self.optimizer.iterations
+        # All random numbers of the step: masked positions, samples, dropout.
         rng = make_rng(self.config.training.seed, TRAINING, step, _first_row(batch))
         masked = self.objective.mask(batch, rng)
+        # The denominators of the losses, over the global batch.
         weights = _sum_over_replicas(self.objective.weights(masked))
-        loss, gradients, metrics = self._accumulated(masked, weights, rng)
+        # Generator, sampling and discriminator run in here: `ElectraObjective.losses`.
+        loss, gradients, metrics = self._accumulate_gradients(masked, weights, rng)
         rate = self.optimizer.learning_rate
+        # Sums the gradients over replicas, clips them and applies them.
         norm = self.optimizer.update(gradients, self.trainable_variables)
-        metrics["loss"] = WeightedSum(loss, _own_share())
-        metrics["tokens"] = WeightedSum(_count(batch.input_mask_BL), _own_share())
-        metrics["learning_rate"] = WeightedSum(rate * _own_share(), _own_share())
-        metrics["gradient_norm"] = WeightedSum(norm * _own_share(), _own_share())
+        metrics["loss"] = WeightedSum(loss, _replica_weight())
+        metrics["tokens"] = WeightedSum(
+            _num_real_tokens(batch.input_mask_BL), _replica_weight()
+        )
+        metrics["learning_rate"] = WeightedSum(
+            rate * _replica_weight(), _replica_weight()
+        )
+        metrics["gradient_norm"] = WeightedSum(
+            norm * _replica_weight(), _replica_weight()
+        )
         return metrics_lib.metric_ratios(metrics) if read else metrics
 
     def test_step(
         self, batch: Batch, number: tf.Tensor | int = 0, read: bool = True
     ) -> dict[str, Any]:
-        """Measures without dropout and without learning.
+        """Compute the metrics of one batch, without dropout and without an update.
 
         Args:
             batch: This replica's rows of the global batch.
-            number: The batch's place in the evaluation, which decides its masks.
-            read: As for `train_step`.
+            number: Index of the batch in the evaluation. It selects the random numbers,
+                so every evaluation masks a batch alike.
+            read: See `train_step`.
 
         Returns:
-            As `train_step`, without what belongs to the update.
+            Metrics by name as `train_step` returns them, without those of the update.
         """
         seed = self.config.training.seed
         rng = make_rng(seed, EVALUATION, number, _first_row(batch))
@@ -94,53 +113,64 @@ class Pretrainer(keras.Model):
         return metrics_lib.metric_ratios(losses.metrics) if read else losses.metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Refuse, as a checkpoint is what finetune, evaluate and pretrain read.
+        """Raise an error: finetune, evaluate and pretrain read checkpoints instead.
 
         Args:
-            filepath: Of Keras's `save`.
-            args: The same.
-            kwargs: The same.
+            filepath: As for `keras.Model.save`.
+            args: As for `keras.Model.save`.
+            kwargs: As for `keras.Model.save`.
 
         Raises:
-            InputError: Always; it names what writes a checkpoint.
+            InputError: Always. The message names the function that writes a checkpoint.
         """
         raise InputError(
             "A pretrainer must be saved as a checkpoint, with config and vocabulary",
             f"save({str(filepath)!r})",
             "Call experiment.save_checkpoint(pretrainer, folder) of the experiment "
-            "that made it; save_weights keeps the weights alone",
+            "that created it, or save_weights to write the weights alone",
         )
 
-    def _accumulated(
+    def _accumulate_gradients(
         self, masked: MaskedBatch, weights: Weights, rng: RngStream
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
-        """Works the rows off in parts; the sums are those of all rows at once."""
-        parts = self.config.training.accumulation
-        if parts == 1:
-            return self._compute(masked, weights, rng)
-        rows = masked.input_ids_BL.shape[0] // parts
-        split = tf.nest.map_structure(
-            lambda t: tf.reshape(t, [parts, rows, *t.shape[1:]]), masked
+        """Sum loss, gradients and metrics over `training.accumulation` micro-batches.
+
+        Each micro-batch draws the random numbers of its rows of the global batch, so
+        the sums equal those of one pass over all rows.
+        """
+        count = self.config.training.accumulation
+        if count == 1:
+            return self._compute_gradients(masked, weights, rng)
+        rows = masked.input_ids_BL.shape[0] // count
+        micro_batches = tf.nest.map_structure(
+            lambda t: tf.reshape(t, [count, rows, *t.shape[1:]]), masked
         )
 
-        def part(number):
-            own = tf.nest.map_structure(lambda t: t[number], split)
-            own_rng = RngStream(rng.seed, rng.first_row + number * rows)
-            return self._compute(own, weights, own_rng)
+        def compute(index):
+            micro_batch = tf.nest.map_structure(lambda t: t[index], micro_batches)
+            micro_rng = RngStream(rng.seed, rng.first_row + index * rows)
+            return self._compute_gradients(micro_batch, weights, micro_rng)
 
-        def add(number, sums):
-            more = part(number)
-            return number + 1, tf.nest.map_structure(tf.add, sums, more)
+        def add(index, sums):
+            sums = tf.nest.map_structure(tf.add, sums, compute(index))
+            return index + 1, sums
 
         _, sums = tf.while_loop(
-            lambda number, _: number < parts, add, (1, part(0)), parallel_iterations=1
+            lambda index, _: index < count,
+            add,
+            (1, compute(0)),
+            parallel_iterations=1,
         )
         return sums
 
-    def _gradients(
+    def _loss_and_gradients(
         self, masked: MaskedBatch, weights: Weights, rng: RngStream
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
-        """Forward and backward pass: this replica's share of loss and gradient."""
+        """Run forward and backward pass on these rows.
+
+        `weights` are those of the global batch, so the losses and gradients of all
+        micro-batches and replicas add up to those of the global batch.
+        """
         with tf.GradientTape() as tape:
             losses = self.objective.losses(masked, rng, training=True)
             loss = losses.combined(weights)
@@ -154,13 +184,13 @@ def _replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def _own_share() -> float:
-    """What this replica adds to a weight that is 1 for all replicas together."""
+def _replica_weight() -> float:
+    """Return this replica's part of a weight that sums to 1 over all replicas."""
     return 1.0 / _replicas()
 
 
 def _first_row(batch: Batch) -> tf.Tensor:
-    """Which row of the global batch is this replica's first."""
+    """Return the index of this replica's first row in the global batch."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     return tf.cast(replica, tf.int32) * batch.input_ids_BL.shape[0]
 
@@ -172,5 +202,5 @@ def _sum_over_replicas(values: Weights) -> Weights:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
-def _count(mask_BL: tf.Tensor) -> tf.Tensor:
+def _num_real_tokens(mask_BL: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.reduce_sum(mask_BL), tf.float32)

@@ -1,4 +1,4 @@
-"""What the generator thinks -> the tokens that replace the masked ones."""
+"""Sample replacement tokens from the generator and write them into the text."""
 
 import math
 
@@ -16,19 +16,20 @@ def sample_gumbel(
     temperature: float = 1.0,
     disallow_correct: bool = False,
 ) -> tf.Tensor:
-    """Draws a token from softmax(logits / temperature), by the largest Gumbel sum.
+    """Sample a token from softmax(logits / temperature) with the Gumbel-max trick.
 
-    As the original does; `draw` is several times as fast.
+    The released ELECTRA code samples this way. It needs a random number for each token
+    of the vocabulary; `sample_inverse_cdf` needs two.
 
     Args:
         logits_BMV: float32.
         uniform_BMV: float32 in [0, 1).
-        labels_BM: int32, the tokens of the text.
-        temperature: Below 1 prefers likely tokens.
-        disallow_correct: Never draw the text's own token.
+        labels_BM: int32, the original tokens.
+        temperature: Values below 1 favour likely tokens.
+        disallow_correct: Never sample the original token.
 
     Returns:
-        int32 [B, M], through which no gradient goes.
+        int32 [B, M], without gradient.
     """
     logits_BMV = _adjusted_logits(logits_BMV, labels_BM, temperature, disallow_correct)
     gumbel_BMV = -tf.math.log(-tf.math.log(uniform_BMV + 1e-9) + 1e-9)
@@ -44,45 +45,48 @@ def sample_inverse_cdf(
     temperature: float = 1.0,
     disallow_correct: bool = False,
 ) -> tf.Tensor:
-    """Draws a token from softmax(logits / temperature) with two random numbers.
+    """Sample a token from softmax(logits / temperature) with two random numbers.
 
-    The first one chooses a block of the vocabulary by the sums of the blocks, the
-    second one a token by the probabilities within it. Either choice is exact to
-    float32's rounding, some 1e-7 of the probability that is divided.
+    The vocabulary is split into about sqrt(V) blocks. The first number selects a block
+    by its total probability, the second a token within the block. Both selections are
+    exact up to float32 rounding, a relative error of about 1e-7.
 
     Args:
         logits_BMV: float32.
-        probabilities_BMV: Their softmax.
+        probabilities_BMV: Softmax of the logits.
         uniform_BM2: float32 in (0, 1).
-        labels_BM: int32, the tokens of the text.
-        temperature: Below 1 prefers likely tokens.
-        disallow_correct: Never draw the text's own token.
+        labels_BM: int32, the original tokens.
+        temperature: Values below 1 favour likely tokens.
+        disallow_correct: Never sample the original token.
 
     Returns:
-        int32 [B, M], through which no gradient goes.
+        int32 [B, M], without gradient.
     """
     if temperature != 1 or disallow_correct:
         probabilities_BMV = tf.nn.softmax(
             _adjusted_logits(logits_BMV, labels_BM, temperature, disallow_correct)
         )
-    rows, slots, size = probabilities_BMV.shape
+    rows, positions, size = probabilities_BMV.shape
     width = math.ceil(math.sqrt(size))
     blocks = math.ceil(size / width)
     padding = [[0, 0], [0, 0], [0, blocks * width - size]]
-    parts_BMKW = tf.pad(tf.stop_gradient(probabilities_BMV), padding)
-    parts_BMKW = tf.reshape(parts_BMKW, [rows, slots, blocks, width])
-    block_BM = _inverse_cdf_index(tf.reduce_sum(parts_BMKW, -1), uniform_BM2[..., 0])
-    part_BMW = tf.gather(parts_BMKW, block_BM, batch_dims=2)
-    return block_BM * width + _inverse_cdf_index(part_BMW, uniform_BM2[..., 1])
+    blocks_BMKW = tf.pad(tf.stop_gradient(probabilities_BMV), padding)
+    blocks_BMKW = tf.reshape(blocks_BMKW, [rows, positions, blocks, width])
+    block_BM = _inverse_cdf_index(tf.reduce_sum(blocks_BMKW, -1), uniform_BM2[..., 0])
+    tokens_BMW = tf.gather(blocks_BMKW, block_BM, batch_dims=2)
+    return block_BM * width + _inverse_cdf_index(tokens_BMW, uniform_BM2[..., 1])
 
 
-def _inverse_cdf_index(shares_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tensor:
-    """Where the running sum reaches a part of the whole; never where a share is 0."""
-    reached_BMX = tf.cumsum(shares_BMX, -1)
-    wanted_BM1 = uniform_BM[..., None] * reached_BMX[..., -1:]
-    # Sums that were made in parallel may fall by a rounding from one to the next.
-    is_there_BMX = (reached_BMX >= wanted_BM1) & (shares_BMX > 0)
-    return tf.argmax(tf.cast(is_there_BMX, tf.int32), -1, tf.int32)
+def _inverse_cdf_index(weights_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tensor:
+    """Return the first index whose cumulative weight reaches `uniform_BM` of the total.
+
+    An index of weight 0 is never returned.
+    """
+    cumulative_BMX = tf.cumsum(weights_BMX, -1)
+    threshold_BM1 = uniform_BM[..., None] * cumulative_BMX[..., -1:]
+    # A parallel cumulative sum may decrease by a rounding error between neighbours.
+    is_reached_BMX = (cumulative_BMX >= threshold_BM1) & (weights_BMX > 0)
+    return tf.argmax(tf.cast(is_reached_BMX, tf.int32), -1, tf.int32)
 
 
 def _adjusted_logits(
@@ -94,19 +98,20 @@ def _adjusted_logits(
     logits_BMV = tf.stop_gradient(logits_BMV) / temperature
     if not disallow_correct:
         return logits_BMV
-    own_BMV = tf.one_hot(labels_BM, logits_BMV.shape[-1], True, False)
-    return tf.where(own_BMV, logits_BMV.dtype.min, logits_BMV)
+    one_hot_BMV = tf.one_hot(labels_BM, logits_BMV.shape[-1], True, False)
+    return tf.where(one_hot_BMV, logits_BMV.dtype.min, logits_BMV)
 
 
 def corrupt(masked: MaskedBatch, sampled_BM: tf.Tensor) -> CorruptedBatch:
-    """Puts the samples into the text and labels what differs from it.
+    """Replace the tokens at masked positions by samples.
 
     Args:
         masked: The batch with its masked positions.
-        sampled_BM: int32, a token for each slot.
+        sampled_BM: int32, one token for each masked position.
 
     Returns:
-        The discriminator's input and labels; a token that was sampled right is real.
+        The discriminator's input and labels. A sample that equals the original token
+        is labelled real.
     """
     corrupted_BL = scatter_tokens(
         masked.input_ids_BL, masked.positions_BM, masked.weights_BM, sampled_BM

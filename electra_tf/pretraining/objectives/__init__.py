@@ -1,11 +1,11 @@
-"""What can be learnt; one file each.
+"""Pre-training objectives, one module each.
 
-An objective is made from (config, tokens) and has
+An objective is constructed from (config, tokens) and has these members:
 
-    model                    the Keras layer whose weights are trained
-    mask(batch, rng)         -> MaskedBatch
-    weights(masked)          -> what each loss is an average over, by the loss's name
-    losses(masked, rng)      -> Losses
+    model                           Keras layer with the trained weights
+    mask(batch, rng)                returns a MaskedBatch
+    weights(masked)                 returns the denominator of each loss, by name
+    losses(masked, rng, training)   runs the forward pass, returns Losses
 """
 
 from electra_tf.pretraining.objectives.electra import ElectraObjective

@@ -1,4 +1,4 @@
-"""What every objective computes with, and answers with."""
+"""Types and functions that all objectives share."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,24 +12,25 @@ from electra_tf.pretraining.losses import WeightedSum
 
 
 class Losses(NamedTuple):
-    """The parts of a loss, not yet divided, and what was measured on the way."""
+    """Result of an objective's forward pass on one replica's rows."""
 
     parts: dict[str, WeightedSum]
-    """The losses by name, as sums over this replica's rows."""
+    """Losses by name, as sums over this replica's rows."""
     factors: dict[str, float]
-    """How much each counts in the whole."""
+    """Weight of each loss in the total loss."""
     metrics: dict[str, WeightedSum]
-    """By the original's names."""
+    """Metrics by name. The names are those of the released ELECTRA code."""
 
     def combined(self, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """The loss: each part divided by its weight, times its factor.
+        """Return the total loss: the sum of factor * total / weight of each part.
 
         Args:
-            weights: By the part's name, float32 scalars of the global batch. The sum
-                of what all replicas get is the loss of the global batch.
+            weights: float32 scalars by the name of the part, summed over the global
+                batch. The results of all replicas then add up to the loss of the
+                global batch.
 
         Returns:
-            float32 scalar; a part of weight 0 counts 0.
+            float32 scalar. A part of weight 0 contributes 0.
         """
         return tf.add_n(
             [
@@ -40,22 +41,24 @@ class Losses(NamedTuple):
 
 
 def uses_jit(xla: str) -> bool:
-    """Whether XLA gets forward and backward pass whole, on other devices than TPUs.
+    """Return whether XLA compiles forward and backward pass as one function.
+
+    On TPUs XLA compiles the whole step in any case.
 
     Args:
         xla: The setting `training.xla`.
     """
     if xla == "auto":
-        return bool(tf.config.list_logical_devices("GPU"))  # TPUs need no asking
+        return bool(tf.config.list_logical_devices("GPU"))
     return xla == "on"
 
 
 def make_layer_ops(rng: RngStream, training: bool, xla: str) -> FusedLayerOps:
-    """What works between the products of one step.
+    """Create the element-wise operations, dropout included, of one step.
 
     Args:
-        rng: Of the step.
-        training: Whether anything is dropped.
+        rng: Random numbers of the step.
+        training: Whether dropout is applied.
         xla: The setting `training.xla`.
     """
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
@@ -64,7 +67,7 @@ def make_layer_ops(rng: RngStream, training: bool, xla: str) -> FusedLayerOps:
 
 
 def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:
-    """Segments and mask as the towers' arguments."""
+    """Return segment ids and padding mask as keyword arguments of an encoder."""
     return {
         "segment_ids": masked.segment_ids_BL,
         "padding_mask": masked.input_mask_BL,

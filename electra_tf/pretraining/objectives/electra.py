@@ -1,4 +1,4 @@
-"""Replaced-token detection beside a masked-LM generator (paper, section 2)."""
+"""Replaced-token detection with a masked-LM generator (ELECTRA paper, section 2)."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import SAMPLES, RngStream
-from electra_tf.model import electra as towers
+from electra_tf.model.electra import Electra
 from electra_tf.pretraining.losses import (
     MLMPredictions,
     masked_lm_loss,
@@ -28,17 +28,20 @@ from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inver
 
 
 class ElectraObjective:
-    """L_MLM + lambda x L_Disc, where no gradient goes through the samples.
+    """Generator and discriminator, trained together on L_MLM + lambda * L_Disc.
+
+    The samples have no gradient, so the discriminator's loss does not reach the
+    generator, except through shared weights.
 
     Args:
-        config: The experiment.
-        tokens: What masking has to know of the vocabulary.
+        config: Configuration of the run.
+        tokens: Special tokens and size of the vocabulary.
     """
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
-        self.model = towers.Electra(
+        self.model = Electra(
             config.model,
             config.training.seed,
             generator=not config.objective.uniform_generator,
@@ -48,30 +51,43 @@ class ElectraObjective:
         self._xla = config.training.xla
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Masked positions for the generator, real tokens for the discriminator."""
+        """Count masked positions (generator) and real tokens (discriminator)."""
         return {
             "masked_lm": tf.reduce_sum(masked.weights_BM),
             "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
         }
 
     def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
-        """Fills in the masks, samples from what was guessed, judges every token."""
+        """Run generator, sampling and discriminator, and compute both losses.
+
+        Args:
+            masked: Rows with masked positions.
+            rng: Random numbers of the step, for sampling and dropout.
+            training: Whether dropout is applied.
+
+        Returns:
+            Both losses and all metrics, as sums over these rows.
+        """
         layer_ops = make_layer_ops(rng, training, self._xla)
-        logits_BMV = self._logits(masked, layer_ops)
-        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+        # 1. The generator predicts the original tokens at the masked positions.
+        gen_logits_BMV = self._generator_logits(masked, layer_ops)
+        predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
+        # 2. A sample of its distribution replaces the token at each masked position.
         sampled_BM = self.sample_replacements(
-            logits_BMV, predictions, masked.labels_BM, rng
+            gen_logits_BMV, predictions, masked.labels_BM, rng
         )
         corrupted = corrupt(masked, sampled_BM)
+        # 3. The discriminator classifies every token as original or replaced.
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
         disc = replaced_token_loss(
             disc_logits_BL, corrupted.is_fake_BL, masked.input_mask_BL
         )
-        # A constant log(vocabulary size) would pass for a generator that stands still.
-        guesses = (
+        # A uniform generator has a constant loss, which `health.py` would report as a
+        # stalled generator.
+        generator_metrics = (
             masked_lm_metrics(predictions, masked, masked_lm)
             if self.model.generator is not None
             else {}
@@ -83,7 +99,7 @@ class ElectraObjective:
                 "disc": self.settings.discriminator_weight,
             },
             metrics={
-                **guesses,
+                **generator_metrics,
                 **sampled_metrics(sampled_BM, masked),
                 **discriminator_metrics(
                     disc_logits_BL, corrupted, masked.input_mask_BL, disc
@@ -98,23 +114,38 @@ class ElectraObjective:
         labels_BM: tf.Tensor,
         rng: RngStream,
     ) -> tf.Tensor:
-        """Replacements, int32 [B, M], as the settings want them drawn."""
-        rows, slots, size = logits_BMV.shape
+        """Sample the tokens that replace the masked ones, as `objective` configures.
+
+        Args:
+            logits_BMV: float32 logits of the generator.
+            predictions: `mlm_predictions` of these logits.
+            labels_BM: int32, the original tokens.
+            rng: Random numbers of the step.
+
+        Returns:
+            int32 [B, M], without gradient.
+        """
+        rows, positions, size = logits_BMV.shape
         settings = {
             "temperature": self.settings.temperature,
             "disallow_correct": self.settings.disallow_correct,
         }
         if self.settings.sampler == "gumbel":
-            uniform_BMV = rng.uniform(SAMPLES, rows, (slots, size))
+            uniform_BMV = rng.uniform(SAMPLES, rows, (positions, size))
             return sample_gumbel(logits_BMV, uniform_BMV, labels_BM, **settings)
-        uniform_BM2 = rng.uniform(SAMPLES, rows, (slots, 2))
+        uniform_BM2 = rng.uniform(SAMPLES, rows, (positions, 2))
         probabilities_BMV = predictions.probabilities_BMV
         return sample_inverse_cdf(
             logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings
         )
 
-    def _logits(self, masked: MaskedBatch, layer_ops: FusedLayerOps) -> tf.Tensor:
-        """The generator's logits, float32 [B, M, V]; all 0 for a uniform one."""
+    def _generator_logits(
+        self, masked: MaskedBatch, layer_ops: FusedLayerOps
+    ) -> tf.Tensor:
+        """Return the generator's logits, float32 [B, M, V].
+
+        All logits are 0 with `objective.uniform_generator`.
+        """
         if self.model.generator is None:
             return tf.zeros([*masked.positions_BM.shape, self._vocabulary_size])
         return self.model.generator(

@@ -1,4 +1,4 @@
-"""BERT's masked language modelling: one full-size encoder fills in the masks."""
+"""Masked language modelling as in BERT: one full-size encoder, no discriminator."""
 
 import tensorflow as tf
 
@@ -17,11 +17,11 @@ from electra_tf.pretraining.objectives.common import (
 
 
 class MaskedLMObjective:
-    """L_MLM alone (the paper's baseline, section 3.3).
+    """Masked language model trained on L_MLM (baseline of the paper, section 3.3).
 
     Args:
-        config: The experiment.
-        tokens: What masking has to know of the vocabulary.
+        config: Configuration of the run.
+        tokens: Special tokens and size of the vocabulary.
     """
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
@@ -31,11 +31,20 @@ class MaskedLMObjective:
         self._xla = config.training.xla
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Masked positions."""
+        """Count the masked positions."""
         return {"masked_lm": tf.reduce_sum(masked.weights_BM)}
 
     def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
-        """Guesses the masked tokens."""
+        """Predict the masked tokens and compute the loss.
+
+        Args:
+            masked: Rows with masked positions.
+            rng: Random numbers of the step, for dropout.
+            training: Whether dropout is applied.
+
+        Returns:
+            The loss and its metrics, as sums over these rows.
+        """
         logits_BMV = self.model(
             masked.masked_ids_BL,
             **encoder_inputs(masked),
