@@ -1,4 +1,4 @@
-"""What the towers compute with besides products: random bits, fused chains."""
+"""Random bits and fused element-wise operations."""
 
 from electra_tf import backend
 

@@ -1,7 +1,7 @@
-"""What stands between a tower's products: chains of element-wise operations.
+"""Operations of a Transformer layer, in plain Keras.
 
-These are the plain ones. Who has random numbers of his own, or a faster way, gives the
-towers other chains with the same methods.
+`LayerOps` is the reference implementation. `FusedLayerOps` of `electra_tf.kernels` has
+the same methods with fused kernels and reproducible dropout.
 """
 
 from typing import Any
@@ -16,39 +16,39 @@ Tensor = Any
 
 @keras.saving.register_keras_serializable(PACKAGE)
 def gelu(x: Tensor) -> Tensor:
-    """The exact form, x times the normal distribution function of x."""
+    """Compute the exact GELU: x times the standard normal CDF of x."""
     return 0.5 * x * (1.0 + ops.erf(x * 0.5**0.5))
 
 
 class LayerOps:
-    """The chains in Keras's own operations and with its dropout.
+    """Operations of a Transformer layer in Keras operations, with Keras's dropout.
 
     Args:
-        training: Whether anything is dropped; None: as Keras knows from the call.
+        training: Whether dropout is applied; None uses that of the Keras call.
     """
 
     def __init__(self, training: bool | None = None):
         self._training = training
 
     def embedding_lookup(self, table_VE: Tensor, ids: Tensor) -> Tensor:
-        """The rows of a table that `ids` tell."""
+        """Look up the rows `ids` of a table."""
         return ops.take(table_VE, ids, axis=0)
 
     def vocab_logits(self, x_XE: Tensor, table_VE: Tensor, bias_V: Tensor) -> Tensor:
-        """Each vector's product with each row of a table, and its bias, float32."""
+        """Multiply vectors with the transposed table, add the bias; float32 [X, V]."""
         table_VE = ops.convert_to_tensor(table_VE, "float32")
         return ops.matmul(x_XE, ops.transpose(table_VE)) + bias_V
 
     def matmul(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """The product of each vector of [B, L, ...] with a kernel."""
+        """Multiply [B, L, ...] with a kernel."""
         return ops.matmul(x, kernel)
 
     def dropout(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
-        """`x`, of any shape, with values dropped."""
+        """Apply dropout to `x`."""
         return dropout(x, training=self._training)
 
     def bias_gelu(self, x: Tensor, bias: Tensor) -> Tensor:
-        """The bias of a product, then its activation."""
+        """Add the bias, then apply GELU."""
         return gelu(x + bias)
 
     def attention(
@@ -59,16 +59,26 @@ class LayerOps:
         values_BNKH: Tensor,
         dropout: keras.layers.Dropout,
     ) -> Tensor:
-        """What each query takes of the keys' values; softmax in float32.
+        """Compute dot-product attention, with the softmax in float32.
 
-        Returns [B, L, N, H].
+        Args:
+            queries_BNLH: Queries, already scaled by 1 / sqrt(H).
+            keys_BNKH: Keys.
+            bias_B11K: Added to the scores; a large negative number masks a key.
+            values_BNKH: Values.
+            dropout: Dropout of the attention probabilities.
+
+        Returns:
+            [B, L, N, H].
         """
         keys_BNHK = ops.transpose(keys_BNKH, (0, 1, 3, 2))
         scores_BNLK = ops.matmul(queries_BNLH, keys_BNHK)
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
-        weights_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
-        seen_BNLH = ops.matmul(self.dropout(weights_BNLK, dropout), values_BNKH)
-        return ops.transpose(seen_BNLH, (0, 2, 1, 3))
+        probabilities_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
+        context_BNLH = ops.matmul(
+            self.dropout(probabilities_BNLK, dropout), values_BNKH
+        )
+        return ops.transpose(context_BNLH, (0, 2, 1, 3))
 
     def bias_dropout_add_norm(
         self,
@@ -78,5 +88,5 @@ class LayerOps:
         dropout: keras.layers.Dropout,
         norm: keras.layers.LayerNormalization,
     ) -> Tensor:
-        """The bias of a product, dropout, the sum with what went in, its norm."""
+        """Add the bias, apply dropout, add the residual, then normalise."""
         return norm(residual + self.dropout(x + bias, dropout))
