@@ -1,16 +1,18 @@
-"""What a checkpoint is: a folder that needs nothing beside it.
+"""Write, find and verify checkpoints, and restore training from them.
+
+A checkpoint is a self-contained folder:
 
     step_00001000/
-      weights.safetensors     every trained weight by its path
+      weights.safetensors     all trained weights by path
       optimizer.safetensors   the optimizer's slots by slot and path
       config.yaml             the resolved experiment, itself a --config
-      ...                     other small files the caller adds (the vocabulary, sums
-                              of metrics between two lines)
+      ...                     files that the caller adds: the vocabulary, the
+                              metric sums since the last log line
       checkpoint.json         written last: step, sizes and checksums of the others
 
-It appears under its name only when it is whole, so a kill leaves either a good folder
-or none. The step says everything about randomness and input position, both of which
-are functions of (seed, step).
+The folder gets its final name after all files are written, so a killed process leaves
+either a complete checkpoint or none. Random numbers and the input position are
+functions of (seed, step) and need no file.
 """
 
 import dataclasses
@@ -46,38 +48,38 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A folder that was found whole."""
+    """A checkpoint folder whose files were verified."""
 
     path: str
     step: int
-    """Updates done; the next batch is the one of this number."""
+    """Number of completed updates, and the number of the next batch."""
     metadata: Mapping[str, object]
-    """What the run noted about itself: the identity of its data, for one."""
+    """Metadata of the run, such as the fingerprint of its data."""
 
     def weights(self) -> dict[str, np.ndarray]:
-        """All weights by path."""
+        """Return all weights by path."""
         return safetensors.numpy.load(self.read(WEIGHTS))
 
     def slots(self) -> dict[str, np.ndarray]:
-        """The optimizer's slots by slot and path, `m/electra/...`."""
+        """Return the optimizer's slots by slot and path, `m/electra/...`."""
         return safetensors.numpy.load(self.read(SLOTS))
 
     def read(self, name: str) -> bytes:
-        """The bytes of one of the files."""
+        """Return the bytes of one file."""
         return pathlib.Path(self.path, name).read_bytes()
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Finds a checkpoint and checks that its files are whole.
+    """Find a checkpoint and verify its files.
 
     Args:
-        path: A checkpoint's folder, or a run's folder, whose newest is taken.
+        path: A checkpoint folder, or a run directory: its newest checkpoint.
 
     Returns:
         The checkpoint.
 
     Raises:
-        InputError: There is none, or a file's size or checksum is not as written.
+        InputError: No checkpoint, or a file with a wrong size or checksum.
     """
     if not pathlib.Path(path, MANIFEST).exists():
         found = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
@@ -104,13 +106,13 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def is_checkpoint(path: str) -> bool:
-    """Return whether a path is a checkpoint, or a run's folder with checkpoints.
+    """Return whether a path is a checkpoint, or a run directory with checkpoints.
 
     Args:
-        path: Any.
+        path: Any path.
 
     Returns:
-        True also for a checkpoint with broken files.
+        True also for a checkpoint with damaged files.
     """
     folders = path, os.path.join(path, CHECKPOINTS)
     whole = pathlib.Path(path, MANIFEST).exists()
@@ -145,7 +147,7 @@ def foreign_weights(path: str) -> str | None:
 
 
 def saved_steps(folder: str) -> dict[int, str]:
-    """The whole checkpoints in a folder, by step."""
+    """Return the paths of the complete checkpoints in a folder, by step."""
     found = {}
     for manifest in pathlib.Path(folder).glob(f"step_*/{MANIFEST}"):
         if match := _NAME.fullmatch(manifest.parent.name):
@@ -154,29 +156,29 @@ def saved_steps(folder: str) -> dict[int, str]:
 
 
 def steps_of(shares: Sequence[float], steps: int) -> set[int]:
-    """The first steps at which these shares of training are done.
+    """Return the first steps at which these shares of training are completed.
 
     Args:
-        shares: Between 0 and 1.
-        steps: Updates of the whole training.
+        shares: Shares between 0 and 1.
+        steps: Number of updates of the whole training.
 
     Returns:
         Numbers of steps, from 1 to `steps`.
     """
-    # Rounded first: 0.07 * 100 is more than 7, and would be 8.
+    # 0.07 * 100 is slightly above 7 in float64 and would be rounded up to 8.
     return {math.ceil(round(share * steps, 6)) or 1 for share in shares}
 
 
 class CheckpointManager:
-    """Writes checkpoints into a run's folder and deletes those that are not kept.
+    """Write checkpoints to a run directory and delete old ones.
 
     Args:
-        folder: `checkpoints/` of the run.
-        keep: How many of the newest stay.
-        keep_at: Shares of training whose checkpoint stays for ever.
-        steps: Updates of the whole training.
-        kept: Steps whose checkpoints stay for ever, too.
-        remedy: The advice where a checkpoint cannot be written.
+        folder: `checkpoints/` of the run directory.
+        keep: Number of newest checkpoints to keep.
+        keep_at: Shares of training whose checkpoints are never deleted.
+        steps: Number of updates of the whole training.
+        kept: More steps whose checkpoints are never deleted.
+        remedy: Remedy of the error if a checkpoint cannot be written.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class CheckpointManager:
         self._forever = steps_of(keep_at, steps) | kept
 
     def clean(self) -> None:
-        """Deletes what a killed run left unfinished or half deleted."""
+        """Delete unfinished and partly deleted checkpoints of a killed run."""
         for path in pathlib.Path(self.folder).glob(f"step_*{_UNFINISHED}"):
             shutil.rmtree(path)
         for path in pathlib.Path(self.folder).glob("step_*"):
@@ -200,12 +202,12 @@ class CheckpointManager:
                 shutil.rmtree(path)
 
     def newest(self) -> Checkpoint | None:
-        """The checkpoint to go on from, if there is one."""
+        """Return the checkpoint to resume from, or None."""
         found = saved_steps(self.folder)
         return open_checkpoint(found[max(found)]) if found else None
 
     def read(self, step: int, name: str) -> bytes | None:
-        """A file of the checkpoint of a step, None without one."""
+        """Return a file of a step's checkpoint, or None if it does not exist."""
         path = self._path(step) / name
         return path.read_bytes() if path.exists() else None
 
@@ -220,17 +222,17 @@ class CheckpointManager:
         files: Mapping[str, bytes],
         metadata: Mapping[str, object],
     ) -> str:
-        """Writes one checkpoint, whole or not at all.
+        """Write one checkpoint atomically.
 
         Args:
-            step: Updates done.
-            weights: By path.
-            slots: By slot and path.
-            files: Other files by name, the config among them.
-            metadata: What the run notes about itself, as JSON.
+            step: Number of completed updates.
+            weights: Weights by path.
+            slots: Optimizer slots by slot and path.
+            files: Other files by name, including the config.
+            metadata: Metadata of the run, serializable as JSON.
 
         Returns:
-            Its folder.
+            The folder of the checkpoint.
         """
         path = self._path(step)
         if (path / MANIFEST).exists():
@@ -265,9 +267,89 @@ class CheckpointManager:
         found = saved_steps(self.folder)
         for step in sorted(found)[: -self._keep]:
             if step not in self._forever:
-                # The manifest goes first: what is left of a kill here is no checkpoint.
+                # Delete the manifest first: a partly deleted folder is no checkpoint.
                 os.remove(os.path.join(found[step], MANIFEST))
                 shutil.rmtree(found[step])
+
+
+def training_state(trainer: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the weights and optimizer slots of a trainer.
+
+    Args:
+        trainer: Model with `trainable_variables` and an `optimizer`.
+
+    Returns:
+        Weights by path, and slots by slot and path.
+    """
+    variables = trainer.trainable_variables
+    weights = {v.path: np.asarray(v) for v in variables}
+    slots = {
+        f"{slot}/{variable.path}": np.asarray(values)
+        for slot, per_variable in trainer.optimizer.slots().items()
+        for variable, values in zip(variables, per_variable, strict=True)
+    }
+    return weights, slots
+
+
+def restore(trainer: Any, checkpoint: Checkpoint) -> None:
+    """Restore weights, optimizer slots and step from a checkpoint.
+
+    Args:
+        trainer: Model with a built optimizer.
+        checkpoint: Checkpoint of the same model and optimizer.
+    """
+    restore_weights(trainer, checkpoint)
+    slots, expected = checkpoint.slots(), {}
+    for slot, per_variable in trainer.optimizer.slots().items():
+        for variable, values in zip(
+            trainer.trainable_variables, per_variable, strict=True
+        ):
+            expected[f"{slot}/{variable.path}"] = values
+    assign(expected, slots, checkpoint.path)
+    trainer.optimizer.iterations.assign(checkpoint.step)
+
+
+def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
+    """Restore the weights alone from a checkpoint.
+
+    Args:
+        trainer: Model with the same variables.
+        checkpoint: Checkpoint to read.
+    """
+    expected = {v.path: v for v in trainer.trainable_variables}
+    assign(expected, checkpoint.weights(), checkpoint.path)
+
+
+def assign(
+    variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], source: str
+) -> None:
+    """Assign arrays to variables of the same names, all or none.
+
+    Args:
+        variables: Variables by name.
+        arrays: Arrays by name.
+        source: Origin of the arrays, for the error message.
+
+    Raises:
+        InputError: Names or shapes differ; the message lists them.
+    """
+    problems = [f"no {name}" for name in variables.keys() - arrays.keys()]
+    problems += [f"a surplus {name}" for name in arrays.keys() - variables.keys()]
+    problems += [
+        f"{name} of shape {arrays[name].shape}, not {tuple(variable.shape)}"
+        for name, variable in variables.items()
+        if name in arrays and tuple(variable.shape) != arrays[name].shape
+    ]
+    if problems:
+        shown = sorted(problems)
+        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        raise InputError(
+            "A checkpoint holds the weights of the model of this config",
+            f"{source}: {'; '.join(shown[:8])}{more}",
+            "Use the config.yaml that lies in the checkpoint's folder",
+        )
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
 
 
 def _manifest(
@@ -289,7 +371,7 @@ def _write(path: pathlib.Path, data: bytes) -> None:
 
 
 def _sync(folder: pathlib.Path) -> None:
-    """Makes the names in a folder outlast a loss of power, as `fsync` does a file."""
+    """Flush the entries of a folder to disk, so that they survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -332,83 +414,3 @@ def _check(path: pathlib.Path, size: int, sha256: str) -> None:
         arrived,
         "Copy the folder again, or delete it to go on from an earlier checkpoint",
     )
-
-
-def training_state(trainer: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """All that training changes, but the step.
-
-    Args:
-        trainer: What is trained.
-
-    Returns:
-        Weights by path, and slots by slot and path.
-    """
-    variables = trainer.trainable_variables
-    weights = {v.path: np.asarray(v) for v in variables}
-    slots = {
-        f"{slot}/{variable.path}": np.asarray(values)
-        for slot, per_variable in trainer.optimizer.slots().items()
-        for variable, values in zip(variables, per_variable, strict=True)
-    }
-    return weights, slots
-
-
-def restore(trainer: Any, checkpoint: Checkpoint) -> None:
-    """Puts weights, slots and step where the checkpoint has them.
-
-    Args:
-        trainer: What is trained, with a built optimizer.
-        checkpoint: One of the same model and optimizer.
-    """
-    restore_weights(trainer, checkpoint)
-    slots, expected = checkpoint.slots(), {}
-    for slot, per_variable in trainer.optimizer.slots().items():
-        for variable, values in zip(
-            trainer.trainable_variables, per_variable, strict=True
-        ):
-            expected[f"{slot}/{variable.path}"] = values
-    assign(expected, slots, checkpoint.path)
-    trainer.optimizer.iterations.assign(checkpoint.step)
-
-
-def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
-    """Puts the weights where the checkpoint has them.
-
-    Args:
-        trainer: Something with the same variables.
-        checkpoint: Whose weights to take.
-    """
-    expected = {v.path: v for v in trainer.trainable_variables}
-    assign(expected, checkpoint.weights(), checkpoint.path)
-
-
-def assign(
-    variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], source: str
-) -> None:
-    """Assigns arrays to variables of the same names, all or none.
-
-    Args:
-        variables: By name.
-        arrays: By name.
-        source: Where the arrays are from, for the error.
-
-    Raises:
-        InputError: Names or shapes differ; it lists them.
-    """
-    problems = [f"no {name}" for name in variables.keys() - arrays.keys()]
-    problems += [f"a surplus {name}" for name in arrays.keys() - variables.keys()]
-    problems += [
-        f"{name} of shape {arrays[name].shape}, not {tuple(variable.shape)}"
-        for name, variable in variables.items()
-        if name in arrays and tuple(variable.shape) != arrays[name].shape
-    ]
-    if problems:
-        shown = sorted(problems)
-        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-        raise InputError(
-            "A checkpoint holds the weights of the model of this config",
-            f"{source}: {'; '.join(shown[:8])}{more}",
-            "Use the config.yaml that lies in the checkpoint's folder",
-        )
-    for name, variable in variables.items():
-        variable.assign(arrays[name])

@@ -1,4 +1,4 @@
-"""Metrics on held-out records: the same ones each time, in the same order."""
+"""Compute metrics on held-out records, in the same order each time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,17 +7,18 @@ import tensorflow as tf
 
 from electra_tf.training.multi_step_runner import MultiStepRunner, Step, add, distribute
 
-_BATCHES_A_CALL = 10  # always the same: where sums are cut decides their rounding
+_BATCHES_A_CALL = 10  # constant: partial sums decide the rounding
 
 
 class Evaluation:
-    """Measures the same batches, with the same draws, whenever it is called.
+    """Evaluation of the same batches with the same random numbers at each call.
 
     Args:
         strategy: The replicas.
-        step: From a replica's rows and a batch's number to metrics.
-        batches: From (host, hosts) to that host's rows of each batch, finite.
-        count: How many batches there are in it.
+        step: Function of (replica's rows, batch number) that returns metrics.
+        batches: Function of (host, hosts) that returns a finite dataset of the
+            host's rows of each batch.
+        count: Number of batches.
     """
 
     def __init__(
@@ -31,10 +32,10 @@ class Evaluation:
         self._dataset, self.count = distribute(strategy, batches), count
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> dict[str, Any]:
-        """Metrics over all its batches, as pairs.
+        """Return the metrics over all batches, as pairs.
 
         Args:
-            progress: Told, every few batches, how many more are done.
+            progress: Called every few batches with the number of new batches.
         """
         iterator, sums = iter(self._dataset), {}
         for first in range(0, self.count, _BATCHES_A_CALL):

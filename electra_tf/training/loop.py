@@ -1,7 +1,7 @@
-"""Time: steps, lines of metrics, evaluations, checkpoints, stopping and going on.
+"""Run training steps, log metrics, evaluate, save checkpoints and stop on signals.
 
-What is trained is anything with a `train_step(batch, read=False)` that answers with
-metrics as pairs, an `optimizer` and `trainable_variables`.
+A trainer has `train_step(batch, read=False)`, which returns metrics as pairs, an
+`optimizer` and `trainable_variables`.
 """
 
 import dataclasses
@@ -22,49 +22,50 @@ from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.multi_step_runner import MultiStepRunner, add, distribute
 from electra_tf.training.worker_sync import WorkerSync
 
-_SECONDS_A_CALL = 2.0  # so long a signal waits, at most, once the pace is known
+_SECONDS_A_CALL = 2.0  # longest delay of a signal once a step's time is known
 _MOST_STEPS_A_CALL = 1000
-_SUMS = "sums.safetensors"  # in a checkpoint: metrics that no line has told yet
+_SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
 
 Read = Callable[[Mapping[str, Any]], dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
 class ChiefOutputs:
-    """Where the one writing process puts a run's checkpoints and numbers."""
+    """Outputs of the chief, the one process that writes."""
 
     checkpoints: CheckpointManager
     reports: MetricLogger
     health: Callable[[int, Mapping[str, float]], Iterable[str]]
     """Return warnings about the metrics of a step."""
     metadata: Mapping[str, Any]
-    """Noted in every checkpoint."""
+    """Metadata of every checkpoint."""
     files: Mapping[str, bytes]
-    """Written into every checkpoint, by name."""
+    """More files of every checkpoint, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepCost:
-    """What a step costs and where the limit is."""
+    """FLOPs of a step and the peak rate of the devices."""
 
     flops: int
-    """Of a step on all replicas."""
+    """FLOPs of a step on all replicas."""
     peak: float
-    """FLOP/s of large products on all replicas, measured."""
+    """Measured FLOP/s of large matmuls on all replicas."""
 
 
 class TrainingLoop:
-    """Trains from the step the optimizer is at to the last one.
+    """Training loop from the optimizer's current step to the last one.
 
     Args:
-        trainer: What is trained.
-        strategy: The replicas.
-        settings: How long, and when to tell and save.
-        batches: From (first batch, host, hosts) to that host's rows, without end.
-        read: From summed metrics to numbers.
-        work: For FLOP/s.
-        evaluate: Metrics on held-out data, or None.
-        writer: None in processes that do not write.
+        trainer: Model with `train_step`, `optimizer` and `trainable_variables`.
+        strategy: Strategy with the replicas.
+        settings: Number of steps, and steps between logs, evaluations and saves.
+        batches: Function of (first batch, host, hosts) that returns an infinite
+            dataset of the host's rows.
+        read: Function that turns summed metrics into numbers.
+        work: Cost of a step, to log FLOP/s.
+        evaluate: Function that returns metrics on held-out data, or None.
+        writer: Outputs of the chief; None in other processes.
     """
 
     def __init__(
@@ -89,18 +90,18 @@ class TrainingLoop:
         self._workers = WorkerSync(strategy)
 
     def run(self) -> int:
-        """Trains until the last step or until a signal, after a checkpoint of it.
+        """Train until the last step or a signal, then save a checkpoint.
 
         Returns:
-            The signal that ended it, or 0.
+            The signal that ended training, or 0.
 
         Raises:
-            InputError: Loss, gradient or weights are no longer finite.
+            InputError: Loss, gradient or weights are not finite.
         """
         step = int(self._trainer.optimizer.iterations.numpy())
         dataset = distribute(self._strategy, lambda h, n: self._batches(step, h, n))
         iterator = iter(dataset)
-        before = {s: signal.signal(s, self._note) for s in _SIGNALS}
+        before = {s: signal.signal(s, self._store_signal) for s in _SIGNALS}
         try:
             ended = self._train(iterator, step)
             self._workers.all_gather(
@@ -114,9 +115,11 @@ class TrainingLoop:
     def _train(self, iterator: Any, step: int) -> int:
         window = _MetricWindow(self._stored_sums(step))
         if step < self._settings.steps:
-            self._tell("compiling the train step: a minute or more for large models")
+            self._set_status(
+                "compiling the train step: a minute or more for large models"
+            )
         while step < self._settings.steps:
-            count = min(window.steps_a_call, self._boundary(step) - step)
+            count = min(window.steps_a_call, self._next_boundary(step) - step)
             begin = time.perf_counter()
             metrics, waited = self._loop(iterator, count)
             seconds = time.perf_counter() - begin
@@ -124,23 +127,23 @@ class TrainingLoop:
             self._check_finite(broken, step, step + count)
             step += count
             if window.is_new:
-                self._tell("training")
-            stop, seconds = self._agreed(seconds)
+                self._set_status("training")
+            stop, seconds = self._sync_workers(seconds)
             window.note(metrics, count, seconds, waited)
             last = step == self._settings.steps
             if step % self._log == 0 or last:
-                self._report(step, window)
-                window = window.following()
+                self._log_metrics(step, window)
+                window = window.next_window()
             if self._evaluate and (step % self._test == 0 or last):
-                self._test_now(step)
+                self._run_evaluation(step)
             if step % self._save == 0 or step in self._keep or last or stop:
-                self._save_now(step, count, window)
+                self._save_checkpoint(step, count, window)
             if stop:
                 return stop
         return 0
 
-    def _boundary(self, step: int) -> int:
-        """The next step after which there is something to do."""
+    def _next_boundary(self, step: int) -> int:
+        """Return the next step at which to log, evaluate or save."""
         ends = [_next(step, every) for every in (self._log, self._save, self._test)]
         ends += [kept for kept in self._keep if kept > step]
         return min(*ends, self._settings.steps)
@@ -157,19 +160,19 @@ class TrainingLoop:
     def _test(self) -> int:
         return self._settings.evaluate_every
 
-    def _note(self, number: int, _) -> None:
-        """Remembers a signal; a second one does not wait."""
+    def _store_signal(self, number: int, _) -> None:
+        """Store a signal; raise KeyboardInterrupt at a second one."""
         if self._signal is not None:
             raise KeyboardInterrupt
         self._signal = number
 
-    def _agreed(self, seconds: float) -> tuple[int, float]:
-        """The signal and the longest time of any worker: all must do the same next."""
+    def _sync_workers(self, seconds: float) -> tuple[int, float]:
+        """Return the signal and the longest time of all workers."""
         signals, times = self._workers.all_gather(self._signal or 0, seconds)
         return int(max(signals)), max(times)
 
     def _check_finite(self, broken: list[str], first: int, last: int) -> None:
-        """Raises an InputError for what broke after `first` steps, up to `last`."""
+        """Raise an InputError if any value after step `first` is not finite."""
         if not broken:
             return
         newest = self._writer and self._writer.checkpoints.newest()
@@ -183,7 +186,7 @@ class TrainingLoop:
             + (f", from --init_checkpoint={good}" if good else ""),
         )
 
-    def _report(self, step: int, window: "_MetricWindow") -> None:
+    def _log_metrics(self, step: int, window: "_MetricWindow") -> None:
         if self._writer is None:
             return
         values = self._read(window.metrics)
@@ -193,19 +196,19 @@ class TrainingLoop:
         for sentence in self._writer.health(step, values):
             self._writer.reports.log(f"health: {sentence}")
 
-    def _tell(self, what: str) -> None:
+    def _set_status(self, what: str) -> None:
         if self._writer is not None:
             self._writer.reports.set_status(what)
 
-    def _test_now(self, step: int) -> None:
-        self._tell("measuring on held-out records")
+    def _run_evaluation(self, step: int) -> None:
+        self._set_status("measuring on held-out records")
         metrics = self._evaluate()
         if self._writer is not None:
             self._writer.reports.evaluation(step, self._read(metrics))
 
-    def _save_now(self, step: int, count: int, window: "_MetricWindow") -> None:
+    def _save_checkpoint(self, step: int, count: int, window: "_MetricWindow") -> None:
         weights, slots = training_state(self._trainer)
-        # An update may overflow, which no loss has told yet.
+        # An update can overflow before a later loss shows it.
         values = [*weights.items(), *slots.items()]
         broken = [name for name, array in values if not np.isfinite(array).all()]
         self._check_finite(broken, step - count, step)
@@ -219,7 +222,7 @@ class TrainingLoop:
         )
 
     def _stored_sums(self, step: int) -> dict[str, Any]:
-        """What an earlier process had summed up when it saved this step."""
+        """Return the metric sums in the checkpoint of this step."""
         stored = self._writer and self._writer.checkpoints.read(step, _SUMS)
         return _unpacked(stored) if stored else {}
 
@@ -229,7 +232,7 @@ _FINITE = ("loss", "gradient_norm")
 
 
 class _MetricWindow:
-    """What has been summed up since the last line of metrics."""
+    """Metric sums and times since the last log line."""
 
     def __init__(self, metrics: dict[str, Any], seconds_a_step: float | None = None):
         self.metrics = metrics
@@ -239,12 +242,12 @@ class _MetricWindow:
 
     @property
     def is_new(self) -> bool:
-        """Whether the run has only just begun."""
+        """Whether no call has been recorded in this process."""
         return self._known is None
 
     @property
     def steps_a_call(self) -> int:
-        """1 until the pace is known: the first call also traces and compiles."""
+        """Steps of the next call: 1 until a step is timed without compiling."""
         if not self._known:
             return 1
         wanted = int(_SECONDS_A_CALL / self._known)
@@ -253,7 +256,7 @@ class _MetricWindow:
     def note(
         self, metrics: dict[str, Any], steps: int, seconds: float, waited: float
     ) -> None:
-        """Adds a call, whose time counts unless it is the first one of the run."""
+        """Add a call; the time of the first call is ignored, as it compiles."""
         self.metrics = add(self.metrics, metrics)
         self._steps += steps
         if self._known is None:
@@ -265,7 +268,7 @@ class _MetricWindow:
         self._known = self._seconds / self._timed_steps
 
     def pace(self, tokens: float, left: int, work: StepCost) -> dict[str, float]:
-        """Speeds and the time left, NaN where nothing was timed."""
+        """Return speeds and the time left; NaN if no step was timed."""
         if not self._timed_steps:
             nan = math.nan
             return dict.fromkeys(_PACE, nan)
@@ -275,8 +278,8 @@ class _MetricWindow:
         shares = (self._waited / self._seconds, a_step * left)
         return dict(zip(_PACE, (*speeds, *shares), strict=True))
 
-    def following(self) -> "_MetricWindow":
-        """An empty one that knows the pace."""
+    def next_window(self) -> "_MetricWindow":
+        """Return an empty window with the known time of a step."""
         return _MetricWindow({}, self._known)
 
 

@@ -1,10 +1,10 @@
-"""What the C library keeps of freed memory, back to the system."""
+"""Return freed memory to the operating system."""
 
 import ctypes
 
 
 def malloc_trim() -> None:
-    """Returns freed pages that the C library holds on to; not every one can."""
+    """Return freed pages of glibc; other C libraries: do nothing."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:
         trim(0)

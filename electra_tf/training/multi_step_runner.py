@@ -1,4 +1,4 @@
-"""Many steps to a call, on the devices: Python is not asked in between."""
+"""Run many steps in one call on the devices, without Python in between."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +14,14 @@ Step = Callable[..., dict[str, Any]]
 def distribute(
     strategy: tf.distribute.Strategy, batches: Callable[[int, int], tf.data.Dataset]
 ) -> Any:
-    """Shares batches among replicas so that replica r has the r-th part of the rows.
+    """Distribute batches so that replica r gets the r-th part of the rows.
 
     Args:
         strategy: The replicas.
-        batches: From (host, hosts) to that host's rows of each batch.
+        batches: Function of (host, hosts) that returns the host's rows of each batch.
 
     Returns:
-        A distributed dataset without end: where `batches` end, they begin again.
+        An infinite distributed dataset that repeats `batches`.
     """
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -30,7 +30,7 @@ def distribute(
         if here > 1:
             rows = found.element_spec[0].shape[0] // here
             found = found.rebatch(rows, drop_remainder=True).prefetch(here)
-        # Workers give the batches of a dataset that may end no static shape.
+        # With several workers, batches of a finite dataset lose their static shape.
         return found.repeat()
 
     options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
@@ -38,12 +38,12 @@ def distribute(
 
 
 class MultiStepRunner:
-    """Runs a step on every replica, again and again, and sums up its metrics.
+    """Repeated runs of a step on every replica, with summed metrics.
 
     Args:
         strategy: The replicas.
-        step: From a replica's rows (and a number) to metrics: pairs by name.
-        numbered: Whether `step` takes the number of its batch too.
+        step: Function of a replica's rows that returns metrics: pairs by name.
+        numbered: Whether `step` also takes the number of its batch.
     """
 
     def __init__(
@@ -58,20 +58,21 @@ class MultiStepRunner:
     def __call__(
         self, iterator: Any, count: int, first: int = 0
     ) -> tuple[dict[str, Any], float]:
-        """Takes `count` batches off the iterator.
+        """Run `count` steps on the next batches.
 
         Args:
-            iterator: Of a distributed dataset.
-            count: How many steps.
+            iterator: Iterator of a distributed dataset.
+            count: Number of steps.
             first: Number of the first of these batches.
 
         Returns:
             Metrics summed over steps and replicas as pairs of float64 arrays, and the
-            seconds that were spent waiting for batches.
+            seconds spent on waiting for batches.
         """
         start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
         if not self._ready:
-            # No step: what optimising the graph leaves is not there beside the first.
+            # A call without steps optimizes the graph; the memory of that is freed
+            # before the first step allocates its own.
             self._many(iterator, start, start)
             malloc_trim()
             self._ready = True
@@ -79,12 +80,12 @@ class MultiStepRunner:
         return self._unpacked(total.numpy()), float(waited)
 
     def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
-        # Traced once alone, so that the size of its answer is known.
+        # Trace one step alone to get the size of its result.
         one = self._one.get_concrete_function(iterator, tf.constant(0, tf.int64))
         size = one.structured_outputs[0].shape
         total, waited = tf.zeros(size, tf.float64), tf.zeros([], tf.float64)
         for number in tf.range(first, end):
-            with tf.control_dependencies([total]):  # its clock starts after the last
+            with tf.control_dependencies([total]):  # start after the last step
                 more, seconds = self._one(iterator, number)
             total += tf.cast(more, tf.float64)
             waited += seconds
@@ -96,19 +97,19 @@ class MultiStepRunner:
             batch = next(iterator)
         with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
             waited = tf.timestamp() - begin
-        # Or one thread alone would begin the step before it reads the clock.
+        # Without this, a single thread may run the step before it reads the clock.
         with tf.control_dependencies([waited]):
             batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
         arguments = (batch, number) if self._numbered else (batch,)
-        # A step is TensorFlow through and through; to search it all for Python's loops
-        # and branches would take as long as to trace it.
+        # A step has no Python loops or branches on tensors: AutoGraph would only
+        # lengthen the tracing.
         packed = tf.autograph.experimental.do_not_convert(self._packed)
         packed = self._strategy.run(packed, arguments)
         summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
         return summed, waited
 
     def _packed(self, *arguments: Any) -> tf.Tensor:
-        """One vector of all metrics, so that replicas exchange one tensor."""
+        """Return all metrics as one vector, so that replicas exchange one tensor."""
         metrics = self._step(*arguments)
         metrics = tf.nest.map_structure(tf.convert_to_tensor, metrics)
         self._names = {name: (p[0].shape, p[1].shape) for name, p in metrics.items()}
@@ -132,14 +133,14 @@ class MultiStepRunner:
 
 
 def add(sums: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Adds pairs to pairs by name.
+    """Add pairs of metrics by name.
 
     Args:
         sums: Earlier sums; empty at first.
-        more: What comes on top.
+        more: Metrics to add.
 
     Returns:
-        The sums of both.
+        The sums.
     """
     if not sums:
         return more

@@ -1,4 +1,4 @@
-"""What the workers of a run tell each other, and how one that is gone is told."""
+"""Exchange numbers between workers and report a lost worker."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from electra_tf.errors import InputError
 
 
 class WorkerSync:
-    """Numbers from every worker to every worker; one process alone talks to itself.
+    """All-gather of numbers over workers; a single process gets its own numbers.
 
     Args:
         strategy: The replicas.
@@ -20,24 +20,24 @@ class WorkerSync:
         self._gathered = tf.function(self._gather)
 
     def all_gather(self, *own: float) -> list[list[float]]:
-        """Tells the others one's own numbers and hears theirs; all wait for all.
+        """Gather numbers from all workers; blocks until every worker calls it.
 
         Args:
-            own: As many in every worker.
+            own: Numbers of this worker, equally many in each worker.
 
         Returns:
-            For each number its values, by replica.
+            For each number, its values by replica.
         """
         if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return [[number] for number in own]
         return self._gathered(tf.constant([own], tf.float64)).numpy().T.tolist()
 
     def check(self, step: int, place: int) -> None:
-        """Raises an InputError unless all workers begin at one step in one folder.
+        """Raise an InputError unless all workers have one start step and run directory.
 
         Args:
-            step: Where this one would begin.
-            place: What tells its folder from others.
+            step: First step of this worker.
+            place: Lock token of its run directory.
         """
         steps, places = self.all_gather(step, place)
         remedy = "Give them one --model_dir on a file system that all of them share"
@@ -56,10 +56,10 @@ class WorkerSync:
             )
 
     def _gather(self, row: tf.Tensor) -> tf.Tensor:
-        """The rows of all replicas, [replicas, numbers]."""
+        """Return the rows of all replicas, [replicas, numbers]."""
 
         def gather() -> tf.Tensor:
-            # By a sum: `all_gather` broke off runs at their end.
+            # A sum of one-hot rows: TensorFlow's `all_gather` can abort at the end.
             context = tf.distribute.get_replica_context()
             replicas = context.num_replicas_in_sync
             own = context.replica_id_in_sync_group
@@ -72,7 +72,7 @@ class WorkerSync:
 
 @contextlib.contextmanager
 def reraise_worker_errors() -> Iterator[None]:
-    """Turns the failure of a collective operation into an InputError."""
+    """Raise an InputError if a collective operation fails."""
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:

@@ -234,7 +234,7 @@ def test_calls_take_two_seconds_once_the_pace_is_known():
             "seconds_left": 5.0,
         }
     )
-    after = window.following()
+    after = window.next_window()
     assert (after.metrics, after.steps_a_call) == ({}, 4)
     after.note(metrics, 1, 1e-9, 0.0)
     assert after.steps_a_call == 1000
