@@ -1,18 +1,17 @@
-"""The one error meant for people: what is required, what received, what to do."""
+"""Error for invalid user input: requirement, received value and remedy."""
 
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """A mistake in the user's files, flags or settings, told in one paragraph.
+    """Invalid file, flag or setting, described in one paragraph.
 
-    Command lines print it without a traceback and exit with status 1; anything
-    else that is raised is a defect of this package and keeps its traceback.
+    Commands print it without a traceback and exit with status 1.
 
     Args:
-        required: The rule that was broken, as a sentence without full stop.
-        received: What was found instead, with file and record where there is one.
-        remedy: What the reader can do next.
+        required: The violated rule, as a sentence without full stop.
+        received: The invalid value, with file and record if there is one.
+        remedy: How to fix it.
     """
 
     def __init__(self, required: str, received: str, remedy: str):

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: metrics.jsonl, TensorBoard, a line of progress."""
+"""Log metrics to metrics.jsonl, TensorBoard and a progress line."""
 
 import contextlib
 import json
@@ -21,19 +21,19 @@ TRAIN, EVALUATION = "train", "evaluation"
 
 
 class MetricLogger:
-    """Writes the numbers of a run to its folder and shows them on standard error.
+    """Logger that writes metrics to the run directory and to standard error.
 
-    A run that was killed and goes on tells each step once: what a resumed run will
-    report anew is removed from the file, and TensorBoard is told to drop it.
+    Each step is logged once, also by a run that resumes: lines after the checkpoint
+    are removed from the file, and TensorBoard drops its later points.
 
     Args:
-        folder: The run's folder; made if missing.
-        steps: Steps of the whole training.
-        resumed_at: Step of the checkpoint the run goes on from; 0 for a fresh run.
-        quiet: Show nothing; the files are written all the same.
+        folder: The run directory; created if missing.
+        steps: Number of steps of the whole training.
+        resumed_at: Step of the checkpoint to resume from; 0 for a new run.
+        quiet: Print nothing; the files are still written.
 
     Raises:
-        InputError: A line of an earlier metrics.jsonl that is damaged.
+        InputError: A damaged line in an earlier metrics.jsonl.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class MetricLogger:
     ):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         path = pathlib.Path(folder, METRICS)
-        forgotten = _forget_later(path, resumed_at)
+        removed_lines = _remove_later(path, resumed_at)
         self._metrics = path.open("a", encoding="utf-8")
         self._events = {
             kind: _Events(pathlib.Path(folder, TENSORBOARD, kind), resumed_at)
             for kind in (TRAIN, EVALUATION)
         }
         self._progress = _Quiet() if quiet else _progress(steps, resumed_at)
-        if forgotten:
+        if removed_lines:
             self.log(
-                f"{forgotten} lines of {METRICS} from after step {resumed_at:,} are "
-                "taken out: no checkpoint holds those steps, they are done again"
+                f"{removed_lines} lines of {METRICS} from after step {resumed_at:,} "
+                "are taken out: no checkpoint holds those steps, they are done again"
             )
 
     def __enter__(self) -> "MetricLogger":
@@ -61,21 +61,21 @@ class MetricLogger:
         self.close()
 
     def train(self, step: int, values: Mapping[str, float]) -> None:
-        """Reports a log of training and moves the progress on.
+        """Log training metrics and update the progress.
 
         Args:
-            step: Steps done so far.
-            values: Numbers by name. One that is not finite has no meaning here (a
-                metric of weight zero): null in the file, no point in TensorBoard.
+            step: Number of completed steps.
+            values: Numbers by name. One that is not finite (a metric of weight zero)
+                is null in the file and has no point in TensorBoard.
         """
         self._write(TRAIN, step, values)
         self._progress.show(step, values)
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        """Reports the metrics on held-out records and prints a line with all of them.
+        """Log the metrics on held-out records and print a line with all of them.
 
         Args:
-            step: Steps done so far.
+            step: Number of completed steps.
             values: Numbers by name, as for `train`.
         """
         self._write(EVALUATION, step, values)
@@ -83,23 +83,23 @@ class MetricLogger:
         self.log(f"evaluation at step {step:,}  {'  '.join(told)}")
 
     def log(self, text: str) -> None:
-        """Prints a line without tearing the progress.
+        """Print a line above the progress.
 
         Args:
-            text: What to print.
+            text: Line to print.
         """
         self._progress.log(text)
 
     def set_status(self, what: str) -> None:
-        """Says what takes a while now: on a terminal, until there is more to show.
+        """Show the current slow operation; a terminal shows it until the next log.
 
         Args:
-            what: What is being done.
+            what: Description of the operation.
         """
         self._progress.set_status(what)
 
     def close(self) -> None:
-        """Ends the line of progress and closes the files; twice does no harm."""
+        """End the progress line and close the files; a second call does nothing."""
         self._progress.close()
         self._metrics.close()
         for events in self._events.values():
@@ -118,18 +118,18 @@ class MetricLogger:
 
 
 def read_metrics(folder: str) -> list[dict[str, Any]]:
-    """Reads back what `Reports` wrote, to plot it or to feed a health check again.
+    """Read the lines that `MetricLogger` wrote.
 
     Args:
-        folder: The run's folder.
+        folder: The run directory.
 
     Returns:
         A mapping for each line, in order: `step`, `kind` (`train` or `evaluation`),
-        `time` and the numbers, null as NaN. Empty without a file. A last line that
-        was only half written is left out.
+        `time` and the numbers, with NaN for null. Empty without a file. An incomplete
+        last line is skipped.
 
     Raises:
-        InputError: Another line that is damaged.
+        InputError: Another line is damaged.
     """
     return [
         {name: math.nan if value is None else value for name, value in line.items()}
@@ -138,9 +138,9 @@ def read_metrics(folder: str) -> list[dict[str, Any]]:
 
 
 def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Each whole line, as it stands there and parsed."""
+    """Yield each complete line, raw and parsed."""
     data = path.read_bytes() if path.exists() else b""
-    # What follows the last newline was being written when the run was killed.
+    # Text after the last newline is an incomplete line of a killed run.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
             parsed = json.loads(line)
@@ -156,8 +156,8 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         yield line, parsed
 
 
-def _forget_later(path: pathlib.Path, step: int) -> int:
-    """Removes lines beyond a step, and half a one, all or none; tells how many."""
+def _remove_later(path: pathlib.Path, step: int) -> int:
+    """Remove lines after a step atomically and return their number."""
     lines = list(_lines(path))
     kept = b"".join(raw + b"\n" for raw, line in lines if line["step"] <= step)
     if path.exists():
@@ -168,11 +168,11 @@ def _forget_later(path: pathlib.Path, step: int) -> int:
 
 
 class _Events:
-    """A file for TensorBoard, begun with its first point: an empty run is no run.
+    """TensorBoard file, created with its first point.
 
-    Such a file is a TFRecord file of `Event` messages. `tf.summary` writes the same
-    but for the start of a session, at which TensorBoard drops the points of the same
-    folder from that step on: those that a killed run reported and this one repeats.
+    It is a TFRecord file of `Event` messages. Unlike the files of `tf.summary`, it has
+    a session start, at which TensorBoard drops the folder's points from that step on:
+    a killed run logged them, and the resumed run logs them again.
     """
 
     def __init__(self, folder: pathlib.Path, resumed_at: int):
@@ -185,7 +185,7 @@ class _Events:
             for name, value in values.items()
         ]
         summary = tf.compat.v1.Summary(value=points)
-        with self._explaining():
+        with self._reraise_write_errors():
             if self._file is None:
                 self._begin(now)
             self._add(tf.compat.v1.Event(wall_time=now, step=step, summary=summary))
@@ -193,12 +193,12 @@ class _Events:
 
     def close(self) -> None:
         if self._file is not None:
-            with self._explaining():
+            with self._reraise_write_errors():
                 self._file.close()
 
     @contextlib.contextmanager
-    def _explaining(self) -> Iterator[None]:
-        """A full disk under the name it has everywhere else."""
+    def _reraise_write_errors(self) -> Iterator[None]:
+        """Raise TensorFlow's write errors, such as a full disk, as OSError."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -206,7 +206,7 @@ class _Events:
 
     def _begin(self, now: float) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads a folder's files in the order of their names.
+        # TensorBoard reads the files of a folder in name order.
         path = self._folder / f"events.out.tfevents.{time.time_ns()}"
         self._file = tf.io.TFRecordWriter(str(path))
         self._add(tf.compat.v1.Event(wall_time=now, file_version="brain.Event:2"))
@@ -219,7 +219,7 @@ class _Events:
 
 
 class _Quiet:
-    """The progress of a quiet run: none. The other kinds have the same methods."""
+    """Progress without output; base class of the other kinds."""
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
         pass
@@ -235,32 +235,32 @@ class _Quiet:
 
 
 class _Lines(_Quiet):
-    """A plain line for each log, for a file or a pipe."""
+    """Progress as one plain line for each log, for a file or a pipe."""
 
     def __init__(self, steps: int):
         self._steps, self._stream = steps, sys.stderr
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
-        self.log(_told(step, self._steps, values))
+        self.log(_progress_line(step, self._steps, values))
 
     def log(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
 class _Bar(_Quiet):
-    """One line that is drawn anew with each log, for a terminal."""
+    """Progress as one line that each log redraws, for a terminal."""
 
     def __init__(self, steps: int, resumed_at: int):
-        self._line = _told(resumed_at, steps, {})
+        self._line = _progress_line(resumed_at, steps, {})
         self._bar = tqdm(
             total=steps,
             initial=resumed_at,
             desc=self._line,
             file=sys.stderr,
-            # The bar comes last: where the terminal is narrow, it is what gives way.
+            # The bar is last, so that a narrow terminal cuts the bar.
             bar_format="{desc}  |{bar}|",
-            # A long run sees its terminal resized; but some containers say that
-            # theirs have no rows, and would get no line.
+            # Follow terminal resizes, except where a container reports zero rows: tqdm
+            # would print no line there.
             dynamic_ncols=min(os.get_terminal_size(sys.stderr.fileno())) > 0,
             nrows=20,
         )
@@ -271,8 +271,8 @@ class _Bar(_Quiet):
             hidden.add("masked_lm_accuracy")
         shown = {name: value for name, value in values.items() if name not in hidden}
         self._bar.n = step
-        told = _told(step, self._bar.total, shown).removeprefix("step ")
-        # First what must not be cut off where the terminal is narrow.
+        told = _progress_line(step, self._bar.total, shown).removeprefix("step ")
+        # The time left is first, so that a narrow terminal does not cut it.
         left = _clock(values.get("seconds_left", math.nan))
         self._line = f"{left} left  {told}"
         self._bar.set_description_str(self._line)
@@ -292,8 +292,8 @@ def _progress(steps: int, resumed_at: int) -> _Quiet:
     return _Bar(steps, resumed_at) if sys.stderr.isatty() else _Lines(steps)
 
 
-def _told(step: int, steps: int, values: Mapping[str, float]) -> str:
-    """The line of progress, with those of the numbers that are there."""
+def _progress_line(step: int, steps: int, values: Mapping[str, float]) -> str:
+    """Return the progress line with the numbers in `values`."""
     parts = [f"step {step:,}/{steps:,}"]
     parts += (
         form.format(_number(values[name], spec))

@@ -1,4 +1,4 @@
-"""How fast large matrix products are here: the limit a step is measured against."""
+"""Measure the peak FLOP/s of large matmuls, the reference for a step's speed."""
 
 import math
 import time
@@ -8,20 +8,20 @@ import tensorflow as tf
 
 
 def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> float:
-    """Times products of two large matrices on every replica at once.
+    """Measure the FLOP/s of large matmuls on all replicas at once.
 
     Args:
         strategy: The replicas.
         precision: `float32` or `mixed_bfloat16`.
 
     Returns:
-        FLOP/s of all replicas together, the best of a few tries.
+        FLOP/s of all replicas together, the best of three measurements.
     """
     size, times = (1024, 8) if runs_on_cpu(strategy) else (8192, 10)
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
 
     def matrices() -> tf.Tensor:
-        """Made before the time is taken: on a CPU it takes as long as a product."""
+        """Create the operands outside the timed part."""
         return tf.cast(tf.random.stateless_normal([size, size], [0, 1]), dtype)
 
     def products(left: tf.Tensor) -> tf.Tensor:
@@ -35,7 +35,7 @@ def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> floa
 
 
 def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether CPUs do the work.
+    """Return whether the replicas run on CPUs.
 
     Args:
         strategy: The replicas.

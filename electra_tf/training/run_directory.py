@@ -1,4 +1,4 @@
-"""A run's folder: one run at a time, and what may change when it goes on."""
+"""Lock a run directory and validate the settings of a resumed run."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from electra_tf.training.checkpoint import (
 
 _LOCK = ".lock"
 _MARKS = 2**50
-# What a run may change when it goes on, because no bit of its weights depends on it.
+# Settings that may change on resume: the weights do not depend on them.
 RESUME_SAFE_FIELDS = {
     "corpus",
     "vocabulary",
@@ -37,19 +37,19 @@ RESUME_SAFE_FIELDS = {
     "training.evaluate_every",
     "training.evaluation_batches",
 }
-# What may change, as long as no step that is done lies beyond it.
+# May change on resume if it is not below the number of completed steps.
 _LENGTH = "training.steps"
 
 
 def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
-    """Makes the folder and holds it until the process ends, however it ends.
+    """Create the run directory and lock it until the process ends.
 
     Args:
-        folder: The run's folder.
-        flag: What names it, for messages.
+        folder: The run directory.
+        flag: Name of its flag, for messages.
 
     Returns:
-        What must be kept alive.
+        The open lock file; closing it releases the lock.
 
     Raises:
         InputError: Another process trains there, or the folder is a remote one.
@@ -67,28 +67,28 @@ def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
             "Choose another name",
         )
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    held = open(os.path.join(folder, _LOCK), "a")  # noqa: SIM115 - held open
+    lock_file = open(os.path.join(folder, _LOCK), "a")  # noqa: SIM115 - held open
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise InputError(
             f"One run at a time trains in {flag}",
             f"{folder}, where another process is at work",
             f"Wait for it, stop it, or choose another {flag}",
         ) from error
-    held.truncate(0)
-    held.write(str(time.time_ns() % _MARKS))
-    held.flush()
-    return held
+    lock_file.truncate(0)
+    lock_file.write(str(time.time_ns() % _MARKS))
+    lock_file.flush()
+    return lock_file
 
 
 @contextlib.contextmanager
 def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
-    """Holds the folder for a block; one that it made goes if nothing came of it.
+    """Lock a run directory for a block; delete a new, empty one if the block fails.
 
     Args:
-        folder: As for `lock`.
-        flag: As for `lock`.
+        folder: As for `acquire_lock`.
+        flag: As for `acquire_lock`.
     """
     is_new = not os.path.exists(folder)
     with acquire_lock(folder, flag):
@@ -102,13 +102,13 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
 
 
 def lock_token(folder: str) -> int:
-    """What whoever holds a folder has marked it with, to tell it from another.
+    """Return the token of the lock, which differs between run directories.
 
     Args:
-        folder: The run's folder.
+        folder: The run directory.
 
     Returns:
-        A number below 2^50, which every float64 can hold; 0 where nobody was.
+        A number below 2^50, exact in float64; 0 without a lock.
     """
     path = pathlib.Path(folder, _LOCK)
     return int(path.read_text() or 0) if path.exists() else 0
@@ -117,16 +117,15 @@ def lock_token(folder: str) -> int:
 def check_resumable(
     checkpoint: Checkpoint, now: PretrainingConfig, metadata: Mapping[str, Any]
 ) -> None:
-    """Raise an error if a run would go on as something else than it began.
+    """Raise an error if settings or data differ from those of the checkpoint.
 
     Args:
-        checkpoint: Where it would go on.
-        now: The settings of now.
-        metadata: What identifies the data of now.
+        checkpoint: Checkpoint to resume from.
+        now: Current settings.
+        metadata: Metadata of the current data.
 
     Raises:
-        InputError: Other settings or other data; another number of steps alone is
-            none, unless the checkpoint is already beyond it.
+        InputError: Other settings or data, or fewer steps than are completed.
     """
     then = settings_of(checkpoint)
     changed = [
@@ -156,10 +155,10 @@ def check_resumable(
 
 
 def settings_of(checkpoint: Checkpoint) -> PretrainingConfig:
-    """Return the settings a checkpoint was written with.
+    """Return the settings of a checkpoint.
 
     Args:
-        checkpoint: One of pretrain.
+        checkpoint: Checkpoint written by pretrain.
     """
     return config_lib.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
 
@@ -189,14 +188,14 @@ def kept_before(folder: str, keep_at: Sequence[float]) -> set[int]:
 def changed_fields(
     then: PretrainingConfig, now: PretrainingConfig
 ) -> dict[str, tuple[Any, Any]]:
-    """What differs between two experiments.
+    """Return the settings that differ between two configs.
 
     Args:
-        then: The one.
-        now: The other.
+        then: Earlier config.
+        now: Current config.
 
     Returns:
-        Pairs of values by dotted name.
+        Pairs of (earlier, current) values by dotted name.
     """
     old, new = dataclasses.asdict(then), dataclasses.asdict(now)
     return {

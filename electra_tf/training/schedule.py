@@ -1,4 +1,4 @@
-"""The learning rate: over the steps of a run, and over the layers of a model."""
+"""Learning-rate schedule and layer-wise learning-rate multipliers."""
 
 import dataclasses
 import re
@@ -13,16 +13,16 @@ from electra_tf.errors import InputError
 
 @keras.saving.register_keras_serializable("electra_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """The original's rate: a decay that begins with the warm-up, not after it.
+    """Original ELECTRA schedule: linear warm-up times a decay from step 0.
 
     rate(t) = peak * (1 - min(t, steps) / steps)^power * min(1, t / warmup), t from 0,
     in float32.
 
     Args:
-        peak: What decay and warm-up are factors of; no step reaches it.
-        steps: From this step on the rate is 0 (with a power of 0, `peak`).
-        warmup: Steps of the warm-up, which need not be whole; 0: none.
-        power: Of the decay; 1 is a straight line.
+        peak: Factor of decay and warm-up; the rate stays below it.
+        steps: The rate is 0 from this step on (`peak` with a power of 0).
+        warmup: Number of warm-up steps, possibly fractional; 0: no warm-up.
+        power: Exponent of the decay; 1 is linear.
 
     Raises:
         InputError: No steps, or a negative warm-up.
@@ -40,16 +40,16 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.peak, self.steps, self.warmup, self.power = peak, steps, warmup, power
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
-        """The rate of update `step`, a float32 scalar; the first one is number 0."""
+        """Return the rate of update `step`, counted from 0, as a float32 scalar."""
         step = tf.cast(step, tf.float32)
-        # 1 - step / steps, as the original has it, is off near the end in float32,
-        # and under XLA it even ends below 0.
+        # 1 - step / steps, the form of the original, is inaccurate near the end in
+        # float32 and can be negative under XLA.
         left = (self.steps - tf.minimum(step, self.steps)) / self.steps
         rate = self.peak * tf.pow(left, self.power)
         return rate * tf.minimum(1.0, step / self.warmup) if self.warmup else rate
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments, by name."""
+        """Return the arguments by name."""
         return {
             "peak": self.peak,
             "steps": self.steps,
@@ -61,11 +61,11 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 def layerwise_multipliers(
     depth: int, decay: float, rule: Literal["original", "exact"] = "original"
 ) -> Callable[[str], float]:
-    """Gives lower layers lower rates: decay^distance from the head.
+    """Return learning-rate multipliers: decay^(distance from the head).
 
     Args:
-        depth: Transformer layers of the encoder.
-        decay: Factor from one layer to the one below it.
+        depth: Number of Transformer layers of the encoder.
+        decay: Factor from one layer to the next lower one.
         rule: `original`: the last layer is at distance 2, as released (a pooler once
             stood between it and the head). `exact`: it is at distance 1.
 
@@ -80,14 +80,14 @@ def layerwise_multipliers(
 @keras.saving.register_keras_serializable("electra_tf")
 @dataclasses.dataclass(frozen=True)
 class _LayerwiseMultipliers:
-    """A function of a path that can be saved with its optimizer."""
+    """Serializable function from a variable path to its multiplier."""
 
     depth: int
     decay: float
     rule: Literal["original", "exact"]
 
     def __call__(self, path: str) -> float:
-        # Whole components only: `layer_1` is no part of `layer_10`.
+        # Match whole path components, so that `layer_1` does not match `layer_10`.
         layer = re.search(r"(?:^|/)(?:(embeddings(?:_project)?)|layer_(\d+))/", path)
         if not layer:
             return 1.0

@@ -1,4 +1,4 @@
-"""Which devices train together."""
+"""Choose the distribution strategy."""
 
 import json
 import os
@@ -13,7 +13,7 @@ NAMES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 def choose(
     name: str = "auto", tpu: str | None = None, cpu_replicas: int = 1
 ) -> tf.distribute.Strategy:
-    """Makes the strategy; must run before TensorFlow has touched a device.
+    """Create the strategy; call this before TensorFlow initializes a device.
 
     Args:
         name: One of NAMES. `auto`: the TPU that is named; several workers where
@@ -35,7 +35,7 @@ def choose(
     if cpu_replicas > 1:
         _split_cpu(cpu_replicas, name)
     if name == "auto":
-        name = _found(tpu)
+        name = _auto_name(tpu)
     if name == "tpu":
         return _tpu(tpu or "local")
     if name == "multi_worker":
@@ -48,12 +48,12 @@ def choose(
 
 
 def check_batch(strategy: tf.distribute.Strategy, batch_size: int, parts: int) -> None:
-    """Raises an InputError unless a batch can be shared equally.
+    """Raise an InputError unless a batch divides evenly among replicas and parts.
 
     Args:
         strategy: The replicas.
         batch_size: Rows of a global batch.
-        parts: In which each replica works its rows off.
+        parts: Accumulation parts of each replica.
     """
     shares = strategy.num_replicas_in_sync * parts
     if batch_size % shares:
@@ -67,7 +67,7 @@ def check_batch(strategy: tf.distribute.Strategy, batch_size: int, parts: int) -
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes: there is one such among the workers."""
+    """Return whether this process is the chief, the only worker that writes."""
     resolver = strategy.cluster_resolver
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return True
@@ -78,7 +78,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
-def _found(tpu: str | None) -> str:
+def _auto_name(tpu: str | None) -> str:
     if tpu is not None:
         return "tpu"
     if len(_workers()) > 1:

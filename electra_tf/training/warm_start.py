@@ -1,4 +1,4 @@
-"""Beginning a run with another run's weights: what carries over, and what does not."""
+"""Initialize a new run with the weights of a checkpoint."""
 
 import json
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from electra_tf.training.run_directory import changed_fields
 
 
 def load_weights(trainer: Any, path: str, files: Mapping[str, bytes]) -> str:
-    """Puts a checkpoint's weights into a new run.
+    """Load the weights of a checkpoint into a new model.
 
     Args:
-        trainer: With initial weights.
-        path: A checkpoint, or a run's folder.
-        files: What the new run's own checkpoints will hold: config and vocabulary.
+        trainer: Model with initial weights.
+        path: A checkpoint, or a run directory.
+        files: Files of the new run's checkpoints: config and vocabulary.
 
     Returns:
-        What was done, for people.
+        A summary to print.
 
     Raises:
         InputError: No checkpoint, another vocabulary, other weights.
