@@ -8,7 +8,7 @@ fills up the last one has the weight 0.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,74 @@ def prediction_batch_indices(lengths: np.ndarray, size: int) -> list[np.ndarray]
     """
     order = np.argsort(-lengths, kind="stable")
     return [order[at : at + size] for at in range(0, len(order), size)]
+
+
+def epoch_batch_indices(
+    lengths: np.ndarray,
+    size: int,
+    state: Callable[[], tuple[int, int]],
+    *,
+    shuffle: bool = True,
+    bucketed: bool = True,
+) -> Iterator[list[np.ndarray]]:
+    """Yield the batches of one epoch after the other, without end.
+
+    Args:
+        lengths: Positions of each example.
+        size: Examples per batch.
+        state: Returns the model's seed and its number of updates; the order of an
+            epoch depends on both, so that a training can be resumed.
+        shuffle: False: the examples in their order.
+        bucketed: As for `training_batch_indices`.
+
+    Yields:
+        Rows of each batch of an epoch.
+    """
+    if not shuffle:
+        rows = np.arange(len(lengths))
+        batches = [rows[at : at + size] for at in range(0, len(rows), size)]
+        yield from itertools.repeat(batches)
+    steps = len(prediction_batch_indices(lengths, size))
+    while True:
+        seed, updates = state()
+        yield training_batch_indices(lengths, size, seed, updates // steps, bucketed)
+
+
+def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
+    """Raise an error unless each replica gets the same number of rows of a batch.
+
+    Args:
+        size: Rows of a batch.
+        strategy: Strategy of the model.
+
+    Raises:
+        InputError: The number of replicas does not divide `size`.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if size % replicas:
+        raise InputError(
+            f"The batch size must be a multiple of the {replicas} replicas",
+            f"batches of {size}",
+            f"Set training.batch_size={-(-size // replicas) * replicas}",
+        )
+
+
+def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
+    """Pad all examples to one batch.
+
+    Args:
+        examples: One example or more.
+
+    Returns:
+        Inputs, targets and weights as tensors.
+
+    Raises:
+        InputError: There are no examples.
+    """
+    if not len(examples):
+        raise InputError("A batch must have a text or more", "no text", "Pass texts")
+    batch = examples.batch(range(len(examples)), len(examples))
+    return tf.nest.map_structure(tf.convert_to_tensor, batch)
 
 
 def training_dataset(

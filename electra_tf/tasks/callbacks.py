@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from electra_tf.tasks.string_model import whole_number
+from electra_tf.tasks.optimizer import int_value
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     CheckpointManager,
@@ -119,7 +119,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         words = "  ".join(f"{name} {v:.4g}" for name, v in format_scores(told).items())
         self._say(f"  epoch {epoch + 1}: {words}")
         weights, slots = training_state(self.model)
-        step = whole_number(self.model.optimizer.iterations)
+        step = int_value(self.model.optimizer.iterations)
         details = {"history": self.history}
         if self._keeping.best and self._best_epoch() == epoch:
             self._best.save(step, weights, {}, {}, details)

@@ -1,4 +1,4 @@
-"""What Keras's methods were given, checked: targets, weights, shares, iterators.
+"""Checks and conversions of the arguments of Keras's methods.
 
 A mean is weighted as by Keras's reduction `mean_with_sample_weight`: the sum of
 weight times loss, divided by the sum of the weights.
@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.text_inputs import is_texts, to_array
+from electra_tf.tasks.batching import Inputs
+from electra_tf.tasks.text_inputs import is_texts, to_array, to_rows
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 _REMEDY = "Pass a list of texts, or a tf.data.Dataset of batches of (texts, targets)"
@@ -26,15 +27,15 @@ def positive_or_default(name: str, value: Any, default: int) -> int:
     """Return a whole number of 1 or more.
 
     Args:
-        name: Of the argument.
-        value: What was passed; None: the default.
-        default: From the settings.
+        name: Name of the argument.
+        value: Value that was passed; None: the default.
+        default: Value of the settings.
 
     Returns:
         The number.
 
     Raises:
-        InputError: It is no such number.
+        InputError: The value is not such a number.
     """
     if value is None:
         return default
@@ -56,7 +57,7 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
         columns: Whether targets of the shape [N, 1] are one for each text.
 
     Returns:
-        One for each text; None: there are none.
+        One target for each text; None: `y` is None.
     """
     if y is None:
         return None
@@ -72,59 +73,208 @@ def to_weights(weights: Any, count: int) -> np.ndarray | None:
 
     Args:
         weights: A list, an array, a tensor, a Series, a frame of one column, or None.
-        count: How many items there are.
+        count: Number of items.
 
     Returns:
-        float32 [count]; None: there are none.
+        float32 [count]; None: `weights` is None.
 
     Raises:
-        InputError: Another number of them, one that is negative or not finite.
+        InputError: Their number differs from `count`, or one is negative or not finite.
     """
     if weights is None:
         return None
     try:
-        found = np.asarray(weights, np.float32)
+        values = np.asarray(weights, np.float32)
     except (TypeError, ValueError) as error:
         raise _bad_weights(f"{weights!r:.80} ({error})") from error
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.shape != (count,):
-        raise _bad_weights(f"the shape {list(found.shape)} for {count} items")
-    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (count,):
+        raise _bad_weights(f"the shape {list(values.shape)} for {count} items")
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
-        raise _bad_weights(f"{found[bad[0]]} at place {bad[0]}")
-    return found
+        raise _bad_weights(f"{values[bad[0]]} at place {bad[0]}")
+    return values
 
 
 def num_training_rows(count: int, share: float) -> int:
-    """Return how many items are left to train on, as Keras counts them.
+    """Return the number of items to train on, counted as Keras does.
 
     Args:
-        count: How many there are.
-        share: Of them to validate on, the last ones: `validation_split`.
+        count: Number of items.
+        share: Share to validate on, the last items: `validation_split`.
 
     Returns:
         The number of the first ones.
 
     Raises:
-        InputError: Either part has none.
+        InputError: One of the two parts has no item.
     """
     number = isinstance(share, numbers.Real) and 0 < share < 1
-    kept = math.floor(count * (1.0 - share)) if number else 0
-    if not 0 < kept < count:
+    count_left = math.floor(count * (1.0 - share)) if number else 0
+    if not 0 < count_left < count:
         raise InputError(
             "validation_split must leave one item or more to train and to validate on",
             f"validation_split={share!r:.40} of {count} items",
             "Choose another share, or pass validation_data=(texts, targets)",
         )
-    return kept
+    return count_left
+
+
+def split_texts(
+    x: Any, y: Any, weights: tuple, share: float, pairs: bool, columns: bool
+) -> tuple[tuple, tuple]:
+    """Split texts into the first ones to train and the last ones to validate on.
+
+    Args:
+        x: Texts.
+        y: Their targets.
+        weights: Weights of texts, and weights of classes.
+        share: Share to validate on: `validation_split`.
+        pairs: As for `to_rows`.
+        columns: As for `to_targets`.
+
+    Returns:
+        (texts, targets, weights) to train on, (texts, targets, weights of texts) to
+        validate on.
+
+    Raises:
+        InputError: `x` is not a list of texts, or one of the two has no text.
+    """
+    if not is_texts(x):
+        raise InputError(
+            "validation_split must be the share of a list of texts, or of ids",
+            f"validation_split={share!r:.40} of a {type(x).__name__}",
+            "Pass validation_data instead",
+        )
+    rows, y = to_rows(x, pairs), to_targets(y, columns)
+    sample_weight = to_weights(weights[0], len(rows))
+    count = num_training_rows(len(rows), share)
+    first, last = (
+        [part if part is None else part[span] for part in (rows, y, sample_weight)]
+        for span in (slice(count), slice(count, None))
+    )
+    return (first[0], first[1], (first[2], weights[1])), tuple(last)
+
+
+def steps_per_epoch(x: Any, size: int, arguments: Mapping[str, Any]) -> int:
+    """Return the number of steps of an epoch.
+
+    Args:
+        x: Ids, a data set of batches, or any other input of Keras's `fit`.
+        size: Rows of a batch of ids.
+        arguments: Other arguments of `fit`.
+
+    Returns:
+        The number; negative if it is unknown.
+    """
+    if arguments.get("steps_per_epoch"):
+        return arguments["steps_per_epoch"]
+    if isinstance(x, tf.data.Dataset):
+        return int(x.cardinality())
+    if not isinstance(x, Mapping):
+        return -1
+    count, share = len(x["token_ids"]), arguments.get("validation_split")
+    return -(-(num_training_rows(count, share) if share else count) // size)
+
+
+def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
+    """Raise an error if `steps_per_epoch` is set for a list of texts.
+
+    Args:
+        arguments: Other arguments of `fit`.
+
+    Raises:
+        InputError: It is set.
+    """
+    steps = arguments.get("steps_per_epoch")
+    if steps is not None:
+        raise InputError(
+            "An epoch of a list of texts must be one pass over all of them",
+            f"steps_per_epoch={steps!r:.40}",
+            "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets) "
+            "with repeat()",
+        )
+
+
+def check_compile_arguments(model: str, arguments: Mapping[str, Any]) -> None:
+    """Raise an error for arguments of `compile` that a text model has to reject.
+
+    Args:
+        model: The model's class, for the message.
+        arguments: Arguments of `compile`.
+
+    Raises:
+        InputError: `loss`, `loss_weights`, or `jit_compile` other than "auto" is set.
+    """
+    names = ("loss", "loss_weights", "jit_compile")
+    own = [name for name in names if arguments.get(name)]
+    if own and arguments[own[0]] != "auto":
+        raise InputError(
+            f"A {model} must have the loss of its task, and XLA compiles only the "
+            "element-wise operations between its matmuls",
+            f"compile({own[0]}={arguments[own[0]]!r})",
+            "Leave it out, or use the model as a layer of a model of yours",
+        )
+
+
+def reject_text_call(x: Any) -> None:
+    """Raise an error if a model is called with texts.
+
+    Args:
+        x: First argument of the call.
+
+    Raises:
+        InputError: It is texts.
+    """
+    strings = getattr(x, "dtype", None) in ("string", tf.string)
+    if isinstance(x, str | bytes) or strings or is_texts(x):
+        raise InputError(
+            "A model must be called with ids: a dictionary of token_ids, "
+            "segment_ids and padding_mask",
+            f"{x!r:.60}",
+            "Call predict(texts) for texts",
+        )
+
+
+def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
+    """Return inputs, targets and weights of a batch.
+
+    Args:
+        data: First argument of `train_step`.
+
+    Returns:
+        Inputs, targets, and weights float32 [B], which are 1 if Keras got no weights.
+    """
+    inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
+    if weights_B is None:
+        weights_B = tf.ones([tf.shape(inputs["token_ids"])[0]])
+    return inputs, targets, tf.cast(weights_B, tf.float32)
+
+
+def check_length(length: int, max_positions: int) -> None:
+    """Raise an error if an input is longer than the encoder's positions.
+
+    Args:
+        length: Positions of the input.
+        max_positions: Positions of the encoder.
+
+    Raises:
+        InputError: The input is longer.
+    """
+    if length > max_positions:
+        raise InputError(
+            f"An input must have at most the encoder's {max_positions} positions",
+            f"{length} positions",
+            f"Cut or split it, or set data.max_length={max_positions} or less",
+        )
 
 
 def require_ids(x: Mapping[str, Any]) -> None:
-    """Raise an InputError where a dictionary is not one of ids.
+    """Raise an error if a dictionary lacks ids.
 
     Args:
-        x: What a method was given.
+        x: First argument of a method.
 
     Raises:
         InputError: A name is missing.
@@ -139,16 +289,16 @@ def require_ids(x: Mapping[str, Any]) -> None:
 
 
 def check_iterator(x: Any) -> Any:
-    """Return what `is_texts` and Keras take, and refuse texts out of generators.
+    """Return an input for `is_texts` and Keras; raise an error for generators of texts.
 
     Args:
-        x: What a method was given.
+        x: First argument of a method.
 
     Returns:
-        A generator that has lost nothing; an array for a Series; else `x`.
+        A generator of the same elements; an array for a Series; else `x`.
 
     Raises:
-        InputError: One text alone; a set, an iterator, a generator of texts.
+        InputError: A single string; a set, an iterator or a generator of texts.
     """
     if isinstance(x, types.GeneratorType):
         return _unread(x)

@@ -1,7 +1,4 @@
-"""What a task's head is trained on: losses of examples, sums and weights.
-
-Spans have theirs in `span_loss.py`.
-"""
+"""Losses of classes, scores, tags and spans, as sums and weights of examples."""
 
 from typing import NamedTuple
 
@@ -14,15 +11,15 @@ class Loss(NamedTuple):
     """Sums over the rows of this replica."""
 
     total: tf.Tensor
-    """float32: the sum of what each item loses."""
+    """float32: the sum of the losses of the items."""
     weight: tf.Tensor
-    """float32: how many items there are."""
+    """float32: the sum of the weights of the items."""
     metric_sum: tf.Tensor
-    """float32: how many of them are predicted right; for scores, the squared error."""
+    """float32: weights of the right predictions; for scores, the squared error."""
 
 
 def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) -> Loss:
-    """Cross-entropy of classes.
+    """Compute the cross-entropy of classes.
 
     Args:
         logits_BC: float32.
@@ -53,11 +50,11 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
 def score_loss(
     outputs_B1: tf.Tensor, scores_B: tf.Tensor, weights_B: tf.Tensor
 ) -> Loss:
-    """Squared error of scores.
+    """Compute the squared error of scores.
 
     Args:
         outputs_B1: float32.
-        scores_B: float32, in the units the head is trained in.
+        scores_B: float32, in the units that the head is trained in.
         weights_B: float32; 0 in rows that only fill up.
 
     Returns:
@@ -69,35 +66,50 @@ def score_loss(
 
 
 def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) -> Loss:
-    """Cross-entropy of tags at the positions that have one.
+    """Compute the cross-entropy of tags at the positions that have a tag.
 
     Args:
         logits_BLC: float32.
-        tags_BL: int32; `IGNORE_LABEL` where none is asked for.
+        tags_BL: int32; `IGNORE_LABEL` at positions without a tag.
         weights_B: float32; 0 in rows that only fill up.
 
     Returns:
         Sums over words.
     """
-    asked_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
+    tagged_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
     safe_BL = tf.maximum(tags_BL, 0)
     losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(safe_BL, logits_BLC)
     hits_BL = tf.cast(tf.argmax(logits_BLC, -1, tf.int32) == tags_BL, tf.float32)
     return Loss(
-        tf.reduce_sum(losses_BL * asked_BL),
-        tf.reduce_sum(asked_BL),
-        tf.reduce_sum(hits_BL * asked_BL),
+        tf.reduce_sum(losses_BL * tagged_BL),
+        tf.reduce_sum(tagged_BL),
+        tf.reduce_sum(hits_BL * tagged_BL),
     )
+
+
+def sum_over_replicas(weight: tf.Tensor) -> tf.Tensor:
+    """Add up a weight over all replicas.
+
+    Args:
+        weight: float32, this replica's.
+
+    Returns:
+        float32, the same on each replica.
+    """
+    replica = tf.distribute.get_replica_context()
+    if replica.num_replicas_in_sync == 1:
+        return weight
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight)
 
 
 ANSWERABLE_WEIGHT = 0.5  # the original's answerable_weight
 
 
 def position_loss(logits_BL: tf.Tensor, positions_B: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of a position among all of its row, in float32.
+    """Compute the cross-entropy of a position among all of its row, in float32.
 
     Args:
-        logits_BL: What the head says.
+        logits_BL: Outputs of the head.
         positions_B: int32, the right position.
 
     Returns:
@@ -109,11 +121,11 @@ def position_loss(logits_BL: tf.Tensor, positions_B: tf.Tensor) -> tf.Tensor:
 
 
 def impossible_loss(logit_B: tf.Tensor, impossible_B: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of whether a row is without answer, in float32.
+    """Compute the cross-entropy of whether a row has no answer, in float32.
 
     Args:
         logit_B: Above 0 means that there is no answer.
-        impossible_B: 1 where there is none, else 0.
+        impossible_B: 1 where there is no answer, else 0.
 
     Returns:
         float32 [B].
@@ -132,7 +144,7 @@ def span_loss(
     impossible_B: tf.Tensor,
     answerable_weight: float = ANSWERABLE_WEIGHT,
 ) -> tf.Tensor:
-    """The loss of each row; the original adds them up over the batch.
+    """Compute the loss of each row; the original adds them up over the batch.
 
     (start + end) / 2 + answerable_weight * impossible, each a cross-entropy.
 

@@ -1,4 +1,10 @@
-"""The optimizer that fine-tuning was published with."""
+"""The published optimizer of fine-tuning; its creation, reset and end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
 
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Rule
@@ -10,29 +16,33 @@ from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multip
 def create_optimizer(
     settings: TaskOptimizerConfig, depth: int, steps: int
 ) -> Optimizer:
-    """Warm-up, linear decay to 0, lower rates for lower layers (paper, appendix B).
+    """Create an optimizer with warm-up, linear decay and layer-wise rates.
+
+    The recipe is that of the paper's appendix B.
 
     Args:
-        settings: All of it.
+        settings: All settings of the optimizer.
         depth: Transformer layers of the encoder.
-        steps: Updates of the whole training; the warm-up need not be whole steps.
+        steps: Updates of the whole training; the warm-up may end between two steps.
 
     Returns:
         An optimizer that is not built yet.
 
     Raises:
-        InputError: No steps are known, or the only one is the warm-up's first, whose
-            rate is 0.
+        InputError: The number of steps is unknown, or the only step is the first of
+            the warm-up, whose rate is 0.
     """
     if steps < 1:
         raise InputError(
-            "The published learning rate falls to 0 with the last step",
-            "a data set that does not tell how many batches it has",
+            "The number of batches must be known, as the published learning rate falls "
+            "to 0 with the last step",
+            "a data set of unknown cardinality",
             "Call compile(optimizer=...) first, or assert the data set's cardinality",
         )
     if steps == 1 and settings.warmup_share:
         raise InputError(
-            "Training has two updates or more, as the warm-up begins with a rate of 0",
+            "Training must have two updates or more, as the warm-up begins with a rate "
+            "of 0",
             "one update: a single batch, in a single epoch",
             "Train for more epochs or in smaller batches, or set "
             "optimizer.warmup_share=0",
@@ -55,3 +65,54 @@ def create_optimizer(
         decay, kind = settings.layer_decay, settings.layer_rule
         multipliers = layerwise_multipliers(depth, decay, kind)
     return Optimizer(schedule, rule, multipliers)
+
+
+def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None:
+    """Set an optimizer's variables to those before its first update.
+
+    Args:
+        optimizer: Ours or one of Keras's.
+        variables: The model's trainable variables.
+    """
+    if isinstance(optimizer, Optimizer):
+        for variable in optimizer.variables:
+            variable.assign(tf.zeros_like(variable))
+        return
+    # Some optimizers of Keras have variables that begin with other values than 0.
+    fresh = type(optimizer).from_config(optimizer.get_config())
+    if optimizer.built:
+        fresh.build(variables)
+    for variable, value in zip(optimizer.variables, fresh.variables, strict=True):
+        variable.assign(value)
+
+
+def rate_used_up(optimizer: Optimizer, updates: int, more: int) -> InputError:
+    """Return the error of updates after the last one of a schedule.
+
+    Args:
+        optimizer: The published optimizer.
+        updates: Number of its updates so far.
+        more: Number of further updates.
+
+    Returns:
+        The error to raise.
+    """
+    return InputError(
+        "The published learning rate must be above 0, but it has fallen to 0 after "
+        f"{optimizer.schedule.steps} updates",
+        f"{more} updates after the {updates} before",
+        "Leave initial_epoch out, which begins another training, or call "
+        "compile() with an optimizer for all updates",
+    )
+
+
+def int_value(variable: keras.Variable) -> int:
+    """Return the value of an integer variable, which may be held by replicas.
+
+    Args:
+        variable: A scalar.
+
+    Returns:
+        Its value; `int(variable)` fails for a variable of several replicas.
+    """
+    return int(variable.numpy())

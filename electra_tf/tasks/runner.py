@@ -28,9 +28,8 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.callbacks import SelectionPolicy, TrialCheckpoint, format_scores
-from electra_tf.tasks.optimizer import create_optimizer
+from electra_tf.tasks.optimizer import create_optimizer, int_value
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.string_model import whole_number
 from electra_tf.tasks.task import Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.disk_errors import reraise_full_disk
@@ -175,7 +174,7 @@ class MultiSeedRunner:
             )
         keeper.finish(model)
         scores, wrong = self._measured(model, number)
-        seed = whole_number(model.seed)
+        seed = int_value(model.seed)
         return Trial(
             number, seed, scores, wrong, keeper.history,
             time.monotonic() - begun,
@@ -261,7 +260,7 @@ class MultiSeedRunner:
     def _save_model(self) -> None:
         """Without what only training needs."""
         model = self._model
-        plain = model.clone_with_seed(self._start, whole_number(model.seed))
+        plain = model.clone_with_seed(self._start, int_value(model.seed))
         for variable, value in zip(plain.weights, model.weights, strict=True):
             variable.assign(value)
         partial = self._output / f"unfinished.{MODEL}"

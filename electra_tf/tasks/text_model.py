@@ -1,16 +1,18 @@
-"""A Keras model of strings: tokenizer, encoder, and the head of a task.
+"""Keras model of texts: tokenizer, encoder, and the head of a task.
 
-`call` takes ids and is a layer like any other; `fit`, `predict` and `evaluate` take
-strings too, and then train as published, in batches of like length.
+`call` takes token ids, so that the model can be a layer of another one. `fit`,
+`evaluate` and `predict` also take texts, in batches of similar length.
 """
 
 import abc
 import dataclasses
 import functools
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
@@ -19,27 +21,79 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
-from electra_tf.tasks.batching import Inputs
-from electra_tf.tasks.losses import Loss
+from electra_tf.tasks.batching import (
+    EncodedExamples,
+    Inputs,
+    check_replicas,
+    epoch_batch_indices,
+    eval_dataset,
+    prediction_batch_indices,
+    single_batch,
+    training_dataset,
+)
+from electra_tf.tasks.keras_inputs import (
+    check_compile_arguments,
+    check_iterator,
+    check_length,
+    check_steps_per_epoch,
+    positive_or_default,
+    reject_text_call,
+    require_ids,
+    split_texts,
+    steps_per_epoch,
+    to_targets,
+    to_weights,
+    unpack_batch,
+)
+from electra_tf.tasks.losses import Loss, sum_over_replicas
+from electra_tf.tasks.optimizer import (
+    create_optimizer,
+    int_value,
+    rate_used_up,
+    reset_optimizer,
+)
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.string_model import StringModel, too_long
+from electra_tf.tasks.text_inputs import (
+    is_text_dataset,
+    is_texts,
+    to_rows,
+    tokenize_dataset,
+)
 from electra_tf.training.optimizer import Optimizer
 
 Outputs = Any
+Weights = tuple[Any, Any]
+"""`sample_weight` and `class_weight`, each None where it is not set."""
 
 
-class TextModel(StringModel):
-    """What all tasks share; a task adds its head, its loss and its examples.
+class TextModel(keras.Model, abc.ABC):
+    """Base class of all tasks; a task adds its head, its loss and its examples.
 
-    The setting `training.precision` is the dtype policy of the encoder, and head and
-    loss are float32; Keras's global dtype policy changes neither.
+    The setting `training.precision` is the dtype policy of the encoder; head and loss
+    are float32. Keras's global dtype policy has no effect.
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        settings: All of fine-tuning.
-        seed: Decides the head's weights, dropout and the order of the examples.
-        name: Of the model.
+        settings: All settings of fine-tuning.
+        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        name: Name of the model.
+
+    Raises:
+        InputError: `data.max_length` exceeds the encoder's positions.
     """
+
+    metric_name = "accuracy"
+    """Name of the metric that `fit` and `evaluate` report beside the loss."""
+    pairs: bool | None = None
+    """Whether texts are pairs; None: set by the first training, or not applicable."""
+    takes_pairs = True
+    """Whether a tuple of two lists is a list of pairs."""
+    has_classes = False
+    """Whether targets are classes, which `class_weight` can weight."""
+    takes_columns = False
+    """Whether targets of the shape [N, 1] are one target for each text."""
+    has_own_optimizer = False
+    """Whether `compile` got an optimizer; each `fit` then continues with it."""
 
     def __init__(
         self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int, name: str
@@ -50,12 +104,12 @@ class TextModel(StringModel):
         self.shape = dataclasses.replace(
             start.shape, dropout=dropout[0], attention_dropout=dropout[1]
         )
-        longest, known = settings.data.max_length, start.shape.max_positions
-        if longest > known:
+        max_length, positions = settings.data.max_length, start.shape.max_positions
+        if max_length > positions:
             raise InputError(
-                f"An input has at most the {known} positions the encoder knows",
-                f"data.max_length {longest}",
-                f"Set data.max_length={known} or less",
+                f"data.max_length must be at most the encoder's {positions} positions",
+                f"data.max_length={max_length}",
+                f"Set data.max_length={positions} or less",
             )
         policy = keras.DTypePolicy(settings.training.precision)
         if start.weights is not None:
@@ -72,124 +126,393 @@ class TextModel(StringModel):
         )
         self.seed.assign(seed)
         self.built = True
+        # Saved models contain a path with this attribute's name.
         self._mean_quality = keras.metrics.Mean(self.metric_name, "float32")
         ids = tf.TensorSpec([None, None], tf.int32)
         names = ("token_ids", "segment_ids", "padding_mask")
         signature = [dict.fromkeys(names, ids)]
-        self._infer = tf.function(self._without_dropout, input_signature=signature)
+        self._infer = tf.function(self._inference, input_signature=signature)
 
-    # What a task adds.
-
-    metric_name = "accuracy"
-    """The name of what is measured beside the loss in `fit` and `evaluate`."""
+    # Methods of a task.
 
     @abc.abstractmethod
     def make_head(self, seed: int) -> keras.layers.Layer:
-        """The head, with initial weights of a seed."""
+        """Return the head, with initial weights from a seed."""
 
     @abc.abstractmethod
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Outputs:
-        """From hidden states to what `task_loss` and `decode` take."""
+        """Compute from hidden states the arguments of `task_loss` and `decode`."""
 
     @abc.abstractmethod
     def task_loss(self, outputs: Outputs, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Sums over the rows of this replica."""
+        """Compute sums over the rows of this replica."""
 
-    # The Keras model.
+    @abc.abstractmethod
+    def examples(
+        self, x: Sequence[Any], y: Sequence[Any] | None = None
+    ) -> EncodedExamples:
+        """Tokenize texts and encode their targets."""
+
+    @abc.abstractmethod
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
+        """Convert the outputs of all examples to the return value of `predict`."""
+
+    @abc.abstractmethod
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
+        """Return a model of the same task and settings with other initial weights."""
+
+    def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
+        """Return the weight of each target's class.
+
+        Args:
+            y: Targets of texts.
+            of: Weights by class, each class written as in `y`.
+
+        Returns:
+            One weight for each target, 1 where `of` lacks its class.
+
+        Raises:
+            InputError: The task has no classes, or there is no such class.
+        """
+        raise InputError(
+            f"A {type(self).__name__} must have weights of items, as its targets are "
+            "not classes",
+            f"class_weight={of!r:.60}",
+            "Pass sample_weight, one number for each item",
+        )
+
+    # Training and inference on texts or ids.
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        validation_data: Any = None,
+        validation_split: float = 0.0,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        **arguments: Any,
+    ) -> keras.callbacks.History:
+        """Train on texts, or on any input of Keras's `fit`.
+
+        Each call is a separate training from the current weights, with the published
+        warm-up and decay over its epochs. Pass `initial_epoch` to continue the last.
+
+        The loss of a batch is the sum of weight times loss, divided by the sum of the
+        weights: Keras's reduction `mean_with_sample_weight`. A text of weight 2 counts
+        as if it were in the batch twice. The weight of a sentence applies to each of
+        its words, the weight of a question to each of its windows.
+
+        Args:
+            x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
+                data set of (texts, targets) or (texts, targets, weights) batches,
+                `EncodedExamples`, or ids.
+            y: The target of each text; for classes also one-hot rows [N, C].
+            batch_size: Examples per batch; None: the settings' value.
+            epochs: Passes over the texts; None: the settings' value.
+            validation_data: (x, y) or (x, y, weights), or x alone.
+            validation_split: Share of the texts, the last ones, to validate on; not
+                used if `validation_data` is set, as in Keras.
+            sample_weight: A weight for each text, sentence or question.
+            class_weight: Weights by class, written as in `y`, for classifiers; other
+                classes have the weight 1. They do not apply to validation.
+            arguments: Other arguments of Keras's `fit`; `shuffle=False` keeps the
+                order of the texts.
+
+        Returns:
+            Loss and metric of each epoch.
+
+        Raises:
+            InputError: No targets, bad texts or weights, an optimizer whose rate is 0,
+                or `steps_per_epoch` with a list of texts.
+        """
+        size = self._batch_size(batch_size)
+        epochs = positive_or_default("epochs", epochs, self.settings.training.epochs)
+        weights = sample_weight, class_weight
+        if validation_data is None and validation_split and not isinstance(x, Mapping):
+            forms = self.takes_pairs, self.takes_columns
+            (x, y, weights), validation_data = split_texts(
+                check_iterator(x), y, weights, validation_split, *forms
+            )
+        name = "validation_batch_size"
+        eval_size = positive_or_default(name, arguments.pop(name, None), size)
+        x, y, weights, validation = self._training_inputs(
+            x, y, weights, validation_data, eval_size
+        )
+        if isinstance(x, EncodedExamples):
+            check_steps_per_epoch(arguments)
+            check_replicas(size, self.distribute_strategy)
+            indices = self._batch_indices(x, size, arguments.get("shuffle", True))
+            x = training_dataset(x, size, indices)
+        if isinstance(x, tf.data.Dataset):
+            arguments["shuffle"] = False  # Keras warns that it ignores it
+        if isinstance(x, Mapping):
+            arguments["batch_size"] = size
+            if validation_split and validation is None:
+                arguments["validation_split"] = validation_split
+        steps = steps_per_epoch(x, size, arguments)
+        self._prepare_optimizer(steps, arguments.get("initial_epoch", 0), epochs)
+        with self.distribute_strategy.scope():  # for callbacks that restore its slots
+            self.optimizer.build(self.trainable_variables)
+        return super().fit(
+            x,
+            y,
+            epochs=epochs,
+            validation_data=validation,
+            sample_weight=weights[0],
+            class_weight=weights[1],
+            **arguments,
+        )
+
+    def evaluate(
+        self, x: Any = None, y: Any = None, sample_weight: Any = None, **arguments: Any
+    ) -> Any:
+        """Compute loss and metric on texts, or on any input of Keras's `evaluate`.
+
+        Args:
+            x: As for `fit`.
+            y: As for `fit`.
+            sample_weight: As for `fit`.
+            arguments: Other arguments of Keras's `evaluate`.
+
+        Returns:
+            The return value of Keras's `evaluate`.
+        """
+        size = self._batch_size(arguments.pop("batch_size", None))
+        x, y, weights = self._encode_inputs(x, y, (sample_weight, None))
+        if isinstance(x, EncodedExamples):
+            x = eval_dataset(x, size)
+        elif isinstance(x, Mapping):
+            arguments["batch_size"] = size
+        self._ensure_compiled()
+        return super().evaluate(x, y, sample_weight=weights[0], **arguments)
+
+    def predict(self, x: Any, batch_size: int | None = None, **arguments: Any) -> Any:
+        """Return predictions for texts, or logits for ids.
+
+        Args:
+            x: Texts as for `fit`, but no data set of texts; or ids.
+            batch_size: Examples per batch; None: the settings' value.
+            arguments: Other arguments of Keras's `predict`.
+
+        Returns:
+            For texts the task's predictions, for ids the head's logits.
+
+        Raises:
+            InputError: A data set or a generator of texts, or a single string.
+        """
+        size, x = self._batch_size(batch_size), check_iterator(x)
+        if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
+            raise InputError(
+                "x of predict must be a list of texts, or ids",
+                "a data set of texts",
+                "Pass a list of its texts",
+            )
+        if is_texts(x):
+            texts = to_rows(x, self.takes_pairs)
+            examples = self.examples(texts)
+            return self.decode(texts, examples, self.outputs_of(examples, size))
+        if isinstance(x, Mapping):
+            require_ids(x)
+            check_length(x["token_ids"].shape[1], self.shape.max_positions)
+            arguments["batch_size"] = size
+        return super().predict(x, **arguments)
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Update the weights once, with all texts as one batch, or a batch of ids.
+
+        Args:
+            x: Texts as for `fit`, but no data set of texts; or ids.
+            y: As for `fit`.
+            sample_weight: As for `fit`.
+            class_weight: As for `fit`.
+            return_dict: Return the values by name.
+
+        Returns:
+            Loss and metric of the batch.
+
+        Raises:
+            InputError: No optimizer, or the published one after its last update.
+        """
+        optimizer = self.optimizer if self.compiled else None
+        updates = int_value(optimizer.iterations) if optimizer is not None else 0
+        if optimizer is None:
+            raise InputError(
+                "train_on_batch must have an optimizer: the published learning rate "
+                "depends on the number of updates, which only fit can compute",
+                "no optimizer",
+                "Call compile(optimizer=...) first, or call fit",
+            )
+        if isinstance(optimizer, Optimizer) and updates >= optimizer.schedule.steps:
+            raise rate_used_up(optimizer, updates, 1)
+        x, y, weights = self._single_batch(x, y, (sample_weight, class_weight))
+        return super().train_on_batch(x, y, *weights, return_dict=return_dict)
+
+    def test_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """Compute loss and metric on all texts as one batch, or on a batch of ids.
+
+        Args:
+            x: As for `train_on_batch`.
+            y: As for `fit`.
+            sample_weight: As for `fit`.
+            return_dict: Return the values by name.
+
+        Returns:
+            Loss and metric of the batch.
+        """
+        x, y, weights = self._single_batch(x, y, (sample_weight, None))
+        self._ensure_compiled()
+        return super().test_on_batch(x, y, weights[0], return_dict=return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Return predictions for all texts, or logits for all ids, as one batch.
+
+        Args:
+            x: As for `predict`.
+
+        Returns:
+            As `predict`.
+        """
+        x = check_iterator(x)
+        if is_texts(x):
+            return self.predict(x, batch_size=max(1, len(to_rows(x, self.takes_pairs))))
+        return super().predict_on_batch(x)
+
+    def outputs_of(
+        self, examples: EncodedExamples, batch_size: int | None = None
+    ) -> list:
+        """Compute the head's outputs for each example, not padded.
+
+        Args:
+            examples: Any number of examples.
+            batch_size: Examples per batch; None: the settings' value.
+
+        Returns:
+            One structure of NumPy arrays for each example, in order.
+        """
+        size = batch_size or self.settings.training.batch_size
+        outputs_by_row: list[Any] = [None] * len(examples)
+        for rows in prediction_batch_indices(examples.lengths, size):
+            inputs, _, _ = examples.batch(rows, len(rows))
+            outputs = tf.nest.map_structure(lambda t: t.numpy(), self._infer(inputs))
+            for i, row in enumerate(rows):
+                outputs_by_row[row] = tf.nest.map_structure(
+                    lambda a, i=i: a[i], outputs
+                )
+        return outputs_by_row
+
+    # One step on token ids.
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute logits of token ids; raise an InputError for texts."""
+        reject_text_call(args[0] if args else kwargs.get("inputs"))
+        return super().__call__(*args, **kwargs)
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Outputs:
-        """Logits of a batch of ids.
+        """Compute logits of a batch of token ids.
 
         Args:
             inputs: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
             training: Whether dropout is on.
 
         Returns:
-            float32 logits, as the head of the task has them.
+            float32 logits in the structure of the task's head.
         """
-        length, known = inputs["token_ids"].shape[1], self.shape.max_positions
-        if length is not None and length > known:
-            raise too_long(length, known)
-        return self._said(inputs, LayerOps(training))
+        length = inputs["token_ids"].shape[1]
+        if length is not None:
+            check_length(length, self.shape.max_positions)
+        return self._forward(inputs, LayerOps(training))
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Updates the weights once.
+        """Update the weights once.
 
         Args:
             data: Inputs, targets and weights; this replica's rows.
 
         Returns:
-            The means of the epoch so far.
+            Means over the epoch so far.
         """
-        inputs, targets, weights_B = _unpacked(data)
+        inputs, targets, weights_B = unpack_batch(data)
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
         rng = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
         layer_ops = FusedLayerOps(rng.dropout())
         with tf.GradientTape() as tape:
-            outputs = self._said(inputs, layer_ops, targets)
+            outputs = self._forward(inputs, layer_ops, targets)
             sums = self.task_loss(outputs, targets, weights_B)
-            share = sums.total
+            loss = sums.total
             if self.settings.training.reduction == "mean":
-                share = tf.math.divide_no_nan(sums.total, _over_all(sums.weight))
+                loss = tf.math.divide_no_nan(loss, sum_over_replicas(sums.weight))
         variables = self.trainable_variables
-        gradients = tape.gradient(share, [v.value for v in variables])
+        gradients = tape.gradient(loss, [v.value for v in variables])
         self.optimizer.apply(gradients, variables)
-        return self._measured(sums, inputs, targets, outputs, weights_B)
+        return self._update_metrics(sums, inputs, targets, outputs, weights_B)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Measures without dropout and without learning.
+        """Compute loss and metrics of a batch without dropout.
 
         Args:
             data: As for `train_step`.
 
         Returns:
-            The means so far.
+            Means so far.
         """
-        inputs, targets, weights_B = _unpacked(data)
-        outputs = self._said(inputs, LayerOps(training=False), targets)
+        inputs, targets, weights_B = unpack_batch(data)
+        outputs = self._forward(inputs, LayerOps(training=False), targets)
         sums = self.task_loss(outputs, targets, weights_B)
-        return self._measured(sums, inputs, targets, outputs, weights_B)
+        return self._update_metrics(sums, inputs, targets, outputs, weights_B)
+
+    # Compiling, resetting, saving.
 
     def compile(self, optimizer: Any = None, **arguments: Any) -> None:
-        """As Keras's, with the published optimizer where none is given.
+        """Compile as Keras does, with the published optimizer by default.
 
         Args:
-            optimizer: Any of Keras's; None: the published one, once `fit` knows how
-                many steps there are.
-            arguments: Of Keras's `compile`, metrics for one; the loss is the task's.
+            optimizer: Any optimizer of Keras; None: `fit` creates the published one
+                when it has counted the steps.
+            arguments: Other arguments of Keras's `compile`, such as `metrics`. The
+                loss is the task's.
         """
-        own = [n for n in ("loss", "loss_weights", "jit_compile") if arguments.get(n)]
-        if own and arguments[own[0]] != "auto":
-            raise InputError(
-                f"{type(self).__name__} has the loss of its task, and XLA compiles "
-                "the chains between its products",
-                f"compile({own[0]}={arguments[own[0]]!r})",
-                "Leave it out, or call the model as a layer of a model of yours",
-            )
-        # XLA as a whole would compile each length of batches anew.
+        check_compile_arguments(type(self).__name__, arguments)
+        # XLA would compile the whole step again for each length of batches.
         arguments["jit_compile"] = False
         super().compile(optimizer=optimizer, **arguments)
         self.has_own_optimizer = optimizer is not None
         self._compile = functools.partial(self.compile, **arguments)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as the saved one was.
+        """Compile a loaded model as the saved one was.
 
         Args:
-            config: What Keras saved of `compile`.
+            config: The compile config that Keras saved.
         """
-        given = keras.saving.deserialize_keras_object(config)
-        self.compile(**{name: value for name, value in given.items() if value})
-        # Which of the two it was is not saved; the published one is fit's.
+        arguments = keras.saving.deserialize_keras_object(config)
+        self.compile(**{name: value for name, value in arguments.items() if value})
+        # The file does not store who created the optimizer; `fit` creates this class.
         self.has_own_optimizer = not isinstance(self.optimizer, Optimizer)
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Begins anew, as if made with another seed, but compiled as it is.
+        """Set weights and optimizer to those of a new model, without compiling again.
 
         Args:
             start: The encoder's weights.
@@ -198,39 +521,24 @@ class TextModel(StringModel):
         fresh = self.clone_with_seed(start, seed)
         for variable, value in zip(self.weights, fresh.weights, strict=True):
             variable.assign(value)
-        optimizer = self.optimizer if self.compiled else None
-        if isinstance(optimizer, Optimizer):
-            for variable in optimizer.variables:
-                variable.assign(tf.zeros_like(variable))
-        elif optimizer is not None:  # not all of Keras's begin with zeros
+        if self.compiled and self.optimizer is not None:
             with self.distribute_strategy.scope():
-                anew = type(optimizer).from_config(optimizer.get_config())
-                if optimizer.built:
-                    anew.build(self.trainable_variables)
-            pairs = zip(optimizer.variables, anew.variables, strict=True)
-            for variable, value in pairs:
-                variable.assign(value)
-
-    @abc.abstractmethod
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
-        """A model of the same task and settings with other initial weights."""
-
-    # Saving.
+                reset_optimizer(self.optimizer, self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what `from_config` makes an equal model of, but for its weights."""
+        """Return a config of which `from_config` builds the same model, untrained."""
         return super().get_config() | {
             "shape": dataclasses.asdict(self.shape),
             "vocabulary": self.tokenizer.vocabulary.text,
             "tokenization": dataclasses.asdict(self.tokenizer.settings),
-            "settings": _plain(dataclasses.asdict(self.settings)),
+            "settings": _to_json(dataclasses.asdict(self.settings)),
         }
 
     def configured(self, config: dict[str, Any]) -> "TextModel":
-        """Take name and `trainable` from a config.
+        """Set name and `trainable` from a config.
 
         Args:
-            config: What `get_config` returned, or an earlier version of it.
+            config: The return value of `get_config`, of this or an earlier version.
 
         Returns:
             This model.
@@ -239,61 +547,206 @@ class TextModel(StringModel):
         self.trainable = config.get("trainable", True)
         return self
 
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Raise an error, as Keras would export a model without its tokenizer.
+
+        Args:
+            filepath: As for Keras's `export`.
+            args: As for Keras's `export`.
+            kwargs: As for Keras's `export`.
+
+        Raises:
+            InputError: Always; it names the command that exports.
+        """
+        raise InputError(
+            "A model of texts must be exported with its tokenizer",
+            f"export({str(filepath)!r})",
+            'Call save("model.keras"), then run '
+            f"`python -m electra_tf.export --model=model.keras --output={filepath}`",
+        )
+
     # Private.
 
-    def _without_dropout(self, inputs: Inputs) -> Outputs:
-        return self._said(inputs, LayerOps(training=False))
+    def _batch_size(self, value: int | None) -> int:
+        default = self.settings.training.batch_size
+        return positive_or_default("batch_size", value, default)
 
-    def _said(
+    def _inference(self, inputs: Inputs) -> Outputs:
+        return self._forward(inputs, LayerOps(training=False))
+
+    def _forward(
         self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Outputs:
         x_BLD = self.encoder(**inputs, layer_ops=layer_ops)
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
-    def _measured(self, sums, inputs, targets, outputs, weights_B) -> dict[str, Any]:
-        mean = tf.math.divide_no_nan(sums.total, sums.weight)
-        self._loss_tracker.update_state(mean, sums.weight)
-        right = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
-        self._mean_quality.update_state(right, sums.weight)
-        given = inputs, targets, outputs, weights_B
+    def _update_metrics(
+        self, sums: Loss, inputs: Inputs, targets: Any, outputs: Any, weights_B: Any
+    ) -> dict[str, Any]:
+        loss = tf.math.divide_no_nan(sums.total, sums.weight)
+        self._loss_tracker.update_state(loss, sums.weight)
+        metric = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
+        self._mean_quality.update_state(metric, sums.weight)
+        batch = inputs, targets, outputs, weights_B
         if self._compile_metrics is not None:
             # Rows that only fill up a batch have no token; unweighted metrics would
             # count them.
             real_B = inputs["padding_mask"][:, 0] > 0
-            given = tf.nest.map_structure(lambda t: tf.boolean_mask(t, real_B), given)
-        return self.compute_metrics(*given)
+            batch = tf.nest.map_structure(lambda t: tf.boolean_mask(t, real_B), batch)
+        return self.compute_metrics(*batch)
 
+    def _batch_indices(
+        self, examples: EncodedExamples, size: int, shuffle: bool
+    ) -> Iterator[list[np.ndarray]]:
+        bucketed = self.settings.training.length_buckets
+        return epoch_batch_indices(
+            examples.lengths,
+            size,
+            lambda: (int_value(self.seed), int_value(self.optimizer.iterations)),
+            shuffle=shuffle,
+            bucketed=bucketed,
+        )
 
-def _over_all(weight: tf.Tensor) -> tf.Tensor:
-    """The sum over the replicas."""
-    replica = tf.distribute.get_replica_context()
-    if replica.num_replicas_in_sync == 1:
-        return weight
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight)
+    def _prepare_optimizer(self, steps: int, first_epoch: int, epochs: int) -> None:
+        """Create the published optimizer for this `fit`, unless the caller set one."""
+        optimizer = self.optimizer if self.compiled else None
+        updates = int_value(optimizer.iterations) if optimizer else 0
+        if optimizer is None or not (first_epoch or self.has_own_optimizer):
+            total = steps * epochs
+            if optimizer is not None and optimizer.schedule.steps == total:
+                for variable in optimizer.variables:  # avoids compiling again
+                    variable.assign(tf.zeros_like(variable))
+            else:
+                with self.distribute_strategy.scope():
+                    rule, depth = self.settings.optimizer, self.shape.depth
+                    compile_again = self._compile if self.compiled else self.compile
+                    compile_again(optimizer=create_optimizer(rule, depth, total))
+                self.has_own_optimizer = False
+            if updates:
+                self.seed.assign_add(1)  # another order, other dropout
+        elif isinstance(optimizer, Optimizer):
+            more = steps * (epochs - first_epoch)
+            if updates + more > optimizer.schedule.steps:
+                raise rate_used_up(optimizer, updates, more)
 
+    def _ensure_compiled(self) -> None:
+        if not self.compiled:
+            with self.distribute_strategy.scope():
+                self.compile()
 
-def _unpacked(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
-    """Inputs, targets and weights, also where Keras was given no weights."""
-    inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
-    if weights_B is None:
-        rows = tf.shape(inputs["token_ids"])[0]
-        weights_B = tf.ones([rows])
-    return inputs, targets, tf.cast(weights_B, tf.float32)
+    def _training_inputs(
+        self, x: Any, y: Any, weights: Weights, validation: Any, eval_size: int
+    ) -> tuple:
+        """Return inputs of `fit`; texts to train on set `pairs` anew."""
+        pairs, x = self.pairs, check_iterator(x)
+        if is_texts(x) or (isinstance(x, tf.data.Dataset) and is_text_dataset(x)):
+            self.pairs = None
+        try:
+            x, y, weights = self._encode_inputs(x, y, weights)
+            return x, y, weights, self._validation_inputs(validation, eval_size)
+        except InputError:
+            self.pairs = pairs
+            raise
+
+    def _validation_inputs(self, validation: Any, size: int) -> Any:
+        several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
+        x, y, *weight = validation if several else (validation, None)
+        x, y, weights = self._encode_inputs(x, y, (weight[0] if weight else None, None))
+        if isinstance(x, EncodedExamples):
+            check_replicas(size, self.distribute_strategy)
+            return eval_dataset(x, size)
+        return (x, y, *weights[: len(weight)]) if several else x
+
+    def _single_batch(self, x: Any, y: Any, weights: Weights) -> tuple:
+        """Encode all texts as one batch of ids."""
+        x = check_iterator(x)
+        if isinstance(x, tf.data.Dataset):
+            raise InputError(
+                "One batch must be a list of texts, or ids",
+                "a data set",
+                "Pass one of its elements, or call fit or evaluate",
+            )
+        x, y, weights = self._encode_inputs(x, y, weights)
+        if not isinstance(x, EncodedExamples):
+            return x, y, weights
+        inputs, targets, weights_B = single_batch(x)
+        return inputs, targets, (weights_B, None)
+
+    def _encode_inputs(self, x: Any, y: Any, weights: Weights) -> tuple:
+        """Encode texts as `EncodedExamples`, data sets of texts as data sets of ids."""
+        x, (sample_weight, class_weight) = check_iterator(x), weights
+        if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
+            if sample_weight is not None:
+                raise InputError(
+                    "A data set of texts must contain its weights",
+                    "sample_weight=...",
+                    "Map the data set to batches of (texts, targets, weights)",
+                )
+            return tokenize_dataset(x, self._encode, class_weight), y, (None, None)
+        if is_texts(x):
+            rows, y = to_rows(x, self.takes_pairs), to_targets(y, self.takes_columns)
+            x, y = self._encode(rows, y, sample_weight, class_weight), None
+            sample_weight = class_weight = None
+        if class_weight is not None and not self.has_classes:
+            self.class_weights([], class_weight)  # raises
+        if isinstance(x, EncodedExamples):
+            return self._check_examples(x, sample_weight, class_weight), y, (None, None)
+        if isinstance(x, Mapping):
+            require_ids(x)
+            check_length(x["token_ids"].shape[1], self.shape.max_positions)
+        return x, y, (sample_weight, class_weight)
+
+    def _encode(
+        self, rows: Sequence[Any], y: Any, sample_weight: Any, class_weight: Any
+    ) -> EncodedExamples:
+        """Encode texts and targets, with the weights of items or of classes."""
+        if sample_weight is not None and class_weight is not None:
+            raise InputError(
+                "Weights must be those of texts or those of classes",
+                "both sample_weight and class_weight",
+                "Multiply them, and pass the product as sample_weight",
+            )
+        examples = self.examples(rows, y)
+        if class_weight is not None and y is not None:
+            sample_weight = self.class_weights(y, class_weight)
+        if sample_weight is None:
+            return examples
+        return examples.weighted(to_weights(sample_weight, len(rows)))
+
+    def _check_examples(
+        self, examples: EncodedExamples, sample_weight: Any, class_weight: Any
+    ) -> EncodedExamples:
+        if examples.targets is None:
+            raise InputError(
+                "fit and evaluate must have y, the target of each text",
+                f"{len(examples)} examples without targets",
+                "Pass y",
+            )
+        if class_weight is not None:
+            raise InputError(
+                "class_weight must come with texts",
+                "EncodedExamples",
+                "Pass texts and y",
+            )
+        check_length(max(examples.lengths, default=0), self.shape.max_positions)
+        if sample_weight is None:
+            return examples
+        return examples.weighted(to_weights(sample_weight, len(sample_weight)))
 
 
 def _warn_of_policy(name: str) -> None:
-    """Warn where Keras's global policy is one that the model does not have."""
-    given = keras.config.dtype_policy().name
-    if given not in ("float32", name):
+    """Warn if Keras's global policy is neither float32 nor the model's."""
+    policy = keras.config.dtype_policy().name
+    if policy not in ("float32", name):
         warnings.warn(
-            f"Keras's global dtype policy {given!r} is not used: the model has the "
+            f"Keras's global dtype policy {policy!r} is not used: the model has the "
             f"policy of its settings, training.precision={name!r}",
             stacklevel=4,
         )
 
 
-def _plain(tree: Any) -> Any:
-    """Tuples as lists, as JSON has them."""
+def _to_json(tree: Any) -> Any:
+    """Convert tuples to lists."""
     if isinstance(tree, dict):
-        return {name: _plain(value) for name, value in tree.items()}
+        return {name: _to_json(value) for name, value in tree.items()}
     return list(tree) if isinstance(tree, tuple) else tree

@@ -9,9 +9,12 @@ from electra_tf.tasks.batching import (
     IGNORE_LABEL,
     LENGTHS,
     EncodedExamples,
+    check_replicas,
+    epoch_batch_indices,
     eval_dataset,
     padded_length,
     prediction_batch_indices,
+    single_batch,
     training_batch_indices,
     training_dataset,
 )
@@ -218,3 +221,34 @@ def test_the_same_batches_in_each_pass():
 def test_no_examples_are_told():
     with pytest.raises(InputError, match="one example or more"):
         eval_dataset(examples_of([]), 4)
+
+
+def test_an_epoch_follows_from_seed_and_updates():
+    lengths = np.arange(10, 30)
+    updates = iter([0, 4, 10])  # of 5 in an epoch
+    epochs = epoch_batch_indices(lengths, 4, lambda: (7, next(updates)))
+    for epoch in (0, 0, 2):
+        wanted = training_batch_indices(lengths, 4, 7, epoch)
+        for mine, its in zip(next(epochs), wanted, strict=True):
+            np.testing.assert_array_equal(mine, its)
+    in_order = epoch_batch_indices(lengths[:5], 4, lambda: (7, 0), shuffle=False)
+    for _ in range(2):
+        assert [rows.tolist() for rows in next(in_order)] == [[0, 1, 2, 3], [4]]
+
+
+def test_a_batch_is_divided_by_the_replicas():
+    class Strategy:
+        num_replicas_in_sync = 4
+
+    check_replicas(8, Strategy)
+    with pytest.raises(InputError, match=r"4 replicas.*10.*batch_size=12"):
+        check_replicas(10, Strategy)
+
+
+def test_all_examples_as_one_batch():
+    examples = EncodedExamples([[5, 6], [7]], [[0, 0], [0]], 8, [1, 0])
+    inputs, targets, weights_B = single_batch(examples)
+    assert inputs["token_ids"].shape[0] == 2
+    assert (targets.numpy().tolist(), weights_B.numpy().tolist()) == ([1, 0], [1, 1])
+    with pytest.raises(InputError, match="no text"):
+        single_batch(EncodedExamples([], [], 8, []))

@@ -8,12 +8,19 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.keras_inputs import (
+    check_compile_arguments,
     check_iterator,
+    check_length,
+    check_steps_per_epoch,
     num_training_rows,
     positive_or_default,
+    reject_text_call,
     require_ids,
+    split_texts,
+    steps_per_epoch,
     to_targets,
     to_weights,
+    unpack_batch,
 )
 
 
@@ -158,3 +165,51 @@ def test_what_is_read_twice_is_left_as_it_is():
     assert check_iterator(pd.DataFrame({"x": ["a", "b"]})).tolist() == ["a", "b"]
     pairs = check_iterator(pd.DataFrame({"x": ["a"], "y": ["b"]}))
     assert pairs.tolist() == [["a", "b"]]
+
+
+def test_the_last_texts_are_split_off():
+    weights = [1.0, 2.0, 3.0], {"a": 2}
+    first, last = split_texts(["x", "y", "z"], [0, 1, 2], weights, 0.3, True, True)
+    assert first[:2] == (["x", "y"], [0, 1])
+    assert (first[2][0].tolist(), first[2][1]) == ([1, 2], {"a": 2})
+    assert (last[0], last[1], last[2].tolist()) == (["z"], [2], [3])
+    assert split_texts(["x", "y"], None, (None, None), 0.5, True, True)[1] == (
+        ["y"],
+        None,
+        None,
+    )
+    with pytest.raises(InputError, match=r"validation_split=0\.3 of a dict"):
+        split_texts({}, None, (None, None), 0.3, True, True)
+
+
+def test_steps_are_counted():
+    ids = {"token_ids": np.zeros((10, 4))}
+    assert steps_per_epoch(ids, 4, {}) == 3
+    assert steps_per_epoch(ids, 4, {"validation_split": 0.3}) == 2
+    assert steps_per_epoch(ids, 4, {"steps_per_epoch": 7}) == 7
+    assert steps_per_epoch(tf.data.Dataset.range(5), 4, {}) == 5
+    assert steps_per_epoch(iter([]), 4, {}) == -1
+
+
+def test_arguments_that_a_text_model_rejects():
+    with pytest.raises(InputError, match=r"steps_per_epoch=3"):
+        check_steps_per_epoch({"steps_per_epoch": 3})
+    check_steps_per_epoch({"steps_per_epoch": None})
+    for name, value in (("loss", "mse"), ("loss_weights", [1]), ("jit_compile", True)):
+        with pytest.raises(InputError, match=rf"A Model .*compile\({name}="):
+            check_compile_arguments("Model", {name: value, "metrics": []})
+    check_compile_arguments("Model", {"jit_compile": "auto", "loss": None})
+    for texts in ("a", ["a"], tf.constant(["a"]), np.array(["a"])):
+        with pytest.raises(InputError, match="predict"):
+            reject_text_call(texts)
+    reject_text_call({"token_ids": tf.zeros((1, 2))})
+    with pytest.raises(InputError, match=r"at most the encoder's 64 .*Received: 65"):
+        check_length(65, 64)
+    check_length(64, 64)
+
+
+def test_weights_of_a_batch_are_1_by_default():
+    inputs = {"token_ids": tf.zeros((3, 2), tf.int32)}
+    assert unpack_batch((inputs, [1, 2, 3]))[2].numpy().tolist() == [1, 1, 1]
+    weights_B = unpack_batch((inputs, [1, 2, 3], tf.constant([1, 0, 2])))[2]
+    assert (weights_B.dtype, weights_B.numpy().tolist()) == (tf.float32, [1, 0, 2])

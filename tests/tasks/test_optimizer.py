@@ -4,7 +4,12 @@ import pytest
 
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.optimizer import create_optimizer
+from electra_tf.tasks.optimizer import (
+    create_optimizer,
+    int_value,
+    rate_used_up,
+    reset_optimizer,
+)
 
 PATHS = (
     "encoder/embeddings/word_embeddings",
@@ -105,3 +110,29 @@ def test_data_of_an_unknown_length_is_told(steps):
 def test_a_single_update_whose_rate_is_0_is_told():
     with pytest.raises(InputError, match=r"one update.*warmup_share=0"):
         create_optimizer(TaskOptimizerConfig(), 2, 1)
+
+
+def test_an_integer_is_read_from_a_variable():
+    assert int_value(keras.Variable(2**40, dtype="int64")) == 2**40
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_reset_optimizer_repeats_its_first_update(published):
+    settings = TaskOptimizerConfig(learning_rate=0.01, warmup_share=0.0)
+    optimizer = keras.optimizers.Nadam(0.01)  # one of its variables begins with 1
+    if published:
+        optimizer = create_optimizer(settings, 2, 10)
+    head, results = keras.Variable([1.0], name="dense"), []
+    for _ in range(2):
+        head.assign([1.0])
+        optimizer.apply([np.float32([0.5])], [head])
+        results.append((int_value(optimizer.iterations), float(head[0])))
+        reset_optimizer(optimizer, [head])
+    assert results[0] == results[1]
+    assert results[0][1] < 1
+
+
+def test_the_error_after_the_last_update_contains_all_counts():
+    optimizer = create_optimizer(TaskOptimizerConfig(), 2, 10)
+    assert "10 updates" in str(rate_used_up(optimizer, 8, 3))
+    assert "Received: 3 updates after the 8" in str(rate_used_up(optimizer, 8, 3))

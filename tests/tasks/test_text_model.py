@@ -9,7 +9,7 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import prediction_batch_indices, training_batch_indices
-from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from tasks import tiny
 
 TEXTS, LABELS = tiny.texts()
@@ -268,11 +268,11 @@ def test_fit_takes_pairs_as_columns_and_as_rows(calm):
 def test_each_epoch_has_its_own_order(model):
     examples = model.examples(TEXTS, LABELS)
     again(model)
-    plans = model._plans(examples, 8, True)
+    batch_indices = model._batch_indices(examples, 8, True)
     for epoch in range(3):
         model.optimizer.iterations.assign(epoch * 5)
         wanted = training_batch_indices(examples.lengths, 8, 0, epoch)
-        for mine, its in zip(next(plans), wanted, strict=True):
+        for mine, its in zip(next(batch_indices), wanted, strict=True):
             np.testing.assert_array_equal(mine, its)
     assert len(prediction_batch_indices(examples.lengths, 8)) == 5
 
@@ -334,11 +334,11 @@ def test_what_was_never_compiled_can_be_measured():
 
 
 def test_an_input_beyond_the_positions_is_told(calm):
-    with pytest.raises(InputError, match=r"64 positions.*data.max_length 65"):
+    with pytest.raises(InputError, match=r"64 positions.*data.max_length=65"):
         classifier(data_max_length=65)
     longer = TextClassifier(tiny.start(128), "ab", tiny.settings(data_max_length=128))
     many = longer.examples(["the " * 80] * 4, [0, 1, 0, 1])
-    with pytest.raises(InputError, match=r"64 positions the encoder knows. Rec.*82"):
+    with pytest.raises(InputError, match=r"64 positions. Rec.*82"):
         calm.fit(many)
     inputs, labels_B, _ = many.batch(range(4), 4)
     for action in (calm.fit, calm.evaluate):
@@ -371,3 +371,53 @@ def test_an_input_beyond_the_positions_is_told(calm):
 def test_what_cannot_be_done_is_told(calm, action, words):
     with pytest.raises(InputError, match=words):
         action(calm)
+
+
+def test_texts_without_targets_are_no_training_data():
+    model = TextRegressor(tiny.start(), settings=tiny.settings())
+    for asked in (model.fit, model.evaluate):
+        with pytest.raises(InputError, match="2 examples without targets"):
+            asked(["a", "b"])
+
+
+def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
+    model = classifier()
+    model.compile(metrics=[keras.metrics.SparseCategoricalAccuracy("mine")])
+    few = SHORT[:8], THEIRS[:8]
+    history = model.fit(*few, epochs=2, verbose=0).history
+    assert history.keys() == {"loss", "accuracy", "mine"}
+    assert model.optimizer.schedule.steps == 2
+    with pytest.raises(InputError, match=r"0 after 2 updates.*1 updates after the 2"):
+        model.fit(*few, epochs=2, initial_epoch=1, verbose=0)
+    # What was refused has left nothing behind.
+    with pytest.raises(InputError, match="7 at place 0"):
+        model.fit(*few, epochs=9, validation_data=(SHORT[:1], [7]), verbose=0)
+    assert model.optimizer.schedule.steps == 2
+    before = tiny.weights(model)
+    model.save(tmp_path / "model.keras")
+    other = keras.saving.load_model(tmp_path / "model.keras")
+    found = other.evaluate(SHORT, THEIRS, return_dict=True, verbose=0)
+    assert found.keys() == {"loss", "accuracy", "mine"}
+    # The next training has a rate of its own, and another order, loaded or not.
+    for one in (model, other):
+        history = one.fit(*few, epochs=3, verbose=0).history
+        assert history.keys() == {"loss", "accuracy", "mine"}
+        assert (one.optimizer.schedule.steps, int(one.seed)) == (3, 1)
+        assert int(one.optimizer.iterations) == 3
+    compiled = model.train_function
+    model.fit(*few, epochs=3, verbose=0)
+    other.fit(*few, epochs=3, verbose=0)
+    assert (int(model.optimizer.iterations), int(model.seed)) == (3, 2)
+    assert model.train_function is compiled
+    assert tiny.distance(before, tiny.weights(model)) > 1e-4
+    tiny.assert_same_bits(model, other)
+
+
+def test_an_optimizer_that_is_given_goes_on_as_long_as_it_lasts():
+    model = tiny.compiled(classifier())
+    for done in (5, 10):
+        model.fit(SHORT, THEIRS, epochs=1, verbose=0)
+        assert int(model.optimizer.iterations) == done
+    with pytest.raises(InputError, match=r"0 after 10 updates.*5 updates after the 10"):
+        model.fit(SHORT, THEIRS, epochs=1, verbose=0)
+    assert int(model.seed) == 0

@@ -17,7 +17,7 @@ from training.toy import one_device
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.model import TextClassifier
-from electra_tf.tasks.string_model import whole_number
+from electra_tf.tasks.optimizer import int_value
 from electra_tf.training import strategy
 from tasks import tiny
 
@@ -117,7 +117,7 @@ def main(output):
     weights = tiny.weights(many)
     answer = {
         "replicas": many.distribute_strategy.num_replicas_in_sync,
-        "steps": whole_number(many.optimizer.iterations),
+        "steps": int_value(many.optimizer.iterations),
         "moved": tiny.distance(before, weights),
         "apart": tiny.distance(weights, tiny.weights(one)),
         "loss": [h["loss"][0] for h in (of_many, of_one)],
