@@ -162,7 +162,7 @@ def test_other_settings_checkpoints_and_data_are_refused(whole):
 
 
 def test_settings_that_no_model_can_have_bind_no_folder(tmp_path):
-    with pytest.raises(InputError, match="the 64 positions the encoder knows"):
+    with pytest.raises(InputError, match="64 positions"):
         trials(tmp_path, data_max_length=65).run(1)
     assert not list(tmp_path.iterdir())
 
