@@ -1,4 +1,4 @@
-"""A pre-trained checkpoint on held-out records: what `evaluate` prints."""
+"""Evaluate a pre-trained checkpoint on held-out records."""
 
 import math
 import sys
@@ -16,7 +16,7 @@ from electra_tf.training.checkpoint import open_checkpoint, restore_weights
 def evaluate_checkpoint(
     path: str, data: str, batches: int | None, devices: tf.distribute.Strategy
 ) -> dict[str, Any]:
-    """Measures, and prints a table.
+    """Compute the metrics and print a table.
 
     Args:
         path: A checkpoint, or a run's folder.

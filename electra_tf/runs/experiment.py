@@ -1,4 +1,4 @@
-"""A config and a vocabulary that fit each other, and all that follows from the two."""
+"""Build model, data and checkpoints from a config and its vocabulary."""
 
 import dataclasses
 import hashlib
@@ -45,7 +45,7 @@ _ALIKE = 1.25  # times that differ by less are given as one
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A config and the tokenizer it goes with, checked against each other."""
+    """Config with its tokenizer, validated against each other."""
 
     config: PretrainingConfig
     tokenizer: Tokenizer
@@ -57,7 +57,7 @@ class Experiment:
         vocab: str | None,
         settings: Callable[[Mapping | None], PretrainingConfig],
     ) -> "Experiment":
-        """Reads the vocabulary of the records and fills in what follows from it.
+        """Load the vocabulary of the records and complete the config with its size.
 
         Args:
             data: The records, a folder or globs.
@@ -89,7 +89,7 @@ class Experiment:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":
-        """The experiment of a checkpoint.
+        """Load the experiment of a checkpoint.
 
         Args:
             checkpoint: One that pretrain wrote.
@@ -104,7 +104,7 @@ class Experiment:
         return cls(config, Tokenizer(vocabulary, config.tokenization))
 
     def files(self) -> dict[str, bytes]:
-        """Config and vocabulary, as every checkpoint holds them."""
+        """Return the config and vocabulary files of a checkpoint."""
         identity = self.tokenizer.identity_text.encode()
         vocabulary = self.tokenizer.vocabulary.text.encode()
         return {
@@ -114,7 +114,7 @@ class Experiment:
         }
 
     def open(self, data: str) -> RecordSet:
-        """Opens records of this experiment's length and vocabulary."""
+        """Open records of this experiment's length and vocabulary."""
         return open_records(
             data,
             max_length=self.config.records.max_length,
@@ -122,7 +122,7 @@ class Experiment:
         )
 
     def pretrainer(self, strategy: tf.distribute.Strategy | None = None) -> Pretrainer:
-        """The compiled model, with initial weights.
+        """Create the compiled model with initial weights.
 
         Args:
             strategy: On whose replicas; None: on one device, for Keras's `fit`.
@@ -186,7 +186,7 @@ class Experiment:
         found: RecordSet,
         batches: int | None,
     ) -> Evaluation:
-        """Metrics on held-out records.
+        """Create an evaluation on held-out records.
 
         Args:
             pretrainer: What is measured.
@@ -264,7 +264,7 @@ class Experiment:
         return "\n".join(lines)
 
     def config_warnings(self) -> list[str]:
-        """Lines on what is allowed but seldom meant."""
+        """Return warnings about valid settings that are rarely intended."""
         steps, warmup = self.config.training.steps, self.config.optimizer.warmup_steps
         if warmup < steps:
             return []
@@ -290,7 +290,7 @@ class Experiment:
 
 
 def special_tokens(vocabulary: Vocabulary) -> SpecialTokens:
-    """What masking has to know of a vocabulary.
+    """Return the special tokens of a vocabulary.
 
     Args:
         vocabulary: The pieces.
@@ -308,7 +308,7 @@ def special_tokens(vocabulary: Vocabulary) -> SpecialTokens:
 
 
 def data_fingerprint(found: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What tells one set of records from another, wherever it lies.
+    """Return a fingerprint of the records and vocabulary, independent of paths.
 
     Args:
         found: The records.
