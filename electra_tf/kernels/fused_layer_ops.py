@@ -1,11 +1,11 @@
-"""The towers' chains in few passes over memory, forward and backward.
+"""Operations of a Transformer layer in few passes over memory, forward and backward.
 
-On a CPU what stands between the products took half of a small model's step, as each
-operation reads and writes all of its tensor. Here XLA makes loops of a chain, and the
-backward passes, written by hand, compute again what automatic ones would have stored.
-It writes out what it sums up over a row, so they have few such sums. Products and
-attention's softmax, which is kept for its backward pass, stay outside: oneDNN's are
-faster. Where XLA compiles the whole step, the chains are simply part of it.
+Unfused, each element-wise operation reads and writes a whole tensor. Here XLA compiles
+the operations between two matmuls into one loop, and hand-written backward passes
+recompute intermediate values instead of storing them. XLA writes the operand of a row
+sum to memory, so the functions use few row sums. Matmuls and the attention softmax stay
+outside of XLA, because oneDNN is faster. Where XLA compiles the whole step, these
+functions are part of it.
 """
 
 import math
@@ -17,22 +17,22 @@ import tensorflow as tf
 from electra_tf.kernels.rng import DropoutSeeds, apply_dropout
 from electra_tf.model.layer_ops import LayerOps
 
-_NARROW = 512  # columns; with 768 the other way is as fast or faster
+_NARROW = 512  # columns up to which `matmul` transposes the kernel
 
 
 def xla_compiled(function: Callable) -> Callable:
-    """Compiles a function of tensors into one loop over them."""
+    """Compile a function of tensors with XLA."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
 class FusedLayerOps(LayerOps):
-    """The chains of one step.
+    """Fused operations of one training or evaluation step.
 
     Args:
-        dropout: Where it gets its seeds; None drops nothing.
-        on_cpu: XLA compiles the chains alone, for a CPU. Then rows' sums are products,
-            and a table's gradient is added to where it lies: XLA has no operation for
-            that, and needs none.
+        dropout: Source of dropout seeds; None disables dropout.
+        on_cpu: Whether XLA compiles the fused functions alone, for a CPU. Row sums are
+            then matmuls, and rows are added to a table's gradient in place, with an
+            operation that XLA does not support.
     """
 
     def __init__(self, dropout: DropoutSeeds | None, on_cpu: bool = False):
@@ -41,21 +41,25 @@ class FusedLayerOps(LayerOps):
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
     def embedding_lookup(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-        """As the plain one, float32."""
-        return tf.gather(self._uses(table_VE)[0], ids)
+        """Look up the rows `ids` of a table, in float32."""
+        return tf.gather(self._table_pair(table_VE)[0], ids)
 
     def vocab_logits(
         self, x_XE: tf.Tensor, table_VE: keras.Variable, bias_V: tf.Tensor
     ) -> tf.Tensor:
-        """As the plain one; the table's gradient needs not be transposed."""
+        """Multiply vectors with the transposed table and add the bias.
+
+        The table's gradient is computed without a transpose.
+        """
         return _vocab_logits(
-            x_XE, self._uses(table_VE)[1], tf.convert_to_tensor(bias_V)
+            x_XE, self._table_pair(table_VE)[1], tf.convert_to_tensor(bias_V)
         )
 
     def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        """As the plain one; a narrow kernel's gradient is made transposed.
+        """Multiply [B, L, ...] with a kernel.
 
-        oneDNN is slow where a product has many rows and few columns.
+        A narrow kernel's gradient is computed transposed, because oneDNN is slow for
+        matmuls with many rows and few columns.
         """
         inner, outer = kernel.shape
         rows = tf.reshape(x, [-1, inner])
@@ -66,20 +70,20 @@ class FusedLayerOps(LayerOps):
         return tf.reshape(found, [-1, keras.ops.shape(x)[1], outer])
 
     def dropout(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
-        """As the plain one, with the step's own seeds."""
+        """Apply dropout with the seeds of the step."""
         seeds, rate = self._seeds(x, dropout), dropout.rate
 
         @tf.custom_gradient
-        def chain(x: tf.Tensor):
+        def fused(x: tf.Tensor):
             def gradient(upstream):
-                return _dropped(upstream, seeds, rate)
+                return _maybe_dropout(upstream, seeds, rate)
 
-            return _dropped(x, seeds, rate), gradient
+            return _maybe_dropout(x, seeds, rate), gradient
 
-        return x if seeds is None else chain(x)
+        return x if seeds is None else fused(x)
 
     def bias_gelu(self, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-        """As the plain one."""
+        """Add the bias, then apply GELU."""
         return _bias_gelu(x, tf.convert_to_tensor(bias))
 
     def attention(
@@ -90,24 +94,28 @@ class FusedLayerOps(LayerOps):
         values_BNKH: tf.Tensor,
         dropout: keras.layers.Dropout,
     ) -> tf.Tensor:
-        """As the plain one; only softmax and result are kept for the backward pass."""
+        """Compute attention; the backward pass stores only softmax and result."""
         seeds, rate = self._seeds(queries_BNLH, dropout), dropout.rate
         on_cpu = self._on_cpu
         added_B11K = tf.cast(bias_B11K, tf.float32)
 
         @tf.custom_gradient
-        def chain(queries_BNLH, keys_BNKH, values_BNKH):
+        def fused(queries_BNLH, keys_BNKH, values_BNKH):
             scores_BNLK = tf.matmul(queries_BNLH, keys_BNKH, transpose_b=True)
             weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + added_B11K)
             weights_BNLK = tf.cast(weights_BNLK, values_BNKH.dtype)
-            kept_BNLK = _dropped(weights_BNLK, seeds, rate)
-            seen_BLNH = _swapped(tf.matmul(kept_BNLK, values_BNKH))
+            kept_BNLK = _maybe_dropout(weights_BNLK, seeds, rate)
+            seen_BLNH = _swap_heads(tf.matmul(kept_BNLK, values_BNKH))
 
             def gradient(upstream_BLNH):
-                with tf.control_dependencies([upstream_BLNH]):  # or it were kept
-                    kept_BNLK = _dropped(weights_BNLK, seeds, rate)
-                mean_BNL1 = _swapped(_along(upstream_BLNH, seen_BLNH, on_cpu))
-                upstream_BNLH = _swapped(upstream_BLNH)
+                with tf.control_dependencies(
+                    [upstream_BLNH]
+                ):  # recompute, do not store
+                    kept_BNLK = _maybe_dropout(weights_BNLK, seeds, rate)
+                mean_BNL1 = _swap_heads(
+                    _attention_mean(upstream_BLNH, seen_BLNH, on_cpu)
+                )
+                upstream_BNLH = _swap_heads(upstream_BLNH)
                 with tf.name_scope("attention_backward"):
                     of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
                     of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
@@ -119,7 +127,7 @@ class FusedLayerOps(LayerOps):
 
             return seen_BLNH, gradient
 
-        return chain(queries_BNLH, keys_BNKH, values_BNKH)
+        return fused(queries_BNLH, keys_BNKH, values_BNKH)
 
     def bias_dropout_add_norm(
         self,
@@ -129,36 +137,39 @@ class FusedLayerOps(LayerOps):
         dropout: keras.layers.Dropout,
         norm: keras.layers.LayerNormalization,
     ) -> tf.Tensor:
-        """As the plain one, all of it in float32; the sum is kept, not what went in."""
+        """Add bias, dropout, residual and normalise, in float32.
+
+        The backward pass stores the sum instead of its operands.
+        """
         seeds, rate = self._seeds(x, dropout), dropout.rate
         on_cpu = self._on_cpu
 
         @tf.custom_gradient
-        def chain(x, bias, residual, gamma, beta):
+        def fused(x, bias, residual, gamma, beta):
             given = (x, bias, residual, seeds, rate, norm.epsilon, on_cpu)
             normed, *known = _bias_dropout_add_norm(gamma, beta, *given)
 
             def gradient(upstream):
                 given = (upstream, gamma, *known, seeds, rate, on_cpu)
                 of_x, of_sum, along = _bias_dropout_add_norm_backward(*given)
-                of_bias = _columns(of_x, bias.dtype)
+                of_bias = _sum_rows(of_x, bias.dtype)
                 of_residual = tf.cast(of_sum, residual.dtype)
-                of_gamma = _columns(along, gamma.dtype)
-                of_beta = _columns(upstream, beta.dtype)
+                of_gamma = _sum_rows(along, gamma.dtype)
+                of_beta = _sum_rows(upstream, beta.dtype)
                 return of_x, of_bias, of_residual, of_gamma, of_beta
 
             return normed, gradient
 
         weights = (tf.convert_to_tensor(w) for w in (bias, norm.gamma, norm.beta))
         bias, gamma, beta = weights
-        return chain(x, bias, residual, gamma, beta)
+        return fused(x, bias, residual, gamma, beta)
 
-    def _uses(self, table_VE: keras.Variable) -> tuple[tf.Tensor, tf.Tensor]:
-        """The same table for all lookups of a step, and for all products."""
+    def _table_pair(self, table_VE: keras.Variable) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the table for lookups and for matmuls, the same pair within a step."""
         key = id(table_VE)
         if key not in self._tables:
             table_VE = tf.convert_to_tensor(table_VE.value)
-            self._tables[key] = _two_uses(table_VE, self._on_cpu)
+            self._tables[key] = _split_gradient(table_VE, self._on_cpu)
         return self._tables[key]
 
     def _seeds(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
@@ -167,10 +178,11 @@ class FusedLayerOps(LayerOps):
         return self._dropout.seeds(x)
 
 
-def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where rows of the gradient are added to the product's, not as a table of zeros.
+def _split_gradient(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return two copies of a table whose gradients are added sparsely.
 
-    A vocabulary is far longer than a batch.
+    The rows of the lookup's gradient are added to the gradient of the matmul. A dense
+    gradient of the lookup would be a second table, mostly zero.
     """
 
     @tf.custom_gradient
@@ -179,7 +191,7 @@ def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
             if not isinstance(of_rows, tf.IndexedSlices):
                 return of_rows + of_whole_VE
             index, values = of_rows.indices[:, None], of_rows.values
-            if not on_cpu:  # there this copies the table
+            if not on_cpu:  # on a CPU this operation copies the table
                 return tf.tensor_scatter_nd_add(of_whole_VE, index, values)
             return tf.raw_ops.ScatterNdNonAliasingAdd(
                 input=of_whole_VE, indices=index, updates=values
@@ -194,18 +206,18 @@ def _two_uses(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
 def _vocab_logits(x_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
     def gradient(upstream_XV: tf.Tensor):
         with tf.name_scope("vocabulary_backward"):
-            # As a batch of one oneDNN takes its other way: a table is long and narrow.
+            # As a batch of one, because oneDNN's batched matmul is faster here.
             of_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
             of_table_VE = tf.cast(tf.squeeze(of_table_1VE, 0), table_VE.dtype)
-            of_bias_V = _columns(upstream_XV, bias_V.dtype)
+            of_bias_V = _sum_rows(upstream_XV, bias_V.dtype)
             return tf.matmul(upstream_XV, table_VE), of_table_VE, of_bias_V
 
     logits_XV = tf.matmul(x_XE, table_VE, transpose_b=True)
     return tf.nn.bias_add(logits_XV, bias_V), gradient
 
 
-def _columns(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The sum over all axes but the last."""
+def _sum_rows(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Sum over all axes but the last."""
     total = tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(t, tf.float32))
     return tf.cast(total, dtype)
 
@@ -214,7 +226,7 @@ def _columns(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 def _bias_gelu(x: tf.Tensor, bias: tf.Tensor):
     def gradient(upstream):
         of_x = _bias_gelu_backward(upstream, x, bias)
-        return of_x, _columns(of_x, bias.dtype)
+        return of_x, _sum_rows(of_x, bias.dtype)
 
     return _bias_gelu_forward(x, bias), gradient
 
@@ -222,7 +234,7 @@ def _bias_gelu(x: tf.Tensor, bias: tf.Tensor):
 @xla_compiled
 def _bias_gelu_forward(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     y = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
-    return tf.cast(y * _below(y), x.dtype)
+    return tf.cast(y * _normal_cdf(y), x.dtype)
 
 
 @xla_compiled
@@ -231,16 +243,16 @@ def _bias_gelu_backward(
 ) -> tf.Tensor:
     y = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
     density = tf.exp(-0.5 * tf.square(y)) / math.sqrt(2 * math.pi)
-    slope = _below(y) + y * density
+    slope = _normal_cdf(y) + y * density
     return tf.cast(tf.cast(upstream, tf.float32) * slope, x.dtype)
 
 
-def _below(y: tf.Tensor) -> tf.Tensor:
-    """The normal distribution function."""
+def _normal_cdf(y: tf.Tensor) -> tf.Tensor:
+    """Compute the standard normal CDF."""
     return 0.5 * (1.0 + tf.math.erf(y * math.sqrt(0.5)))
 
 
-def _dropped(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:
+def _maybe_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:
     return x if seeds is None else _dropout(x, seeds, rate)
 
 
@@ -250,10 +262,13 @@ def _dropout(x: tf.Tensor, seeds: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 @xla_compiled
-def _along(upstream_BLNH: tf.Tensor, seen_BLNH: tf.Tensor, on_cpu: bool) -> tf.Tensor:
-    """The mean of a query's gradients of its weights, weighed by them.
+def _attention_mean(
+    upstream_BLNH: tf.Tensor, seen_BLNH: tf.Tensor, on_cpu: bool
+) -> tf.Tensor:
+    """Compute sum(weights * gradient of weights) over the keys of each query.
 
-    Summed over the head's width, not over all keys: FlashAttention's identity.
+    It equals the sum of upstream * output over the head's width (FlashAttention), which
+    is shorter than the keys.
     """
     parts_BLNH = tf.cast(upstream_BLNH, tf.float32) * tf.cast(seen_BLNH, tf.float32)
     return _row_sums(parts_BLNH, tf.ones(parts_BLNH.shape[-1]), on_cpu)
@@ -271,8 +286,8 @@ def _attention_backward(
     return tf.cast(weights, tf.float32) * (of_weights - mean)
 
 
-def _swapped(x: tf.Tensor) -> tf.Tensor:
-    """[B, L, N, H] from [B, N, L, H], or back."""
+def _swap_heads(x: tf.Tensor) -> tf.Tensor:
+    """Transpose [B, N, L, H] to [B, L, N, H], or back."""
     return tf.transpose(x, (0, 2, 1, 3))
 
 
@@ -280,7 +295,7 @@ def _swapped(x: tf.Tensor) -> tf.Tensor:
 def _bias_dropout_add_norm(
     gamma, beta, x, bias, residual, seeds, rate, epsilon, on_cpu
 ):
-    """The norm; and the sum, its mean and what it is scaled by."""
+    """Return the normalised sum, the sum, its mean and its scale."""
     given = (x, bias, residual, gamma, beta)
     x32, bias, residual, gamma, beta = (tf.cast(t, tf.float32) for t in given)
     total = residual + apply_dropout(x32 + bias, seeds, rate)
@@ -297,7 +312,7 @@ def _bias_dropout_add_norm(
 def _bias_dropout_add_norm_backward(
     upstream, gamma, total, mean, scale, seeds, rate, on_cpu
 ):
-    """Gradients of x and of the sum, and of gamma before it is summed up."""
+    """Return the gradients of x and of the sum, and that of gamma per position."""
     dtype = total.dtype
     upstream, gamma, total = (tf.cast(t, tf.float32) for t in (upstream, gamma, total))
     normal = (total - mean) * scale
@@ -312,10 +327,10 @@ def _bias_dropout_add_norm_backward(
 
 
 def _row_sums(x: tf.Tensor, weights: tf.Tensor, on_cpu: bool) -> tf.Tensor:
-    """The weighted sum over the last axis, which is kept.
+    """Return the weighted sum over the last axis, with that axis kept.
 
-    XLA sums up on a CPU what it has written out, one value after the other. A product
-    reads what there is, several values at once; a TPU would round it to bfloat16.
+    On a CPU XLA adds one value after the other; a matmul uses vector instructions. On a
+    TPU a matmul would round to bfloat16.
     """
     if on_cpu:
         return tf.tensordot(x, weights, 1)[..., None]

@@ -1,7 +1,7 @@
-"""Generator, discriminator, and every rule about the weights they share.
+"""Generator and discriminator, and the sharing of their weights.
 
-`dtype` is the Keras policy of the encoders; what stands around them is float32 (see
-`heads.py`).
+`dtype` is the Keras dtype policy of the encoders. The layers around them are float32
+(see `heads.py`).
 """
 
 import dataclasses
@@ -17,18 +17,18 @@ from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
 from electra_tf.model.transformer import Encoder, InitializerFactory
 
-# Parts draw their initial values apart, so that none shifts another's.
+# Each part has its own seed, so a change in one part keeps the others' initial values.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLanguageModel(keras.layers.Layer):
-    """An encoder that guesses the tokens at given positions.
+    """Encoder with a masked-LM head, which predicts the tokens at given positions.
 
     Args:
-        encoder: The encoder; its token table is the output matrix too.
-        seed: Decides the initial values of the head.
-        name: Of the layer.
+        encoder: The encoder; its token table is also the output matrix.
+        seed: Seed of the initial values of the head.
+        name: Name of the layer.
         dtype: Keras dtype policy.
     """
 
@@ -46,7 +46,7 @@ class MaskedLanguageModel(keras.layers.Layer):
         )
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights that are not another tower's."""
+        """Create the weights that no other encoder has created."""
         if not self.encoder.built:
             self.encoder.build()
         self.head.build()
@@ -60,17 +60,17 @@ class MaskedLanguageModel(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """From three [B, L] and int32 `positions` [B, M] to float32 [B, M, V]."""
+        """Return the logits at int32 `positions` [B, M], float32 [B, M, V]."""
         x_BLD = self.encoder(
             token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
         )
-        at_BMD = gather(x_BLD, positions)
+        masked_BMD = gather(x_BLD, positions)
         table_VE = self.encoder.embeddings.word_embeddings
-        return self.head(at_BMD, table_VE, layer_ops=layer_ops)
+        return self.head(masked_BMD, table_VE, layer_ops=layer_ops)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal layer, as JSON."""
-        return super().get_config() | _tower_config(self)
+        return super().get_config() | _encoder_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MaskedLanguageModel":
@@ -80,12 +80,12 @@ class MaskedLanguageModel(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Discriminator(keras.layers.Layer):
-    """An encoder that tells replaced tokens from the text's own.
+    """Encoder with a head that classifies each token as original or replaced.
 
     Args:
         encoder: The encoder.
-        seed: Decides the initial values of the head.
-        name: Of the layer.
+        seed: Seed of the initial values of the head.
+        name: Name of the layer.
         dtype: Keras dtype policy.
     """
 
@@ -97,7 +97,7 @@ class Discriminator(keras.layers.Layer):
         self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights that are not another tower's."""
+        """Create the weights that no other encoder has created."""
         if not self.encoder.built:
             self.encoder.build()
         self.head.build()
@@ -110,7 +110,7 @@ class Discriminator(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """From three [B, L] to float32 [B, L]."""
+        """Return the logits of "replaced", float32 [B, L]."""
         x_BLD = self.encoder(
             token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
         )
@@ -118,7 +118,7 @@ class Discriminator(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal layer, as JSON."""
-        return super().get_config() | _tower_config(self)
+        return super().get_config() | _encoder_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Discriminator":
@@ -128,18 +128,18 @@ class Discriminator(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Electra(keras.layers.Layer):
-    """Both towers (paper, sections 2 and 3.2).
+    """Generator and discriminator (paper, sections 2 and 3.2).
 
-    With shared embeddings the tables and their layer norm are one, while each tower
-    has its own projection; with `all` the encoders are one and only the heads differ;
-    with `none` the generator's tables are as narrow as the generator.
+    `settings.sharing` selects the shared weights. `embeddings`: the embedding tables
+    and their layer norm; each encoder has its own projection. `all`: the whole encoder.
+    `none`: nothing; the generator's tables then have the generator's width.
 
     Args:
-        settings: Shapes and sharing, with a vocabulary size.
-        seed: Decides the initial values.
-        generator: False leaves the generator out (a uniform one needs no network).
+        settings: Shapes and weight sharing, with a vocabulary size.
+        seed: Seed of the initial values.
+        generator: Whether to create the generator; a uniform one has no weights.
         dtype: Keras dtype policy.
-        name: Of the layer.
+        name: Name of the layer.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class Electra(keras.layers.Layer):
 
     @property
     def encoder(self) -> Encoder:
-        """The part that is fine-tuned."""
+        """Return the discriminator's encoder, which fine-tuning uses."""
         return self.discriminator.encoder
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes all weights; what is shared belongs to the discriminator."""
+        """Create all weights. Shared weights have the discriminator's names."""
         self.discriminator.build()
         if self.generator is not None:
             self.generator.build()
@@ -180,7 +180,7 @@ class Electra(keras.layers.Layer):
     def call(
         self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor
     ) -> Tensor:
-        """The discriminator's logits, float32 [B, L], for text as it is."""
+        """Return the discriminator's logits for the given text, float32 [B, L]."""
         return self.discriminator(token_ids, segment_ids, padding_mask)
 
     def get_config(self) -> dict[str, Any]:
@@ -199,11 +199,11 @@ class Electra(keras.layers.Layer):
 
 
 def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguageModel:
-    """One full-size encoder that is trained as BERT is.
+    """Create a full-size encoder with a masked-LM head, for the BERT baseline.
 
     Args:
         settings: The encoder's shape, with a vocabulary size.
-        seed: Decides the initial values; the encoder's are those of the ELECTRA
+        seed: Seed of the initial values; the encoder's are those of the ELECTRA
             discriminator of the same seed.
         dtype: Keras dtype policy.
 
@@ -215,7 +215,7 @@ def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguage
 
 
 def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
-    """The vectors at given positions of each row, [B, M, D]."""
+    """Gather the vectors at given positions of each row, [B, M, D]."""
     length, width = x_BLD.shape[1:]
     rows = ops.arange(ops.shape(positions_BM)[0], dtype="int32")
     flat_BM = rows[:, None] * length + ops.cast(positions_BM, "int32")
@@ -236,11 +236,11 @@ def _part(seed: int, part: int) -> int:
     return seed * 4 + part
 
 
-def _tower_config(tower: MaskedLanguageModel | Discriminator) -> dict[str, Any]:
+def _encoder_config(model: MaskedLanguageModel | Discriminator) -> dict[str, Any]:
     return {
-        "encoder": keras.saving.serialize_keras_object(tower.encoder),
-        "seed": tower._seed,
-        "dtype": tower._policy,
+        "encoder": keras.saving.serialize_keras_object(model.encoder),
+        "seed": model._seed,
+        "dtype": model._policy,
     }
 
 

@@ -20,29 +20,29 @@ _MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
 
 
 class InitializerFactory:
-    """One initialiser after the other, all decided by one seed.
+    """Creates a sequence of initialisers from one seed.
 
     Args:
-        seed: Any number.
-        stddev: Of the normal ones.
-        drawn: How many have been made already.
+        seed: Seed of the sequence.
+        stddev: Standard deviation of the normal initialisers.
+        drawn: Number of initialisers already created.
     """
 
     def __init__(self, seed: int, stddev: float = 0.02, drawn: int = 0):
         self._seed, self._stddev, self._drawn = seed, stddev, drawn
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal one, as JSON."""
+        """Return the constructor arguments as JSON."""
         return {"seed": self._seed, "stddev": self._stddev, "drawn": self._drawn}
 
     def normal(self) -> keras.initializers.Initializer:
-        """Truncated normal, cut at twice its standard deviation: BERT's."""
+        """Return BERT's initialiser: normal, truncated at two standard deviations."""
         return keras.initializers.TruncatedNormal(
             stddev=self._stddev, seed=self._next()
         )
 
     def glorot(self) -> keras.initializers.Initializer:
-        """Glorot-uniform, where the original names no initialiser."""
+        """Return Glorot-uniform, the released code's default initialiser."""
         return keras.initializers.GlorotUniform(seed=self._next())
 
     def _next(self) -> int:
@@ -52,28 +52,28 @@ class InitializerFactory:
 
 
 def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
-    """Layer normalisation with BERT's epsilon."""
+    """Return a layer normalisation with BERT's epsilon."""
     return keras.layers.LayerNormalization(epsilon=1e-12, name=name, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class DenseSkipBias(keras.layers.Dense):
-    """A dense layer whose bias is left to the chain that follows."""
+    """Dense layer that skips its bias; the next fused operation adds it."""
 
     def call(self, x: Tensor, layer_ops: LayerOps | None = None) -> Tensor:
-        """The product of the last axis with the kernel."""
+        """Multiply the last axis with the kernel."""
         return (layer_ops or LayerOps()).matmul(x, ops.convert_to_tensor(self.kernel))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Embeddings(keras.layers.Layer):
-    """Token, segment and position vectors, summed and normalised.
+    """Sum of token, segment and position embeddings, normalised.
 
     Args:
-        shape: The tower whose tables these are.
-        seeds: Decides the initial values.
+        shape: Shape of the encoder.
+        seeds: Creates the initialisers.
         dtype: Keras dtype policy.
-        name: Of the layer.
+        name: Name of the layer.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Embeddings(keras.layers.Layer):
         self.dropout = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the tables."""
+        """Create the tables."""
         for name, rows in self._rows.items():
             initializer = self._initializers[name]
             shape = (rows, self.width)
-            # Else a step's first use, in here, rounds a shared table for its others.
+            # Without `autocast=False` Keras rounds a shared table for all its uses.
             table = self.add_weight(
                 name=name, shape=shape, initializer=initializer, autocast=False
             )
@@ -114,7 +114,7 @@ class Embeddings(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """From two [B, L] to [B, L, E]."""
+        """Embed token and segment ids [B, L] as [B, L, E]."""
         layer_ops = layer_ops or LayerOps(training)
         words_BLE = layer_ops.embedding_lookup(self.word_embeddings, token_ids)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
@@ -139,13 +139,13 @@ class Embeddings(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class SelfAttention(keras.layers.Layer):
-    """Every position looks at every real position of its row.
+    """Multi-head self-attention over the real positions of a row.
 
     Args:
-        shape: The tower it belongs to.
-        seeds: Decides the initial values.
+        shape: Shape of the encoder.
+        seeds: Creates the initialisers.
         dtype: Keras dtype policy.
-        name: Of the layer.
+        name: Name of the layer.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class SelfAttention(keras.layers.Layer):
         self.dropout = keras.layers.Dropout(shape.attention_dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the four products' weights."""
+        """Create the weights of query, key, value and output."""
         for dense in (self.query, self.key, self.value, self.output_dense):
             dense.build((None, None, self.width))
 
@@ -180,27 +180,33 @@ class SelfAttention(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """From [B, L, D] to [B, L, D], whose bias is still to be added.
+        """Return the attention output without its bias, [B, L, D].
 
-        `bias_B11K` is added to the keys' scores.
+        `bias_B11K` is added to the attention scores. The caller adds the output bias.
         """
         layer_ops, length = layer_ops or LayerOps(training), ops.shape(x_BLD)[1]
-        x_XD = ops.reshape(x_BLD, (-1, self.width))  # so bias and product are one
-        found = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
-        q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in found)
-        seen_BLNH = layer_ops.attention(q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout)
-        seen_BLD = ops.reshape(seen_BLNH, (-1, length, self.width))
-        return self.output_dense(seen_BLD, layer_ops=layer_ops)
+        x_XD = ops.reshape(
+            x_BLD, (-1, self.width)
+        )  # 2-D: TensorFlow fuses matmul and bias
+        projections = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
+        q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in projections)
+        context_BLNH = layer_ops.attention(
+            q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout
+        )
+        context_BLD = ops.reshape(context_BLNH, (-1, length, self.width))
+        return self.output_dense(context_BLD, layer_ops=layer_ops)
 
     def _scaled_query(self, x_XD: Tensor) -> Tensor:
-        """Scaled by its weights: there are fewer of them than of what they make."""
+        """Return queries / sqrt(H). Scaling the weights is cheaper than the queries."""
         weights = self.query.kernel, self.query.bias
         scale = self.head_width**-0.5
         kernel_DD, bias_D = (ops.convert_to_tensor(w) * scale for w in weights)
-        return ops.add(ops.matmul(x_XD, kernel_DD), bias_D)  # not `+`: as one operation
+        return ops.add(
+            ops.matmul(x_XD, kernel_DD), bias_D
+        )  # not `+`, which is not fused
 
     def _split(self, x_XD: Tensor, length: int) -> Tensor:
-        """[B * L, D] as [B, N, L, H]."""
+        """Split heads: [B * L, D] to [B, N, L, H]."""
         x_BLNH = ops.reshape(x_XD, (-1, length, self.heads, self.head_width))
         return ops.transpose(x_BLNH, (0, 2, 1, 3))
 
@@ -217,11 +223,11 @@ class SelfAttention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Block(keras.layers.Layer):
-    """Self-attention, then a feed-forward network; a residual sum around each.
+    """Transformer layer: self-attention and feed-forward network with residuals.
 
     Args:
-        shape: The tower it belongs to.
-        seeds: Decides the initial values.
+        shape: Shape of the encoder.
+        seeds: Creates the initialisers.
         name: `layer_0`, `layer_1`, ...
         dtype: Keras dtype policy.
     """
@@ -249,7 +255,7 @@ class Block(keras.layers.Layer):
         self.output_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights of attention, feed-forward network and norms."""
+        """Create the weights of attention, feed-forward network and norms."""
         wide = (None, None, self.width)
         self.attention.build()
         self.attention_layer_norm.build(wide)
@@ -264,7 +270,7 @@ class Block(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """From [B, L, D] to [B, L, D]."""
+        """Apply the layer to [B, L, D]; layer norms follow the residual sums."""
         layer_ops = layer_ops or LayerOps(training)
         x_BLD = layer_ops.bias_dropout_add_norm(
             self.attention(x_BLD, bias_B11K, layer_ops=layer_ops),
@@ -296,18 +302,18 @@ class Block(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(keras.layers.Layer):
-    """The Transformer encoder of one tower (BERT; ELECTRA paper, section 2).
+    """Transformer encoder (BERT; ELECTRA paper, section 2).
 
-    Embeddings that are not as wide as the hidden states are projected, after their
-    layer norm and dropout.
+    Embeddings of another width than the hidden states are projected after their layer
+    norm and dropout.
 
     Args:
         shape: Depth, widths, tables and dropout.
-        seed: Decides the initial values.
-        embeddings: Tables of another tower to use instead of own ones.
-        name: Of the layer, the first part of its weights' paths.
+        seed: Seed of the initial values.
+        embeddings: Embeddings of another encoder to share; None creates new ones.
+        name: Name of the layer, the first part of its weights' paths.
         dtype: Keras dtype policy.
-        trainable: Whether its weights are trained.
+        trainable: Whether the weights are trained.
     """
 
     def __init__(
@@ -336,7 +342,7 @@ class Encoder(keras.layers.Layer):
         self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes all weights; shared tables are made once."""
+        """Create all weights. Shared tables are created once."""
         if not self.embeddings.built:
             self.embeddings.build()
         if self.embeddings_project is not None:
@@ -352,20 +358,20 @@ class Encoder(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Hidden states of the last layer.
+        """Compute the hidden states of the last layer.
 
         Args:
             token_ids: int32 [B, L].
             segment_ids: int32 [B, L].
             padding_mask: [B, L], 1 at real tokens.
-            training: Whether Keras's own dropout is on, without `layer_ops`.
-            layer_ops: What works between the products; None: Keras's own operations.
+            training: Whether dropout is applied; ignored if `layer_ops` is given.
+            layer_ops: Element-wise operations; None uses Keras operations.
 
         Returns:
-            [B, L, D]; the first vector of a row stands for the whole of it.
+            [B, L, D]. The first vector of a row, at [CLS], represents the row.
         """
         real_BL = ops.cast(padding_mask, "float32")
-        # Not `real_BL[:, None, None, :]`, which LiteRT has no operation for.
+        # Not `real_BL[:, None, None, :]`, which LiteRT does not support.
         bias_B11K = (1.0 - ops.expand_dims(real_BL, (1, 2))) * _MASKED
         layer_ops = layer_ops or LayerOps(training)
         x = self.embeddings(token_ids, segment_ids, layer_ops=layer_ops)
@@ -379,7 +385,7 @@ class Encoder(keras.layers.Layer):
         """Return the arguments of an equal encoder, as JSON.
 
         Raises:
-            InputError: The tables are another tower's, which a config cannot name.
+            InputError: The embeddings are shared, which a config cannot express.
         """
         if not self._has_own_tables:
             raise InputError(
