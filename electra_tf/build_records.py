@@ -1,4 +1,4 @@
-"""Text -> pre-training records.
+"""Build pre-training records from text.
 
 python -m electra_tf.build_records --input='corpus/*.txt' --vocab=vocab.txt \\
     --output=records
@@ -21,9 +21,9 @@ from electra_tf.text.vocab import Vocabulary
 FLAGS = flags.FlagValues()
 cli.define_input_flags(FLAGS, {"input": "Required: the corpus"})
 flags.DEFINE_string("vocab", None, "Required: the vocabulary.", flag_values=FLAGS)
-flags.DEFINE_string("output", None, "Required: the folder to fill.", flag_values=FLAGS)
-flags.DEFINE_integer("workers", os.cpu_count(), "Processes.", flag_values=FLAGS)
-flags.DEFINE_bool("overwrite", False, "Replace what is there.", flag_values=FLAGS)
+flags.DEFINE_string("output", None, "Required: the folder to write.", flag_values=FLAGS)
+flags.DEFINE_integer("workers", os.cpu_count(), "Worker processes.", flag_values=FLAGS)
+flags.DEFINE_bool("overwrite", False, "Replace existing records.", flag_values=FLAGS)
 SETTINGS = {
     "max_length": "records.max_length",
     "order": "records.order",
@@ -40,7 +40,7 @@ cli.define_config_flags(FLAGS, SETTINGS)
 
 
 def main() -> None:
-    """Builds the records and reports what was made."""
+    """Build the records and print their statistics."""
     cli.require(FLAGS, "input", "vocab", "output")
     start = time.perf_counter()
     vocabulary = Vocabulary.read(FLAGS.vocab)
@@ -48,19 +48,19 @@ def main() -> None:
     settings = cli.resolve(FLAGS, SETTINGS, stored)
     check_settings(settings.tokenization, stored, FLAGS.vocab)
     output = pathlib.Path(FLAGS.output)
-    problems = DataErrorLog(
+    log = DataErrorLog(
         settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
     )
-    reader = CorpusReader(FLAGS.input, settings.corpus, problems)
+    reader = CorpusReader(FLAGS.input, settings.corpus, log)
     manifest = build(
         reader,
-        problems,
+        log,
         vocabulary,
         settings,
         output,
         workers=FLAGS.workers,
         overwrite=FLAGS.overwrite,
-        may_strip=cli.is_given(FLAGS, "strip_accents", SETTINGS, stored),
+        allow_accent_loss=cli.is_given(FLAGS, "strip_accents", SETTINGS, stored),
     )
     seconds = time.perf_counter() - start
     print(
@@ -71,13 +71,13 @@ def main() -> None:
         f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s\n"
         f"text {settings.tokenization}, {settings.records.order} order: "
         f"{manifest.discarded_tokens / manifest.tokens:.1%} of the tokens discarded"
-        + (" (--order=document keeps all)" if manifest.discarded_tokens else "")
+        + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
     if manifest.stripped_share >= 0.0001:
         print(
             f"stripping accents changes {manifest.stripped_share:.2%} of the letters "
             "and marks, outside Latin, Greek and Cyrillic script: "
-            f"{manifest.stripped_example}; --strip_accents=never keeps them"
+            f"{manifest.stripped_example}; set --strip_accents=never to keep them"
         )
     tokenizer = Tokenizer(vocabulary, settings.tokenization)
     long = manifest.too_long_words, manifest.too_long_characters

@@ -1,4 +1,4 @@
-"""Text -> WordPiece vocabulary.
+"""Train a WordPiece vocabulary on text.
 
 python -m electra_tf.build_vocab --input='corpus/*.txt' --output=vocab.txt \\
     --size=30522 --heldout=other.txt
@@ -20,12 +20,12 @@ cli.define_input_flags(
     FLAGS,
     {
         "input": "Required: the corpus",
-        "heldout": "Other text, to report [UNK] and pieces on",
+        "heldout": "Other text, for which [UNK] and wordpieces per word are reported",
     },
 )
 flags.DEFINE_string("output", None, "Required: the file to write.", flag_values=FLAGS)
 flags.DEFINE_bool(
-    "overwrite", False, "Replace a vocabulary that is there.", flag_values=FLAGS
+    "overwrite", False, "Replace an existing vocabulary.", flag_values=FLAGS
 )
 SETTINGS = {
     "size": "vocabulary.size",
@@ -42,42 +42,44 @@ cli.define_config_flags(FLAGS, SETTINGS)
 
 
 def main() -> None:
-    """Learns the vocabulary and reports how well it fits."""
+    """Train the vocabulary and print its statistics."""
     cli.require(FLAGS, "input", "output")
     settings = cli.resolve(FLAGS, SETTINGS)
     output = pathlib.Path(FLAGS.output)
-    listed = output.with_name(f"{output.name}.problems.txt")
-    check_outputs([output, settings_path(output), listed], FLAGS.overwrite)
-    problems = DataErrorLog(settings.corpus.on_error, listed)
-    reader = CorpusReader(FLAGS.input, settings.corpus, problems)
-    heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, problems)
-    may_strip = cli.is_given(FLAGS, "strip_accents", SETTINGS)
-    tokenizer, counter = train_vocabulary(reader, settings, may_strip=may_strip)
-    coverage = VocabStats()
+    error_file = output.with_name(f"{output.name}.problems.txt")
+    check_outputs([output, settings_path(output), error_file], FLAGS.overwrite)
+    log = DataErrorLog(settings.corpus.on_error, error_file)
+    reader = CorpusReader(FLAGS.input, settings.corpus, log)
+    heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, log)
+    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS)
+    tokenizer, counter = train_vocabulary(
+        reader, settings, allow_accent_loss=allow_accent_loss
+    )
+    stats = VocabStats()
     for document in heldout or ():
-        coverage.add(tokenizer, document.lines)
-    problems.close()
+        stats.add(tokenizer, document.lines)
+    log.close()
     tokenizer.save(output)
-    if not problems.counts:
-        listed.unlink(missing_ok=True)  # that of the vocabulary that was replaced
-    size, wanted = len(tokenizer.vocabulary), settings.vocabulary
-    rare = (
-        f"; no other pair occurs {wanted.min_frequency} times"
-        if size < wanted.size
+    if not log.counts:
+        error_file.unlink(missing_ok=True)  # of the replaced vocabulary
+    size, requested = len(tokenizer.vocabulary), settings.vocabulary
+    reason = (
+        f"; no other pair occurs {requested.min_frequency} times"
+        if size < requested.size
         else ""
     )
-    print(f"{output}: {size:,} entries of {wanted.size:,} asked for{rare}")
+    print(f"{output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
-        print(f"held-out text: {coverage}")
-    stripped = counter.stripping.found()
-    if stripped.share >= 0.0001:
-        print(f"{stripped}; --strip_accents=never keeps them")
+        print(f"held-out text: {stats}")
+    accent_loss = counter.accent_loss.result()
+    if accent_loss.share >= 0.0001:
+        print(f"{accent_loss}; set --strip_accents=never to keep them")
     for line in warnings.long_word_warnings(*counter.too_long.values(), tokenizer):
         print(line)
     long, _ = tokenizer.too_long
-    cli.warn(warnings.unknown_warnings(coverage.unknown_share, tokenizer, long))
-    for kind, count in problems.counts.items():
-        print(f"{count:,} x {kind}: listed in {listed}")
+    cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))
+    for kind, count in log.counts.items():
+        print(f"{count:,} x {kind}: listed in {error_file}")
 
 
 if __name__ == "__main__":

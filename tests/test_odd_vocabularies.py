@@ -1,4 +1,4 @@
-"""One vocabulary file through all commands, written byte for byte at each of them."""
+"""All commands copy a vocabulary file byte for byte."""
 
 import csv
 import json
@@ -60,7 +60,7 @@ def build(here, corpus, vocabulary, output):
     return result
 
 
-def test_records_hold_the_vocabulary_byte_for_byte(here, vocabulary_file, tmp_path):
+def test_records_contain_the_vocabulary_byte_for_byte(here, vocabulary_file, tmp_path):
     corpus, _, _ = write_texts(tmp_path)
     build(here, corpus, vocabulary_file, tmp_path / "records")
     written = tmp_path / "records" / "vocab.txt"
@@ -75,7 +75,7 @@ def test_records_hold_the_vocabulary_byte_for_byte(here, vocabulary_file, tmp_pa
 
 
 @pytest.mark.slow
-def test_every_command_takes_the_vocabulary(here, command, vocabulary_file, tmp_path):
+def test_every_command_accepts_the_vocabulary(here, command, vocabulary_file, tmp_path):
     corpus, table, texts = write_texts(tmp_path)
     names = ("records", "run", "model", "served")
     records, run, model, served = (tmp_path / name for name in names)
@@ -96,12 +96,12 @@ def test_every_command_takes_the_vocabulary(here, command, vocabulary_file, tmp_
         "predict": [f"--model={model}", f"--input={texts}", "--format=jsonl"],
         "export": [f"--model={model}", f"--output={served}"],
     }  # fmt: skip
-    said = {}
+    outputs = {}
     for name, arguments in calls.items():
         result = command(name, *arguments)
         assert result.returncode == 0, result.stderr
-        said[name] = result.stdout
-    assert len(said["predict"].splitlines()) == len(LINES)
+        outputs[name] = result.stdout
+    assert len(outputs["predict"].splitlines()) == len(LINES)
     written = [*run.rglob("vocab.txt"), *served.rglob("vocab.txt")]
     assert len(written) >= 2
     for path in written:
@@ -110,17 +110,17 @@ def test_every_command_takes_the_vocabulary(here, command, vocabulary_file, tmp_
     assert tf.saved_model.load(str(version)).signatures
 
 
-def test_the_graph_makes_the_same_ids(vocabulary_file):
+def test_the_graph_tokenizer_returns_the_same_ids(vocabulary_file):
     tokenizer = Tokenizer(Vocabulary.read(vocabulary_file))
     texts = [*LINES, *(f"北{odd}京 {odd}" for odd in ODD)]
     assert tokenizer.graph()(texts).to_list() == list(map(tokenizer.encode, texts))
 
 
-def test_a_blank_line_is_still_refused(here, tmp_path):
+def test_a_blank_line_is_rejected(here, tmp_path):
     corpus, _, _ = write_texts(tmp_path)
     path = tmp_path / "v.txt"
     path.write_text("\n".join([*SPECIAL_TOKENS, " ", "a"]))
     with pytest.raises(InputError, match="line 6 blank"):
         Vocabulary.read(path)
-    given = f"--input={corpus}", f"--vocab={path}", f"--output={tmp_path / 'r'}"
-    assert "line 6 blank" in failure(here("build_records", *given))
+    flags = f"--input={corpus}", f"--vocab={path}", f"--output={tmp_path / 'r'}"
+    assert "line 6 blank" in failure(here("build_records", *flags))

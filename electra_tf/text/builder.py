@@ -1,8 +1,8 @@
-"""Builds a folder of records: one process reads and writes, the others do the work.
+"""Build a folder of records with several worker processes.
 
-The corpus is dealt out in chunks of whole documents. What a chunk becomes depends on
-its text, its number and the seed alone, so the output is the same for any number of
-worker processes.
+The main process reads the corpus in chunks of whole documents and writes the records;
+workers tokenize and pack. The result of a chunk depends only on its text, its number
+and the seed, so the output is the same for any number of workers.
 """
 
 import collections
@@ -44,21 +44,21 @@ CONFIG = "config.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """What one chunk of documents became."""
+    """Records and counts of one chunk of documents."""
 
     parts: list[bytes]
-    """Part p holds the records p, p + shards, p + 2 * shards, ... of the chunk."""
+    """Part p contains the records p, p + shards, p + 2 * shards, ... of the chunk."""
     counts: dict[str, int]
-    stripped: AccentLoss
+    accent_loss: AccentLoss
 
 
 class ChunkBuilder:
-    """Turns documents into serialised records.
+    """Converts documents to serialised records.
 
     Args:
-        vocabulary: The pieces.
+        vocabulary: The vocabulary.
         config: Tokenization and packing.
-        shards: How many files the records are dealt out to.
+        shards: Number of files that the records are distributed to.
     """
 
     def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
@@ -69,102 +69,102 @@ class ChunkBuilder:
         self._shards = shards
 
     def build(self, index: int, documents: list[str]) -> Chunk:
-        """Tokenizes, packs and serialises one chunk.
+        """Tokenize, pack and serialise one chunk.
 
         Args:
-            index: Number of the chunk in the corpus. The first one draws what the
-                original draws after `random.seed(seed)`.
-            documents: Their text, lines joined by newlines.
+            index: Number of the chunk in the corpus. The random numbers of chunk 0
+                are those of the original after `random.seed(seed)`.
+            documents: Texts of the documents, lines joined by newlines.
 
         Returns:
             The records in order, and counts for the manifest.
         """
         encode = self._tokenizer.wordpieces
-        words, characters = self._tokenizer.too_long
-        stripped = AccentLossCounter(self._tokenizer.settings)
+        words_before, characters_before = self._tokenizer.too_long
+        accent_loss = AccentLossCounter(self._tokenizer.settings)
         for text in documents:
-            stripped.add(text)
-        pieces = [list(map(encode, text.split("\n"))) for text in documents]
+            accent_loss.add(text)
+        wordpieces = [list(map(encode, text.split("\n"))) for text in documents]
         rng = random.Random(self._settings.seed + (index << 64))
         pack = ORDERS[self._settings.order]
-        examples = list(pack(pieces, self._settings.max_length, rng))
+        examples = list(pack(wordpieces, self._settings.max_length, rng))
         records = list(map(frame, self._encoder.encode(examples)))
-        text = "".join(itertools.chain.from_iterable(pieces))
-        kept = sum(len(a) + len(b) for a, b in examples)
-        words_now, characters_now = self._tokenizer.too_long
+        text = "".join(itertools.chain.from_iterable(wordpieces))
+        packed = sum(len(a) + len(b) for a, b in examples)
+        words, characters = self._tokenizer.too_long
         special = sum(3 if b else 2 for _, b in examples)
         return Chunk(
             [b"".join(records[p :: self._shards]) for p in range(self._shards)],
             {
                 "documents": len(documents),
-                "sentences": sum(map(len, pieces)),
+                "sentences": sum(map(len, wordpieces)),
                 "tokens": len(text),
                 "unknown": text.count(self._unknown),
-                "discarded": len(text) - kept,
+                "discarded": len(text) - packed,
                 "records": len(examples),
-                "positions": kept + special,
-                "too_long_words": words_now - words,
-                "too_long_characters": characters_now - characters,
+                "positions": packed + special,
+                "too_long_words": words - words_before,
+                "too_long_characters": characters - characters_before,
             },
-            stripped.found(),
+            accent_loss.result(),
         )
 
 
 def build(
     reader: CorpusReader,
-    problems: DataErrorLog,
+    error_log: DataErrorLog,
     vocabulary: Vocabulary,
     config: PretrainingConfig,
     output: pathlib.Path,
     *,
     workers: int = 1,
     overwrite: bool = False,
-    may_strip: bool = False,
+    allow_accent_loss: bool = False,
 ) -> Manifest:
-    """Writes shards, vocabulary, config and, last, the manifest.
+    """Write shards, vocabulary, config and, last, the manifest.
 
-    Until then everything lies in `output/_building`: a folder with `_building` and no
-    manifest is a half-written one.
+    The files are written to `output/_building` and moved to `output` when they are
+    complete. A folder with `_building` and without a manifest is half-written.
 
     Args:
         reader: The corpus.
-        problems: Bad input is counted here; its counts go into the manifest.
-        vocabulary: The pieces.
+        error_log: Log of data errors; the manifest contains its counts.
+        vocabulary: The vocabulary.
         config: Tokenization and packing.
-        output: The folder to fill; made if missing.
-        workers: Processes; 1 works in this process.
-        overwrite: Replace records that are already there, once the new are complete.
-        may_strip: Strip accents however much of other scripts that changes; see
-            `stripping.py`.
+        output: The folder to write; created if missing.
+        workers: Number of worker processes; 1 runs in this process.
+        overwrite: Replace existing records when the new ones are complete.
+        allow_accent_loss: Skip the check of `accent_loss.py`.
 
     Returns:
-        The manifest that was written.
+        The written manifest.
 
     Raises:
-        InputError: Bad input, an unusable output, over 1% of the letters stripped.
+        InputError: The input has errors, the output is unusable, or accent stripping
+            changes more than 1% of the letters.
     """
     _check_output(output, overwrite)
     if workers < 1:
-        raise InputError("--workers is 1 or more", str(workers), "Leave it out")
+        raise InputError(
+            "--workers must be at least 1", str(workers), "Remove the flag"
+        )
     shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-    with _building(output) as folder, contextlib.closing(problems):
+    with _building(output) as folder, contextlib.closing(error_log):
         with WorkerPool(workers, vocabulary, config, shards) as pool:
             chunks = pool.map(_chunks(reader))
-            if not may_strip:
-                chunks = _checked(chunks)
-            counts, stripped, written = _write_shards(chunks, reader, folder, shards)
+            if not allow_accent_loss:
+                chunks = _check_accent_loss(chunks)
+            totals = _write_shards(chunks, reader, folder, shards)
         tokenizer = Tokenizer(vocabulary, config.tokenization)
-        manifest = _manifest(
-            tokenizer, config, counts, stripped, problems.counts, written
-        )
-        _write_beside(folder, tokenizer, config, manifest)
+        manifest = _manifest(tokenizer, config, error_log.counts, *totals)
+        _write_metadata(folder, tokenizer, config, manifest)
     _publish(folder, output)
     return manifest
 
 
 @contextlib.contextmanager
 def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """The folder to work in, removed with all it holds if anything goes wrong."""
+    """Create the temporary folder; remove it if the build fails."""
     folder = output / records.BUILDING
     half_written = folder.exists() and not (output / records.MANIFEST).exists()
     try:
@@ -174,58 +174,58 @@ def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            # What was half-written before must not look complete now.
+            # An output that was half-written before must stay marked as half-written.
             folder.mkdir() if half_written else output.rmdir()
         if isinstance(error, OSError):
             raise InputError(
-                "The output can be written; it takes about as much room as the text",
-                f"{error} (output {output})",
-                "Free some space or name another --output; what was begun is removed",
+                "--output must be writable and have as much free space as the text",
+                f"{error} (--output={output})",
+                "Free some space or pass another --output; the new files are removed",
             ) from error
         raise
 
 
-def _write_beside(
+def _write_metadata(
     folder: pathlib.Path,
     tokenizer: Tokenizer,
     config: PretrainingConfig,
     manifest: Manifest,
 ) -> None:
-    """Writes what stands beside the shards."""
+    """Write vocabulary, config and manifest."""
     tokenizer.save(folder / records.VOCABULARY)
     (folder / CONFIG).write_text(config_lib.dump_config(config), encoding="utf-8")
     manifest.write(folder)
 
 
 def shard_count(text_bytes: int) -> int:
-    """Returns how many files suit a corpus: not one of 12 GB, nor 1,000 of a few kB."""
+    """Return the number of files for a corpus: one per 32 MB of text, at most 512."""
     return min(_MAX_SHARDS, max(1, math.ceil(text_bytes / _TEXT_BYTES_PER_SHARD)))
 
 
 def _check_output(output: pathlib.Path, overwrite: bool) -> None:
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
-    ours = (output / records.MANIFEST, output / records.BUILDING)
-    if not any(path.exists() for path in ours):
+    manifest, building = output / records.MANIFEST, output / records.BUILDING
+    if not (manifest.exists() or building.exists()):
         raise InputError(
-            "--output is a new or empty folder, or one of electra_tf's records",
-            f"{output}, which holds something else",
-            "Name another folder",
+            "--output must be a new or empty folder, or a folder of records",
+            f"{output}, which contains other files",
+            "Pass another folder",
         )
     if not overwrite:
-        state = "complete" if ours[0].exists() else "half-written"
+        state = "complete" if manifest.exists() else "half-written"
         raise InputError(
-            "An existing output is replaced only on request",
-            f"{output}, which holds {state} records",
-            "Pass --overwrite to replace them, or name another folder",
+            "Without --overwrite, --output must not contain records",
+            f"{output}, which contains {state} records",
+            "Pass --overwrite to replace them, or pass another folder",
         )
 
 
 def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
-    """Moves the finished files into place, the manifest last; old records go only now.
+    """Replace old records by the new files, the manifest last.
 
-    Nothing here takes room on the disk. Broken off, it leaves `_building` and no
-    manifest: a half-written folder.
+    Moving files needs no disk space. An interruption leaves `_building` and no
+    manifest, so that the folder is recognised as half-written.
     """
     (output / records.MANIFEST).unlink(missing_ok=True)
     (output / records.PROBLEMS).unlink(missing_ok=True)
@@ -239,10 +239,10 @@ def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
 
 
 def _chunks(reader: CorpusReader) -> Iterator[tuple[int, list[str]]]:
-    """Whole documents, until there are enough characters for a chunk."""
+    """Yield numbered groups of whole documents of about 2 million characters."""
     index, size, documents = 0, 0, []
     for document in reader:
-        # One string travels to the workers faster than many.
+        # One string is sent to a worker faster than many.
         documents.append("\n".join(document.lines))
         size += len(documents[-1])
         if size >= _CHUNK_CHARACTERS:
@@ -253,11 +253,11 @@ def _chunks(reader: CorpusReader) -> Iterator[tuple[int, list[str]]]:
 
 
 class WorkerPool:
-    """A context in which chunks are built, by processes or in this one.
+    """Context manager that builds chunks in worker processes or in this process.
 
     Args:
-        count: Processes; 1 works in this process.
-        arguments: Those of `ChunkBuilder`.
+        count: Number of processes; 1 runs in this process.
+        arguments: Arguments of `ChunkBuilder`.
     """
 
     def __init__(self, count: int, *arguments):
@@ -269,7 +269,7 @@ class WorkerPool:
         if self._count > 1:
             self._pool = ProcessPoolExecutor(
                 self._count,
-                # A fork of a process that runs TensorFlow's threads may hang.
+                # A fork of a process with TensorFlow's threads may deadlock.
                 multiprocessing.get_context("spawn"),
                 _start_worker,
                 self._arguments,
@@ -281,36 +281,36 @@ class WorkerPool:
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, chunks: Iterable[tuple[int, list[str]]]) -> Iterator[Chunk]:
-        """Builds all chunks, yields them in order, holds a few at a time."""
+        """Yield the built chunks in order, with a bounded number in memory."""
         if self._pool is None:
             builder = ChunkBuilder(*self._arguments)
             yield from itertools.starmap(builder.build, chunks)
             return
-        waiting: collections.deque[Future] = collections.deque()
+        queue: collections.deque[Future] = collections.deque()
         try:
             for chunk in chunks:
-                waiting.append(self._pool.submit(_build_in_worker, *chunk))
-                if len(waiting) > 3 * self._count:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                queue.append(self._pool.submit(_build_in_worker, *chunk))
+                if len(queue) > 3 * self._count:
+                    yield queue.popleft().result()
+            while queue:
+                yield queue.popleft().result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
-                "Each worker process has a few hundred MB of memory",
-                "a worker that was killed from outside",
-                "Use fewer --workers",
+                "Each worker process must have a few hundred MB of memory",
+                f"--workers={self._count}, of which one was killed",
+                "Reduce --workers",
             ) from error
 
 
 def _start_worker(*arguments) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the run
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles it
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     global _builder
     _builder = ChunkBuilder(*arguments)
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the main one is gone, even if it was killed."""
+def _exit_with_parent() -> None:
+    """Exit when the main process ends, even if it is killed."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
@@ -319,50 +319,50 @@ def _build_in_worker(index: int, documents: list[str]) -> Chunk:
     return _builder.build(index, documents)
 
 
-def _checked(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Stops where stripping accents has changed too much of the text so far."""
-    found = AccentLoss()
+def _check_accent_loss(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Yield the chunks, after a check of the accent loss so far."""
+    total = AccentLoss()
     for chunk in chunks:
-        found += chunk.stripped
-        found.check()
+        total += chunk.accent_loss
+        total.check()
         yield chunk
 
 
 def _write_shards(
     chunks: Iterable[Chunk], reader: CorpusReader, folder: pathlib.Path, count: int
 ) -> tuple[dict[str, int], AccentLoss, list[Shard]]:
-    """Deals the records out to the shards in turn, as the original does."""
+    """Write the records to the shards in turn, as the original does."""
     names = records.shard_names(count)
     digests = [hashlib.sha256() for _ in names]
-    numbers: collections.Counter[str] = collections.Counter()
-    stripped = AccentLoss()
+    counts: collections.Counter[str] = collections.Counter()
+    accent_loss = AccentLoss()
     with _Progress(reader) as progress, contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / name).open("wb")) for name in names]
         for chunk in chunks:
-            for number, part in enumerate(chunk.parts, numbers["records"]):
+            for number, part in enumerate(chunk.parts, counts["records"]):
                 files[number % count].write(part)
                 digests[number % count].update(part)
-            numbers.update(chunk.counts)
-            stripped += chunk.stripped
-            progress.show(numbers)
-    if not numbers["tokens"]:
+            counts.update(chunk.counts)
+            accent_loss += chunk.accent_loss
+            progress.update(counts)
+    if not counts["tokens"]:
         raise InputError(
-            "The input holds text", "not a single token", "Look at the input files"
+            "--input must contain text", "0 tokens", "Check the files of --input"
         )
     shards = [
         Shard(
             name,
-            len(range(i, numbers["records"], count)),
+            len(range(i, counts["records"], count)),
             (folder / name).stat().st_size,
             digests[i].hexdigest(),
         )
         for i, name in enumerate(names)
     ]
-    return numbers, stripped, shards
+    return counts, accent_loss, shards
 
 
 class _Progress:
-    """A bar over the bytes of the input, with documents, tokens/s and time left."""
+    """Progress bar over the bytes of the input, with documents and tokens/s."""
 
     def __init__(self, reader: CorpusReader):
         self._reader = reader
@@ -375,10 +375,10 @@ class _Progress:
     def __exit__(self, *_) -> None:
         self._bar.close()
 
-    def show(self, numbers: dict[str, int]) -> None:
-        pace = numbers["tokens"] / (time.perf_counter() - self._start)
+    def update(self, counts: dict[str, int]) -> None:
+        speed = counts["tokens"] / (time.perf_counter() - self._start)
         self._bar.set_postfix_str(
-            f"{numbers['documents']:,} documents, {pace:,.0f} tokens/s", refresh=False
+            f"{counts['documents']:,} documents, {speed:,.0f} tokens/s", refresh=False
         )
         self._bar.update(self._reader.position_bytes - self._bar.n)
 
@@ -386,9 +386,9 @@ class _Progress:
 def _manifest(
     tokenizer: Tokenizer,
     config: PretrainingConfig,
+    errors: collections.Counter[str],
     counts: dict[str, int],
-    stripped: AccentLoss,
-    problems: collections.Counter[str],
+    accent_loss: AccentLoss,
     shards: list[Shard],
 ) -> Manifest:
     positions = counts["records"] * config.records.max_length
@@ -404,10 +404,10 @@ def _manifest(
         settings=dataclasses.asdict(config),
         tokenizer=tokenizer.identity(),
         unicode=unicodedata.unidata_version,
-        problems=dict(problems),
+        problems=dict(errors),
         shards=shards,
         too_long_words=counts["too_long_words"],
         too_long_characters=counts["too_long_characters"],
-        stripped_share=stripped.share,
-        stripped_example=stripped.example,
+        stripped_share=accent_loss.share,
+        stripped_example=accent_loss.example,
     )

@@ -1,4 +1,4 @@
-"""Readers: text files, JSONL, Parquet and TFDS names -> documents of lines."""
+"""Read text files, JSONL, Parquet and TFDS data sets as documents of lines."""
 
 import codecs
 import dataclasses
@@ -20,48 +20,48 @@ from electra_tf.text.sources import TfdsSource, expand, is_tfds
 MAX_LINE_BYTES = 1_000_000
 _MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
-_PARQUET_ROWS = 256  # at a time, as a row may be a whole book
+_PARQUET_ROWS = 256  # per batch; a row may be a whole book
 _SAMPLE_BYTES = 8192
-_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"PK\3\4", b"PAR1", b"%PDF")
+_BINARY_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"PK\3\4", b"PAR1", b"%PDF")
 _CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Document:
-    """Consecutive lines of one text, stripped, none of them blank."""
+    """Consecutive lines of one text, stripped and not blank."""
 
     source: str
     line: int
-    """Number of the first line (or row), from 1."""
+    """Number of the first line or of the row, from 1."""
     lines: list[str]
 
 
 class CorpusReader:
     """Iterates over the documents of files and data sets, in a fixed order.
 
-    A document of more than 16 million characters is cut at a line's end, so memory
-    stays bounded; a row of JSONL may have 64 MB.
+    To bound memory, documents of more than 16 million characters are split at a line
+    end. A row of JSONL may have up to 64 MB.
 
     Args:
         patterns: Paths, globs and `tfds:NAME[/CONFIG][@SPLIT]` names. Files of a glob
             are sorted; a file matched twice is read once.
-        settings: How files are read.
-        problems: Where bad input is reported.
+        settings: Options of reading.
+        error_log: Log of data errors.
 
     Raises:
         InputError: A pattern matches no file.
     """
 
     def __init__(
-        self, patterns: Iterable[str], settings: CorpusConfig, problems: DataErrorLog
+        self, patterns: Iterable[str], settings: CorpusConfig, error_log: DataErrorLog
     ):
         self.sources = expand(patterns)
         self._settings = settings
-        self._problems = problems
+        self._error_log = error_log
         self._finished_bytes = 0
         self._position: Callable[[], int] = int
-        # Prepared data sets are opened now: what is missing should be told at once.
+        # Opened here, so that a missing data set is an error before any text is read.
         self._tfds = {s: TfdsSource(s) for s in self.sources if is_tfds(s)}
         self._sizes = {
             s: self._tfds[s].bytes if s in self._tfds else os.path.getsize(s)
@@ -70,34 +70,34 @@ class CorpusReader:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files as they lie on the disk."""
+        """Bytes of all files on the disk."""
         return sum(self._sizes.values())
 
     @property
     def position_bytes(self) -> int:
-        """How many of `total_bytes` have been read."""
+        """Number of `total_bytes` read so far."""
         return self._finished_bytes + self._position()
 
     @property
     def estimated_text_bytes(self) -> int:
-        """Rough size of the text once decompressed."""
+        """Estimated size of the decompressed text."""
         sizes = self._sizes.items()
         return int(sum(n * _COMPRESSION.get(_suffix(s), 1.0) for s, n in sizes))
 
     def __iter__(self) -> Iterator[Document]:
         for source in self.sources:
             reader = self._data_set if source in self._tfds else self._file
-            empty, known = True, self._problems.counts.total()
+            empty, errors = True, self._error_log.counts.total()
             for document in reader(source):
                 empty = False
                 yield document
-            if empty and self._problems.counts.total() == known:
+            if empty and self._error_log.counts.total() == errors:
                 self._report(source, 0, "empty file", "no text in it", "Remove it")
             self._finished_bytes += self._sizes[source]
-            self._position = int  # nothing of the next source yet
+            self._position = int  # 0 bytes of the next source
 
     def _report(self, source: str, line: int, kind: str, detail: str, remedy: str):
-        self._problems.add(DataError(source, line, kind, detail, remedy))
+        self._error_log.add(DataError(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
         kind = inner_suffix(path)
@@ -108,7 +108,7 @@ class CorpusReader:
             raw = open(path, "rb")  # noqa: SIM115 (closed by the `with` below)
         except OSError as error:
             raise InputError(
-                "Each file of the input can be read",
+                "Each file of --input must be readable",
                 str(error),
                 "Check its permissions",
             ) from error
@@ -122,7 +122,7 @@ class CorpusReader:
     def _read(
         self, path: str, read: Callable[[int], bytes], limit: int
     ) -> bytes | None:
-        """Reads; None where an archive is broken, and the text ends."""
+        """Return the next bytes, or None at the damaged part of an archive."""
         try:
             return read(limit)
         except BROKEN as error:
@@ -130,30 +130,31 @@ class CorpusReader:
                 path,
                 0,
                 "broken archive",
-                f"{error}; what came before was read",
+                f"{error}; the text before it was read",
                 "Copy or compress it again",
             )
             return None
 
     def _is_binary(self, path: str, stream: BinaryIO) -> bool:
-        """Whether there is nothing to read as text, which is then reported."""
+        """Return whether a file is not text, and report it."""
         sample = self._read(path, stream.peek, _SAMPLE_BYTES)
         if sample is None:
             return True
         sample = sample[:_SAMPLE_BYTES]
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        bad, marked = controls + invalid, sample.startswith(_MARKS)
-        if not marked and (bad <= 8 or bad <= 0.1 * len(sample)):
+        bad, is_marked = controls + invalid, sample.startswith(_BINARY_MARKS)
+        if not is_marked and (bad <= 8 or bad <= 0.1 * len(sample)):
             return False
-        what = f"begins with {sample[:4]!r}"
-        if not marked:
-            what = f"{bad / len(sample):.0%} of its first bytes are odd"
+        evidence = f"begins with {sample[:4]!r}"
+        if not is_marked:
+            share = f"{bad / len(sample):.0%}"
+            evidence = f"{share} of its first bytes are control or invalid bytes"
         self._report(
             path,
             0,
             "binary file",
-            f"{what}: no UTF-8 text; not read",
+            f"{evidence}; file not read",
             "Leave it out of the glob or convert it to UTF-8",
         )
         return True
@@ -161,14 +162,14 @@ class CorpusReader:
     def _lines(
         self, path: str, stream: BinaryIO, limit: int
     ) -> Iterator[tuple[int, str]]:
-        """Numbered lines, decoded; one over the limit comes in pieces."""
+        """Yield numbered, decoded lines; a line over the limit is split into parts."""
         number, rest, continued = 1, b"", False
         while raw := self._read(path, stream.readline, limit):
             ended = raw.endswith(b"\n")
             cut = not ended and len(raw) == limit
             raw, rest = rest + raw, b""
             if cut:
-                # Between words, or at least not within a character.
+                # Split between words, or else between characters.
                 border = raw.rfind(b" ") + 1
                 border = border or codecs.utf_8_decode(raw, "ignore", False)[1]
                 raw, rest = raw[:border], raw[border:]
@@ -177,13 +178,13 @@ class CorpusReader:
                     path,
                     number,
                     "long line",
-                    f"over {limit} bytes; read in pieces of that size",
+                    f"over {limit} bytes; read in parts of that size",
                     "Break it into sentences or paragraphs",
                 )
             text = self._decode(path, number, raw)
             if number == 1 and not continued:
                 text = text.removeprefix("\ufeff")
-            # A blank piece is no blank line.
+            # A blank part of a long line is not a blank line.
             if text.strip() or not (cut or continued):
                 yield number, text
             continued = cut
@@ -205,7 +206,7 @@ class CorpusReader:
             )
         return text
 
-    def _note_nul(self, source: str, number: int, text: str) -> None:
+    def _report_nul(self, source: str, number: int, text: str) -> None:
         if "\0" in text:
             self._report(source, number, "NUL", "dropped from the text", "Remove it")
 
@@ -213,7 +214,7 @@ class CorpusReader:
         blank_ends = self._settings.documents == "blank_line"
         first, lines, size = 1, [], 0
         for number, text in self._lines(path, stream, MAX_LINE_BYTES):
-            self._note_nul(path, number, text)
+            self._report_nul(path, number, text)
             text = text.strip()
             if text:
                 if not lines:
@@ -234,7 +235,7 @@ class CorpusReader:
                 value = json.loads(row, strict=False)
             except (ValueError, RecursionError) as error:
                 self._report(
-                    path, number, "invalid JSON", f"{error}; row not read", "Mend it"
+                    path, number, "invalid JSON", f"{error}; row not read", "Correct it"
                 )
                 continue
             yield from self._row(path, number, value)
@@ -244,16 +245,16 @@ class CorpusReader:
             import pyarrow.parquet
         except ImportError as error:
             raise InputError(
-                "Reading Parquet takes the library pyarrow",
-                f"{path}, and no pyarrow installed",
+                "pyarrow must be installed to read Parquet files",
+                f"{path}, without pyarrow",
                 "Install it: pip install pyarrow",
             ) from error
         number = 0
         try:
             table = pyarrow.parquet.ParquetFile(path)
-            known = table.schema_arrow.names
-            if self._settings.field not in known:
-                raise _missing_field(path, self._settings.field, known)
+            fields = table.schema_arrow.names
+            if self._settings.field not in fields:
+                raise _missing_field(path, self._settings.field, fields)
             for batch in table.iter_batches(
                 _PARQUET_ROWS, columns=[self._settings.field]
             ):
@@ -261,42 +262,42 @@ class CorpusReader:
                     number += 1
                     yield from self._row(path, number, row)
         except (pyarrow.ArrowException, OSError) as error:
-            # OSError is what Arrow calls a page that cannot be decoded.
+            # Arrow raises OSError for a page that cannot be decoded.
             self._report(
                 path,
                 number,
                 "broken Parquet",
-                f"{error}; what came before was read",
+                f"{error}; the rows before it were read",
                 "Write it again",
             )
 
     def _data_set(self, source: str) -> Iterator[Document]:
-        read = 0
-        self._position = lambda: min(read, self._sizes[source])
+        bytes_read = 0
+        self._position = lambda: min(bytes_read, self._sizes[source])
         for number, row in enumerate(self._tfds[source], 1):
             if self._settings.field not in row:
                 raise _missing_field(source, self._settings.field, list(row))
             value = row[self._settings.field]
             if isinstance(value, bytes):
-                read += len(value)
+                bytes_read += len(value)
                 value = self._decode(source, number, value)
             yield from self._row(source, number, {self._settings.field: value})
 
     def _row(self, source: str, number: int, row: Any) -> Iterator[Document]:
-        """The one document of a row, its lines ended by newlines."""
+        """Yield the document of a row, whose lines end with newlines."""
         field = self._settings.field
         text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str) or not text.strip():
-            found = repr(row) if text is None else f"{field}: {text!r}"
+            value = repr(row) if text is None else f"{field}: {text!r}"
             self._report(
                 source,
                 number,
                 "row without text",
-                f"{found[:80]}; row not read",
-                f"Give the row a string in `{field}`, or name its field with --field",
+                f"{value[:80]}; row not read",
+                f"Write a string in `{field}`, or name another field with --field",
             )
             return
-        self._note_nul(source, number, text)
+        self._report_nul(source, number, text)
         lines, size = [], 0
         for line in filter(None, map(str.strip, text.split("\n"))):
             lines.append(line)
@@ -309,13 +310,19 @@ class CorpusReader:
 
 
 def progress_bar(reader: CorpusReader) -> tqdm:
-    """A bar over the bytes of the input; a line every 30 s where no one watches."""
+    """Return a progress bar over the bytes of the input.
+
+    Without a terminal it is updated every 30 s only.
+
+    Args:
+        reader: The corpus.
+    """
     return tqdm(
         total=reader.total_bytes or None,
         unit="B",
         unit_scale=True,
         mininterval=0.5 if sys.stderr.isatty() else 30,
-        nrows=20,  # some containers say that their terminals have none, and get no bar
+        nrows=20,  # tqdm shows no bar in terminals that report 0 rows
     )
 
 
@@ -323,9 +330,9 @@ def _suffix(path: str) -> str:
     return pathlib.Path(path).suffix.lower()
 
 
-def _missing_field(source: str, field: str, known: list[str]) -> InputError:
+def _missing_field(source: str, field: str, fields: list[str]) -> InputError:
     return InputError(
-        f"The input has the field `{field}`",
-        f"{source} with the fields {', '.join(known)}",
+        f"The input must have the field {field!r}",
+        f"{source} with the fields {', '.join(fields)}",
         "Name one of them with --field",
     )

@@ -1,7 +1,7 @@
-"""Learns a WordPiece vocabulary from a corpus of any size.
+"""Train a WordPiece vocabulary on a corpus of any size.
 
-Text is cut into words by the tokenizer's own rules and counted as it streams by; the
-pieces are then learnt from the counts by Hugging Face's `tokenizers`.
+The text is split into words by the rules of the tokenizer. The words are counted in one
+pass, then Hugging Face's `tokenizers` trains the vocabulary on the counts.
 """
 
 import collections
@@ -26,10 +26,10 @@ from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
-# Different units held in memory, about 150 bytes each. Beyond, those seen once so far
-# are forgotten: they are far too rare to enter a vocabulary.
+# Maximum number of different units in memory, about 150 bytes each. Beyond it, units
+# that occurred once are dropped: they are too rare to enter a vocabulary.
 _MAX_UNITS = 4_000_000
-_LONG_UNIT = 64  # a longer one hardly comes again; only its words are counted
+_LONG_UNIT = 64  # longer units rarely repeat; only their words are counted
 _REPEATS = 1000
 
 
@@ -37,7 +37,7 @@ class WordCounter:
     """Counts the words of a stream of text in bounded memory.
 
     Args:
-        settings: How text becomes words.
+        settings: Options of normalization.
     """
 
     def __init__(self, settings: TokenizationConfig):
@@ -45,27 +45,27 @@ class WordCounter:
         self._characters = CharacterTable(settings)
         self._units: collections.Counter[str] = collections.Counter()
         self._words: collections.Counter[str] = collections.Counter()
-        self.stripping = AccentLossCounter(settings)
+        self.accent_loss = AccentLossCounter(settings)
         self.too_long = collections.Counter(words=0, characters=0)
-        """Words over the limit of WordPiece, and their characters."""
-        self.forgotten = 0
-        """Units and words that were dropped as too rare to keep."""
+        """Numbers of over-long words and of their characters."""
+        self.dropped = 0
+        """Number of units and words dropped to bound the memory."""
 
     def add(self, lines: Iterable[str]) -> None:
-        """Counts the words of some lines."""
+        """Count the words of lines."""
         for line in lines:
-            self.stripping.add(line)
+            self.accent_loss.add(line)
             units = split_units(line, self._settings)
             if max(map(len, units), default=0) > _LONG_UNIT:
                 long = [unit for unit in units if len(unit) > _LONG_UNIT]
                 self._add_words(collections.Counter(long), self._words)
-                self._words = self._bounded(self._words)
+                self._words = self._drop_rare(self._words)
                 units = [unit for unit in units if len(unit) <= _LONG_UNIT]
             self._units.update(units)
-        self._units = self._bounded(self._units)
+        self._units = self._drop_rare(self._units)
 
     def words(self) -> collections.Counter[str]:
-        """Returns how often each word was met, over-long ones ([UNK]) aside."""
+        """Return the count of each word, without over-long words."""
         words = self._words.copy()
         self._add_words(self._units, words)
         return words
@@ -81,30 +81,30 @@ class WordCounter:
                     self.too_long["words"] += count
                     self.too_long["characters"] += count * len(word)
 
-    def _bounded(self, counts: collections.Counter[str]) -> collections.Counter[str]:
+    def _drop_rare(self, counts: collections.Counter[str]) -> collections.Counter[str]:
         if len(counts) <= _MAX_UNITS:
             return counts
-        kept = {text: count for text, count in counts.items() if count > 1}
-        self.forgotten += len(counts) - len(kept)
-        return collections.Counter(kept)
+        repeated = {text: count for text, count in counts.items() if count > 1}
+        self.dropped += len(counts) - len(repeated)
+        return collections.Counter(repeated)
 
 
 def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
-    """Refuses to replace files, or to start where none can be written.
+    """Check that files can be written, and replaced only with `overwrite`.
 
     Args:
-        paths: What will be written, all in one folder; it is made if missing.
-        overwrite: Whether files that are there may be replaced.
+        paths: The files to write; their folder is created if missing.
+        overwrite: Whether existing files may be replaced.
 
     Raises:
-        InputError: A file is there, or the folder cannot be written to.
+        InputError: A file exists, or its folder is not writable.
     """
     for path in paths:
         if path.is_dir() or (path.exists() and not overwrite):
             raise InputError(
-                "An existing output is replaced only on request, a folder never",
+                "--output must be a new file, or with --overwrite an existing one",
                 f"{path}, which exists",
-                "Pass --overwrite to replace a file, or name another one",
+                "Pass --overwrite to replace a file, or pass another --output",
             )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,49 +112,51 @@ def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
                 pass
         except OSError as error:
             raise InputError(
-                "--output names a file in a folder that can be written to",
+                "The folder of --output must be writable",
                 str(error),
-                "Name another one",
+                "Pass another --output",
             ) from error
 
 
 def train_vocabulary(
-    reader: CorpusReader, settings: PretrainingConfig, *, may_strip: bool = False
+    reader: CorpusReader,
+    settings: PretrainingConfig,
+    *,
+    allow_accent_loss: bool = False,
 ) -> tuple[Tokenizer, WordCounter]:
-    """Reads a corpus and learns a vocabulary from it, with a progress bar.
+    """Train a vocabulary on a corpus, with a progress bar.
 
     Args:
         reader: The corpus.
         settings: Tokenization and vocabulary training.
-        may_strip: Strip accents however much of other scripts that changes; see
-            `stripping.py`.
+        allow_accent_loss: Skip the check of `accent_loss.py`.
 
     Returns:
-        A tokenizer with the new vocabulary, and what was counted.
+        A tokenizer with the new vocabulary, and the counter of the words.
 
     Raises:
-        InputError: The corpus holds no word, the size is too small, or stripping
-            accents changes more than 1% of the letters.
+        InputError: The corpus has no word, the size is too small, or accent stripping
+            changes more than 1% of the letters.
     """
     start = time.perf_counter()
     counter = WordCounter(settings.tokenization)
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)
-            if counter.stripping.is_due and not may_strip:
-                counter.stripping.found().check()
+            if counter.accent_loss.is_due and not allow_accent_loss:
+                counter.accent_loss.result().check()
             bar.update(reader.position_bytes - bar.n)
-    if not may_strip:
-        counter.stripping.found().check()
+    if not allow_accent_loss:
+        counter.accent_loss.result().check()
     words = counter.words()
     if not words:
         raise InputError(
-            "The input holds text", "not a single word", "Look at the input files"
+            "--input must contain text", "0 words", "Check the files of --input"
         )
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
-    if counter.forgotten:
-        print(f"{counter.forgotten:,} words met once were forgotten to save memory")
+    if counter.dropped:
+        print(f"{counter.dropped:,} words that occur once were dropped to save memory")
     tokenizer = Tokenizer(
         train_wordpieces(words, settings.vocabulary), settings.tokenization
     )
@@ -164,33 +166,35 @@ def train_vocabulary(
 def train_wordpieces(
     words: collections.Counter[str], settings: VocabularyConfig
 ) -> Vocabulary:
-    """Learns the pieces.
+    """Train a vocabulary on word counts; the result is deterministic.
 
     Args:
-        words: How often each word occurs.
-        settings: Size, rarest pair, character coverage.
+        words: Count of each word.
+        settings: Size, minimum frequency of a pair, character coverage.
 
     Returns:
-        Special tokens in BERT's order, then characters, then pieces as learnt. The
-        same counts give the same vocabulary.
+        Special tokens in BERT's order, then characters, then wordpieces in the order
+        of training.
 
     Raises:
-        InputError: The characters alone exceed the size.
+        InputError: The special tokens and characters exceed the size.
     """
     alphabet = covering_characters(words, settings.character_coverage)
     usable = {
         word: n for word, n in words.items() if not set(word).difference(alphabet)
     }
-    within = {character for word in usable for character in word[1:]}
-    # Given as the first entries, or the library would number them in random order and
-    # with them break ties differently in each run.
+    continuing = {character for word in usable for character in word[1:]}
+    # The library numbers characters in random order, which changes how it breaks ties.
+    # As special tokens they have fixed ids.
     first = [*SPECIAL_TOKENS, *alphabet]
-    first += [CONTINUATION + character for character in alphabet if character in within]
+    first += [
+        CONTINUATION + character for character in alphabet if character in continuing
+    ]
     if len(first) > settings.size:
         raise InputError(
-            "A vocabulary has room for its special tokens and for each character at "
-            "the start of a word and within one",
-            f"--size={settings.size} with {len(alphabet):,} characters, which take "
+            "--size must allow for the special tokens and for each character at the "
+            "start of a word and within words",
+            f"--size={settings.size} with {len(alphabet):,} characters, which need "
             f"{len(first):,} entries",
             "Raise --size or lower --character_coverage",
         )
@@ -204,40 +208,40 @@ def train_wordpieces(
         show_progress=False,
     )
     model.train_from_iterator(_repeated(usable), trainer)
-    pieces = sorted(model.get_vocab().items(), key=lambda item: item[1])
-    return Vocabulary(tuple(piece for piece, _ in pieces), "the learnt vocabulary")
+    entries = sorted(model.get_vocab().items(), key=lambda item: item[1])
+    return Vocabulary(tuple(token for token, _ in entries), "the trained vocabulary")
 
 
 def covering_characters(
     words: collections.Counter[str], coverage: float
 ) -> dict[str, int]:
-    """Returns the most frequent characters that make up a share of the text.
+    """Return the most frequent characters that cover a share of the text.
 
     Args:
-        words: How often each word occurs.
+        words: Count of each word.
         coverage: The share, up to 1.
 
     Returns:
-        How often each of them occurs, the most frequent first.
+        Count of each character, the most frequent first.
     """
     counts: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for character in word:
             counts[character] += count
-    wanted = coverage * counts.total()
-    kept: dict[str, int] = {}
-    # Ties are broken by the character itself, not by the order of reading.
+    remaining = coverage * counts.total()
+    covering: dict[str, int] = {}
+    # Ties are broken by the character, independent of the order of the text.
     for character, count in sorted(counts.items(), key=lambda item: (-item[1], item)):
-        if wanted <= 0:
+        if remaining <= 0:
             break
-        kept[character] = count
-        wanted -= count
-    return kept
+        covering[character] = count
+        remaining -= count
+    return covering
 
 
 def _repeated(words: dict[str, int]) -> Iterator[str]:
-    """Texts in which each word stands as often as it was counted."""
-    # The library takes text, not counts.
+    """Yield texts in which each word occurs as often as counted."""
+    # The library accepts text, not counts.
     for word, count in words.items():
         whole, rest = divmod(count, _REPEATS)
         text = f"{word} "
@@ -248,31 +252,31 @@ def _repeated(words: dict[str, int]) -> Iterator[str]:
 
 @dataclasses.dataclass
 class VocabStats:
-    """How well a tokenizer's vocabulary fits a text."""
+    """Numbers of words, wordpieces and [UNK] of a text in a vocabulary."""
 
     words: int = 0
-    pieces: int = 0
+    wordpieces: int = 0
     unknown: int = 0
 
     def add(self, tokenizer: Tokenizer, lines: Iterable[str]) -> None:
-        """Counts words, pieces and [UNK] of some lines."""
+        """Count the words, wordpieces and [UNK] of lines."""
         characters = CharacterTable(tokenizer.settings)
         unknown = tokenizer.vocabulary.ids[UNKNOWN]
         for line in lines:
             ids = tokenizer.encode(line)
             units = split_units(line, tokenizer.settings)
             self.words += sum(len(characters.words(unit)) for unit in units)
-            self.pieces += len(ids)
+            self.wordpieces += len(ids)
             self.unknown += ids.count(unknown)
 
     @property
     def unknown_share(self) -> float:
-        """Share of the pieces that are [UNK]."""
-        return self.unknown / max(1, self.pieces)
+        """Share of [UNK] among the wordpieces."""
+        return self.unknown / max(1, self.wordpieces)
 
     def __str__(self) -> str:
         words = max(1, self.words)
         return (
-            f"{self.words:,} words, {self.pieces / words:.3f} pieces per word, "
+            f"{self.words:,} words, {self.wordpieces / words:.3f} wordpieces per word, "
             f"{self.unknown_share:.4%} [UNK]"
         )

@@ -1,4 +1,4 @@
-"""What in the numbers of a vocabulary or of records hints at a wrong setting."""
+"""Warnings about statistics of a vocabulary or of records that suggest a mistake."""
 
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
@@ -10,11 +10,11 @@ DISCARDED_LIMIT = 0.2
 
 
 def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
-    """Returns a line for each number of a folder of records that is out of range.
+    """Return a warning for each statistic of a record folder that is out of range.
 
     Args:
-        manifest: Of the records.
-        tokenizer: That they were built with.
+        manifest: Manifest of the records.
+        tokenizer: Tokenizer that built them.
     """
     lines = unknown_warnings(manifest.unknown_share, tokenizer, manifest.too_long_words)
     length = manifest.max_length
@@ -29,8 +29,8 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
     if discarded > DISCARDED_LIMIT:
         lines.append(
             f"{discarded:.1%} of the tokens are discarded (over "
-            f"{DISCARDED_LIMIT:.0%}): the original's packing drops what does not fit "
-            f"into {length} positions. Set --order=document to keep all tokens"
+            f"{DISCARDED_LIMIT:.0%}): the original's packing drops text that does not "
+            f"fit into {length} positions. Set --order=document to keep all tokens"
         )
     return lines
 
@@ -38,12 +38,12 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
 def unknown_warnings(
     share: float, tokenizer: Tokenizer, too_long: int = 0
 ) -> list[str]:
-    """Returns a line about the share of [UNK] if it is out of range, else none.
+    """Return a warning if the share of [UNK] is out of range, as a list.
 
     Args:
-        share: Of the pieces.
-        tokenizer: That made them.
-        too_long: How many words were too long to read.
+        share: Share of [UNK] among the wordpieces.
+        tokenizer: Tokenizer of the text.
+        too_long: Number of over-long words.
     """
     if share <= UNKNOWN_LIMIT:
         return []
@@ -52,22 +52,22 @@ def unknown_warnings(
 
 
 def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> list[str]:
-    """Returns a line about words that were too long to read, if there were any.
+    """Return a message about over-long words if there are any, as a list.
 
     Args:
-        words: How many.
-        characters: How many they have together.
-        tokenizer: That read them.
+        words: Number of over-long words.
+        characters: Number of their characters.
+        tokenizer: Tokenizer of the text.
     """
     if not words:
         return []
     line = (
         f"{words:,} words of more than {MAX_WORD_CHARACTERS} characters became [UNK], "
-        f"{characters:,} characters in all"
+        f"{characters:,} characters in total"
     )
     if tokenizer.settings.split_unspaced == "none":
         line += (
-            "; text of scripts without spaces (Thai, Lao, Khmer) is kept with "
+            "; for scripts without spaces (Thai, Lao, Khmer), set "
             "--split_unspaced=characters"
         )
     return [line]
@@ -81,7 +81,7 @@ def _cause(tokenizer: Tokenizer, too_long: int) -> str:
     settings, table = tokenizer.settings, CharacterTable(tokenizer.settings)
     entries = [t for t in tokenizer.vocabulary.tokens if not t.startswith("[")]
     cased = sum(entry != entry.lower() for entry in entries)
-    lost = sum("".join(table.words(e)) != e.lower() for e in entries if e.isalpha())
+    changed = sum("".join(table.words(e)) != e.lower() for e in entries if e.isalpha())
     if settings.lower_case and cased > len(entries) / 20:
         return (
             "the vocabulary is cased and the text lower-cased. Set --nolower_case, or "
@@ -92,9 +92,9 @@ def _cause(tokenizer: Tokenizer, too_long: int) -> str:
             "the vocabulary is lower-cased and the text is not. Set --lower_case, or "
             "use a vocabulary of the text's language"
         )
-    if settings.strips and lost > len(entries) / 20:
+    if settings.strips and changed > len(entries) / 20:
         return (
-            "the vocabulary has letters that stripping accents changes. Set "
+            "the vocabulary has letters that accent stripping changes. Set "
             "--strip_accents=never"
         )
     if too_long:
@@ -104,6 +104,6 @@ def _cause(tokenizer: Tokenizer, too_long: int) -> str:
             "vocabulary of the text's language"
         )
     return (
-        "the vocabulary is probably of another language or script. Name another "
-        "--vocab, or make one of this text with electra_tf.build_vocab"
+        "the vocabulary is probably of another language or script. Pass another "
+        "--vocab, or train one on this text with electra_tf.build_vocab"
     )

@@ -7,14 +7,14 @@ from electra_tf.text.data_errors import DataErrorLog
 
 
 def build_records(corpus_file, output, vocabulary, *, workers=1, **settings):
-    """Builds records through the library, as the command line does."""
+    """Build records through the library, as the command line does."""
     overwrite = settings.pop("overwrite", False)
     config = PretrainingConfig(records=RecordsConfig(**settings))
-    problems = DataErrorLog("stop", output / "_building" / "problems.txt")
-    reader = CorpusReader([str(corpus_file)], CorpusConfig(), problems)
+    log = DataErrorLog("stop", output / "_building" / "problems.txt")
+    reader = CorpusReader([str(corpus_file)], CorpusConfig(), log)
     return build(
         reader,
-        problems,
+        log,
         vocabulary,
         config,
         output,

@@ -6,10 +6,10 @@ from electra_tf.text import accent_loss
 from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter, is_other_script
 
 
-def found(text, **settings):
+def accent_loss_of(text, **settings):
     counter = AccentLossCounter(TokenizationConfig(**settings))
     counter.add(text)
-    return counter.found()
+    return counter.result()
 
 
 @pytest.mark.parametrize(
@@ -31,26 +31,27 @@ def found(text, **settings):
     ],
 )
 def test_letters_and_marks_of_other_scripts_are_counted(text, letters, changed):
-    result = found(text)
+    result = accent_loss_of(text)
     assert (result.letters, result.changed) == (letters, changed)
 
 
 @pytest.mark.parametrize(
     "settings", [{"strip_accents": "never"}, {"lower_case": False}]
 )
-def test_nothing_is_counted_where_nothing_is_stripped(settings):
-    assert found("がき हिन्दी", **settings) == AccentLoss()
+def test_nothing_is_counted_without_stripping(settings):
+    assert accent_loss_of("がき हिन्दी", **settings) == AccentLoss()
 
 
 def test_a_word_is_shown_before_and_after():
-    assert found("the हिन्दी.").example == "'हिन्दी' (6 characters) -> 'हिनदी' (5)"
-    assert "'한국' (2 characters)" in found("a 한국").example
+    example = accent_loss_of("the हिन्दी.").example
+    assert example == "'हिन्दी' (6 characters) -> 'हिनदी' (5)"
+    assert "'한국' (2 characters)" in accent_loss_of("a 한국").example
 
 
 def test_over_one_percent_is_an_error():
-    found("a" * 99 + "が").check()
+    accent_loss_of("a" * 99 + "が").check()
     with pytest.raises(InputError, match=r"2 changed of 101.*--strip_accents=never"):
-        found("a" * 99 + "がぎ").check()
+        accent_loss_of("a" * 99 + "がぎ").check()
 
 
 def test_a_long_text_is_sampled(monkeypatch):
@@ -58,11 +59,11 @@ def test_a_long_text_is_sampled(monkeypatch):
     counter = AccentLossCounter(TokenizationConfig())
     for _ in range(1000):
         counter.add("aaaaaaaaaが")
-    assert 100 + 10_000 // 50 <= counter.found().letters < 100 + 10_000 // 50 + 10
-    assert counter.found().share == pytest.approx(0.1)
+    assert 100 + 10_000 // 50 <= counter.result().letters < 100 + 10_000 // 50 + 10
+    assert counter.result().share == pytest.approx(0.1)
 
 
-def test_voicing_marks_are_of_another_script_than_accents():
+def test_voicing_marks_belong_to_another_script():
     assert is_other_script("\u3099")
     assert not is_other_script("\u0301")
     assert not is_other_script("é")

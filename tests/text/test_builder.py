@@ -1,6 +1,7 @@
 import hashlib
 import json
 import pathlib
+import re
 
 import pytest
 import tensorflow as tf
@@ -21,7 +22,7 @@ def content(folder):
 
 
 def payloads(folder, manifest):
-    """The records in the order they were dealt out to the shards."""
+    """Return the records in the order in which they were written to the shards."""
     shards = [
         list(tf.data.TFRecordDataset(str(folder / shard.file)).as_numpy_iterator())
         for shard in manifest.shards
@@ -34,7 +35,7 @@ def ids_of(payload):
     return list(example.features.feature["input_ids"].int64_list.value)
 
 
-def test_records_equal_the_originals(tmp_path, vocabulary):
+def test_records_equal_those_of_the_original(tmp_path, vocabulary):
     golden = json.loads((GOLDEN / "dataset_builder.json").read_text())
     (tmp_path / "text.txt").write_text("\n".join(golden["lines"]))
     for case in golden["cases"][:2]:
@@ -47,13 +48,13 @@ def test_records_equal_the_originals(tmp_path, vocabulary):
             seed=case["seed"],
             shards=3,
         )
-        found = [ids_of(payload) for payload in payloads(output, manifest)]
+        rows = [ids_of(payload) for payload in payloads(output, manifest)]
         size = case["max_seq_length"]
-        wanted = [e["ids"] + [0] * (size - len(e["ids"])) for e in case["examples"]]
-        assert found == wanted
+        expected = [e["ids"] + [0] * (size - len(e["ids"])) for e in case["examples"]]
+        assert rows == expected
 
 
-def test_the_manifest_tells_the_truth(folder, corpus_file, vocabulary):
+def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
     manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
     lines = [line for line in corpus_file.read_text().split("\n") if line.strip()]
     ids = [Tokenizer(vocabulary).encode(line) for line in lines]
@@ -79,7 +80,7 @@ def test_the_manifest_tells_the_truth(folder, corpus_file, vocabulary):
     assert not (folder / "_building").exists()
 
 
-def test_the_resolved_config_is_itself_a_config(folder):
+def test_the_written_config_can_be_loaded(folder):
     loaded = loader.load_config(str(folder / "config.yaml"))
     manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
     assert loaded.records.max_length == 32
@@ -96,13 +97,13 @@ def test_output_does_not_depend_on_the_number_of_workers(
         )
     one = content(tmp_path / "1")
     assert one == content(tmp_path / "2") == content(tmp_path / "3")
-    # More than one chunk was drawn for, or this would show nothing.
+    # A single chunk has other random numbers, so there was more than one.
     monkeypatch.undo()
     build_records(corpus_file, tmp_path / "whole", vocabulary, seed=5)
     assert one != content(tmp_path / "whole")
 
 
-def test_the_seed_decides(tmp_path, corpus_file, vocabulary):
+def test_the_seed_determines_the_records(tmp_path, corpus_file, vocabulary):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         build_records(corpus_file, tmp_path / name, vocabulary, seed=seed)
     assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
@@ -123,11 +124,11 @@ def test_document_order_discards_nothing(tmp_path, corpus_file, vocabulary):
 @pytest.mark.parametrize(
     ("megabytes", "shards"), [(0.001, 1), (32, 1), (33, 2), (12_000, 375), (1e6, 512)]
 )
-def test_the_number_of_shards_suits_the_corpus(megabytes, shards):
+def test_the_number_of_shards_depends_on_the_size(megabytes, shards):
     assert builder.shard_count(int(megabytes * 1e6)) == shards
 
 
-def test_an_output_is_replaced_only_on_request(tmp_path, corpus_file, vocabulary):
+def test_an_output_is_replaced_only_with_overwrite(tmp_path, corpus_file, vocabulary):
     output = tmp_path / "o"
     build_records(corpus_file, output, vocabulary, shards=3)
     before = content(output)
@@ -141,15 +142,15 @@ def test_an_output_is_replaced_only_on_request(tmp_path, corpus_file, vocabulary
     assert len([name for name in after if "tfrecord" in name]) == 2
 
 
-def test_a_folder_of_something_else_is_never_touched(tmp_path, corpus_file, vocabulary):
+def test_a_folder_of_other_files_is_never_changed(tmp_path, corpus_file, vocabulary):
     (tmp_path / "thesis.txt").write_text("mine")
     for overwrite in (False, True):
-        with pytest.raises(InputError, match="holds something else"):
+        with pytest.raises(InputError, match=re.escape(str(tmp_path))):
             build_records(corpus_file, tmp_path, vocabulary, overwrite=overwrite)
     assert content(tmp_path) == {"thesis.txt": b"mine"}
 
 
-def test_a_failed_build_leaves_what_was_there(tmp_path, corpus_file, vocabulary):
+def test_a_failed_build_leaves_existing_files(tmp_path, corpus_file, vocabulary):
     output = tmp_path / "o"
     build_records(corpus_file, output, vocabulary)
     before = content(output)
@@ -173,9 +174,9 @@ def test_a_half_written_folder_is_recognised(tmp_path, corpus_file, vocabulary):
     assert not (output / "_building").exists()
 
 
-def test_text_without_a_token_is_told(tmp_path, vocabulary):
+def test_text_without_a_token_is_an_error(tmp_path, vocabulary):
     (tmp_path / "a.txt").write_text("\u200b\n\x07\n")
-    with pytest.raises(InputError, match="not a single token"):
+    with pytest.raises(InputError, match="0 tokens"):
         build_records(tmp_path / "a.txt", tmp_path / "o", vocabulary)
 
 
@@ -184,7 +185,7 @@ def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(
 ):
     output = tmp_path / "o"
     build_records(corpus_file, output, vocabulary, shards=3)
-    # Broken off while the files were moved into place.
+    # Interrupted while the files were moved.
     (output / "_building").mkdir()
     for name in ("manifest.json", "pretrain_data.tfrecord-00002-of-00003"):
         (output / name).rename(output / "_building" / name)
@@ -205,7 +206,7 @@ def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(
     assert sorted(shards) == shard_names(2)
 
 
-def test_moving_into_place_may_break_off_anywhere(
+def test_an_interrupted_move_is_half_written(
     tmp_path, corpus_file, vocabulary, monkeypatch
 ):
     output = tmp_path / "o"

@@ -15,14 +15,14 @@ TEXT = "first line\n  second \n\n\nnew document\r\n\n"
 
 
 def read(tmp_path, *patterns, **settings):
-    """Documents as (file name, line, lines), counts and the problems written down."""
-    problems = DataErrorLog(settings.get("on_error", "stop"), tmp_path / "problems.log")
-    reader = CorpusReader(map(str, patterns), CorpusConfig(**settings), problems)
+    """Return documents as (file name, line, lines), error counts and the error file."""
+    path = tmp_path / "problems.log"
+    log = DataErrorLog(settings.get("on_error", "stop"), path)
+    reader = CorpusReader(map(str, patterns), CorpusConfig(**settings), log)
     documents = [(d.source.rsplit("/")[-1], d.line, d.lines) for d in reader]
-    problems.close()
+    log.close()
     assert reader.position_bytes == reader.total_bytes
-    log = tmp_path / "problems.log"
-    return documents, dict(problems.counts), log.read_text() if log.exists() else ""
+    return documents, dict(log.counts), path.read_text() if path.exists() else ""
 
 
 def test_a_blank_line_ends_a_document(tmp_path):
@@ -37,13 +37,13 @@ def test_a_blank_line_ends_a_document(tmp_path):
     assert counts == {}
 
 
-def test_or_a_file_is_a_document(tmp_path):
+def test_a_file_can_be_one_document(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
     documents, _, _ = read(tmp_path, tmp_path / "a.txt", documents="file")
     assert documents == [("a.txt", 1, ["first line", "second", "new document"])]
 
 
-def test_compressed_files_are_read_as_they_are(tmp_path):
+def test_compressed_files_are_decompressed(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     (tmp_path / "c.txt.xz").write_bytes(lzma.compress(TEXT.encode()))
@@ -63,11 +63,11 @@ def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
     lines = [["one", "two"], ["3\u2028three"], ["中"]]
     assert [d[2] for d in documents] == lines + lines
     assert [d[1] for d in documents] == [1, 3, 4, 1, 2, 3]
-    with pytest.raises(InputError, match=r"field `text`.*b\.parquet.*fields body"):
+    with pytest.raises(InputError, match=r"'text'.*b\.parquet.*fields body"):
         read(tmp_path, tmp_path / "b.parquet")
 
 
-def test_parquet_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -105,7 +105,7 @@ def test_bad_input_stops_the_run_with_file_and_line(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_or_is_counted_and_written_down(tmp_path, kind, capsys):
+def test_bad_input_is_counted_and_listed_on_request(tmp_path, kind, capsys):
     content, line, kept = BAD[kind]
     path = tmp_path / f"bad.{SUFFIX.get(kind, 'txt')}"
     path.write_bytes(content)
@@ -123,7 +123,7 @@ def test_or_is_counted_and_written_down(tmp_path, kind, capsys):
     assert bool(kept) == bool(text)
 
 
-def test_a_broken_page_of_parquet_is_told_with_its_file(tmp_path):
+def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     texts = [f"row {i} " + "x" * 500 for i in range(2000)]
@@ -163,14 +163,14 @@ ODD = {
 def test_odd_files_are_read_or_reported_once(tmp_path, name):
     content, counts, lines = ODD[name]
     (tmp_path / name).write_bytes(content)
-    documents, found, _ = read(tmp_path, tmp_path / name, on_error="report")
-    assert found == counts
+    documents, errors, _ = read(tmp_path, tmp_path / name, on_error="report")
+    assert errors == counts
     assert [line for d in documents for line in d[2]] == lines
     if name == "spaces.txt":
-        assert len(documents) == 1  # a line of spaces in pieces is no blank line
+        assert len(documents) == 1  # parts of a line of spaces are not blank lines
 
 
-def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+def test_a_file_without_read_permission_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
 
     def refuse(path, mode):
@@ -188,20 +188,20 @@ def test_every_occurrence_is_counted(tmp_path):
     assert [row.split(":")[1] for row in log.splitlines()] == ["1", "2", "3", "3"]
 
 
-def test_a_long_line_is_read_whole_in_bounded_pieces(tmp_path, monkeypatch):
+def test_a_long_line_is_read_in_bounded_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 100)
     words = [f"wört{i}" for i in range(500)]
     (tmp_path / "a.txt").write_text("\n".join(["x", " ".join(words), "中" * 500]))
     documents, counts, _ = read(tmp_path, tmp_path / "a.txt", on_error="report")
     assert counts == {"long line": 2}
-    first, *pieces = documents[0][2]
+    first, *parts = documents[0][2]
     assert first == "x"
-    assert max(len(piece.encode()) for piece in pieces) <= 200
-    assert " ".join(pieces).split()[: len(words)] == words
-    assert "".join(pieces).endswith("中" * 500)
+    assert max(len(part.encode()) for part in parts) <= 200
+    assert " ".join(parts).split()[: len(words)] == words
+    assert "".join(parts).endswith("中" * 500)
 
 
-def test_a_document_without_end_is_cut_at_a_lines_end(tmp_path, monkeypatch):
+def test_a_long_document_is_split_at_a_line_end(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "_MAX_DOCUMENT_CHARACTERS", 50)
     lines = [f"line {i}" for i in range(100)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
@@ -212,7 +212,7 @@ def test_a_document_without_end_is_cut_at_a_lines_end(tmp_path, monkeypatch):
         assert max(sum(map(len, d[2])) for d in documents) < 60
 
 
-def test_a_tfds_set_that_is_not_prepared_is_told_at_once(tmp_path, monkeypatch):
+def test_a_tfds_set_that_is_not_prepared_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(InputError, match=r"tfds build wikipedia/20230601\.en"):
         read(tmp_path, "tfds:wikipedia/20230601.en")

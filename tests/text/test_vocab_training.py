@@ -31,7 +31,7 @@ def test_words_are_those_of_the_tokenizer():
     assert cased["Café"] == cased["CAFE"] == 1
 
 
-def test_memory_is_bounded_by_forgetting_what_is_rare(monkeypatch):
+def test_memory_is_bounded_by_dropping_rare_words(monkeypatch):
     monkeypatch.setattr(vocab_training, "_MAX_UNITS", 100)
     counter = WordCounter(TokenizationConfig())
     counter.add(["often often"])
@@ -40,19 +40,19 @@ def test_memory_is_bounded_by_forgetting_what_is_rare(monkeypatch):
     words = counter.words()
     assert words["often"] == 1002
     assert len(words) <= 102
-    assert counter.forgotten == 1001 - len(words)
+    assert counter.dropped == 1001 - len(words)
     counter.add([f"long{i}" + "/" * 70 for i in range(5000)])
     assert len(counter._words) <= 102
 
 
-def test_long_units_are_counted_by_their_words_and_not_kept():
+def test_long_units_are_counted_by_their_words():
     counter = WordCounter(TokenizationConfig())
     counter.add(["x" * 300, "ab/" * 100 + "the", "the"])
     assert max(map(len, counter._units)) <= 64
     assert counter.words() == {"ab": 100, "/": 100, "the": 2}
 
 
-def test_characters_are_kept_until_they_cover_the_text():
+def test_characters_cover_a_share_of_the_text():
     words = collections.Counter({"aaab": 10, "ac": 10, "d": 1})  # a 40, b 10, c 10, d 1
     assert covering_characters(words, 1.0) == {"a": 40, "b": 10, "c": 10, "d": 1}
     assert list(covering_characters(words, 60 / 61)) == ["a", "b", "c"]
@@ -63,11 +63,11 @@ def test_characters_are_kept_until_they_cover_the_text():
 TEXT = "low lower lowest newer newest wider widest lowly new wide"
 
 
-def test_special_tokens_then_characters_then_pieces_as_learnt():
+def test_order_of_special_tokens_characters_and_wordpieces():
     vocabulary = train_wordpieces(count([TEXT] * 5), VocabularyConfig(size=60))
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS
     assert vocabulary.tokens[5] == "e"  # the most frequent character
-    # The pair `##e ##r` or `l ##o`: by hand, `we` + its continuations occur most often.
+    # The first merge is of one of the most frequent pairs.
     pairs = collections.Counter()
     for word in TEXT.split():
         pieces = [word[0], *(f"##{c}" for c in word[1:])]
@@ -106,7 +106,7 @@ def test_rare_pairs_are_not_merged():
     assert len(few) == 5 + 3 + 3
 
 
-def test_a_rare_character_makes_a_word_unknown_not_another_word():
+def test_a_word_with_a_rare_character_is_unknown():
     words = count(["ab ab ab " * 50, "aéb"], strip_accents="never")
     vocabulary = train_wordpieces(
         words, VocabularyConfig(size=30, character_coverage=0.99)
@@ -115,16 +115,16 @@ def test_a_rare_character_makes_a_word_unknown_not_another_word():
     assert tokenizer.encode("aéb ab") == [1, vocabulary.ids["ab"]]
 
 
-def test_too_small_a_size_is_told():
+def test_too_small_a_size_is_an_error():
     with pytest.raises(InputError, match=r"--size=10 with 8 characters.*21 entries"):
         train_wordpieces(count(["abcdefgh hgfedcba"]), VocabularyConfig(size=10))
 
 
-def test_coverage_counts_words_pieces_and_unknown(vocabulary):
-    coverage = VocabStats()
-    coverage.add(Tokenizer(vocabulary), ["The user's 中 name, the", "QUICK"])
+def test_stats_count_words_wordpieces_and_unknown(vocabulary):
+    stats = VocabStats()
+    stats.add(Tokenizer(vocabulary), ["The user's 中 name, the", "QUICK"])
     ids = Tokenizer(vocabulary).encode("The user's 中 name, the QUICK")
-    assert coverage.words == 9
-    assert coverage.pieces == len(ids)
-    assert coverage.unknown == ids.count(1)
-    assert f"{len(ids) / 9:.3f} pieces per word" in str(coverage)
+    assert stats.words == 9
+    assert stats.wordpieces == len(ids)
+    assert stats.unknown == ids.count(1)
+    assert f"{len(ids) / 9:.3f} wordpieces per word" in str(stats)

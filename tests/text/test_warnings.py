@@ -21,7 +21,7 @@ def manifest(**numbers):
     return types.SimpleNamespace(**{**good, **numbers})
 
 
-def test_good_numbers_need_no_advice():
+def test_good_statistics_cause_no_warning():
     assert warnings.record_warnings(manifest(), Tokenizer(UNCASED)) == []
 
 
@@ -33,7 +33,7 @@ def test_good_numbers_need_no_advice():
         ({"discarded_tokens": 32}, ["32.0%", "discarded", "--order=document"]),
     ],
 )
-def test_each_number_has_its_line(numbers, words):
+def test_each_statistic_has_its_warning(numbers, words):
     (line,) = warnings.record_warnings(manifest(**numbers), Tokenizer(UNCASED))
     assert all(word in line for word in words)
 
@@ -48,13 +48,13 @@ def test_each_number_has_its_line(numbers, words):
         (UNCASED, {}, 0, "another language"),
     ],
 )
-def test_the_cause_of_many_unknown_pieces_is_named(vocabulary, settings, long, words):
+def test_the_cause_of_many_unknown_tokens_is_named(vocabulary, settings, long, words):
     tokenizer = Tokenizer(vocabulary, TokenizationConfig(**settings))
     (line,) = warnings.unknown_warnings(0.2, tokenizer, long)
     assert words in line
 
 
-def test_words_that_are_too_long_are_counted():
+def test_over_long_words_are_reported():
     assert warnings.long_word_warnings(0, 0, Tokenizer(UNCASED)) == []
     (line,) = warnings.long_word_warnings(3, 900, Tokenizer(UNCASED))
     assert "3 words" in line
