@@ -1,13 +1,17 @@
-"""A trained model -> a SavedModel that takes strings, LiteRT or ONNX files.
+"""Export a trained model as a SavedModel that takes strings, or as LiteRT or ONNX.
 
 python -m electra_tf.export --model=sst2 --output=served
 """
 
+import sys
+
 from absl import flags
 
 from electra_tf import cli
+from electra_tf.errors import InputError
 from electra_tf.serving import export
-from electra_tf.serving.pretrained_models import PARTS
+from electra_tf.serving.inference_encoder import TARGETS
+from electra_tf.serving.pretrained_models import OUTPUT_KINDS
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -16,35 +20,71 @@ flags.DEFINE_string(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
-    "output", None, "Required: the folder of the model's versions.", flag_values=FLAGS
+    "output",
+    None,
+    "Required: the folder that holds the model's versions.",
+    flag_values=FLAGS,
 )
 flags.DEFINE_integer(
-    "version", 1, "The version's number, its folder's name.", lower_bound=0,
+    "version", 1, "Number of the version, the name of its folder.", lower_bound=0,
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_list(
     "signatures", [*export.SIGNATURES],
-    "What a SavedModel takes: text, tokens (ids).",
+    "Inputs of a SavedModel: text, tokens (ids), or both.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "format", export.FORMATS[0], export.FORMATS, "What is written.",
+    "format", export.FORMATS[0], export.FORMATS, "Format of the exported model.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "part", None, PARTS,
-    "Of a pre-trained checkpoint: encoder (vectors of texts), or electra (which tokens "
-    "were replaced, and proposals for [MASK]).",
+    "output_kind", None, OUTPUT_KINDS,
+    "Outputs of a pre-trained checkpoint: encoder (vectors of texts), or electra "
+    "(replaced tokens, and proposals for [MASK]). Default: encoder.",
     flag_values=FLAGS,
 )  # fmt: skip
+flags.DEFINE_enum(
+    "part", None, OUTPUT_KINDS, "Deprecated: use --output_kind.", flag_values=FLAGS
+)
+flags.DEFINE_enum(
+    "target", TARGETS[0], TARGETS,
+    "Device that serves a SavedModel: cpu (a graph for oneDNN), or any (a graph for "
+    "GPUs and other devices). Both have the same outputs.",
+    flag_values=FLAGS,
+)  # fmt: skip
+
+
+def output_kind() -> str | None:
+    """Return the value of --output_kind, or of the deprecated --part.
+
+    Returns:
+        One of `OUTPUT_KINDS`, or None where neither flag is set.
+
+    Raises:
+        InputError: The flags differ.
+    """
+    if FLAGS.part is None:
+        return FLAGS.output_kind
+    print(
+        f"warning: --part is deprecated. Use --output_kind={FLAGS.part}.",
+        file=sys.stderr,
+    )
+    if FLAGS.output_kind not in (None, FLAGS.part):
+        raise InputError(
+            "--part must equal --output_kind, which replaces it",
+            f"--part={FLAGS.part} and --output_kind={FLAGS.output_kind}",
+            "Remove --part",
+        )
+    return FLAGS.part
 
 
 def main() -> None:
-    """Exports, and tells what was proved."""
+    """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
     export.check(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
-    exportable = export.load_exportable(FLAGS.model, FLAGS.part)
-    print(f"{exportable.kind}: exporting as {FLAGS.format}, held against Keras:")
+    exportable = export.load_exportable(FLAGS.model, output_kind(), FLAGS.target)
+    print(f"{exportable.kind}: exporting as {FLAGS.format}, compared with Keras:")
     folder = export.export(
         exportable, FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format
     )

@@ -86,7 +86,7 @@ def test_a_pre_trained_checkpoint_is_told_its_part(command, vocabulary, tmp_path
     output = tmp_path / "served"
     done = command(
         "export", f"--model={tmp_path}/run", f"--output={output}", "--version=7",
-        "--part=electra", "--signatures=text",
+        "--output_kind=electra", "--signatures=text",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = ask(output / "7", "masked_text", text=["the [MASK]"])
@@ -101,5 +101,6 @@ def test_what_is_wrong_is_told(here, finetuned, tmp_path):
     wrong = here(
         "export", f"--model={finetuned}", f"--output={tmp_path}/out", "--part=encoder"
     )
-    assert "--part is told for a pre-trained checkpoint" in failure(wrong)
+    assert "--output_kind=encoder for a fine-tuned model" in failure(wrong)
+    assert "warning: --part is deprecated" in wrong.stderr
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""SavedModel: strings in, scores out."""
+"""Export of trained models: SavedModel, LiteRT, ONNX."""
 
 from electra_tf import backend
 

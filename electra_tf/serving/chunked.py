@@ -1,4 +1,4 @@
-"""Many inputs of one request, a few at a time: what one of them needs bounds memory."""
+"""Process a request with many rows in chunks, so that its memory is bounded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,99 +10,112 @@ from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.tasks.request_limits import assert_max_parts
 
 CHUNK_INPUTS = 32
-"""Rows that a head sees together."""
+"""Rows of a chunk that passes through encoder and head."""
 CHUNK_POSITIONS = 1024
-"""Those that an encoder computes together, or one row: what stands between its products
-then stays near the processor, which took 4 to 10% off requests of 4,096 and more."""
+"""Positions of an encoder's chunk, which has at least one row. The results of its
+element-wise operations then fit into the processor's cache."""
 CHUNK_SCORES = 512 * 512
-"""Attention scores of a head that are computed together, or those of one row; they too
-are to stay near: 2% off requests of 8 x 512."""
+"""Attention scores of one head in an encoder's chunk, which has at least one row. They
+then fit into the cache, too."""
 MAX_TRANSPOSED_POSITIONS = 192
-"""Positions up to which an encoder is sooner with each as a column."""
+"""Positions up to which an encoder is faster with positions as columns, on a CPU."""
 
 Inputs = dict[str, tf.Tensor]
 
 
 def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
-    """The same function of rows, which takes them some at a time.
+    """Return the same function, computed for `CHUNK_INPUTS` rows at a time.
 
-    A text that is read in parts may have any number of them, and memory grows with the
-    rows whose outputs are held together.
+    A text that is read in several parts may have any number of them, and memory grows
+    with the number of rows that are computed together.
 
     Args:
         function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [P, L], to
-            tensors with a row for each, in any structure.
+            tensors with one entry for each row, in any structure.
 
     Returns:
-        A function of up to `MOST` rows; with more, `InvalidArgumentError` at run time.
+        A function of up to `MAX_PARTS` rows; with more it raises
+        `InvalidArgumentError` at run time.
     """
-    joined = _joined(function, lambda length: tf.constant(CHUNK_INPUTS))
+    in_chunks = _in_chunks(function, lambda length: tf.constant(CHUNK_INPUTS))
 
-    def parts(inputs: Inputs) -> Any:
+    def limited(inputs: Inputs) -> Any:
         with tf.control_dependencies([assert_max_parts(tf.shape(inputs[IDS[0]])[0])]):
-            return joined({name: tf.identity(of) for name, of in inputs.items()})
+            return in_chunks({name: tf.identity(ids) for name, ids in inputs.items()})
 
-    return parts
+    return limited
 
 
 def chunked_encoder(network: InferenceEncoder) -> Callable[..., tf.Tensor]:
-    """The same encoder, some rows at a time: of `POSITIONS` and `SCORES` at most.
+    """Return the same encoder, computed in chunks of rows.
+
+    A chunk has at most `CHUNK_POSITIONS` positions and `CHUNK_SCORES` scores. For the
+    target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are columns.
 
     Args:
         network: From `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], to
-            vectors [B, L, D].
+            hidden states [B, L, D].
 
     Returns:
-        A function of the same arguments; up to `FEW` positions are columns.
+        A function of the same keyword arguments.
     """
-    joined = _joined(lambda inputs: network(**inputs, native=True), _at_once)
+    on_cpu = network.target == "cpu"
+    in_chunks = _in_chunks(
+        lambda inputs: network(**inputs, onednn_graph=on_cpu), _rows_per_chunk
+    )
 
-    def encoded(**inputs: tf.Tensor) -> tf.Tensor:
+    def encode(**inputs: tf.Tensor) -> tf.Tensor:
+        if not on_cpu:
+            return in_chunks(inputs)
         return tf.cond(
             tf.size(inputs[IDS[0]]) <= MAX_TRANSPOSED_POSITIONS,
-            lambda: network.columns(**inputs),
-            lambda: joined(inputs),
+            lambda: network.call_transposed(**inputs),
+            lambda: in_chunks(inputs),
         )
 
-    return encoded
+    return encode
 
 
-def _at_once(length: tf.Tensor) -> tf.Tensor:
-    """Rows of a length that an encoder takes together."""
+def _rows_per_chunk(length: tf.Tensor) -> tf.Tensor:
+    """Return the number of rows of a length in one chunk of an encoder."""
     length = tf.maximum(1, length)
-    # Divided twice: the square of a length may be beyond 32 bits.
+    # Divided twice: the square of a length may exceed 32 bits.
     return tf.maximum(
         1, tf.minimum(CHUNK_POSITIONS // length, CHUNK_SCORES // length // length)
     )
 
 
-def _joined(
-    function: Callable[[Inputs], Any], at_once: Callable[[tf.Tensor], tf.Tensor]
+def _in_chunks(
+    function: Callable[[Inputs], Any], rows_per_chunk: Callable[[tf.Tensor], tf.Tensor]
 ) -> Callable[[Inputs], Any]:
-    """A function of rows, called for `at_once(length)` of them again and again."""
+    """Return a function that calls `function` for `rows_per_chunk(length)` rows."""
     spec = {name: tf.TensorSpec([None, None], tf.int32) for name in IDS}
     traced = tf.function(function, input_signature=[spec])
-    outputs = traced.get_concrete_function().structured_outputs
+    structure = traced.get_concrete_function().structured_outputs
 
-    def joined(inputs: Inputs) -> Any:
+    def in_chunks(inputs: Inputs) -> Any:
         rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
-        some = at_once(length)
-        times = tf.maximum(1, (rows + some - 1) // some)
+        chunk_rows = rows_per_chunk(length)
+        chunks = tf.maximum(1, (rows + chunk_rows - 1) // chunk_rows)
         arrays = [
-            tf.TensorArray(of.dtype, times, infer_shape=False, element_shape=of.shape)
-            for of in tf.nest.flatten(outputs)
+            tf.TensorArray(
+                tensor.dtype, chunks, infer_shape=False, element_shape=tensor.shape
+            )
+            for tensor in tf.nest.flatten(structure)
         ]
 
-        def more(number: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple:
-            begin = number * some
-            part = {name: of[begin : begin + some] for name, of in inputs.items()}
-            found = tf.nest.flatten(traced(part))
-            pairs = zip(arrays, found, strict=True)
-            return number + 1, [array.write(number, of) for array, of in pairs]
+        def body(chunk: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple:
+            begin = chunk * chunk_rows
+            part = {
+                name: ids[begin : begin + chunk_rows] for name, ids in inputs.items()
+            }
+            outputs = tf.nest.flatten(traced(part))
+            pairs = zip(arrays, outputs, strict=True)
+            return chunk + 1, [array.write(chunk, tensor) for array, tensor in pairs]
 
         _, arrays = tf.while_loop(
-            lambda number, _: number < times, more, (0, arrays), parallel_iterations=1
+            lambda chunk, _: chunk < chunks, body, (0, arrays), parallel_iterations=1
         )
-        return tf.nest.pack_sequence_as(outputs, [array.concat() for array in arrays])
+        return tf.nest.pack_sequence_as(structure, [array.concat() for array in arrays])
 
-    return joined
+    return in_chunks

@@ -1,4 +1,4 @@
-"""From a trained model's folder to what is served, in one step or not at all."""
+"""Export a trained model's folder, completely or not at all."""
 
 import importlib.util
 import os
@@ -15,7 +15,8 @@ from electra_tf.serving.formats.litert import run_litert, write_litert
 from electra_tf.serving.formats.onnx import run_onnx, write_onnx
 from electra_tf.serving.formats.saved_model import write_extra, write_saved_model
 from electra_tf.serving.formats.token_runtime import missing_extra
-from electra_tf.serving.pretrained_models import PARTS, pretrained_export
+from electra_tf.serving.inference_encoder import TARGETS
+from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
 from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.inference import load
@@ -29,25 +30,29 @@ _PACKAGES = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntime")}
 _WARM_LENGTHS = 16, 64, 128, 256, 512
 
 
-def load_exportable(path: str, part: str | None = None) -> ExportSpec:
-    """Opens what is to be exported.
+def load_exportable(
+    path: str, output_kind: str | None = None, target: str = TARGETS[0]
+) -> ExportSpec:
+    """Load a trained model as functions to export.
 
     Args:
         path: The output of finetune, or a checkpoint or run of pretrain.
-        part: What is served of the latter (see `pretrained_export`); None: `encoder`.
+        output_kind: One of `OUTPUT_KINDS`, for a pre-trained checkpoint only (see
+            `pretrained_export`); None: `encoder`.
+        target: One of `TARGETS`: the device that serves a SavedModel.
 
     Returns:
-        Its functions.
+        The model's functions.
 
     Raises:
-        InputError: Neither of the two, or a part of a fine-tuned model; a fine-tuning
-            without a model yet.
+        InputError: The path is no trained model, the fine-tuning there has no model
+            yet, or `output_kind` is set for a fine-tuned model.
     """
     if not is_finetuned(path) and os.path.isdir(os.path.join(path, "trial_1")):
         raise InputError(
-            "The first trial of a fine-tuning is done",
-            f"{path}, without a {MODEL}",
-            "Run the same finetune command again; it goes on",
+            f"--model must be a fine-tuning that has written {MODEL}",
+            f"{path!r}, without a {MODEL}",
+            "Run the same finetune command again to resume",
         )
     if not os.path.exists(path) and not foreign_weights(path):
         raise InputError(
@@ -57,26 +62,26 @@ def load_exportable(path: str, part: str | None = None) -> ExportSpec:
             "Check the path",
         )
     if not is_finetuned(path) and os.path.isfile(path):
-        return task_export(load(path))  # raises an error with the kind of the file
+        return task_export(load(path), target)  # raises with the kind of the file
     if not is_finetuned(path):
-        return pretrained_export(path, part or PARTS[0])
-    if part is not None:
+        return pretrained_export(path, output_kind or OUTPUT_KINDS[0], target)
+    if output_kind is not None:
         raise InputError(
-            "--part is told for a pre-trained checkpoint",
-            f"--part={part} for a fine-tuned model, {path}",
-            "Leave it out",
+            "--model must be a pre-trained checkpoint for --output_kind",
+            f"--output_kind={output_kind} for a fine-tuned model, {path!r}",
+            "Omit --output_kind",
         )
-    return task_export(load(path))
+    return task_export(load(path), target)
 
 
 def is_finetuned(path: str) -> bool:
-    """Whether a path is what finetune wrote, not pretrain.
+    """Return whether a path is an output of finetune, not of pretrain.
 
     Args:
         path: A folder or a file.
 
     Returns:
-        True for a .keras file, or a folder with one.
+        True for a .keras file, or a folder with a fine-tuned model.
     """
     return path.endswith(".keras") or os.path.isfile(os.path.join(path, MODEL))
 
@@ -87,23 +92,23 @@ def export(
     version: int = 1,
     chosen: Sequence[str] = SIGNATURES,
     form: str = "saved_model",
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> str:
-    """Writes a version, proves it, and gives it its name only then.
+    """Write a version under a temporary name, validate it, then rename it.
 
     Args:
-        exportable: What `opened` returned.
+        exportable: The functions of `load_exportable`.
         output: The folder of all versions of the model.
-        version: The number that TF Serving knows it by.
-        chosen: Which signatures of a SavedModel: of `text`, of `tokens`, or both.
-        form: One of `FORMATS`. LiteRT and ONNX hold the function of ids alone.
-        tell: Gets lines about what was proved.
+        version: The version number for TF Serving.
+        chosen: Kinds of signatures of a SavedModel: `text`, `tokens`, or both.
+        form: One of `FORMATS`. LiteRT and ONNX contain only the function of ids.
+        log: Called with each line about the validation.
 
     Returns:
         The version's folder.
 
     Raises:
-        InputError: The version exists, or what was written does not hold.
+        InputError: The version exists, or its validation failed.
     """
     final = check(output, version, chosen, form)
     os.makedirs(output, exist_ok=True)
@@ -113,7 +118,7 @@ def export(
         with reraise_full_disk(
             output, "Free space, then run the same command again; nothing was exported"
         ):
-            _WRITERS[form](exportable, partial, chosen, tell)
+            _WRITERS[form](exportable, partial, chosen, log)
             os.rename(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -123,7 +128,7 @@ def export(
 
 
 def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
-    """Refuses what could not be exported, before anything is loaded or written.
+    """Validate the arguments of `export` before anything is loaded or written.
 
     Args:
         output: As for `export`.
@@ -132,23 +137,23 @@ def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
         form: As for `export`.
 
     Returns:
-        The version's folder, which does not exist.
+        The version's folder, which does not exist yet.
 
     Raises:
-        InputError: It does, an extra is not installed, or signatures are not known or
-            not the format's.
+        InputError: The folder exists, an extra is not installed, or the signatures are
+            unknown or do not fit the format.
     """
     if not chosen or set(chosen) - set(SIGNATURES):
         raise InputError(
-            "--signatures is text, tokens, or text,tokens",
+            "--signatures must be text, tokens, or text,tokens",
             repr(",".join(chosen)),
-            "Leave it out for both",
+            "Omit --signatures for both",
         )
     if form != FORMATS[0] and "tokens" not in chosen:
         raise InputError(
-            "LiteRT and ONNX hold the function of ids alone",
+            f"--signatures must contain tokens for --format={form}, which has no other",
             f"--format={form} --signatures={','.join(chosen)}",
-            "Leave --signatures out",
+            "Omit --signatures",
         )
     for package in _PACKAGES.get(form, ()):
         if importlib.util.find_spec(package) is None:
@@ -156,14 +161,14 @@ def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
     final = os.path.join(output, str(version))
     if os.path.exists(output) and not os.path.isdir(output):
         raise InputError(
-            "--output is a folder, which holds one for each version",
-            f"{output}, a file",
-            "Name another one",
+            "--output must be a folder",
+            f"{output!r}, a file",
+            "Choose another --output",
         )
     if os.path.exists(final):
         raise InputError(
-            "A version is exported once, as a server may be serving it",
-            f"{final}, which exists",
+            "--version must be a new one, as a server may be serving the old one",
+            f"{final!r}, which exists",
             "Pass a higher --version, or delete it",
         )
     return final
@@ -172,33 +177,36 @@ def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
 def chosen_signatures(
     exportable: ExportSpec, chosen: Sequence[str]
 ) -> dict[str, Signature]:
-    """The signatures of a SavedModel by name.
+    """Return the signatures of a SavedModel by name.
 
     Args:
-        exportable: Whose.
+        exportable: The functions to export.
         chosen: `text`, `tokens`, or both.
 
     Returns:
-        One of them is `serving_default`, the one that clients get who name none.
+        The signatures. One of them is `serving_default`, which a server uses for
+        requests that name no signature.
     """
     known = {"text": exportable.text, "tokens": exportable.tokens}
-    found = {name: of for kind in chosen for name, of in known[kind].items()}
-    if _DEFAULT not in found:
-        found[_DEFAULT] = next(iter(found.values()))
-    return found
+    signatures = {}
+    for kind in chosen:
+        signatures |= known[kind]
+    if _DEFAULT not in signatures:
+        signatures[_DEFAULT] = next(iter(signatures.values()))
+    return signatures
 
 
 def _saved_model(
-    exportable: ExportSpec, folder: str, chosen: Sequence[str], tell: Callable
+    exportable: ExportSpec, folder: str, chosen: Sequence[str], log: Callable
 ) -> None:
     signatures = chosen_signatures(exportable, chosen)
-    found = write_saved_model(exportable, signatures, folder)
-    for name, difference in found["differences"].items():
+    report = write_saved_model(exportable, signatures, folder)
+    for name, difference in report["differences"].items():
         if not name.endswith(validate.ROWS):
-            tell(f"  {name} differs by {difference:.1e}")
-    tell(f"  {found['numbers']:,} numbers in {found['variables']} variables")
+            log(f"  {name} differs by {difference:.1e}")
+    log(f"  {report['numbers']:,} numbers in {report['variables']} variables")
     if importlib.util.find_spec("tensorflow_serving") is None:
-        tell("  no warm-up requests: the extra `serving` is not installed")
+        log("  no warm-up requests: the extra `serving` is not installed")
         return
     longest = exportable.details["max_length"]
     lengths = sorted({min(length, longest) for length in _WARM_LENGTHS})
@@ -206,52 +214,55 @@ def _saved_model(
         folder,
         {
             # The last request has no rows.
-            name: [*of.requests[:-1], *warmup_requests(list(of.requests[0]), lengths)]
-            for name, of in signatures.items()
+            name: [
+                *signature.requests[:-1],
+                *warmup_requests(list(signature.requests[0]), lengths),
+            ]
+            for name, signature in signatures.items()
         },
     )
-    tell(f"  warm-up requests of up to {lengths[-1]} positions")
+    log(f"  warm-up requests of up to {lengths[-1]} positions")
 
 
 def _litert(
-    exportable: ExportSpec, folder: str, chosen: Sequence[str], tell: Callable
+    exportable: ExportSpec, folder: str, chosen: Sequence[str], log: Callable
 ) -> None:
-    """Files for phones; the float32 one is held against Keras."""
+    """Write the LiteRT files and compare the float32 one with Keras."""
     signature = exportable.tokens["tokens"]
     write_extra(exportable, folder)
     for path in write_litert(signature.whole, folder):
         exact = "float32" in os.path.basename(path)
-        _held(path, signature, run_litert, exact, tell)
+        _compare(path, signature, run_litert, exact, log)
 
 
 def _onnx(
-    exportable: ExportSpec, folder: str, chosen: Sequence[str], tell: Callable
+    exportable: ExportSpec, folder: str, chosen: Sequence[str], log: Callable
 ) -> None:
     signature = exportable.tokens["tokens"]
     write_extra(exportable, folder)
-    _held(write_onnx(signature.whole, folder), signature, run_onnx, True, tell)
+    _compare(write_onnx(signature.whole, folder), signature, run_onnx, True, log)
 
 
-def _held(
+def _compare(
     path: str,
     signature: Signature,
     run: Callable[[str, Request], Mapping[str, np.ndarray]],
     exact: bool,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
-    """Compares a converted model's numbers with Keras's."""
+    """Compare a converted model's outputs with Keras's."""
     name = os.path.basename(path)
-    tell(f"  {name}: {os.path.getsize(path) / 1e6:.1f} MB")
+    log(f"  {name}: {os.path.getsize(path) / 1e6:.1f} MB")
     for request in signature.requests[:-1]:  # the last one has no rows
-        expected, found = signature.expected(request), run(path, request)
-        for output, of in found.items():
-            if of.dtype.kind != "f":
-                continue  # of two candidates as good as equal either may be the first
-            difference = validate.difference(of, expected[output])
-            tell(f"  {name}: {output} differs by {difference:.1e}")
+        expected, outputs = signature.expected(request), run(path, request)
+        for output, array in outputs.items():
+            if array.dtype.kind != "f":
+                continue  # rounding decides between two nearly equal candidates
+            difference = validate.difference(array, expected[output])
+            log(f"  {name}: {output} differs by {difference:.1e}")
             if exact and difference > validate.TOLERANCE:
                 raise InputError(
-                    f"{name} equals what Keras says to {validate.TOLERANCE:g}",
+                    f"{name} must equal Keras's outputs to {validate.TOLERANCE:g}",
                     f"{output} differs by {difference:.2g}",
                     "Report it; nothing was exported",
                 )

@@ -1,17 +1,24 @@
-"""The encoder in plain TensorFlow, as it is served: the same numbers, sooner.
+"""Inference-optimised encoder with the same outputs as the Keras encoder.
 
-A short text's time goes into reading the weights and into starting operations, of
-which Keras's layers have over twice as many. Here rows' products are of two axes, so
-that TensorFlow's optimizer joins them with the biases, sums and activations that
-follow; query, key and value are one product; and what the layers have is stacked, so
-that it is read from six variables instead of from sixteen for each layer.
+For a short text, most of the time is spent on reading weights and starting operations,
+and Keras's layers have over twice as many operations. Here
 
-oneDNN copies the right side of a product into an order of its own. With positions as
-rows that is the kernel, whose copy is a quarter of a short text's time; with positions
-as columns it is the text. So kernels stand as [out, in], which both can take.
+- the matmuls of rows have two axes, so that TensorFlow's optimizer fuses them with the
+  biases, sums and activations that follow;
+- query, key and value are one matmul;
+- the weights of all layers are stacked, so that they are read from six variables
+  instead of sixteen for each layer.
 
-Many texts' time goes into products and into what stands between them: layer norm, which
-becomes oneDNN's only in the form that TensorFlow's optimizer knows, and copies.
+oneDNN packs the right operand of a matmul on every call. With positions as rows that
+operand is the kernel, with positions as columns it is the text. Packing the kernel
+takes a quarter of a short text's time, so kernels are stored as [out, in], which both
+forms can use.
+
+For many texts, most of the time is spent on matmuls, layer norms and copies. A layer
+norm becomes oneDNN's only in the one form that TensorFlow's optimizer recognizes.
+
+Both special forms, `onednn_graph` and `call_transposed`, are for the target `cpu`. The
+plain form runs on any device and is the one that LiteRT and ONNX files contain.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,22 +30,26 @@ import tensorflow as tf
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block, Encoder
 
+TARGETS = ("cpu", "any")
+"""Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
 _EPSILON = 1e-12  # of layer norm
-_MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
+_MASKED = -10000.0  # added to the score of a key that is padding, as in BERT
 
 
 class InferenceEncoder(tf.Module):
-    """A trained encoder's numbers and what is done with them.
+    """Encoder in plain TensorFlow with the weights of a trained Keras encoder.
 
-    Tables that need no other order are the Keras encoder's own variables, so that
-    towers which share them go on doing so; the layers' are copied.
+    The embedding tables are the Keras encoder's own variables, so that encoders that
+    share them still do. The weights of the layers are copied.
 
     Args:
-        encoder: Built; what it learns later is not seen.
+        encoder: Built. Later updates of its weights are not copied.
+        target: One of `TARGETS`: the device that `chunked_encoder` chooses forms for.
     """
 
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
         super().__init__()
+        self.target = target
         tables, project = encoder.embeddings, encoder.embeddings_project
         self._words_VE = tables.word_embeddings.value
         self._segments = tables.segment_embeddings.value
@@ -47,7 +58,7 @@ class InferenceEncoder(tf.Module):
         self._norm = norm.gamma.value, norm.beta.value
         self._project = project and (project.kernel.value, project.bias.value)
         self._width = encoder.shape.width
-        self._parts = 3 * encoder.shape.heads, self._width // encoder.shape.heads
+        self._head_shape = 3 * encoder.shape.heads, self._width // encoder.shape.heads
         layers = [_weights(block) for block in encoder.blocks]
         kernels, biases, norms = zip(*layers, strict=True)
         self._kernels = [
@@ -64,49 +75,50 @@ class InferenceEncoder(tf.Module):
         token_ids: tf.Tensor,
         segment_ids: tf.Tensor,
         padding_mask: tf.Tensor,
-        native: bool = False,
+        onednn_graph: bool = False,
     ) -> tf.Tensor:
-        """Hidden states of the last layer, as the Keras encoder's without dropout.
+        """Return hidden states of the last layer, as the Keras encoder in inference.
 
         Args:
             token_ids: int32 [B, L].
             segment_ids: int32 [B, L].
             padding_mask: int32 [B, L], 1 at real tokens.
-            native: Whether TensorFlow itself runs the graph, not a converted one: it
-                then masks no scores where nothing is padding, which is a branch, and
-                its layer norm is oneDNN's.
+            onednn_graph: Whether TensorFlow runs the graph on a CPU. Layer norms are
+                then oneDNN's, and a branch skips the mask where nothing is padding.
 
         Returns:
             float32 [B, L, D].
         """
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
-        padded = tf.reduce_any(padding_mask < 1) if native else None
-        normal = _fused_normal if native else _normal
-        x_XD = self._embedded(token_ids, segment_ids, normal)
-        for kernels, biases, norms in self._layers(apart=native):
+        padded = tf.reduce_any(padding_mask < 1) if onednn_graph else None
+        normalize = _fused_layer_norm if onednn_graph else _layer_norm
+        x_XD = self._embedded(token_ids, segment_ids, normalize)
+        for kernels, biases, norms in self._layers(separate_norms=onednn_graph):
             inward_3DD, outward_DD, widen_FD, narrow_DF = kernels
             bias_3D, outward_D, bias_F, narrow_D = biases
             inward_X3D = _dense(x_XD, inward_3DD, bias_3D)
-            parted_BLMH = tf.reshape(inward_X3D, [*size, *self._parts])
-            # What is split on its first axis is not copied.
-            parted_MBLH = tf.transpose(parted_BLMH, [2, 0, 1, 3])
-            q_NBLH, k_NBKH, v_NBKH = tf.split(parted_MBLH, 3, axis=0)
+            split_BLMH = tf.reshape(inward_X3D, [*size, *self._head_shape])
+            # A split of the first axis copies nothing.
+            split_MBLH = tf.transpose(split_BLMH, [2, 0, 1, 3])
+            q_NBLH, k_NBKH, v_NBKH = tf.split(split_MBLH, 3, axis=0)
             scores_NBLK = tf.matmul(q_NBLH, k_NBKH, transpose_b=True)
             scores_NBLK = _masked(scores_NBLK, bias_1B1K, padded)
-            seen_NBLH = tf.matmul(tf.nn.softmax(scores_NBLK), v_NBKH)
-            seen_BLNH = tf.transpose(seen_NBLH, [1, 2, 0, 3])
-            seen_XD = tf.reshape(seen_BLNH, [-1, self._width])
-            x_XD = normal(x_XD + _dense(seen_XD, outward_DD, outward_D), *norms[:2])
+            attended_NBLH = tf.matmul(tf.nn.softmax(scores_NBLK), v_NBKH)
+            attended_BLNH = tf.transpose(attended_NBLH, [1, 2, 0, 3])
+            attended_XD = tf.reshape(attended_BLNH, [-1, self._width])
+            x_XD = normalize(
+                x_XD + _dense(attended_XD, outward_DD, outward_D), *norms[:2]
+            )
             inner_XF = gelu(_dense(x_XD, widen_FD, bias_F))
             outer_XD = _dense(inner_XF, narrow_DF, narrow_D)
-            x_XD = normal(x_XD + outer_XD, *norms[2:])
+            x_XD = normalize(x_XD + outer_XD, *norms[2:])
         return tf.reshape(x_XD, [*size, self._width])
 
-    def columns(
+    def call_transposed(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:
-        """The same, sooner for few positions: each is a column.
+        """Return the same, faster for few positions on a CPU: each is a column.
 
         Args:
             token_ids: int32 [B, L].
@@ -118,56 +130,56 @@ class InferenceEncoder(tf.Module):
         """
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
-        x_XD = self._embedded(token_ids, segment_ids, _normal)
-        # A batch of one: oneDNN's product of batches is sooner up to 64 positions.
+        x_XD = self._embedded(token_ids, segment_ids, _layer_norm)
+        # A batch of one: oneDNN's batch matmul is faster up to 64 positions.
         x_1DX = tf.transpose(x_XD)[tf.newaxis]
-        for kernels, biases, norms in self._layers_for_columns():
+        for kernels, biases, norms in self._transposed_layers():
             inward_13DD, outward_1DD, widen_1FD, narrow_1DF = kernels
             bias_3D1, outward_D1, bias_F1, narrow_D1 = biases
             inward_13DX = tf.matmul(inward_13DD, x_1DX) + bias_3D1
-            parted_MHBL = tf.reshape(inward_13DX, [*self._parts, *size])
-            parted_MBHL = tf.transpose(parted_MHBL, [0, 2, 1, 3])
-            q_NBHL, k_NBHK, v_NBHK = tf.split(parted_MBHL, 3, axis=0)
+            split_MHBL = tf.reshape(inward_13DX, [*self._head_shape, *size])
+            split_MBHL = tf.transpose(split_MHBL, [0, 2, 1, 3])
+            q_NBHL, k_NBHK, v_NBHK = tf.split(split_MBHL, 3, axis=0)
             scores_NBLK = tf.matmul(q_NBHL, k_NBHK, transpose_a=True) + bias_1B1K
             weights_NBLK = tf.nn.softmax(scores_NBLK)
-            seen_NBHL = tf.matmul(v_NBHK, weights_NBLK, transpose_b=True)
-            seen_NHBL = tf.transpose(seen_NBHL, [0, 2, 1, 3])
-            seen_1DX = tf.reshape(seen_NHBL, [1, self._width, -1])
-            outward_1DX = tf.matmul(outward_1DD, seen_1DX) + outward_D1
-            x_1DX = _normal(x_1DX + outward_1DX, *norms[:2], axis=1)
+            attended_NBHL = tf.matmul(v_NBHK, weights_NBLK, transpose_b=True)
+            attended_NHBL = tf.transpose(attended_NBHL, [0, 2, 1, 3])
+            attended_1DX = tf.reshape(attended_NHBL, [1, self._width, -1])
+            outward_1DX = tf.matmul(outward_1DD, attended_1DX) + outward_D1
+            x_1DX = _layer_norm(x_1DX + outward_1DX, *norms[:2], axis=1)
             inner_1FX = gelu(tf.matmul(widen_1FD, x_1DX) + bias_F1)
             outer_1DX = tf.matmul(narrow_1DF, inner_1FX) + narrow_D1
-            x_1DX = _normal(x_1DX + outer_1DX, *norms[2:], axis=1)
+            x_1DX = _layer_norm(x_1DX + outer_1DX, *norms[2:], axis=1)
         x_XD = tf.transpose(x_1DX[0])
         return tf.reshape(x_XD, [*size, self._width])
 
     def _embedded(
-        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, normal: Callable
+        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, normalize: Callable
     ) -> tf.Tensor:
         words_BLE = tf.gather(self._words_VE, token_ids)
         segments_BLE = tf.gather(self._segments, segment_ids)
         positions_LE = self._positions_LE[: tf.shape(token_ids)[1]]
         x_BLE = words_BLE + segments_BLE + positions_LE
-        x_XE = normal(tf.reshape(x_BLE, [-1, x_BLE.shape[-1]]), *self._norm)
+        x_XE = normalize(tf.reshape(x_BLE, [-1, x_BLE.shape[-1]]), *self._norm)
         if not self._project:
             return x_XE
         kernel_ED, bias_D = self._project
         return tf.nn.bias_add(tf.matmul(x_XE, kernel_ED), bias_D)
 
-    def _layers(self, apart: bool) -> Iterator[Sequence[tf.Tensor]]:
-        """Kernels, biases and norms of each layer, views of the whole.
+    def _layers(self, separate_norms: bool) -> Iterator[Sequence[tf.Tensor]]:
+        """Yield kernels, biases and norms of each layer, views of the stacked ones.
 
-        With `apart` each of the norms is an operation's only output.
+        With `separate_norms` each norm is the only output of its operation.
         """
         kernels = [tf.unstack(kernel) for kernel in self._kernels]
         biases = tf.split(self._biases, self._sizes)
         norms = tf.convert_to_tensor(self._norms)
-        places = range(norms.shape[0])
-        norms = [norms[place] for place in places] if apart else tf.unstack(norms)
+        rows = range(norms.shape[0])
+        norms = [norms[row] for row in rows] if separate_norms else tf.unstack(norms)
         return _by_layer(kernels, biases, norms)
 
-    def _layers_for_columns(self) -> Iterator[Sequence[tf.Tensor]]:
-        """The same: kernels as batches of one, biases and norms as columns."""
+    def _transposed_layers(self) -> Iterator[Sequence[tf.Tensor]]:
+        """Yield the same: kernels as batches of one, biases and norms as columns."""
         depth = self._kernels[0].shape[0]
         kernels = [tf.split(kernel, depth) for kernel in self._kernels]
         biases = tf.split(tf.reshape(self._biases, [-1, 1]), self._sizes)
@@ -178,16 +190,16 @@ class InferenceEncoder(tf.Module):
 def _by_layer(
     kernels: list[list[tf.Tensor]], biases: list[tf.Tensor], norms: list[tf.Tensor]
 ) -> Iterator[Sequence[tf.Tensor]]:
-    for layer, of_layer in enumerate(zip(*kernels, strict=True)):
-        here = slice(4 * layer, 4 * layer + 4)
-        yield of_layer, biases[here], norms[here]
+    for layer, layer_kernels in enumerate(zip(*kernels, strict=True)):
+        four = slice(4 * layer, 4 * layer + 4)
+        yield layer_kernels, biases[four], norms[four]
 
 
 def _bias(padding_mask: tf.Tensor) -> tf.Tensor:
-    """What is added to a key's scores [1, B, 1, K]."""
+    """Return the attention bias of padding, [1, B, 1, K]."""
     real_BL = tf.cast(padding_mask, tf.float32)
-    # A slice with new axes has no counterpart in LiteRT, and in ONNX a reshape knows no
-    # empty axis but the first.
+    # A slice with new axes has no counterpart in LiteRT, and a reshape in ONNX allows
+    # only the first axis to be empty.
     real_1B1K = tf.expand_dims(tf.expand_dims(real_BL, 0), 2)
     return (1.0 - real_1B1K) * _MASKED
 
@@ -195,7 +207,7 @@ def _bias(padding_mask: tf.Tensor) -> tf.Tensor:
 def _masked(
     scores_NBLK: tf.Tensor, bias_1B1K: tf.Tensor, padded: tf.Tensor | None
 ) -> tf.Tensor:
-    """Scores with padding far below; `padded`, if known, tells whether there is any."""
+    """Return the scores, with the bias unless `padded` is a false tensor."""
     if padded is None:
         return scores_NBLK + bias_1B1K
     return tf.cond(padded, lambda: scores_NBLK + bias_1B1K, lambda: scores_NBLK)
@@ -205,20 +217,22 @@ def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(x, kernel, transpose_b=True), bias)
 
 
-def _normal(
+def _layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, axis: int = -1
 ) -> tf.Tensor:
-    """Layer norm of an axis."""
+    """Return the layer norm over an axis."""
     centred = x - tf.reduce_mean(x, axis, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
     return centred * (tf.math.rsqrt(variance + _EPSILON) * gamma) + beta
 
 
-def _fused_normal(x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor) -> tf.Tensor:
-    """Layer norm as Keras 2 wrote it, of which TensorFlow's optimizer makes oneDNN's.
+def _fused_layer_norm(
+    x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor
+) -> tf.Tensor:
+    """Return the layer norm, in the form that becomes oneDNN's.
 
-    It is the batch norm of an image whose channels are the rows. The optimizer takes
-    the first output of the operation that gamma comes from, whichever gamma was.
+    Keras 2 wrote it so: the batch norm of an image whose channels are the rows. The
+    optimizer always uses the first output of the operation that gamma comes from.
     """
     shape = tf.shape(x_XD)
     rows, none = shape[:1], tf.constant([], tf.float32)
@@ -236,21 +250,21 @@ def _fused_normal(x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor) -> tf.
 
 
 def _weights(block: Block) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """Kernels, biases and norms of a layer in the order in which they are used.
+    """Return kernels, biases and norms of a layer in the order of their use.
 
-    Queries come scaled, as scores are to be.
+    The query's kernel and bias contain the scale of the scores.
     """
     attention, scale = block.attention, block.attention.head_width**-0.5
-    three = attention.query, attention.key, attention.value
-    products = attention.output_dense, block.intermediate, block.output_dense
+    projections = attention.query, attention.key, attention.value
+    denses = attention.output_dense, block.intermediate, block.output_dense
     norms = block.attention_layer_norm, block.output_layer_norm
 
-    def joined(name: str) -> np.ndarray:
-        query, *others = (_array(getattr(dense, name)) for dense in three)
+    def concatenated(name: str) -> np.ndarray:
+        query, *others = (_array(getattr(dense, name)) for dense in projections)
         return np.concatenate([query * np.float32(scale), *others], axis=-1)
 
-    kernels = [joined("kernel"), *(_array(dense.kernel) for dense in products)]
-    biases = [joined("bias"), *(_array(dense.bias) for dense in products)]
+    kernels = [concatenated("kernel"), *(_array(dense.kernel) for dense in denses)]
+    biases = [concatenated("bias"), *(_array(dense.bias) for dense in denses)]
     vectors = [_array(vector) for norm in norms for vector in (norm.gamma, norm.beta)]
     return kernels, biases, np.stack(vectors)
 

@@ -1,7 +1,7 @@
-"""What a pre-trained model says of ids: vectors, judgements, proposals.
+"""Outputs of a pre-trained model: hidden states, replaced tokens, proposals for masks.
 
-Each is a module that holds its variables and, beside it, the word of the Keras layers
-it was made from, which are not part of it.
+Each head is a module with the exported variables. Its `by_keras` computes the same
+outputs with the Keras layers, which are not part of the module.
 """
 
 import abc
@@ -13,163 +13,173 @@ import tensorflow as tf
 from electra_tf.model.electra import Discriminator, MaskedLanguageModel
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.chunked import chunked_encoder
-from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 
 MAX_MASKS = 1024
-"""Of a request: each one has a logit for every entry of the vocabulary."""
+"""Masks of a request: each has a logit for every entry of the vocabulary."""
 
 Inputs = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
 
 
 class InferenceHead(tf.Module, abc.ABC):
-    """Something a model says, in a graph and by Keras.
+    """Outputs of a model, computed in a graph and by Keras.
 
     Args:
-        network: Of the encoder that it is said from.
+        network: The encoder below the head.
     """
 
     by_keras: Callable[[Any], Outputs]
-    """What the Keras model says of the same ids."""
+    """The Keras model's outputs for the same ids."""
 
     def __init__(self, network: InferenceEncoder):
         super().__init__()
         self.network = network
-        self._in_turns = chunked_encoder(network)
+        self._encode = chunked_encoder(network)
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """Tensors by name from `token_ids`, `segment_ids`, `padding_mask` [B, L]."""
-        return self.of_vectors(self._in_turns(**inputs), inputs)
+        """Return outputs by name, computed in chunks of rows.
+
+        Args:
+            inputs: `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L].
+
+        Returns:
+            Tensors by name.
+        """
+        return self.of_vectors(self._encode(**inputs), inputs)
 
     def whole(self, inputs: Inputs) -> Outputs:
-        """The same, all rows at once."""
+        """Return the same outputs, computed for all rows at once."""
         return self.of_vectors(self.network(**inputs), inputs)
 
     @abc.abstractmethod
     def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
-        """What is said of the network's vectors."""
+        """Return outputs by name from the encoder's hidden states."""
 
 
 class HiddenStates(InferenceHead):
-    """The encoder's vectors, of each token and of the whole text.
+    """Hidden states of each token, and vectors of the whole text.
 
     Args:
-        encoder: Of the discriminator, or BERT's.
+        encoder: The encoder of the discriminator or of BERT.
+        target: As for `InferenceEncoder`.
     """
 
-    def __init__(self, encoder: Encoder):
-        super().__init__(InferenceEncoder(encoder))
-        self.by_keras = lambda ids: _vectors(encoder(**ids), ids)
+    def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
+        super().__init__(InferenceEncoder(encoder, target))
+        self.by_keras = lambda ids: _vector_outputs(encoder(**ids), ids)
 
     def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
-        """`token_vectors` [B, L, D], 0 at padding; `sentence_vector`, that of [CLS],
-        and `mean_vector`, of all real tokens, [B, D]."""
-        return _vectors(hidden_BLD, inputs)
+        """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
+        `sentence_vector` of [CLS] and `mean_vector` of all real tokens."""
+        return _vector_outputs(hidden_BLD, inputs)
 
 
 class ReplacedTokenDetection(InferenceHead):
-    """How likely each token was replaced.
+    """Probabilities that tokens were replaced.
 
     Args:
         discriminator: Encoder and head.
-        network: Of that encoder.
+        network: The exported form of that encoder.
     """
 
     def __init__(self, discriminator: Discriminator, network: InferenceEncoder):
         super().__init__(network)
         head = discriminator.head
         self.weights = [weight.value for weight in head.weights]
-        self._judge = lambda hidden_BLD: head(hidden_BLD)
-        self.by_keras = lambda ids: _judged(discriminator(**ids), ids)
+        self._logits = lambda hidden_BLD: head(hidden_BLD)
+        self.by_keras = lambda ids: _replaced_outputs(discriminator(**ids), ids)
 
     def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
-        """`replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
-        return _judged(self._judge(hidden_BLD), inputs)
+        """Return `replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
+        return _replaced_outputs(self._logits(hidden_BLD), inputs)
 
 
 class FillMask(InferenceHead):
     """The most likely tokens for each mask.
 
     Args:
-        guesser: The generator, or BERT.
-        network: Of its encoder.
+        generator: The generator, or BERT.
+        network: The exported form of its encoder.
         mask: The id of [MASK].
         count: Tokens for each mask.
     """
 
     def __init__(
         self,
-        guesser: MaskedLanguageModel,
+        generator: MaskedLanguageModel,
         network: InferenceEncoder,
         mask: int,
         count: int,
     ):
         super().__init__(network)
-        head, encoder = guesser.head, guesser.encoder
+        head, encoder = generator.head, generator.encoder
         table = encoder.embeddings.word_embeddings
         self.weights = [weight.value for weight in (*head.weights, table)]
 
-        def guess(vectors_XD: tf.Tensor) -> tf.Tensor:
+        def vocab_logits(vectors_XD: tf.Tensor) -> tf.Tensor:
             return head(vectors_XD[:, None, :], table)[:, 0]
 
-        def proposed(ids: Any, hidden_BLD: tf.Tensor) -> Outputs:
-            return top_proposals(ids["token_ids"], hidden_BLD, mask, guess, count)
+        def propose(ids: Any, hidden_BLD: tf.Tensor) -> Outputs:
+            return top_proposals(
+                ids["token_ids"], hidden_BLD, mask, vocab_logits, count
+            )
 
-        self._proposed = proposed
-        self.by_keras = lambda ids: proposed(ids, encoder(**ids))
+        self._propose = propose
+        self.by_keras = lambda ids: propose(ids, encoder(**ids))
 
     def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
-        """As `proposals`."""
-        return self._proposed(inputs, hidden_BLD)
+        """Return the outputs of `top_proposals`."""
+        return self._propose(inputs, hidden_BLD)
 
 
 def top_proposals(
     ids_BL: tf.Tensor,
     hidden_BLD: tf.Tensor,
     mask: int,
-    guess: Callable[[tf.Tensor], tf.Tensor],
+    vocab_logits: Callable[[tf.Tensor], tf.Tensor],
     count: int,
 ) -> Outputs:
-    """The most likely tokens for each mask.
+    """Return the most likely tokens for each mask.
 
     Args:
         ids_BL: int32.
-        hidden_BLD: The encoder's vectors.
+        hidden_BLD: The encoder's hidden states.
         mask: The id of [MASK].
-        guess: From vectors [X, D] to logits [X, V].
+        vocab_logits: From vectors [X, D] to logits [X, V].
         count: Tokens for each mask.
 
     Returns:
         `positions` int32 [B, M] of the masks, filled up with -1; `ids` int32
         [B, M, count], best first, filled up with -1, and `probabilities` float32
         [B, M, count], filled up with 0. `InvalidArgumentError` at run time where there
-        are more than `MOST_MASKS`.
+        are more than `MAX_MASKS`.
     """
     is_mask_BL = tf.equal(ids_BL, mask)
     masks = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32))
-    few = tf.debugging.Assert(
+    check = tf.debugging.Assert(
         masks <= MAX_MASKS,
-        [f"A request has {MAX_MASKS} masks at most. Received:", masks,
+        [f"A request must have at most {MAX_MASKS} masks. Received:", masks,
          "Send it in parts."],
     )  # fmt: skip
-    with tf.control_dependencies([few]):
+    with tf.control_dependencies([check]):
         is_mask_BL = tf.identity(is_mask_BL)
-    logits_XV = guess(tf.boolean_mask(hidden_BLD, is_mask_BL))
+    logits_XV = vocab_logits(tf.boolean_mask(hidden_BLD, is_mask_BL))
     best_XK, index_XK = tf.math.top_k(tf.nn.softmax(logits_XV), count)
-    places_X = tf.cast(tf.where(is_mask_BL)[:, 1], tf.int32)
+    positions_X = tf.cast(tf.where(is_mask_BL)[:, 1], tf.int32)
     masks_B = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32), axis=1)
 
-    def by_row(values: tf.Tensor, filler: float) -> tf.Tensor:
-        return tf.RaggedTensor.from_row_lengths(values, masks_B).to_tensor(filler)
+    def by_row(values: tf.Tensor, padding: float) -> tf.Tensor:
+        return tf.RaggedTensor.from_row_lengths(values, masks_B).to_tensor(padding)
 
     return {
-        "positions": by_row(places_X, -1),
+        "positions": by_row(positions_X, -1),
         "ids": by_row(index_XK, -1),
         "probabilities": by_row(best_XK, 0.0),
     }
 
 
-def _vectors(hidden_BLD: tf.Tensor, ids: Any) -> Outputs:
+def _vector_outputs(hidden_BLD: tf.Tensor, ids: Any) -> Outputs:
     real_BL = tf.cast(ids["padding_mask"], tf.float32)
     token_BLD = hidden_BLD * tf.expand_dims(real_BL, -1)
     count_B = tf.reduce_sum(real_BL, axis=1)
@@ -181,7 +191,7 @@ def _vectors(hidden_BLD: tf.Tensor, ids: Any) -> Outputs:
     }
 
 
-def _judged(logits_BL: tf.Tensor, ids: Any) -> Outputs:
+def _replaced_outputs(logits_BL: tf.Tensor, ids: Any) -> Outputs:
     real_BL = tf.cast(ids["padding_mask"], tf.float32)
     return {
         "replaced_logits": logits_BL * real_BL,

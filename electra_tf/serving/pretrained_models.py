@@ -1,4 +1,4 @@
-"""Pre-trained checkpoints as functions of a graph: of texts and of ids."""
+"""Build the graph functions of a pre-trained checkpoint, of texts and of ids."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ from electra_tf.serving.export_spec import (
     strings,
     text_signature,
 )
-from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 from electra_tf.serving.mask_preprocessing_graph import GraphMasks
 from electra_tf.serving.pretrained_heads import (
     FillMask,
@@ -35,43 +35,47 @@ from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
 
-PARTS = ("encoder", "electra")
+OUTPUT_KINDS = ("encoder", "electra")
 PROPOSALS = 10
-"""How many tokens are proposed for a mask."""
+"""Tokens that are proposed for a mask."""
 _MASKED = (f"The {MASK} sat on the {MASK}.", MASK, "No mask.", f"巴黎是{MASK}国的首都")
 
 
-def pretrained_export(path: str, part: str) -> ExportSpec:
-    """A pre-trained checkpoint's functions.
+def pretrained_export(
+    path: str, output_kind: str, target: str = TARGETS[0]
+) -> ExportSpec:
+    """Return the functions of a pre-trained checkpoint.
 
     Args:
-        path: A checkpoint's folder, or a run's, whose newest is taken.
-        part: `encoder`: the vectors of the discriminator (or of BERT). `electra`: what
-            it judges replaced, and what the generator (or BERT) proposes for masks.
+        path: A checkpoint, or a run directory, whose newest checkpoint is used.
+        output_kind: `encoder`: the hidden states of the discriminator (or of BERT).
+            `electra`: the discriminator's probabilities of replacement, and the
+            proposals of the generator (or of BERT) for masks.
+        target: As for `InferenceEncoder`.
 
     Returns:
         Functions of strings and of ids. They compute in float32.
 
     Raises:
-        InputError: No checkpoint, or another model than its config tells.
+        InputError: The path is no checkpoint, or its weights do not fit its config.
     """
     start, checkpoint = PretrainedEncoder.open(path), open_checkpoint(path)
     settings = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
-    if part == "encoder":
+    if output_kind == "encoder":
         encoder = Encoder(start.shape)
         encoder.build()
         start.load_into(encoder)
-        found = {"": HiddenStates(encoder)}
+        heads = {"": HiddenStates(encoder, target)}
     else:
-        model = _towers(settings)
+        model = _model(settings)
         weights = {weight.path: weight for weight in model.weights}
         assign(weights, checkpoint.weights(), checkpoint.path)
-        found = _said(model, start.tokenizer.vocabulary.ids[MASK])
-    return _exportable(part, found, start, settings)
+        heads = _heads(model, start.tokenizer.vocabulary.ids[MASK], target)
+    return _export_spec(output_kind, heads, start, settings)
 
 
-def _towers(settings: PretrainingConfig) -> Any:
-    """The towers that a config tells, built."""
+def _model(settings: PretrainingConfig) -> Any:
+    """Return the built model of a config."""
     if settings.objective.name == "mlm":
         model = bert(settings.model)
     else:
@@ -82,86 +86,88 @@ def _towers(settings: PretrainingConfig) -> Any:
     return model
 
 
-def _said(model: Any, mask: int) -> dict[str, InferenceHead]:
-    """What the towers have a word on, by the name of its signature of texts."""
-    judge = model.discriminator if isinstance(model, Electra) else None
-    guesser = model.generator if judge else model
+def _heads(model: Any, mask: int, target: str) -> dict[str, InferenceHead]:
+    """Return the heads of a model by the names of their signatures of texts."""
+    discriminator = model.discriminator if isinstance(model, Electra) else None
+    generator = model.generator if discriminator else model
     networks: dict[int, InferenceEncoder] = {}
-    for tower in filter(None, (judge, guesser)):
-        if id(tower.encoder) not in networks:  # both have one if all is shared
-            networks[id(tower.encoder)] = InferenceEncoder(tower.encoder)
-    found: dict[str, InferenceHead] = {}
-    if judge:
-        found["replaced"] = ReplacedTokenDetection(judge, networks[id(judge.encoder)])
-    if guesser:
-        network = networks[id(guesser.encoder)]
-        found["masked"] = FillMask(guesser, network, mask, PROPOSALS)
-    return found
+    for encoder in (part.encoder for part in (discriminator, generator) if part):
+        if id(encoder) not in networks:  # both parts have the same if all is shared
+            networks[id(encoder)] = InferenceEncoder(encoder, target)
+    heads: dict[str, InferenceHead] = {}
+    if discriminator:
+        network = networks[id(discriminator.encoder)]
+        heads["replaced"] = ReplacedTokenDetection(discriminator, network)
+    if generator:
+        network = networks[id(generator.encoder)]
+        heads["masked"] = FillMask(generator, network, mask, PROPOSALS)
+    return heads
 
 
-def _exportable(
+def _export_spec(
     kind: str,
-    found: dict[str, InferenceHead],
+    heads: dict[str, InferenceHead],
     start: PretrainedEncoder,
     settings: PretrainingConfig,
 ) -> ExportSpec:
-    """The first of what is said is `serving_default` and `tokens`."""
+    """Return the signatures; the first head is `serving_default` and `tokens`."""
     longest, tokenizer = settings.records.max_length, start.tokenizer
     texts, ids = {}, {}
     module = tf.Module()
-    module.said, module.packers = list(found.values()), []
-    for name, said in found.items():
+    module.heads, module.packers = list(heads.values()), []
+    for name, head in heads.items():
         first, masks = not texts, name == "masked"
         pack = (GraphMasks if masks else GraphInputs)(tokenizer, longest)
         module.packers.append(pack)
-        requests, given = _requests(tokenizer, longest, masks)
-        by_keras = _by_keras(said)
-        told = _told(said, pack.with_cut, tokenizer)
+        requests, ids_by_text = _requests(tokenizer, longest, masks)
+        by_keras = _by_keras(head)
+        from_texts = _from_texts(head, pack.with_cut, tokenizer)
         text = Signature(
-            text_signature(told, ("text",)),
+            text_signature(from_texts, ("text",)),
             requests,
-            _of_texts(by_keras, given, tokenizer),
+            _expected_of_texts(by_keras, ids_by_text, tokenizer),
         )
         texts["serving_default" if first else f"{name}_text"] = text
         ids["tokens" if first else f"{name}_tokens"] = Signature(
-            token_signature(said, start.shape),
-            [*given.values()],
+            token_signature(head, start.shape),
+            [*ids_by_text.values()],
             by_keras,
-            token_signature(said.whole, start.shape),
+            token_signature(head.whole, start.shape),
         )
     details = {"max_length": longest}
     return ExportSpec(kind, module, texts, ids, tokenizer, details)
 
 
-def _told(
-    said: InferenceHead, pack: Callable[[tf.Tensor], Any], tokenizer: Tokenizer
+def _from_texts(
+    head: InferenceHead, pack: Callable[[tf.Tensor], Any], tokenizer: Tokenizer
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """What is said of texts, and the tokens and proposals as strings."""
+    """Return the head as a function of texts, with tokens and proposals as strings."""
     vocabulary = tokenizer.vocabulary.tokens
-    named_V = tf.constant([*vocabulary, ""])
+    tokens_V = tf.constant([*vocabulary, ""])
 
-    def name(ids: tf.Tensor, known: tf.Tensor) -> tf.Tensor:
-        return tf.gather(named_V, tf.where(known, ids, len(vocabulary)))
+    def to_tokens(ids: tf.Tensor, known: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tokens_V, tf.where(known, ids, len(vocabulary)))
 
-    def told(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
+    def from_texts(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, cut_B = pack(text_B)
         inputs = check_request_size(inputs)
-        found = said(inputs)
-        found["pieces_cut"] = cut_B
-        found["tokens"] = name(inputs["token_ids"], inputs["padding_mask"] > 0)
-        if "ids" in found:
-            found["proposals"] = name(found["ids"], found["ids"] >= 0)
-        return found
+        outputs = head(inputs)
+        outputs["pieces_cut"] = cut_B
+        outputs["tokens"] = to_tokens(inputs["token_ids"], inputs["padding_mask"] > 0)
+        if "ids" in outputs:
+            proposals = outputs["ids"]
+            outputs["proposals"] = to_tokens(proposals, proposals >= 0)
+        return outputs
 
-    return told
+    return from_texts
 
 
 def _requests(
     tokenizer: Tokenizer, longest: int, masks: bool
 ) -> tuple[list[Request], dict[tuple[bytes, ...], Request]]:
-    """Texts, and by them the ids that the tokenizer makes outside a graph."""
+    """Return requests of texts, and by these the ids of the tokenizer without graph."""
     texts = _MASKED if masks else PROBE_TEXTS
-    requests, given = [], {}
+    requests, ids_by_text = [], {}
     for part in (texts[:1], texts, ()):
         request = {"text": strings(part)}
         rows = [_packed(tokenizer, text, longest, masks) for text in part]
@@ -172,8 +178,8 @@ def _requests(
         arrays = ids_BL, np.zeros(shape), mask_BL
         arrays = (array.astype(np.int32).reshape(shape) for array in arrays)
         requests.append(request)
-        given[tuple(request["text"])] = dict(zip(IDS, arrays, strict=True))
-    return requests, given
+        ids_by_text[tuple(request["text"])] = dict(zip(IDS, arrays, strict=True))
+    return requests, ids_by_text
 
 
 def _packed(tokenizer: Tokenizer, text: str, longest: int, masks: bool) -> list[int]:
@@ -183,28 +189,29 @@ def _packed(tokenizer: Tokenizer, text: str, longest: int, masks: bool) -> list[
     return [special[CLS], *ids[:-1][: longest - 2], special[SEP]]
 
 
-def _of_texts(
-    by_keras: Callable[[Request], Answer], given: Mapping, tokenizer: Tokenizer
+def _expected_of_texts(
+    by_keras: Callable[[Request], Answer], ids_by_text: Mapping, tokenizer: Tokenizer
 ) -> Callable[[Request], Answer]:
-    """What Keras says of the ids of texts, and the tokens that these are."""
-    named = np.array([*map(str.encode, tokenizer.vocabulary.tokens), b""], object)
+    """Return a function from texts to Keras's outputs and the tokens of the texts."""
+    tokens_V = np.array([*map(str.encode, tokenizer.vocabulary.tokens), b""], object)
 
     def expected(request: Request) -> Answer:
-        ids = given[tuple(request["text"])]
+        ids = ids_by_text[tuple(request["text"])]
         if not len(ids[IDS[0]]):
             return {}
-        places = np.where(ids["padding_mask"], ids["token_ids"], -1)
-        return {**by_keras(ids), "tokens": named[places]}
+        indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
+        return {**by_keras(ids), "tokens": tokens_V[indices]}
 
     return expected
 
 
-def _by_keras(said: InferenceHead) -> Callable[[Request], Answer]:
-    """What Keras says; nothing, where there are no rows."""
+def _by_keras(head: InferenceHead) -> Callable[[Request], Answer]:
+    """Return Keras's function of ids, which has no outputs where there are no rows."""
 
     def expected(ids: Request) -> Answer:
         if not len(ids[IDS[0]]):
             return {}
-        return {name: of.numpy() for name, of in said.by_keras(ids).items()}
+        outputs = head.by_keras(ids)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     return expected

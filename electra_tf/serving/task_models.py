@@ -1,4 +1,4 @@
-"""Fine-tuned models as functions of a graph: classes, scores, tags, answers."""
+"""Build the graph functions of a fine-tuned model, of texts and of ids."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from electra_tf.serving.export_spec import (
     text_signature,
     texts_of,
 )
-from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 from electra_tf.serving.signatures import check_request_size, token_signature
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
@@ -39,54 +39,70 @@ Outputs = Callable[[dict[str, tf.Tensor]], Any]
 
 
 class TaskExport(abc.ABC):
-    """What the functions of all tasks share; a task adds what it says.
+    """Graph functions of a fine-tuned model; subclasses add a task's outputs.
+
+    The defaults are for tasks with one row of ids for each text or pair of texts.
 
     Args:
         model: A fine-tuned model.
+        target: As for `InferenceEncoder`.
     """
 
     kind = ""
     inputs: tuple[str, ...] = ("text",)
-    """The strings it takes."""
+    """Names of the inputs of strings."""
 
-    def __init__(self, model: TextModel):
+    def __init__(self, model: TextModel, target: str = TARGETS[0]):
         self.model = model
         self.module = tf.Module()
-        self.module.network = self._network = InferenceEncoder(model.encoder)
-        self._in_turns = chunked_encoder(self._network)
+        self._network = InferenceEncoder(model.encoder, target)
+        self.module.network = self._network
+        self._encode = chunked_encoder(self._network)
         self.module.head = [weight.value for weight in model.head.weights]
         self.prepare()
 
-    # What a task adds.
-
-    @abc.abstractmethod
-    def prepare(self) -> None:
-        """Puts tables into the module."""
-
-    @abc.abstractmethod
-    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What is answered to strings [B]."""
-
     @abc.abstractmethod
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """What is answered to ids, from the head's outputs."""
+        """Return outputs of the signatures by name, from the head's outputs."""
 
-    @abc.abstractmethod
+    # For one row of ids per row of texts; other tasks replace these.
+
+    def prepare(self) -> None:
+        """Add the tokenizer to the module."""
+        self.inputs = ("text", "text_b") if self.model.pairs else ("text",)
+        self.module.inputs = self._inputs = GraphInputs(
+            self.model.tokenizer, self.model.settings.data.max_length
+        )
+
+    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the outputs of `named` and `pieces_cut`, each [B, ...]."""
+        inputs, cut_B = self._inputs.with_cut(*texts)
+        outputs = self.named(self.outputs(check_request_size(inputs)))
+        return {**outputs, "pieces_cut": cut_B}
+
     def expected(self, rows: list[Any]) -> Answer:
-        """What the Keras model says of texts."""
+        """Return Keras's outputs for texts, as `from_texts`."""
+        examples = self.model.examples(rows)
+        outputs = self.named(tf.stack(self.model.outputs_of(examples)))
+        texts = [row if self.model.pairs else (row,) for row in rows]
+        # An input has its texts' wordpieces, [CLS], and a [SEP] after each text.
+        read_B = examples.lengths - 1 - len(self.inputs)
+        cut_B = [self._num_pieces(*row) for row in texts] - read_B
+        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
+        return {**arrays, "pieces_cut": cut_B}
 
     def details(self) -> dict[str, Any]:
-        """What a client may want to know."""
+        """Return facts for clients: labels, limits."""
         return {}
 
-    # What is the same for all.
+    # The same for all tasks.
 
     def outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
-        """The head's outputs."""
-        return self._headed(self._in_turns(**inputs), inputs)
+        """Return the head's outputs, computed in chunks of rows."""
+        return self._head_outputs(self._encode(**inputs), inputs)
 
-    def exportable(self) -> ExportSpec:
-        """All of it."""
+    def export_spec(self) -> ExportSpec:
+        """Return all functions with their requests and expected outputs."""
         text = Signature(
             text_signature(self.from_texts, self.inputs),
             self._texts(),
@@ -111,20 +127,20 @@ class TaskExport(abc.ABC):
         )
 
     def rows(self) -> list[Any]:
-        """Texts to try it with, or pairs of them."""
+        """Return probe texts, or pairs of them."""
         texts = texts_of(strings(PROBE_TEXTS))
         if len(self.inputs) == 1:
             return texts
         return list(zip(texts, reversed(texts), strict=True))
 
     def _whole(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return self.named(self._headed(self._network(**inputs), inputs))
+        return self.named(self._head_outputs(self._network(**inputs), inputs))
 
-    def _headed(self, hidden_BLD: tf.Tensor, inputs: dict[str, tf.Tensor]) -> Any:
+    def _head_outputs(self, hidden_BLD: tf.Tensor, inputs: dict[str, tf.Tensor]) -> Any:
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
 
-    def _pieces(self, *texts: str) -> int:
-        """How many pieces texts have."""
+    def _num_pieces(self, *texts: str) -> int:
+        """Return the number of wordpieces of texts."""
         return sum(len(self.model.tokenizer.encode(text)) for text in texts)
 
     def _texts(self) -> list[Request]:
@@ -143,8 +159,8 @@ class TaskExport(abc.ABC):
     def _ids(self) -> list[Request]:
         examples = self.model.examples(self.rows())
         batches = [range(1), range(len(examples))]
-        found = [examples.batch(rows, len(rows))[0] for rows in batches]
-        return [*found, {name: of[:0] for name, of in found[0].items()}]
+        requests = [examples.batch(rows, len(rows))[0] for rows in batches]
+        return [*requests, {name: ids[:0] for name, ids in requests[0].items()}]
 
     def _expected_of_texts(self, request: Request) -> Answer:
         columns = [texts_of(request[name]) for name in self.inputs]
@@ -155,7 +171,7 @@ class TaskExport(abc.ABC):
         if not len(request[IDS[0]]):
             return {}
         outputs = self.model(dict(request), training=False)
-        return {name: of.numpy() for name, of in self.named(outputs).items()}
+        return {name: array.numpy() for name, array in self.named(outputs).items()}
 
 
 class ClassifierExport(TaskExport):
@@ -163,23 +179,8 @@ class ClassifierExport(TaskExport):
 
     kind = "classifier"
 
-    def prepare(self) -> None:
-        """The tokenizer's table and the classes' names."""
-        self.inputs = ("text", "text_b") if self.model.pairs else ("text",)
-        self.module.inputs = self._inputs = GraphInputs(
-            self.model.tokenizer, self.model.settings.data.max_length
-        )
-
-    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`probabilities`, `logits` and `label`, and the `pieces_cut` off."""
-        inputs, cut_B = self._inputs.with_cut(*texts)
-        return {
-            **self.named(self.outputs(check_request_size(inputs))),
-            "pieces_cut": cut_B,
-        }
-
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """The same from logits [B, C]."""
+        """Return `probabilities`, `logits` and `label` from logits [B, C]."""
         best_B = tf.argmax(outputs, -1)
         return {
             "probabilities": tf.nn.softmax(outputs),
@@ -187,33 +188,23 @@ class ClassifierExport(TaskExport):
             "label": tf.gather(tf.constant(self.model.labels), best_B),
         }
 
-    def expected(self, rows: list[Any]) -> Answer:
-        """The same, by Keras."""
-        examples = self.model.examples(rows)
-        found = self.named(tf.stack(self.model.outputs_of(examples)))
-        texts = [row if self.model.pairs else (row,) for row in rows]
-        # Beside its texts' pieces an input has [CLS] and a [SEP] after each.
-        read_B = examples.lengths - 1 - len(self.inputs)
-        cut_B = [self._pieces(*of_row) for of_row in texts] - read_B
-        return {name: of.numpy() for name, of in found.items()} | {"pieces_cut": cut_B}
-
     def details(self) -> dict[str, Any]:
-        """The classes' names, and whether texts come in pairs."""
+        """Return the labels, and whether inputs are pairs."""
         return {"labels": list(self.model.labels), "pairs": bool(self.model.pairs)}
 
 
-class RegressorExport(ClassifierExport):
+class RegressorExport(TaskExport):
     """Scores of texts or pairs, in the units they were trained with."""
 
     kind = "regressor"
 
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """`score` from the head's number [B, 1]."""
+        """Return `score` from the head's output [B, 1]."""
         low, high = self.model.low, self.model.high
         return {"score": low + outputs[:, 0] * (high - low)}
 
     def details(self) -> dict[str, Any]:
-        """The lowest and the highest score of training."""
+        """Return the lowest and the highest score of training."""
         bounds = {"low": self.model.low, "high": self.model.high}
         return {**bounds, "pairs": bool(self.model.pairs)}
 
@@ -224,20 +215,20 @@ class TaggerExport(TaskExport):
     kind = "tagger"
 
     def prepare(self) -> None:
-        """The tokenizer's table."""
+        """Add the tokenizer of words to the module."""
         data = self.model.settings.data
         self.module.words = self._words = GraphWords(
             self.model.tokenizer, data.max_length, data.tagging_segment
         )
-        self._by_parts = chunked(self.outputs)
+        self._outputs_in_chunks = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`words`, and `labels` and `probabilities` of each, [B, W]."""
+        """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
         inputs, parts = self._words(*texts)
-        return self._words.tags(self._by_parts(inputs), parts, self.model.tags)
+        return self._words.tags(self._outputs_in_chunks(inputs), parts, self.model.tags)
 
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """`logits` and `probabilities` [B, L, C] and `labels` [B, L] of pieces."""
+        """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
         best_BL = tf.argmax(outputs, -1)
         return {
             "logits": outputs,
@@ -246,27 +237,27 @@ class TaggerExport(TaskExport):
         }
 
     def rows(self) -> list[Any]:
-        """Sentences of words."""
+        """Return probe sentences as lists of words."""
         return [text.split() for text in super().rows()]
 
     def expected(self, rows: list[Any]) -> Answer:
-        """The same, by Keras; a text's words are those of `str.split`."""
+        """Return Keras's outputs; a text's words are those of `str.split`."""
         words = [row.split() if isinstance(row, str) else row for row in rows]
         examples = self.model.examples(words)
         outputs = self.model.outputs_of(examples)
-        shares = [[] for _ in words]
+        probabilities = [[] for _ in words]
         for (row, part), logits_LC in zip(examples.origins, outputs, strict=True):
-            share_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
-            shares[row] += share_L[np.flatnonzero(part.tagged)].tolist()
+            best_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
+            probabilities[row] += best_L[np.flatnonzero(part.tagged)].tolist()
         labels = self.model.learned_tags(words, examples, outputs)
         return {
             "words": _padded([*map(strings, words)]),
             "labels": _padded([*map(strings, labels)]),
-            "probabilities": _padded([np.float32(of_row) for of_row in shares]),
+            "probabilities": _padded([np.float32(of_row) for of_row in probabilities]),
         }
 
     def details(self) -> dict[str, Any]:
-        """The tags' names, and the segment of all positions."""
+        """Return the labels, and the segment id of all positions."""
         segment = self.model.settings.data.tagging_segment
         return {"labels": list(self.model.tags), "segment": segment}
 
@@ -281,39 +272,41 @@ class AnswererExport(TaskExport):
     inputs = ("question", "context")
 
     def prepare(self) -> None:
-        """The tokenizer's table, and how contexts are cut."""
-        data, own = self.model.settings.data, self.model.settings.model
-        self._longest = min(data.max_query_length, data.max_length // 2)
-        rule = QAFeatureConfig(
-            data.max_length, self._longest, data.doc_stride, data.window_labels
+        """Add the tokenizer, and the rules for windows, to the module."""
+        data, decoding = self.model.settings.data, self.model.settings.model
+        self._max_query_length = min(data.max_query_length, data.max_length // 2)
+        config = QAFeatureConfig(
+            data.max_length, self._max_query_length, data.doc_stride, data.window_labels
         )
-        self.module.windows = self._windows = GraphWindows(self.model.tokenizer, rule)
-        self._answers = GraphAnswers(DecodingConfig(own.n_best, own.max_answer_length))
-        self._by_parts = chunked(self.outputs)
+        self.module.windows = self._windows = GraphWindows(self.model.tokenizer, config)
+        self._answers = GraphAnswers(
+            DecodingConfig(decoding.n_best, decoding.max_answer_length)
+        )
+        self._outputs_in_chunks = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`answer`, `start`, `end`, `score`, `null_odds`, and the question's
-        `pieces_cut` off, each [B]."""
-        inputs, book = self._windows(*texts)
+        """Return `answer`, `start`, `end`, `score`, `null_odds`, and the question's
+        `pieces_cut`, each [B]."""
+        inputs, windows = self._windows(*texts)
         threshold = self.model.null_threshold
-        answers = self._answers(self._by_parts(inputs), book, threshold)
-        return {**answers, "pieces_cut": book.cut_B}
+        answers = self._answers(self._outputs_in_chunks(inputs), windows, threshold)
+        return {**answers, "pieces_cut": windows.cut_B}
 
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """The head's outputs, without the axes in their names."""
-        return {name.rsplit("_", 1)[0]: of for name, of in outputs.items()}
+        """Return the head's outputs, without the axes in their names."""
+        return {name.rsplit("_", 1)[0]: tensor for name, tensor in outputs.items()}
 
     def rows(self) -> list[Any]:
-        """Questions and contexts."""
+        """Return probe questions with contexts."""
         texts = texts_of(strings(PROBE_TEXTS))
         return [(_QUESTION, text or "An empty one.") for text in reversed(texts)]
 
     def expected(self, rows: list[Any]) -> Answer:
-        """The same but for the places, by Keras."""
+        """Return Keras's outputs, without `start` and `end`."""
         answered = self.model.answered(rows)
         threshold = self.model.null_threshold
         best = [next((c for c in one.nbest if c.text), None) for one in answered]
-        lengths_B = np.array([self._pieces(question) for question, _ in rows])
+        lengths_B = np.array([self._num_pieces(question) for question, _ in rows])
         return {
             "answer": strings([one.decided(threshold) for one in answered]),
             "null_odds": np.array([one.null_odds for one in answered], np.float32),
@@ -321,18 +314,18 @@ class AnswererExport(TaskExport):
                 [c.start_logit + c.end_logit if c else NO_SPAN for c in best],
                 np.float32,
             ),
-            "pieces_cut": np.maximum(0, lengths_B - self._longest),
+            "pieces_cut": np.maximum(0, lengths_B - self._max_query_length),
         }
 
     def details(self) -> dict[str, Any]:
-        """How contexts are cut and answers chosen."""
-        data, own = self.model.settings.data, self.model.settings.model
+        """Return the settings of windows and of decoding."""
+        data, decoding = self.model.settings.data, self.model.settings.model
         return {
             "null_threshold": self.model.null_threshold,
-            "max_query_length": self._longest,
+            "max_query_length": self._max_query_length,
             "doc_stride": data.doc_stride,
-            "n_best": own.n_best,
-            "max_answer_length": own.max_answer_length,
+            "n_best": decoding.n_best,
+            "max_answer_length": decoding.max_answer_length,
         }
 
 
@@ -344,38 +337,40 @@ _EXPORTS = {
 }
 
 
-def task_export(model: TextModel) -> ExportSpec:
-    """A fine-tuned model's functions.
+def task_export(model: TextModel, target: str = TARGETS[0]) -> ExportSpec:
+    """Return the functions of a fine-tuned model.
 
     Args:
-        model: What `tasks.predicting.load` returned. One trained in mixed precision is
-            served in float32, its weights' own: servers' processors rarely have the
-            units for the other, and LiteRT and ONNX none.
+        model: The result of `tasks.inference.load`. A model of mixed precision is
+            exported in float32, the type of its weights: few CPUs have units for
+            bfloat16, and LiteRT and ONNX have none.
+        target: As for `InferenceEncoder`.
 
     Returns:
         Functions of strings and of ids.
 
     Raises:
-        InputError: Another Keras model.
+        InputError: The model is of another class.
     """
-    make = _EXPORTS.get(type(model))
-    if make is None:
+    export_class = _EXPORTS.get(type(model))
+    if export_class is None:
         raise InputError(
-            "A model to export is a " + ", a ".join(kind.__name__ for kind in _EXPORTS),
+            "A model to export must be a "
+            + ", a ".join(kind.__name__ for kind in _EXPORTS),
             type(model).__name__,
             "Name the --output of finetune, or a checkpoint of pretrain",
         )
-    return make(in_float32(model)).exportable()
+    return export_class(in_float32(model), target).export_spec()
 
 
 def in_float32(model: TextModel) -> TextModel:
-    """The model that computes in float32 with the same weights.
+    """Return a model that computes in float32 with the same weights.
 
     Args:
         model: Of any precision.
 
     Returns:
-        Itself, where it does.
+        The model itself if it computes in float32, else a copy.
     """
     if model.settings.training.precision == "float32":
         return model
@@ -387,9 +382,9 @@ def in_float32(model: TextModel) -> TextModel:
 
 
 def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """What is said of each row's words, filled up with empty ones or zeros, [B, W]."""
-    filler = b"" if rows[0].dtype == object else 0
-    found = np.full((len(rows), max(map(len, rows))), filler, rows[0].dtype)
-    for of_row, row in zip(found, rows, strict=True):
-        of_row[: len(row)] = row
-    return found
+    """Return values of each row's words, padded with b"" or zeros, [B, W]."""
+    padding = b"" if rows[0].dtype == object else 0
+    padded = np.full((len(rows), max(map(len, rows))), padding, rows[0].dtype)
+    for padded_row, row in zip(padded, rows, strict=True):
+        padded_row[: len(row)] = row
+    return padded

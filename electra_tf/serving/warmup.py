@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS, Request
@@ -93,41 +92,6 @@ def write_warmup(
     finally:
         partial.unlink(missing_ok=True)
     return path
-
-
-def read_warmup(folder: str | pathlib.Path) -> dict[str, list[Request]]:
-    """Reads what `write_warmup` wrote.
-
-    Args:
-        folder: Of a version.
-
-    Returns:
-        For each signature its requests, in order; strings are bytes in an array of
-        objects.
-
-    Raises:
-        InputError: The extra `serving` is not installed, or there is no such file, or
-            it holds something else.
-    """
-    log = _protocol()
-    path = pathlib.Path(folder) / FILE
-    found: dict[str, list[Request]] = {}
-    try:
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            one = log.PredictionLog.FromString(record)
-            if one.WhichOneof("log_type") != "predict_log":
-                raise ValueError("a record that is no PredictLog")
-            request = one.predict_log.request
-            found.setdefault(request.model_spec.signature_name, []).append(
-                {key: tf.make_ndarray(of) for key, of in request.inputs.items()}
-            )
-    except (tf.errors.OpError, ValueError, DecodeError) as error:
-        raise InputError(
-            "A version's warm-up requests are TFRecords of PredictionLog",
-            f"{path}: {error}",
-            "Export the model again",
-        ) from error
-    return found
 
 
 def _tensor(array: np.ndarray) -> Any:

@@ -72,11 +72,13 @@ def test_an_encoder_takes_so_many_positions_at_a_time(rows, length, beside):
     # A vector of each position: its inputs, and how many rows came with it; -1 where
     # positions were columns.
     class Network:
-        def __call__(self, token_ids, segment_ids, padding_mask, native):
+        target = "cpu"
+
+        def __call__(self, token_ids, segment_ids, padding_mask, onednn_graph):
             rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
             return tf.stack([token_ids, segment_ids, padding_mask, rows], axis=-1)
 
-        def columns(self, token_ids, segment_ids, padding_mask):
+        def call_transposed(self, token_ids, segment_ids, padding_mask):
             columns = -tf.ones_like(token_ids)
             return tf.stack([token_ids, segment_ids, padding_mask, columns], axis=-1)
 

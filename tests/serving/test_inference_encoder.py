@@ -39,8 +39,8 @@ def batch(rows, length, seed=0):
 
 ORDERS = {
     "rows": lambda network: network.__call__,
-    "native": lambda network: functools.partial(network, native=True),
-    "columns": lambda network: network.columns,
+    "onednn_graph": lambda network: functools.partial(network, onednn_graph=True),
+    "transposed": lambda network: network.call_transposed,
 }
 in_all_orders = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 
@@ -132,7 +132,7 @@ def test_products_and_what_follows_them_are_few_operations(order):
     function = graph(InferenceEncoder(made(depth=3)), order).get_concrete_function()
     operations = [node.op for node in function.graph.as_graph_def().node]
     products = [operations.count(name) for name in ("MatMul", "BatchMatMulV2")]
-    in_columns = order is ORDERS["columns"]
+    in_columns = order is ORDERS["transposed"]
     assert products == ([1, 6 * 3] if in_columns else [1 + 4 * 3, 2 * 3])
     assert operations.count("ReadVariableOp") + operations.count("ResourceGather") == (
         3 + 2 + 2 + 4 + 1 + 1
@@ -141,7 +141,7 @@ def test_products_and_what_follows_them_are_few_operations(order):
 
 def test_each_norm_has_a_gamma_that_the_optimizer_finds():
     # Where it joins a norm's operations it takes the first output of gamma's own.
-    network = graph(InferenceEncoder(made(depth=3)), ORDERS["native"])
+    network = graph(InferenceEncoder(made(depth=3)), ORDERS["onednn_graph"])
     operations = network.get_concrete_function().graph.get_operations()
     norms = [op for op in operations if op.type == "FusedBatchNormV3"]
     assert len(norms) == 1 + 2 * 3

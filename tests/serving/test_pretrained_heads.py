@@ -61,7 +61,7 @@ def test_the_best_tokens_of_each_mask_fill_a_row_for_each_text():
 def test_so_many_masks_are_filled_in_at_most():
     ids_BL = tf.fill([MAX_MASKS + 1, 1], 4)
     logits_BLV = tf.zeros([MAX_MASKS + 1, 1, 5])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="1024 masks at most"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 1024 masks"):
         top_proposals(ids_BL, logits_BLV, 4, lambda x_XD: x_XD, 2)
     found = top_proposals(ids_BL[1:], logits_BLV[1:], 4, lambda x_XD: x_XD, 2)
     assert found["ids"].shape == (MAX_MASKS, 1, 2)

@@ -165,3 +165,23 @@ def test_what_a_client_may_want_to_know_is_told():
     assert exported("regressor").details["high"] == 5
     assert exported("answerer").details["null_threshold"] == 0.0
     assert exported("tagger").details["labels"] == ["B-X", "I-X", "O"]
+
+
+@pytest.mark.parametrize("kind", ["classifier", "tagger"])
+def test_a_graph_for_any_device_has_the_same_outputs_without_onednn_forms(kind):
+    on_cpu, on_any = exported(kind), task_export(model(kind), "any")
+    for name, signature in {**on_any.text, **on_any.tokens}.items():
+        other = {**on_cpu.text, **on_cpu.tokens}[name]
+        for request in signature.requests:
+            outputs, expected = asked(signature, request), asked(other, request)
+            assert outputs.keys() == expected.keys()
+            for output, array in outputs.items():
+                assert difference(array, expected[output]) <= 1e-5, output
+    counts = []
+    for spec in (on_cpu, on_any):
+        graph = spec.tokens["tokens"].function.get_concrete_function().graph
+        functions = graph.as_graph_def().library.function
+        nodes = [node.op for function in functions for node in function.node_def]
+        counts.append(nodes.count("FusedBatchNormV3"))
+    assert counts[0] > 0
+    assert counts[1] == 0

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.serving import warmup
 from electra_tf.serving.export_spec import IDS
-from electra_tf.serving.warmup import read_warmup, warmup_requests, write_warmup
+from electra_tf.serving.warmup import warmup_requests, write_warmup
+from serving.warmup_file import read_warmup
 
 BYTES = [b"", "Zürich".encode(), b"\xff\x00"]
 
@@ -81,21 +81,6 @@ def test_as_many_as_tf_serving_takes(tmp_path):
     requests = {"serving_default": warmup_requests(("text",), [1] * 1000)}
     write_warmup(tmp_path, requests)
     assert len(read_warmup(tmp_path)["serving_default"]) == 1000
-
-
-def test_a_file_that_is_none_of_ours_is_told(tmp_path):
-    with pytest.raises(InputError, match="Export the model again"):
-        read_warmup(tmp_path)
-    path = tmp_path / warmup.FILE
-    path.parent.mkdir()
-    path.write_bytes(b"no records at all, but bytes enough for a header")
-    with pytest.raises(InputError, match="TFRecords of PredictionLog"):
-        read_warmup(tmp_path)
-    for content in (b"\xff\xff", b""):  # no message; one without a request
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            writer.write(content)
-        with pytest.raises(InputError, match="tf_serving_warmup_requests"):
-            read_warmup(tmp_path)
 
 
 def test_a_write_that_fails_leaves_what_there_was(tmp_path):

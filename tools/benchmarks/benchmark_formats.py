@@ -63,7 +63,7 @@ def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
     exportable = export.load_exportable(path)
     folders = {
         form: export.export(
-            exportable, f"{place}/{form}", form=form, tell=lambda line: None
+            exportable, f"{place}/{form}", form=form, log=lambda line: None
         )
         for form in export.FORMATS
     }

@@ -84,7 +84,7 @@ def export(options: argparse.Namespace, folder: str) -> str:
     settings = load_config(root=FinetuningConfig, overrides=longest)
     start = PretrainedEncoder(shape, tokenizer, None, "random weights")
     model = TextClassifier(start, ["no", "yes"], settings)
-    return write(task_export(model), folder, tell=lambda line: None)
+    return write(task_export(model), folder, log=lambda line: None)
 
 
 def electra_tf(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
