@@ -1,49 +1,50 @@
-"""How good predicted tags are: spans as conlleval counts them, or words."""
+"""Scores of predicted tags: spans as conlleval counts them, or single words."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.tagging.schemes import Decoder, conlleval_spans, to_bioes
+from electra_tf.tasks.tagging.schemes import conlleval_spans, to_bioes
 
 Tags = Sequence[Sequence[str]]
 """One tag for each word of each sentence."""
 
 
-def score_spans(
-    gold: Tags, predicted: Tags, decode: Decoder = conlleval_spans
-) -> dict[str, Any]:
-    """Compares spans; one is right if its first word, last word and type are.
+def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
+    """Compute precision, recall and F1 of spans.
 
-    The numbers are those of conlleval.pl, the scorer of the CoNLL tasks; where it
-    divides by nothing the result is 0.
+    A predicted span is correct if its first word, last word and type are. The scores
+    equal those of conlleval.pl, the scorer of the CoNLL tasks; a score with a
+    denominator of 0 is 0.
 
     Args:
-        gold: The right tags, in any scheme.
-        predicted: Tags of the same words. If they are BIOES (an E or S is among them
-            that the gold tags never use), gold tags are put into BIOES before
-            `accuracy` compares tag with tag; else it takes both as they stand.
-        decode: Whose rules tell where spans are.
+        gold: The gold tags, in any scheme.
+        predicted: Tags of the same words. If they are BIOES (they contain E or S and
+            the gold tags do not), the gold tags are converted to BIOES for
+            `accuracy`, which otherwise compares the tags as they are.
 
     Returns:
         `precision`, `recall`, `f1` and `accuracy` of tags, in percent; the numbers of
-        spans `gold`, `predicted` and `correct`; and under `types` all of these but
-        the accuracy for each type, sorted by name.
+        spans `gold`, `predicted` and `correct`; and under `types`, for each type
+        sorted by name, all of these but the accuracy.
 
     Raises:
-        InputError: The sentences do not correspond, or a tag is none of a span.
+        InputError: Gold and predicted sentences differ in number or length, or a tag
+            marks no span.
     """
-    _check(gold, predicted)
-    wanted = [decode(tags) for tags in gold]
-    found = [decode(tags) for tags in predicted]
-    right = [set(a) & set(b) for a, b in zip(wanted, found, strict=True)]
-    counts = [
-        Counter(span.kind for s in side for span in s)
-        for side in (wanted, found, right)
+    _check_lengths(gold, predicted)
+    gold_spans = [conlleval_spans(tags) for tags in gold]
+    predicted_spans = [conlleval_spans(tags) for tags in predicted]
+    correct_spans = [
+        set(a) & set(b) for a, b in zip(gold_spans, predicted_spans, strict=True)
     ]
-    if _ends(predicted) - _ends(gold):
-        gold = [to_bioes(tags, decode) for tags in gold]
+    counts = [
+        Counter(span.kind for spans in side for span in spans)
+        for side in (gold_spans, predicted_spans, correct_spans)
+    ]
+    if _bioes_marks(predicted) - _bioes_marks(gold):
+        gold = [to_bioes(tags) for tags in gold]
     return {
         **_rates(*(count.total() for count in counts)),
         "accuracy": _accuracy(gold, predicted),
@@ -55,33 +56,34 @@ def score_spans(
 
 
 def score_tokens(gold: Tags, predicted: Tags) -> dict[str, Any]:
-    """Compares tags that stand for the words themselves, such as parts of speech.
+    """Compute the accuracy of tags that classify single words, as parts of speech do.
 
     Args:
-        gold: The right tags.
+        gold: The gold tags.
         predicted: Tags of the same words.
 
     Returns:
-        `accuracy` in percent, the number of words `tokens`, and under `types` for each
-        tag, sorted, what `score_spans` has there.
+        `accuracy` in percent, the number of words `tokens`, and under `types`, for
+        each tag sorted by name, precision, recall, F1 and counts as in `score_spans`.
 
     Raises:
-        InputError: The sentences do not correspond.
+        InputError: Gold and predicted sentences differ in number or length.
     """
-    _check(gold, predicted)
+    _check_lengths(gold, predicted)
     pairs = [
         pair
         for sides in zip(gold, predicted, strict=True)
         for pair in zip(*sides, strict=True)
     ]
-    wanted, found = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    right = Counter(a for a, b in pairs if a == b)
+    gold_counts = Counter(a for a, _ in pairs)
+    predicted_counts = Counter(b for _, b in pairs)
+    correct_counts = Counter(a for a, b in pairs if a == b)
     return {
         "accuracy": _accuracy(gold, predicted),
         "tokens": len(pairs),
         "types": {
-            tag: _rates(wanted[tag], found[tag], right[tag])
-            for tag in sorted(wanted | found)
+            tag: _rates(gold_counts[tag], predicted_counts[tag], correct_counts[tag])
+            for tag in sorted(gold_counts | predicted_counts)
         },
     }
 
@@ -99,32 +101,33 @@ def _rates(gold: int, predicted: int, correct: int) -> dict[str, float | int]:
 
 def _accuracy(gold: Tags, predicted: Tags) -> float:
     sides = list(zip(gold, predicted, strict=True))
-    hits = sum(a == b for side in sides for a, b in zip(*side, strict=True))
-    return _percent(hits, sum(len(a) for a, _ in sides))
+    correct = sum(a == b for side in sides for a, b in zip(*side, strict=True))
+    return _percent(correct, sum(len(a) for a, _ in sides))
 
 
 def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-def _ends(sentences: Tags) -> set[str]:
+def _bioes_marks(sentences: Tags) -> set[str]:
+    """Return the marks E and S that the tags use."""
     return {tag[:1] for tags in sentences for tag in tags} & {"E", "S"}
 
 
-def _check(gold: Tags, predicted: Tags) -> None:
+def _check_lengths(gold: Tags, predicted: Tags) -> None:
     lengths = list(map(len, gold)), list(map(len, predicted))
     if lengths[0] == lengths[1]:
         return
-    found = f"{len(gold)} sentences with tags and {len(predicted)} predicted"
+    arrived = f"{len(gold)} sentences with tags and {len(predicted)} predicted"
     if len(gold) == len(predicted):
         pairs = enumerate(zip(*lengths, strict=True))
         index = next(index for index, (a, b) in pairs if a != b)
-        found = (
+        arrived = (
             f"in sentence {index + 1} {lengths[0][index]} tags and "
             f"{lengths[1][index]} predicted"
         )
     raise InputError(
-        "Each word with a tag has a predicted one",
-        found,
+        "Each word with a gold tag must have a predicted tag",
+        arrived,
         "Score predictions of the same file",
     )

@@ -1,4 +1,4 @@
-"""The model that tags words: chunks, names, parts of speech."""
+"""Model for tagging words: chunks, named entities, parts of speech."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,15 +25,16 @@ _DEFAULTS = FinetuningConfig()
 
 @keras.saving.register_keras_serializable("electra_tf")
 class TokenClassifier(TextModel):
-    """Gives each word of a sentence a tag.
+    """Token classification model: one tag for each word of a sentence.
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        tags: Their names; for spans BIOES tags (see `tagging_features.tag_vocabulary`).
-        settings: All of fine-tuning.
-        seed: Decides the head's weights, dropout and the order of the examples.
-        scheme: The scheme of the tags that `predict` returns, one of `spans.SCHEMES`;
-            BIOES returns the learned tags as they are.
+        tags: Names of the tags; for spans BIOES tags (see
+            `preprocessing.tag_vocabulary`).
+        settings: The fine-tuning config.
+        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        scheme: The scheme of the tags that `predict` returns, one of
+            `schemes.SCHEMES`; BIOES returns the learned tags unchanged.
     """
 
     takes_pairs = False
@@ -49,9 +50,9 @@ class TokenClassifier(TextModel):
         self.tags, self.scheme = tuple(tags), scheme
         if len(set(self.tags)) != len(self.tags) or not self.tags:
             raise InputError(
-                "A tagger is told its tags, each once",
+                "tags must be one or more names without repetition",
                 f"{self.tags}",
-                "Pass what tagging_features.tag_vocabulary returns",
+                "Pass the names that tag_vocabulary returns",
             )
         if scheme not in SCHEMES:
             raise InputError(
@@ -69,70 +70,72 @@ class TokenClassifier(TextModel):
         settings: FinetuningConfig = _DEFAULTS,
         seed: int = 0,
     ) -> "TokenClassifier":
-        """A tagger on a pre-trained encoder.
+        """Create a tagger on a pre-trained encoder.
 
         Args:
-            checkpoint: A folder that pretrain wrote.
-            tags: Their names.
-            settings: All of fine-tuning.
-            seed: Decides the head's weights, dropout and the order of the examples.
+            checkpoint: A pre-training run directory or checkpoint.
+            tags: Names of the tags.
+            settings: The fine-tuning config.
+            seed: Seed of the head's weights, of dropout and of the order of the
+                examples.
 
         Returns:
-            A model whose head is not trained yet.
+            A model with an untrained head.
         """
         return cls(PretrainedEncoder.open(checkpoint), tags, settings, seed)
 
     def make_head(self, seed: int) -> TokenClassificationHead:
-        """A logit for each tag."""
+        """Create the head, with a logit for each tag."""
         return TokenClassificationHead(self.shape.width, len(self.tags), seed)
 
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
-        """float32 logits [B, L, C]."""
+        """Return float32 logits [B, L, C]."""
         return self.head(x_BLD)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Cross-entropy of each word's tag."""
+        """Return the cross-entropy of the tags at first wordpieces."""
         return tag_loss(outputs, targets, weights_B)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
-        """Sentences (lists of words), with a tag for each word.
+        """Encode sentences (lists of words), with a tag for each word.
 
         A sentence that is too long becomes several examples.
         """
         ids = None if y is None else {tag: n for n, tag in enumerate(self.tags)}
-        data, made, origins = self.settings.data, [], []
+        data, inputs, origins = self.settings.data, [], []
         if y is not None and len(y) != len(x):
             raise InputError(
-                "There is a list of tags for each sentence",
+                "Each sentence must have a list of tags",
                 f"{len(x)} sentences and {len(y)} lists of tags",
                 "Pass lists of one length",
             )
-        for place, words in enumerate(x):
-            tags = None if y is None else tuple(y[place])
-            sentence = _sentence(words, tags, place)
-            longest, segment = data.max_length, data.tagging_segment
-            parts = features(sentence, self.tokenizer, ids, longest, segment)
-            made += parts
-            origins += [place] * len(parts)
-        targets = None if y is None else [_targets(part) for part in made]
+        for index, words in enumerate(x):
+            tags = None if y is None else tuple(y[index])
+            sentence = _sentence(words, tags, index)
+            parts = features(
+                sentence, self.tokenizer, ids, data.max_length, data.tagging_segment
+            )
+            inputs += parts
+            origins += [index] * len(parts)
+        targets = None if y is None else [_targets(part) for part in inputs]
         return EncodedExamples(
-            [part.ids for part in made],
-            [part.segments for part in made],
+            [part.ids for part in inputs],
+            [part.segments for part in inputs],
             data.max_length,
             targets,
-            truncated=sum(part.cut > 0 for part in made),
-            origins=list(zip(origins, made, strict=True)),
+            truncated=sum(part.cut > 0 for part in inputs),
+            origins=list(zip(origins, inputs, strict=True)),
             items=origins,
         )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """One list of tags for each sentence, in its scheme."""
+        """Return one list of tags for each sentence, in the scheme of the model."""
         learned = self.learned_tags(x, examples, outputs)
-        if self.scheme == BIOES:  # or tags that mark no spans
+        if self.scheme == BIOES:  # also the value for tags that mark no spans
             return learned
         return [to_scheme(tags, self.scheme) for tags in learned]
 
@@ -143,24 +146,24 @@ class TokenClassifier(TextModel):
 
         Args:
             x: The sentences.
-            examples: What `examples` made of them.
+            examples: Returned by `examples` for them.
             outputs: The head's outputs for each example.
 
         Returns:
             Names of `tags`, one for each word.
         """
-        found: list[tuple[list, list]] = [([], []) for _ in x]
-        for (place, part), logits_LC in zip(examples.origins, outputs, strict=True):
-            found[place][0].append(part)
-            found[place][1].append(np.argmax(logits_LC, -1))
-        return [join(parts, said, self.tags) for parts, said in found]
+        by_sentence: list[tuple[list, list]] = [([], []) for _ in x]
+        for (index, part), logits_LC in zip(examples.origins, outputs, strict=True):
+            by_sentence[index][0].append(part)
+            by_sentence[index][1].append(np.argmax(logits_LC, -1))
+        return [join(parts, tag_ids, self.tags) for parts, tag_ids in by_sentence]
 
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TokenClassifier":
-        """The same with other initial weights."""
+        """Create the same model with other initial weights."""
         return TokenClassifier(start, self.tags, self.settings, seed, self.scheme)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` takes."""
+        """Return the arguments of `from_config`."""
         return super().get_config() | {
             "tags": list(self.tags),
             "scheme": self.scheme,
@@ -168,9 +171,9 @@ class TokenClassifier(TextModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TokenClassifier":
-        """An equal model, but for its weights."""
+        """Create a model from its config; the weights are not restored."""
         start, settings = from_saved_config(config)
-        scheme = config.get("scheme", BIOES)  # models of 0.1 have none
+        scheme = config.get("scheme", BIOES)  # not in files of release 0.1
         model = cls(start, config["tags"], settings, scheme=scheme)
         return model.configured(config)
 
@@ -179,26 +182,28 @@ class TokenClassifier(TextModel):
 keras.saving.get_custom_objects()["electra_tf>TextTagger"] = TokenClassifier
 
 
-def _sentence(words: Any, tags: tuple[str, ...] | None, place: int) -> Sentence:
+def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:
+    """Validate the words and tags of one sentence."""
     sentence = words if isinstance(words, Sentence) else None
     words = words if sentence is None else sentence.words
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise InputError(
-            "A sentence is a list of words",
-            f"{words!r:.80} at place {place}",
+            "A sentence must be a list of words",
+            f"{words!r:.80} at index {index}",
             "Split it: sentence.split()",
         )
     if tags is not None and len(tags) != len(words):
         raise InputError(
-            "Every word has a tag",
-            f"{len(words)} words and {len(tags)} tags at place {place}",
-            "Give lists of one length",
+            "Each word must have a tag",
+            f"{len(words)} words and {len(tags)} tags at index {index}",
+            "Pass lists of one length",
         )
     if sentence is not None:
         return dataclasses.replace(sentence, tags=tags)
-    return Sentence(tuple(words), tags, "the given sentences", place + 1)
+    return Sentence(tuple(words), tags, "the given sentences", index + 1)
 
 
 def _targets(part: TaggedInput) -> list[int]:
+    """Return tag ids, `IGNORE_LABEL` where no word begins."""
     pairs = zip(part.tags, part.tagged, strict=True)
-    return [tag if asked else IGNORE_LABEL for tag, asked in pairs]
+    return [tag if is_first else IGNORE_LABEL for tag, is_first in pairs]

@@ -1,4 +1,4 @@
-"""Sentences of words -> inputs for a tagger, and its predictions -> tags of words."""
+"""Encode sentences of words for a tagger, and join its predictions to tags."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,8 +8,6 @@ from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.tagging.schemes import (
     MARKS,
     OUTSIDE,
-    Decoder,
-    conlleval_spans,
     is_span_scheme,
     to_bioes,
 )
@@ -21,34 +19,29 @@ _SPECIAL = 2  # [CLS] and [SEP]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaggedInput:
-    """[CLS], the pieces of consecutive words of one sentence, [SEP]; not padded."""
+    """One input: [CLS], the wordpieces of consecutive words, [SEP]; not padded."""
 
     ids: list[int]
     segments: list[int]
-    """Segment ids; one number at all positions."""
+    """Segment ids, the same at all positions."""
     tags: list[int]
-    """The tag's id at the first piece of each word, 0 elsewhere and without labels."""
+    """Tag id at the first wordpiece of each word; 0 elsewhere and without labels."""
     tagged: list[int]
-    """1 at the first piece of each word, 0 elsewhere."""
+    """1 at the first wordpiece of each word, 0 elsewhere."""
     words: range
-    """Which words of the sentence these are."""
+    """Indices of the words in the sentence."""
     cut: int
-    """Pieces left out of a word that is longer than a whole input; mostly 0."""
+    """Number of dropped wordpieces of a word that is longer than an input."""
 
 
-def tag_vocabulary(
-    sentences: Iterable[Sentence],
-    decode: Decoder = conlleval_spans,
-    seen_only: bool = False,
-) -> tuple[str, ...]:
-    """Collects the tags that a model is to tell apart.
+def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
+    """Return the tags that a model predicts.
+
+    Each type of span gets all four BIOES tags: a type that is a single word in these
+    sentences may have several words in another file.
 
     Args:
         sentences: With tags.
-        decode: Whose rules tell where spans are.
-        seen_only: Keep to tags that occur, as the original does, who looks through
-            train, dev and test files for them. Else each type of span gets all four
-            of its tags: a type met as a single word may be longer in another file.
 
     Returns:
         Sorted; BIOES tags where tags mark spans (see `is_span_scheme`).
@@ -56,21 +49,19 @@ def tag_vocabulary(
     Raises:
         InputError: There are no tags.
     """
-    all_tags = [_tags(sentence) for sentence in sentences]
-    found = {tag for tags in all_tags for tag in tags}
-    if not found:
+    all_tags = [_require_tags(sentence) for sentence in sentences]
+    vocabulary = {tag for tags in all_tags for tag in tags}
+    if not vocabulary:
         raise InputError(
-            "Training data of a tagger holds sentences with tags",
-            f"{len(all_tags)} sentences with none",
+            "Training data of a tagger must have sentences with tags",
+            f"{len(all_tags)} sentences without tags",
             "Name the file and the column of the tags",
         )
-    if is_span_scheme(found):
-        found = {tag for tags in all_tags for tag in to_bioes(tags, decode)}
-        if not seen_only:
-            kinds = {tag.partition("-")[2] for tag in found - {OUTSIDE}}
-            found = {f"{mark}-{kind}" for mark in MARKS for kind in kinds}
-            found.add(OUTSIDE)
-    return tuple(sorted(found))
+    if is_span_scheme(vocabulary):
+        kinds = {tag.partition("-")[2] for tag in vocabulary - {OUTSIDE}}
+        vocabulary = {f"{mark}-{kind}" for mark in MARKS for kind in kinds}
+        vocabulary.add(OUTSIDE)
+    return tuple(sorted(vocabulary))
 
 
 def features(
@@ -79,44 +70,42 @@ def features(
     tag_ids: Mapping[str, int] | None,
     max_length: int,
     segment: int = 0,
-    decode: Decoder = conlleval_spans,
 ) -> list[TaggedInput]:
-    """Packs a sentence into one input, or several where it is too long for one.
+    """Pack a sentence into one input, or into several where it is too long for one.
 
-    A word is represented by its first piece (the original's rule), one without any
-    piece by [UNK]. The original drops the words that do not fit, from the gold tags
-    too; here a sentence is parted between words, so each gets a tag. A word longer
-    than a whole input keeps its first pieces, and `cut` tells how many it lost.
+    The first wordpiece of a word represents it; [UNK] represents a word without
+    wordpieces. A long sentence is split between words, so each word gets a tag
+    (the original drops the words that do not fit). A word longer than an input keeps
+    its first wordpieces; `cut` is the number of dropped ones.
 
     Args:
-        sentence: Its words and, for `tag_ids`, tags.
+        sentence: Words and, for `tag_ids`, tags.
         tokenizer: Applied to each word.
-        tag_ids: From tag to id; if these are tags of spans, the sentence's are put
-            into BIOES first. None: only to predict.
+        tag_ids: From tag to id; if these are tags of spans, the sentence's tags are
+            converted to BIOES first. None: predict only.
         max_length: Positions of an input, with [CLS] and [SEP]; 3 or more.
         segment: The segment id of all positions: 0, or the original's 1.
-        decode: Whose rules tell where spans are.
 
     Returns:
-        Inputs that hold the words in order, each word once.
+        Inputs with the words in order, each word once.
 
     Raises:
-        InputError: A tag is not in `tag_ids`, the sentence has none, or `max_length`
-            leaves no place for a word.
+        InputError: A tag is not in `tag_ids`, the sentence has no tags, or
+            `max_length` leaves no room for a word.
     """
     if max_length <= _SPECIAL:
         raise InputError(
-            "An input has three positions or more, as [CLS] and [SEP] take two",
-            f"a length of {max_length}",
-            "Set a greater one",
+            "max_length must be 3 or more, as [CLS] and [SEP] take two positions",
+            f"{max_length}",
+            "Set a greater data.max_length",
         )
     room, ids = max_length - _SPECIAL, tokenizer.vocabulary.ids
     pieces = [tokenizer.encode(word) or [ids[UNKNOWN]] for word in sentence.words]
     gold = [0] * len(pieces)
     if tag_ids is not None:
-        gold = _gold(sentence, tag_ids, decode)
+        gold = _gold_ids(sentence, tag_ids)
     inputs = []
-    for words in _parts(list(map(len, pieces)), room):
+    for words in _split_words(list(map(len, pieces)), room):
         row, tags, tagged = _columns(pieces, gold, words)
         cut = max(0, len(row) - room)
         row = [ids[CLS], *row[:room], ids[SEP]]
@@ -130,40 +119,41 @@ def join(
     predicted: Sequence[Sequence[int]],
     tags: Sequence[str],
 ) -> list[str]:
-    """Puts together what was predicted for the parts of one sentence.
+    """Join the predictions for the inputs of one sentence.
 
     Args:
-        inputs: What `features` made of it.
-        predicted: For each input a tag's id for each position; padding may follow.
-        tags: Names by id, as `tag_vocabulary` gives them.
+        inputs: Returned by `features` for the sentence.
+        predicted: For each input a tag id for each position; padding may follow.
+        tags: Names by id, as `tag_vocabulary` returns them.
 
     Returns:
         One tag for each word of the sentence.
 
     Raises:
-        InputError: The inputs are not all parts of a sentence, in order, or there are
-            not as many predictions.
+        InputError: The inputs are not all inputs of one sentence, in order, or their
+            number differs from that of the predictions.
     """
     joined: list[str] = []
     parts = [part.words for part in inputs]
     starts = [0, *(part.stop for part in parts)]
     if len(parts) != len(predicted) or [p.start for p in parts] != starts[:-1]:
         raise InputError(
-            "A sentence's tags are joined from all of its parts, in order",
-            f"parts of the words {[(p.start, p.stop) for p in parts]} and "
+            "The inputs must be all inputs of one sentence, in order, each with a "
+            "prediction",
+            f"inputs of the words {[(p.start, p.stop) for p in parts]} and "
             f"{len(predicted)} predictions",
-            "Give what features() returned for one sentence",
+            "Pass the inputs that features() returned for one sentence",
         )
     for part, ids in zip(inputs, predicted, strict=True):
-        places = [place for place, is_first in enumerate(part.tagged) if is_first]
-        joined += [tags[int(ids[place])] for place in places]
+        positions = [index for index, is_first in enumerate(part.tagged) if is_first]
+        joined += [tags[int(ids[position])] for position in positions]
     return joined
 
 
 def _columns(
     pieces: list[list[int]], gold: list[int], words: range
 ) -> tuple[list[int], list[int], list[int]]:
-    """Ids of the words' pieces and, at their first ones, tags and ones."""
+    """Return wordpiece ids, and at each first wordpiece the tag id and 1."""
     row, tags, tagged = [], [], []
     for word in words:
         rest = [0] * (len(pieces[word]) - 1)
@@ -173,8 +163,8 @@ def _columns(
     return row, tags, tagged
 
 
-def _parts(lengths: list[int], room: int) -> list[range]:
-    """Runs of words, each as long as fits; one that fits nowhere is by itself."""
+def _split_words(lengths: list[int], room: int) -> list[range]:
+    """Return runs of words, each as long as fits; a word longer than `room` alone."""
     parts, start, used = [], 0, 0
     for word, length in enumerate(lengths):
         if word > start and used + length > room:
@@ -184,29 +174,30 @@ def _parts(lengths: list[int], room: int) -> list[range]:
     return [*parts, range(start, len(lengths))] if lengths else []
 
 
-def _gold(sentence: Sentence, tag_ids: Mapping[str, int], decode: Decoder) -> list[int]:
-    tags, known = _tags(sentence), set(tag_ids)
-    are_spans = is_span_scheme(known)
-    if are_spans and is_span_scheme(tags):
-        tags = to_bioes(tags, decode)
+def _gold_ids(sentence: Sentence, tag_ids: Mapping[str, int]) -> list[int]:
+    """Return the ids of a sentence's tags."""
+    tags = _require_tags(sentence)
+    if is_span_scheme(tag_ids) and is_span_scheme(tags):
+        tags = to_bioes(tags)
     for word, tag in enumerate(tags):
-        if tag not in known:
-            told = "" if tag == sentence.tags[word] else f" ({tag!r} in BIOES)"
+        if tag not in tag_ids:
+            converted = "" if tag == sentence.tags[word] else f" ({tag!r} in BIOES)"
             raise InputError(
-                f"A tag is one of the {len(known)} that the model knows: "
-                f"{listed(sorted(known))}",
+                f"A tag must be one of the {len(tag_ids)} tags of the model: "
+                f"{listed(sorted(tag_ids))}",
                 f"{sentence.source}:{sentence.line + word} with "
-                f"{sentence.tags[word]!r}{told}",
-                "Correct it, or train with data that holds this tag",
+                f"{sentence.tags[word]!r}{converted}",
+                "Correct it, or train with data that has this tag",
             )
     return [tag_ids[tag] for tag in tags]
 
 
-def _tags(sentence: Sentence) -> tuple[str, ...]:
+def _require_tags(sentence: Sentence) -> tuple[str, ...]:
+    """Return the tags of a sentence, or raise if it has none."""
     if sentence.tags is None:
         raise InputError(
-            "Sentences to train and to score with have tags",
-            f"{sentence.source}:{sentence.line} without",
+            "Sentences for training and scoring must have tags",
+            f"{sentence.source}:{sentence.line} without tags",
             "Name the column of the tags",
         )
     return sentence.tags

@@ -1,7 +1,7 @@
-"""Sentences -> a tagger's inputs inside a graph, and its logits -> tags of words.
+"""Encode sentences for a tagger in a graph, and convert its logits to tags.
 
-Equal to `str.split` followed by `tasks.tagging_features`. Axes: P parts of all
-sentences, W words of all sentences or of the longest one.
+The inputs equal those of `str.split` and `tasks.tagging.preprocessing`. Axes: P parts
+of all sentences, W words of all sentences or of the longest one.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from electra_tf.text.graph_tokenizer import drop_invalid_utf8
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
-MOST_WORDS = 2**20
-"""Of an answer, rows times the words of the longest."""
+MAX_WORDS = 2**20
+"""Limit of a response: rows times the words of the longest sentence."""
 _SPECIAL = 2  # [CLS] and [SEP]
-# What `str.split` takes for white space, as characters of an RE2 pattern.
+# The white space of `str.split`, as characters of an RE2 pattern.
 _SPACES = (
     r"\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}"
     r"\x{202f}\x{205f}\x{3000}"
@@ -26,18 +26,18 @@ _SPACES = (
 
 
 class WordAlignment(NamedTuple):
-    """The way back from parts to words."""
+    """Position of each word in the parts."""
 
     words: tf.RaggedTensor
     """UTF-8 strings, [B, (words)]."""
     part_W: tf.Tensor
-    """int32: the part that holds the word, for the words of all sentences."""
+    """int32: the part of each word of all sentences."""
     position_W: tf.Tensor
-    """int32: the position of its first piece there."""
+    """int32: the position of its first wordpiece in that part."""
 
 
 class GraphWords(tf.Module):
-    """Splits sentences into words and packs these, and tells the words' tags.
+    """Splits sentences into words, packs them, and returns the tags of the words.
 
     Args:
         tokenizer: The checkpoint's.
@@ -45,16 +45,16 @@ class GraphWords(tf.Module):
         segment: The segment id of all positions, as in training.
 
     Raises:
-        InputError: `max_length` leaves no place for a word.
+        InputError: `max_length` leaves no room for a word.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, segment: int):
         super().__init__()
         if max_length <= _SPECIAL:
             raise InputError(
-                "An input has three positions or more, as [CLS] and [SEP] take two",
-                f"a length of {max_length}",
-                "Set a greater one",
+                "max_length must be 3 or more, as [CLS] and [SEP] take two positions",
+                f"{max_length}",
+                "Set a greater data.max_length",
             )
         self._tokenize = tokenizer.graph()
         self._room, self._segment = max_length - _SPECIAL, segment
@@ -62,7 +62,7 @@ class GraphWords(tf.Module):
         self._cls, self._sep, self._unknown = ids[CLS], ids[SEP], ids[UNKNOWN]
 
     def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], WordAlignment]:
-        """Packs the words of each sentence, in several parts where it is too long.
+        """Pack the words of each sentence, in several parts where it is too long.
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
@@ -70,13 +70,13 @@ class GraphWords(tf.Module):
         Returns:
             inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L],
                 sentence by sentence; a sentence without words has no part.
-            parts: What `tags` takes.
+            parts: The alignment that `tags` needs.
 
-            `InvalidArgumentError` at run time, before there are inputs, where there are
-            more parts than `by_parts.MOST`, or words than `MOST_WORDS`.
+            The graph raises `InvalidArgumentError`, before it makes inputs, for more
+            parts than `request_limits.MAX_PARTS` or more words than `MAX_WORDS`.
         """
         words = split_words(text_B)
-        with tf.control_dependencies([_few_words(words)]):
+        with tf.control_dependencies([_assert_max_words(words)]):
             words = words.with_values(tf.identity(words.values))
         pieces = self._pieces(words.values)
         lengths_W = tf.cast(pieces.row_lengths(), tf.int32)
@@ -95,28 +95,28 @@ class GraphWords(tf.Module):
     def tags(
         self, logits_PLC: tf.Tensor, parts: WordAlignment, names: Sequence[str]
     ) -> dict[str, tf.Tensor]:
-        """Tells each word's tag from the logits at its first piece.
+        """Return the tag of each word, from the logits at its first wordpiece.
 
         Args:
-            logits_PLC: What the tagger says of the inputs.
-            parts: What came with them.
-            names: Of the tags, in the logits' order.
+            logits_PLC: Outputs of the tagger for the inputs.
+            parts: The alignment returned with the inputs.
+            names: Of the tags, in the order of the logits.
 
         Returns:
             `words` and `labels`, strings [B, W], and `probabilities`, float32 [B, W],
-            of the label that is told; empty and 0 beyond a sentence's words.
+            of these labels; empty and 0 beyond the words of a sentence.
 
         Raises:
-            InputError: There are not as many names as logits.
+            InputError: The number of names differs from that of the logits.
         """
         if logits_PLC.shape[-1] not in (None, len(names)):
             raise InputError(
-                "There is a name for each tag",
+                "Each logit must have the name of its tag",
                 f"{len(names)} names and {logits_PLC.shape[-1]} logits",
-                "Give the names that the tagger was trained with",
+                "Pass the names that the tagger was trained with",
             )
-        places_W2 = tf.stack([parts.part_W, parts.position_W], 1)
-        logits_WC = tf.cast(tf.gather_nd(logits_PLC, places_W2), tf.float32)
+        index_W2 = tf.stack([parts.part_W, parts.position_W], 1)
+        logits_WC = tf.cast(tf.gather_nd(logits_PLC, index_W2), tf.float32)
         label_W = tf.gather(tf.constant(list(names)), tf.argmax(logits_WC, -1))
         probability_W = tf.reduce_max(tf.nn.softmax(logits_WC), -1)
         return {
@@ -126,26 +126,28 @@ class GraphWords(tf.Module):
         }
 
     def _pieces(self, word_W: tf.Tensor) -> tf.RaggedTensor:
-        """The ids of each word by itself; [UNK] where there are none."""
+        """Return the wordpiece ids of each word, [UNK] where it has none."""
         pieces = self._tokenize(word_W)
-        bare_W = tf.cast(pieces.row_lengths() == 0, tf.int64)
-        unknown = tf.fill([tf.reduce_sum(bare_W)], self._unknown)
-        stand_in = tf.RaggedTensor.from_row_lengths(unknown, bare_W)
-        return tf.concat([pieces, stand_in], axis=1)
+        empty_W = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(empty_W)], self._unknown)
+        replacement = tf.RaggedTensor.from_row_lengths(unknown, empty_W)
+        return tf.concat([pieces, replacement], axis=1)
 
     def _packed(self, ids: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-        """[CLS] and [SEP] around what fits of each part, which is all but of a part
-        of a single long word."""
+        """Return inputs with [CLS] and [SEP] around each part.
+
+        Only a part of a single long word is truncated.
+        """
         lengths_P = tf.cast(ids.row_lengths(), tf.int32)
-        places = tf.ragged.range(lengths_P)
-        ids = tf.ragged.boolean_mask(ids, places < self._room)
+        positions = tf.ragged.range(lengths_P)
+        ids = tf.ragged.boolean_mask(ids, positions < self._room)
         cls, sep = (
             tf.RaggedTensor.from_tensor(tf.fill([tf.size(lengths_P), 1], index))
             for index in (self._cls, self._sep)
         )
         ids = tf.concat([cls, ids, sep], axis=1)
         lengths_P = tf.cast(ids.row_lengths(), tf.int32)
-        # Of no part at all, the positions of an empty one: no axis is of length 0.
+        # Without any part, use the length of an empty one: no axis has length 0.
         longest = tf.reduce_max(tf.concat([[_SPECIAL], lengths_P], 0))
         mask_PL = tf.sequence_mask(lengths_P, longest, tf.int32)
         return {
@@ -155,19 +157,19 @@ class GraphWords(tf.Module):
         }
 
 
-def _few_words(words: tf.RaggedTensor) -> tf.Operation:
-    """Assert that an answer with a place for each word is not too large."""
+def _assert_max_words(words: tf.RaggedTensor) -> tf.Operation:
+    """Assert that the padded response is not too large."""
     lengths_B = tf.cast(words.row_lengths(), tf.int32)
     rows, longest = tf.size(lengths_B), tf.reduce_max(tf.concat([[0], lengths_B], 0))
     return tf.debugging.Assert(
-        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= MOST_WORDS,
-        [f"An answer must have at most {MOST_WORDS} words, rows times those of the "
-         "longest. Received:", rows, longest, "Send texts of like length together."],
+        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= MAX_WORDS,
+        [f"A response must have at most {MAX_WORDS} words, rows times those of the "
+         "longest. Received:", rows, longest, "Send texts of similar length together."],
     )  # fmt: skip
 
 
 def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
-    """Splits texts as Python's `str.split` does, at any of its white space.
+    """Split texts as Python's `str.split` does, at any white space.
 
     Args:
         text_B: UTF-8 strings; invalid bytes are dropped.
@@ -180,17 +182,17 @@ def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
 
 
 def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Tensor:
-    """Tells which words open a part, where each part holds as many as fit.
+    """Return which words open a part, where each part has as many words as fit.
 
-    The rule is that of `tagging_features`: a part ends before the first word that does
-    not fit, and a word that fits nowhere is by itself. From the word that opens a part
-    follows the one that opens the next; such steps are taken from all words at once,
-    one of them, then two, four and so on, until they reach no further word.
+    A part ends before the first word that does not fit; a word longer than a part is
+    alone (as in `tasks.tagging.preprocessing`). The word that opens a part determines
+    the word that opens the next part. All words take such steps at once: one step,
+    then two, four and so on, until no further word is reached.
 
     Args:
-        lengths_W: int32, 1 or more: pieces of each word of all sentences.
-        words: Of which only the rows' lengths count, [B, (words)].
-        room: Pieces of a part.
+        lengths_W: int32, 1 or more: wordpieces of each word of all sentences.
+        words: [B, (words)]; only the lengths of the rows are used.
+        room: Wordpieces of a part.
 
     Returns:
         bool [W].
@@ -201,16 +203,16 @@ def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Te
     limit_W = tf.repeat(tf.cast(words.row_limits(), tf.int32), words.row_lengths())
     next_W = tf.minimum(tf.maximum(fitting, tf.range(count) + 1), limit_W)
     first_W = tf.ragged.range(words.row_lengths()).values == 0
-    # One more, beyond the last word, leads to itself.
+    # The index after the last word leads to itself.
     opens = tf.concat([tf.cast(first_W, tf.int32), [1]], 0)
 
-    def further(
-        opens: tf.Tensor, following: tf.Tensor, grew: tf.Tensor
+    def step(
+        opens: tf.Tensor, following: tf.Tensor, changed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         reached = tf.math.unsorted_segment_max(opens, following, count + 1)
-        found = tf.maximum(opens, reached)
-        return found, tf.gather(following, following), tf.reduce_any(found != opens)
+        union = tf.maximum(opens, reached)
+        return union, tf.gather(following, following), tf.reduce_any(union != opens)
 
     state = (opens, tf.concat([next_W, [count]], 0), tf.constant(True))
-    opens, _, _ = tf.while_loop(lambda *state: state[-1], further, state)
+    opens, _, _ = tf.while_loop(lambda *state: state[-1], step, state)
     return opens[:-1] > 0

@@ -1,66 +1,64 @@
-"""Tags of words <-> spans of a sentence: BIO and its relatives, BIOES."""
+"""Conversion between the tags of words and the spans of a sentence."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from electra_tf.errors import InputError
 
 MARKS = "BIES"
-"""Begin, inside and end of a span of several words; a span of a single one."""
+"""Begin, inside and end of a span of several words; S: a span of one word."""
 OUTSIDE = "O"
 BIOES = "BIOES"
 SCHEMES = ("IOB2", BIOES, "IOB1", "IOE2", "IOE1")
 """Ways to write spans as tags; `scheme_of` prefers earlier ones."""
 
-_OUT = {OUTSIDE, "."}
-# A span begins at the first kind of mark, and after the second kind.
-_BEGINS = {"B", "S", "[", "]"}
-_ENDS = {*_OUT, "E", "S", "[", "]"}
-_KNOWN = {*MARKS, *_BEGINS, *_OUT}
+_OUTSIDE_MARKS = {OUTSIDE, "."}
+_BEGIN_MARKS = {"B", "S", "[", "]"}
+# Marks after which every mark but an outside one begins a new span.
+_END_MARKS = {*_OUTSIDE_MARKS, "E", "S", "[", "]"}
+_ALL_MARKS = {*MARKS, *_BEGIN_MARKS, *_OUTSIDE_MARKS}
 _SPAN_TAG = re.compile(f"{OUTSIDE}|[{MARKS}]-.+", re.DOTALL)
 
 
 class Span(NamedTuple):
-    """Consecutive words that make up one thing."""
+    """Consecutive words with one type, such as a noun phrase or a name."""
 
     first: int
-    """Index of its first word."""
+    """Index of the first word."""
     last: int
-    """Index of its last word, which belongs to it."""
+    """Index of the last word, inclusive."""
     kind: str
-    """What stands behind the mark of its tags; "" where there is nothing."""
-
-
-Decoder = Callable[[Sequence[str]], list[Span]]
-"""From the tags of a sentence to its spans, in order: `chunks` or `original_spans`."""
+    """The type: the text after the first hyphen of the tags; may be empty."""
 
 
 def is_span_scheme(tags: Iterable[str]) -> bool:
-    """Whether tags mark spans (chunks, names) or stand for the words themselves.
+    """Return whether tags mark spans, as opposed to classes of single words.
 
     Args:
         tags: All tags of a data set.
 
     Returns:
-        True if each is `O` or B, I, E or S with a hyphen and a type; False also where
-        there are none.
+        True if each tag is `O`, or B, I, E or S with a hyphen and a type. False also
+        for no tags.
     """
     tags = set(tags)
     return bool(tags) and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
 def conlleval_spans(tags: Sequence[str]) -> list[Span]:
-    """Reads tags by the rules of conlleval.pl, the CoNLL tasks' scorer.
+    """Return the spans of tags by the rules of conlleval.pl, the CoNLL scorer.
 
-    A span begins at B, S and a bracket, after E, S, a bracket and O, and wherever the
-    type is another one than before; any other I or E continues it. So IOB1, IOB2,
-    IOE1, IOE2, IO and BIOES are all read right. S is not the script's own, but reads
-    as in the copies of it that know S; and the script, which has B and E in no scheme
-    together, sees no border between E and B of one type, where here is one.
+    A span begins at B, S and a bracket, after E, S, a bracket and O, and where the
+    type changes. Any other I or E continues the span. These rules read IOB1, IOB2,
+    IOE1, IOE2, IO and BIOES.
+
+    The script itself has no S; S follows the extended copies of it. Between E and B
+    of one type a new span begins here, but not in the script, where no scheme has
+    both marks.
 
     Args:
-        tags: Of one sentence; a type is what follows the first hyphen.
+        tags: Of one sentence; the type is the text after the first hyphen.
 
     Returns:
         The spans, in order.
@@ -71,10 +69,10 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     last_mark, last_kind = OUTSIDE, ""
     for index, tag in enumerate(tags):
-        mark, kind = _parts(tag)
-        if mark in _OUT:
+        mark, kind = _split_tag(tag)
+        if mark in _OUTSIDE_MARKS:
             pass
-        elif mark in _BEGINS or last_mark in _ENDS or kind != last_kind:
+        elif mark in _BEGIN_MARKS or last_mark in _END_MARKS or kind != last_kind:
             spans.append(Span(index, index, kind))
         else:
             spans[-1] = spans[-1]._replace(last=index)
@@ -82,43 +80,12 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def original_spans(tags: Sequence[str]) -> list[Span]:
-    """Reads tags as the original does, who asks less of them than conlleval.
-
-    A span begins at B, at S and after O, and goes on until the next of these or O: an
-    I or E continues it, even of another type or after E or S. Its type is that of its
-    last tag (google-research/electra, finetune/tagging/tagging_utils.py).
-
-    Args:
-        tags: Of one sentence.
-
-    Returns:
-        The spans, in order.
-
-    Raises:
-        InputError: As for `chunks`.
-    """
-    spans: list[Span] = []
-    inside = False
-    for index, tag in enumerate(tags):
-        mark, kind = _parts(tag)
-        if mark in _OUT:
-            inside = False
-            continue
-        first = spans[-1].first if inside and mark not in _BEGINS else index
-        if first < index:
-            spans.pop()
-        spans.append(Span(first, index, kind))
-        inside = True
-    return spans
-
-
 def bioes(spans: Iterable[Span], length: int) -> list[str]:
-    """Writes spans as tags: B, I and E for several words, S for a single one.
+    """Return spans as tags: B, I and E for several words, S for one word.
 
     Args:
-        spans: Of one sentence, none over another.
-        length: Words of the sentence.
+        spans: Of one sentence, without overlaps.
+        length: Number of words of the sentence.
 
     Returns:
         One tag for each word, O outside of spans.
@@ -126,27 +93,27 @@ def bioes(spans: Iterable[Span], length: int) -> list[str]:
     tags = [OUTSIDE] * length
     for first, last, kind in spans:
         marks = "S" if first == last else f"B{'I' * (last - first - 1)}E"
-        ending = f"-{kind}" if kind else ""
-        tags[first : last + 1] = [mark + ending for mark in marks]
+        suffix = f"-{kind}" if kind else ""
+        tags[first : last + 1] = [mark + suffix for mark in marks]
     return tags
 
 
 def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
-    """Write spans as tags of a scheme.
+    """Return spans as tags of a scheme.
 
-    IOB2 begins each span with B, IOE2 ends each with E; all other words have I. IOB1
-    and IOE1 use B and E only between two adjacent spans of one type.
+    IOB2 begins each span with B, IOE2 ends each span with E; all other words have I.
+    IOB1 and IOE1 use B and E only between two adjacent spans of one type.
 
     Args:
         spans: Of one sentence, in order, without overlaps.
-        length: Words of the sentence.
+        length: Number of words of the sentence.
         scheme: One of `SCHEMES`.
 
     Returns:
         One tag for each word, O outside of spans.
 
     Raises:
-        InputError: `scheme` is none of `SCHEMES`.
+        InputError: `scheme` is not one of `SCHEMES`.
     """
     if scheme == BIOES:
         return bioes(spans, length)
@@ -157,61 +124,58 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
             "Pass one of them",
         )
     tags = [OUTSIDE] * length
-    for place, (first, last, kind) in enumerate(spans):
-        ending = f"-{kind}" if kind else ""
-        tags[first : last + 1] = [f"I{ending}"] * (last + 1 - first)
+    for index, (first, last, kind) in enumerate(spans):
+        suffix = f"-{kind}" if kind else ""
+        tags[first : last + 1] = [f"I{suffix}"] * (last + 1 - first)
         if scheme in ("IOB1", "IOB2"):
-            adjoins = place > 0 and _adjoin(spans[place - 1], spans[place])
-            if adjoins or scheme == "IOB2":
-                tags[first] = f"B{ending}"
+            adjacent = index > 0 and _are_adjacent(spans[index - 1], spans[index])
+            if adjacent or scheme == "IOB2":
+                tags[first] = f"B{suffix}"
         else:
-            adjoins = place + 1 < len(spans) and _adjoin(*spans[place : place + 2])
-            if adjoins or scheme == "IOE2":
-                tags[last] = f"E{ending}"
+            pair = spans[index : index + 2]
+            adjacent = len(pair) == 2 and _are_adjacent(*pair)
+            if adjacent or scheme == "IOE2":
+                tags[last] = f"E{suffix}"
     return tags
 
 
-def to_scheme(
-    tags: Sequence[str], scheme: str, decode: Decoder = conlleval_spans
-) -> list[str]:
-    """Write the tags of a sentence in another scheme.
+def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
+    """Convert the tags of a sentence to another scheme.
 
     Args:
-        tags: In any scheme that `decode` reads.
+        tags: In any scheme that `conlleval_spans` reads.
         scheme: One of `SCHEMES`.
-        decode: The rules that find the spans.
 
     Returns:
         One tag for each word, which mark the same spans.
 
     Raises:
-        InputError: A tag marks no span, or `scheme` is none of `SCHEMES`.
+        InputError: A tag marks no span, or `scheme` is not one of `SCHEMES`.
     """
-    return write_spans(decode(tags), len(tags), scheme)
+    return write_spans(conlleval_spans(tags), len(tags), scheme)
 
 
-def scheme_of(
-    sentences: Sequence[Sequence[str]], decode: Decoder = conlleval_spans
-) -> tuple[str, list[int]]:
-    """Find the scheme that tags of spans are written in.
+def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
+    """Detect the scheme of span tags.
 
     Args:
         sentences: The tags of each sentence.
-        decode: The rules that find the spans.
 
     Returns:
-        The scheme that reproduces the most sentences, the first such of `SCHEMES`, and
-        the indices of the sentences that it writes in another way.
+        The scheme that reproduces the most sentences (of equals the first of
+        `SCHEMES`), and the indices of the sentences that it does not reproduce.
 
     Raises:
         InputError: A tag marks no span.
     """
-    spans = [decode(tags) for tags in sentences]
+    all_spans = [conlleval_spans(tags) for tags in sentences]
     misfits = {
         scheme: [
             index
-            for index, (found, tags) in enumerate(zip(spans, sentences, strict=True))
-            if write_spans(found, len(tags), scheme) != list(tags)
+            for index, (spans, tags) in enumerate(
+                zip(all_spans, sentences, strict=True)
+            )
+            if write_spans(spans, len(tags), scheme) != list(tags)
         ]
         for scheme in SCHEMES
     }
@@ -219,31 +183,31 @@ def scheme_of(
     return best, misfits[best]
 
 
-def _adjoin(left: Span, right: Span) -> bool:
-    """Whether no word and no difference of types separates two spans."""
+def to_bioes(tags: Sequence[str]) -> list[str]:
+    """Convert the tags of a sentence to BIOES, the scheme that models are trained on.
+
+    Args:
+        tags: In any scheme that `conlleval_spans` reads.
+
+    Returns:
+        BIOES tags of the same spans; well-formed BIOES tags do not change.
+    """
+    return bioes(conlleval_spans(tags), len(tags))
+
+
+def _are_adjacent(left: Span, right: Span) -> bool:
+    """Return whether a span of the same type follows without a word between."""
     return left.last + 1 == right.first and left.kind == right.kind
 
 
-def to_bioes(tags: Sequence[str], decode: Decoder = conlleval_spans) -> list[str]:
-    """Writes the tags of a sentence again, in the scheme that the model learns.
-
-    Args:
-        tags: In any of the schemes that `decode` reads.
-        decode: Whose rules tell where spans are.
-
-    Returns:
-        BIOES tags of the same spans; tags that are BIOES already stay as they are.
-    """
-    return bioes(decode(tags), len(tags))
-
-
-def _parts(tag: str) -> tuple[str, str]:
+def _split_tag(tag: str) -> tuple[str, str]:
+    """Return mark and type of a tag."""
     mark, _, kind = tag.partition("-")
-    if mark not in _KNOWN:
+    if mark not in _ALL_MARKS:
         raise InputError(
-            "The tag of a span is O, or one of B, I, E, S with a hyphen and a type",
+            "The tag of a span must be O, or B, I, E or S with a hyphen and a type",
             repr(tag),
-            "Look whether the tags' column is the right one, or score them as tags of "
-            "words",
+            "Check that the column of the tags is right, or score the tags as tags "
+            "of words",
         )
     return mark, kind

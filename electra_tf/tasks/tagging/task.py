@@ -1,4 +1,4 @@
-"""Tasks of one tag for each word: chunks, names, parts of speech."""
+"""Tagging tasks, with one tag for each word: chunks, named entities."""
 
 import collections
 import pathlib
@@ -39,10 +39,10 @@ _STRAY = 0.01  # a share of tags without a span's mark that is a mistake
 
 
 class TaggingTask(Task):
-    """Tags of words; where they mark spans, spans are what counts.
+    """Tagging task; scored by spans where the tags mark spans.
 
     Args:
-        name: As typed.
+        name: Value of --task.
         parts: By name; items are sentences, targets their tags.
     """
 
@@ -56,7 +56,7 @@ class TaggingTask(Task):
 
     @property
     def label_counts(self) -> str:
-        """`55,081 of tag B-NP`, and so on, most frequent first."""
+        """Counts of the training tags, `55,081 of tag B-NP`, most frequent first."""
         train = self.splits["train"]
         counts = collections.Counter(tag for tags in train.targets for tag in tags)
         words = [f"{n:,} of tag {tag}" for tag, n in counts.most_common()]
@@ -65,7 +65,7 @@ class TaggingTask(Task):
 
     @property
     def notes(self) -> list[str]:
-        """Lines about what the tags are taken for, how they are scored and written."""
+        """Lines on the detected scheme and the scoring of the tags."""
         if not self.spans:
             marked = [tag for tag in self.tags if _MARKED.match(tag)]
             odd = [tag for tag in marked if not is_span_scheme({tag})]
@@ -89,46 +89,48 @@ class TaggingTask(Task):
     def model(
         self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int
     ) -> TextModel:
-        """A tagger that predicts in the scheme of the training data."""
+        """Create a tagger that predicts in the scheme of the training data."""
         return TokenClassifier(start, self.tags, settings, seed, self.scheme)
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
-        """The training sentences."""
+        """Encode the training sentences."""
         part = self.splits["train"]
         return model.examples(part.items, part.targets)
 
     def score(self, part: Split, predictions: Any) -> dict[str, float]:
-        """F1 as conlleval counts it, or the share of right tags."""
+        """Compute the scores of conlleval, or the accuracy of tags."""
         scorer = score_spans if self.spans else score_tokens
-        found = scorer(part.targets, predictions)
+        scores = scorer(part.targets, predictions)
         names = ("f1", "precision", "recall", "accuracy")
-        return {name: found[name] for name in names if name in found}
+        return {name: scores[name] for name in names if name in scores}
 
     def degenerate(self, part: Split, predictions: Any) -> str | None:
-        """Whether every word gets the same tag, or every sentence is one span."""
-        said = {tag for tags in predictions for tag in tags}
-        if len(said) > 1:
+        """Describe predictions of one tag only, or of one span per sentence."""
+        predicted = {tag for tags in predictions for tag in tags}
+        if len(predicted) > 1:
             return self._one_span(predictions)
-        return "finds no span" if said == {OUTSIDE} else f"always says {said.pop()}"
+        if predicted == {OUTSIDE}:
+            return "predicts no span"
+        return f"always predicts {predicted.pop()}"
 
     def _one_span(self, predictions: Any) -> str | None:
-        """Find I-X for all words, which is written as one span of each sentence."""
+        """Describe predictions of I-X for all words: one span in each sentence."""
         if not self.spans:
             return None
         kinds = set()
         for tags in filter(len, predictions):
-            found = conlleval_spans(tags)
-            if [span[:2] for span in found] != [(0, len(tags) - 1)]:
+            spans = conlleval_spans(tags)
+            if [span[:2] for span in spans] != [(0, len(tags) - 1)]:
                 return None
-            kinds.add(found[0].kind)
-        return f"always says one span of {kinds.pop()}" if len(kinds) == 1 else None
+            kinds.add(spans[0].kind)
+        return f"always predicts one span of {kinds.pop()}" if len(kinds) == 1 else None
 
     def write(self, part: Split, predictions: Any, path: str) -> None:
-        """Columns: word, the right tag if it is known, the predicted one."""
+        """Write columns: word, gold tag if there is one, predicted tag."""
         lines = []
-        for sentence, said in zip(part.items, predictions, strict=True):
+        for sentence, tags in zip(part.items, predictions, strict=True):
             gold = [] if sentence.tags is None else [sentence.tags]
-            rows = zip(sentence.words, *gold, said, strict=True)
+            rows = zip(sentence.words, *gold, tags, strict=True)
             lines += [" ".join(row) for row in rows] + [""]
         pathlib.Path(f"{path}.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
@@ -140,14 +142,14 @@ def tagging_task(
     log: DataErrorLog,
     tell: Callable[[str], None] = print,
 ) -> TaggingTask:
-    """Reads column files.
+    """Read column files.
 
     Args:
         name: `chunking` or `tagging`.
         data: A folder with train.txt, and perhaps dev.txt and test.txt (or .conll and
             other endings, .gz or .xz); or a file.
-        settings: The columns; the share of train that dev is where it is missing.
-        log: Where bad lines are told.
+        settings: The columns; the share of train that becomes dev without a dev file.
+        log: Collects bad lines.
         tell: Called with lines about header lines, the scheme of the tags and dev.
 
     Returns:

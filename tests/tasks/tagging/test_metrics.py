@@ -6,11 +6,11 @@ import pytest
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import read_conll
 from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
-from electra_tf.tasks.tagging.schemes import original_spans, to_bioes
+from electra_tf.tasks.tagging.schemes import to_bioes
 from electra_tf.text.data_errors import DataErrorLog
 
-# Drawn at random, broken spans and all, with what conlleval.pl (of 2004-01-26) says:
-# spans there are, spans found, spans right; tags right.
+# Drawn at random, broken spans and all, with the output of conlleval.pl (2004-01-26):
+# gold spans, predicted spans, correct spans; correct tags.
 CONLLEVAL = [
     (
         "B-NP B-VP B-NP I-NP I-NP O O I-VP B-NP|B-NP I-VP B-VP I-VP B-VP I-NP O|"
@@ -109,12 +109,6 @@ def test_schemes_may_differ_between_the_sides():
     assert other == score
 
 
-def test_the_originals_rules_can_be_had():
-    gold, predicted = [["B-NP", "E-NP"]], [["B-VP", "I-NP"]]
-    assert score_spans(gold, predicted)["f1"] == 0.0
-    assert score_spans(gold, predicted, original_spans)["f1"] == 100.0
-
-
 def test_tags_of_words_are_counted_one_by_one():
     gold = [["DT", "NN", "VB"], ["NN", "."]]
     predicted = [["DT", "VB", "VB"], ["NN", "NN"]]
@@ -134,7 +128,7 @@ def test_tags_of_words_are_counted_one_by_one():
 
 
 @pytest.mark.parametrize("score", [score_spans, score_tokens])
-def test_sentences_that_do_not_correspond_are_told(score):
+def test_sentences_that_do_not_correspond_are_rejected(score):
     with pytest.raises(InputError, match="1 sentences with tags and 0 predicted"):
         score([["O"]], [])
     with pytest.raises(InputError, match="in sentence 2 3 tags and 2 predicted"):

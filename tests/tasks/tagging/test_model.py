@@ -110,21 +110,21 @@ def test_predictions_are_in_its_scheme(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "tags", "told"),
+    ("words", "tags", "message"),
     [
-        (["the of"], [["A"]], "'the of' at place 0"),
-        ([["the", "of"]], [["A"]], "2 words and 1 tags at place 0"),
+        (["the of"], [["A"]], "'the of' at index 0"),
+        ([["the", "of"]], [["A"]], "2 words and 1 tags at index 0"),
         ([Sentence(("the", "of"), None, "f", 1)], [["A"]], "2 words and 1 tags"),
         ([["the"], ["of"]], [["A"]], "2 sentences and 1 lists"),
         ([["the"]], [["X"]], "'X'"),
     ],
 )
-def test_what_does_not_fit_is_told(model, words, tags, told):
-    with pytest.raises(InputError, match=told):
+def test_sentences_and_tags_that_do_not_fit_are_rejected(model, words, tags, message):
+    with pytest.raises(InputError, match=message):
         model.examples(words, tags)
 
 
 @pytest.mark.parametrize("tags", [(), ("A", "A")])
-def test_tags_that_are_none_are_told(tags):
-    with pytest.raises(InputError, match="its tags, each once"):
+def test_missing_or_repeated_tags_are_rejected(tags):
+    with pytest.raises(InputError, match=r"Received: \("):
         TokenClassifier(tiny.start(), tags, tiny.settings())

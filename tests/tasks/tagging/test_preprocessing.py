@@ -12,7 +12,7 @@ from electra_tf.tasks.tagging.preprocessing import (
     join,
     tag_vocabulary,
 )
-from electra_tf.tasks.tagging.schemes import original_spans, to_bioes
+from electra_tf.tasks.tagging.schemes import to_bioes
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -75,12 +75,6 @@ def test_spans_are_learnt_in_bioes(tokenizer):
     # A span that is parted keeps its tags: they are written before the parting.
     first, second = features(words, tokenizer, ids, 3)[:2]
     assert (first.tags[1], second.tags[1]) == (ids["B-NP"], ids["E-NP"])
-    assert tag_vocabulary([words], seen_only=True) == ("B-NP", "E-NP", "O", "S-VP")
-    seen = tag_vocabulary([words], original_spans, seen_only=True)
-    assert seen == ("B-VP", "E-VP", "I-VP", "O")
-    ids = {tag: index for index, tag in enumerate(seen)}
-    (one,) = features(words, tokenizer, ids, 8, decode=original_spans)
-    assert one.tags == [0, 0, 2, 1, 3, 0]
 
 
 def test_tags_of_words_are_learnt_as_they_are(tokenizer):
@@ -154,14 +148,14 @@ def test_join_takes_all_parts_of_one_sentence_in_order(tokenizer):
     parts = features(sentence(["the", "cat"]), tokenizer, None, 3)
     assert join(parts, [[9, 0, 9], [9, 1, 9]], ("A", "B")) == ["A", "B"]
     assert join([], [], ("A",)) == []
-    for given in (parts[::-1], parts[1:], parts + parts):
-        with pytest.raises(InputError, match="all of its parts"):
-            join(given, [[0] * 3] * len(given), ("A",))
+    for wrong in (parts[::-1], parts[1:], parts + parts):
+        with pytest.raises(InputError, match=r"of the words \["):
+            join(wrong, [[0] * 3] * len(wrong), ("A",))
     with pytest.raises(InputError, match="1 predictions"):
         join(parts, [[0] * 3], ("A",))
 
 
-def test_a_tag_that_the_model_does_not_know_is_told(tokenizer):
+def test_a_tag_outside_the_vocabulary_is_rejected(tokenizer):
     ids = {"NN": 0, "DT": 1}
     with pytest.raises(InputError, match=r"'DT', 'NN'.* a\.txt:8 with 'VB'"):
         features(sentence(["the", "cat"], "DT VB"), tokenizer, ids, 8)
@@ -172,14 +166,14 @@ def test_a_tag_that_the_model_does_not_know_is_told(tokenizer):
         features(sentence(["the", "cat"], "O VB"), tokenizer, ids, 8)
 
 
-def test_missing_tags_and_lengths_without_place_are_told(tokenizer):
+def test_missing_tags_and_too_small_lengths_are_rejected(tokenizer):
     with pytest.raises(InputError, match=r"a\.txt:7 without"):
         features(sentence(["the"]), tokenizer, {"O": 0}, 8)
     with pytest.raises(InputError, match=r"a\.txt:7 without"):
         tag_vocabulary([sentence(["the"])])
     with pytest.raises(InputError, match="0 sentences"):
         tag_vocabulary([])
-    with pytest.raises(InputError, match="a length of 2"):
+    with pytest.raises(InputError, match="Received: 2"):
         features(sentence(["the"]), tokenizer, None, 2)
 
 
@@ -190,9 +184,10 @@ def test_conll_2000_comes_back_from_its_features(tmp_path, data):
     test = read_conll(folder / "test.txt.gz", 0, 2, log)
     names = tag_vocabulary(train)
     assert len(names) == 4 * 11 + 1
-    # Train has no list mark of two words, test has one: why types are completed.
-    assert "E-LST" not in tag_vocabulary(train, seen_only=True)
-    assert "E-LST" in tag_vocabulary(test, seen_only=True)
+    # All list marks of train are single words, but test has a longer one.
+    assert "E-LST" not in {tag for one in train for tag in to_bioes(one.tags)}
+    assert "E-LST" in {tag for one in test for tag in to_bioes(one.tags)}
+    assert "E-LST" in names
     ids = {name: index for index, name in enumerate(names)}
     tokenizer = Tokenizer(Vocabulary.read(data / "vocab/bert_uncased_en.txt"))
     parted = 0

@@ -9,7 +9,6 @@ from electra_tf.tasks.tagging.schemes import (
     bioes,
     conlleval_spans,
     is_span_scheme,
-    original_spans,
     scheme_of,
     to_bioes,
     to_scheme,
@@ -17,24 +16,6 @@ from electra_tf.tasks.tagging.schemes import (
 )
 from electra_tf.text.data_errors import DataErrorLog
 
-# What the original makes of tags (run, finetune/tagging/tagging_utils.py).
-ORIGINAL = [
-    ("O B-NP I-NP O", [(1, 2, "NP")], "O B-NP E-NP O"),
-    ("B-NP B-NP I-NP", [(0, 0, "NP"), (1, 2, "NP")], "S-NP B-NP E-NP"),
-    ("I-NP I-VP O", [(0, 1, "VP")], "B-VP E-VP O"),
-    ("S-NP S-VP", [(0, 0, "NP"), (1, 1, "VP")], "S-NP S-VP"),
-    (
-        "B-NP E-NP I-NP O E-VP",
-        [(0, 2, "NP"), (4, 4, "VP")],
-        "B-NP I-NP E-NP O S-VP",
-    ),
-    ("O O", [], "O O"),
-    (
-        "B-A I-A E-A S-B O I-C",
-        [(0, 2, "A"), (3, 3, "B"), (5, 5, "C")],
-        "B-A I-A E-A S-B O S-C",
-    ),
-]
 # One sentence in all schemes: two spans of A side by side, then one of B.
 SPANS = [(0, 1, "A"), (2, 2, "A"), (3, 5, "B"), (7, 7, "B")]
 SCHEMES = {
@@ -47,12 +28,6 @@ SCHEMES = {
 EVERY = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in "AB")]
 
 
-@pytest.mark.parametrize(("tags", "spans", "written"), ORIGINAL)
-def test_the_originals_spans(tags, spans, written):
-    assert original_spans(tags.split()) == spans
-    assert to_bioes(tags.split(), original_spans) == written.split()
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_of_the_conll_tasks_reads_alike(scheme):
     tags = SCHEMES[scheme].split()
@@ -60,7 +35,7 @@ def test_every_scheme_of_the_conll_tasks_reads_alike(scheme):
     assert to_bioes(tags) == SCHEMES["BIOES"].split()
 
 
-def test_conlleval_begins_a_span_where_the_original_goes_on():
+def test_a_span_begins_where_the_type_changes_or_after_an_end():
     assert conlleval_spans(["I-NP", "I-VP", "O"]) == [(0, 0, "NP"), (1, 1, "VP")]
     assert conlleval_spans(["B-A", "E-A", "I-A"]) == [(0, 1, "A"), (2, 2, "A")]
     assert conlleval_spans(["S-A", "I-A", "E-A"]) == [(0, 0, "A"), (1, 2, "A")]
@@ -79,25 +54,18 @@ def test_brackets_are_spans_of_one_word():
 def test_a_type_may_hold_hyphens_or_be_missing():
     assert conlleval_spans(["B-X-Y", "I-X-Y", "I-X"]) == [(0, 1, "X-Y"), (2, 2, "X")]
     assert to_bioes(["B", "I", "I", "O", "B"]) == ["B", "I", "E", "O", "S"]
-    assert original_spans(["B-X-Y", "I-X-Y"]) == [(0, 1, "X-Y")]
 
 
-@pytest.mark.parametrize("decode", [conlleval_spans, original_spans])
-def test_writing_and_reading_spans_again_keeps_them(decode):
-    assert decode([]) == []
+def test_writing_and_reading_spans_again_keeps_them():
+    assert conlleval_spans([]) == []
     for tags in itertools.product(EVERY, repeat=4):
-        spans = decode(tags)
+        spans = conlleval_spans(tags)
         written = bioes(spans, 4)
-        assert decode(written) == spans
-        assert to_bioes(written, decode) == written
+        assert conlleval_spans(written) == spans
+        assert to_bioes(written) == written
         # Each word with a tag is in one span, and no other word is in any.
         covered = [i for first, last, _ in spans for i in range(first, last + 1)]
         assert covered == [i for i, tag in enumerate(tags) if tag != "O"]
-
-
-def test_both_rules_agree_on_well_formed_tags():
-    for tags in (SCHEMES["IOB2"], SCHEMES["BIOES"]):
-        assert original_spans(tags.split()) == SPANS
 
 
 def test_only_marks_with_types_and_o_make_a_scheme_of_spans():
@@ -108,11 +76,10 @@ def test_only_marks_with_types_and_o_make_a_scheme_of_spans():
         assert not is_span_scheme({"O", "B-NP", tag})
 
 
-@pytest.mark.parametrize("decode", [conlleval_spans, original_spans])
-def test_a_tag_of_no_span_is_told(decode):
-    for tag in ("NN", "X-NP", ""):
-        with pytest.raises(InputError, match="tag of a span"):
-            decode(["O", tag])
+@pytest.mark.parametrize("tag", ["NN", "X-NP", ""])
+def test_a_tag_that_marks_no_span_is_rejected(tag):
+    with pytest.raises(InputError, match=repr(tag)):
+        conlleval_spans(["O", tag])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

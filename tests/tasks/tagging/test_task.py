@@ -77,8 +77,8 @@ def test_scores_by_hand(folder, log):
     assert found["recall"] == 50
     assert found["f1"] == pytest.approx(200 / 3)
     assert found["accuracy"] == 75
-    assert task.degenerate(gold, [["O", "O"], ["O"]]) == "finds no span"
-    assert task.degenerate(gold, [["S-X"]]) == "always says S-X"
+    assert task.degenerate(gold, [["O", "O"], ["O"]]) == "predicts no span"
+    assert task.degenerate(gold, [["S-X"]]) == "always predicts S-X"
 
 
 def test_tags_of_words_are_scored_by_words(tmp_path, log):
@@ -215,4 +215,4 @@ def test_one_span_for_each_sentence_is_degenerate(folder, log):
     assert "one span of X" in task.degenerate(gold, [["B-X", "I-X"], ["B-X"]])
     for said in ([["B-X", "I-X"], ["B-Y"]], [["B-X", "I-X"], ["O"]], [["B-X", "B-X"]]):
         found = task.degenerate(gold, said)
-        assert found is None or found == "always says B-X"
+        assert found is None or found == "always predicts B-X"
