@@ -88,7 +88,7 @@ def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
         path: A YAML file, or None.
         sets: Overrides as typed on a command line.
     """
-    tree = _read_file(pathlib.Path(path), ()) if path else {}
+    tree = _read_file(_find(path), ()) if path else {}
     names = {_present_name(item.partition("=")[0].strip()) for item in sets}
     for section, values in tree.items():
         if isinstance(values, Mapping):

@@ -294,3 +294,7 @@ def test_a_setting_under_both_names_is_an_error(tmp_path):
 def test_every_present_name_is_a_setting():
     for name in loader.RENAMED.values():
         loader.describe_field(name)
+
+
+def test_given_names_reads_an_installed_config(elsewhere):
+    assert "model.generator_width" in loader.given_names("tiny")
