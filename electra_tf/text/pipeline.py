@@ -1,13 +1,12 @@
-"""Records -> a shuffled, resumable stream of `Batch`.
+"""Read records as a shuffled, resumable stream of `Batch`.
 
 The order of the records is a pure function of (seed, epoch), so the number of a batch
-is all there is to know about the stream's position. An epoch reads the shards in a
-random order and shuffles them window by window; `build_records` deals records out to
-the shards in turn, so a window holds text from all over the corpus.
+determines the position in the stream. An epoch reads the shards in a random order and
+shuffles them window by window. `build_records` writes records to the shards in turn, so
+a window contains text from the whole corpus.
 
-Every host draws the same global batches and parses its own rows of them. A host thus
-reads all records, a few MB a second where training is fastest; in exchange a batch is
-the same on one host and on many.
+Each host reads all records and parses its own rows of each global batch. A batch is
+therefore the same for any number of hosts.
 """
 
 import os
@@ -22,97 +21,98 @@ from electra_tf.text.record_set import RecordSet
 from electra_tf.text.records import FEATURES
 
 _SHARD_ORDER, _WINDOW_ORDER = 0, 1  # purposes that the seed is folded with
-_READY = 4  # parsed batches that wait to be taken
+_PREFETCH = 4  # parsed batches
 
 
 def training_batches(
-    found: RecordSet,
+    record_set: RecordSet,
     settings: InputConfig,
     *,
     first_batch: int = 0,
     host: int = 0,
     hosts: int = 1,
 ) -> tf.data.Dataset:
-    """Yields batches for ever; each epoch drops what does not fill its last batch.
+    """Return an endless stream of batches; each epoch drops an incomplete last batch.
 
     Args:
-        found: The records.
-        settings: Batch size (of all hosts together), seed and shuffle window.
-        first_batch: How many batches were consumed before; the stream goes on with
-            exactly the next record.
-        host: Number of this host; it gets rows [host * B / hosts, ...) of each batch.
+        record_set: The records.
+        settings: Global batch size, seed and shuffle window.
+        first_batch: Number of batches consumed before; the stream resumes with the
+            next record.
+        host: Index of this host; it reads rows [host * B / hosts, ...) of each batch.
         hosts: Number of hosts.
 
     Returns:
         A dataset of `Batch`, each tensor int32 [batch_size / hosts, max_length].
 
     Raises:
-        InputError: Fewer records than one batch, rows that cannot be shared equally.
+        InputError: There are fewer records than one batch has, or the rows cannot be
+            divided equally among the hosts.
     """
     rows = _rows_of_host(settings.batch_size, host, hosts)
-    batches = found.total // settings.batch_size
+    batches = record_set.total // settings.batch_size
     if first_batch < 0:
-        raise InputError("Batches are numbered from 0", str(first_batch), "Pass 0")
+        raise InputError("first_batch must be at least 0", str(first_batch), "Pass 0")
     if not batches:
         raise InputError(
-            f"An epoch holds at least one batch of {settings.batch_size} records",
-            f"{found.total} records",
-            f"Set input.batch_size to {found.total} or less, or build more records",
+            f"An epoch must have at least one batch of {settings.batch_size} records",
+            f"{record_set.total} records",
+            f"Set input.batch_size to {record_set.total} or less, or build more",
         )
     first_epoch, skipped = divmod(first_batch, batches)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
         skip = tf.where(number == first_epoch, skipped * settings.batch_size, 0)
-        payloads = _shuffled(found, settings, number, tf.cast(skip, tf.int64))
+        payloads = _shuffled(record_set, settings, number, tf.cast(skip, tf.int64))
         return payloads.rebatch(settings.batch_size, drop_remainder=True)
 
     payloads = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch)
-    return _parsed(payloads, found, rows)
+    return _parsed(payloads, record_set, rows)
 
 
 def evaluation_batches(
-    found: RecordSet, batch_size: int, *, host: int = 0, hosts: int = 1
+    record_set: RecordSet, batch_size: int, *, host: int = 0, hosts: int = 1
 ) -> tf.data.Dataset:
-    """Yields every record once, in order; the last batch is filled with zero rows.
+    """Return each record once, in order; the last batch is padded with zero rows.
 
     Args:
-        found: The records.
-        batch_size: Rows of all hosts together.
-        host: Number of this host.
+        record_set: The records.
+        batch_size: Rows of a global batch.
+        host: Index of this host.
         hosts: Number of hosts.
 
     Returns:
-        A finite dataset of `Batch`, equally long on each host. A row that only fills
-        up has an input mask of zeros and thus no weight.
+        A finite dataset of `Batch`, of the same length on each host. The input mask of
+        a padding row is zero, so that it has no weight.
     """
     rows = _rows_of_host(batch_size, host, hosts)
-    payloads = tf.data.TFRecordDataset(found.paths).batch(batch_size)
-    return _parsed(payloads, found, rows)
+    payloads = tf.data.TFRecordDataset(record_set.paths).batch(batch_size)
+    return _parsed(payloads, record_set, rows)
 
 
 def _parsed(
-    payloads: tf.data.Dataset, found: RecordSet, rows: slice
+    payloads: tf.data.Dataset, record_set: RecordSet, rows: slice
 ) -> tf.data.Dataset:
-    """Batches of payloads as `Batch`es, ready before they are asked for."""
+    """Parse batches of payloads to `Batch`, with prefetching."""
     options = tf.data.Options()
-    # With its tuner on, an iterator that has run for minutes takes up to one more to
-    # end: the tuner sleeps ever longer, and is waited for.
+    # An iterator waits for the thread of its tuner when it ends, and that thread sleeps
+    # for up to a minute.
     options.autotune.enabled = False
-    parser = _parser(found, rows)
+    parser = _parser(record_set, rows)
     parsed = payloads.map(parser, os.cpu_count(), deterministic=True)
-    return parsed.prefetch(_READY).with_options(options)
+    return parsed.prefetch(_PREFETCH).with_options(options)
 
 
 def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
     if not 0 <= host < hosts:
         raise InputError(
-            "Hosts are numbered from 0 to their number less one",
+            "The index of a host must be from 0 to the number of hosts minus 1",
             f"host {host} of {hosts}",
             "Pass the worker's index and the number of workers",
         )
     if batch_size % hosts:
         raise InputError(
-            f"A batch is shared equally by {hosts} hosts",
+            f"The batch size must be divisible by the number of hosts, {hosts}",
             f"{batch_size} rows",
             f"Set input.batch_size to a multiple of {hosts}",
         )
@@ -121,23 +121,23 @@ def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
 
 
 def _shuffled(
-    found: RecordSet, settings: InputConfig, epoch: tf.Tensor, skip: tf.Tensor
+    record_set: RecordSet, settings: InputConfig, epoch: tf.Tensor, skip: tf.Tensor
 ) -> tf.data.Dataset:
-    """The payloads of an epoch from record `skip` on, as shuffled windows."""
+    """Return the payloads of an epoch from record `skip` on, as shuffled windows."""
     seed = tf.stack([tf.constant(settings.seed, tf.int64), epoch])
-    order = _permutation(len(found.paths), seed, _SHARD_ORDER, 0)
-    ends = tf.cumsum(tf.gather(tf.constant(found.counts, tf.int64), order))
-    # Whole windows and whole shards before the first record are not even read.
+    order = _permutation(len(record_set.paths), seed, _SHARD_ORDER, 0)
+    ends = tf.cumsum(tf.gather(tf.constant(record_set.counts, tf.int64), order))
+    # Whole windows and shards before the first record are not read.
     window = skip // settings.shuffle_window
     start = window * settings.shuffle_window
     shard = tf.searchsorted(ends, start[None], side="right")[0]
     before = tf.where(shard > 0, ends[tf.maximum(shard - 1, 0)], 0)
-    paths = tf.gather(tf.constant(found.paths), order[shard:])
+    paths = tf.gather(tf.constant(record_set.paths), order[shard:])
 
     def shuffle(number: tf.Tensor, payloads_W: tf.Tensor) -> tf.Tensor:
         order_W = _permutation(tf.size(payloads_W), seed, _WINDOW_ORDER, number)
-        done = tf.where(number == window, skip - start, 0)
-        return tf.gather(payloads_W, order_W[done:])
+        offset = tf.where(number == window, skip - start, 0)
+        return tf.gather(payloads_W, order_W[offset:])
 
     return (
         tf.data.TFRecordDataset(paths)
@@ -150,7 +150,7 @@ def _shuffled(
 
 
 def _permutation(size, seed: tf.Tensor, purpose: int, number) -> tf.Tensor:
-    """A permutation drawn from random bits, which are the same in every mode."""
+    """Return a permutation from random bits, equal in eager and graph mode."""
     seed = tf.random.fold_in(seed, purpose, alg="philox")
     seed = tf.random.fold_in(seed, number, alg="philox")
     bits = tf.random.stateless_uniform(
@@ -159,26 +159,27 @@ def _permutation(size, seed: tf.Tensor, purpose: int, number) -> tf.Tensor:
     return tf.argsort(bits, stable=True)
 
 
-def _parser(found: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
-    """A function from a batch of payloads to this host's rows as a `Batch`."""
+def _parser(record_set: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
+    """Return a function from a batch of payloads to this host's rows as a `Batch`."""
     spec = {
-        name: tf.io.FixedLenFeature([found.max_length], tf.int64) for name in FEATURES
+        name: tf.io.FixedLenFeature([record_set.max_length], tf.int64)
+        for name in FEATURES
     }
     own = rows.stop - rows.start
 
     def parse(payloads_B: tf.Tensor) -> Batch:
         features = tf.io.parse_example(payloads_B[rows], spec)
         ids = features["input_ids"]
-        # Called by number alone: `explain` finds the file and the record.
+        # These errors contain no file name; `find_bad_record` finds file and record.
         tf.debugging.assert_non_negative(ids)
-        tf.debugging.assert_less(ids, tf.constant(found.vocabulary_size, tf.int64))
-        return Batch(*(_whole(features[name], own) for name in FEATURES))
+        tf.debugging.assert_less(ids, tf.constant(record_set.vocabulary_size, tf.int64))
+        return Batch(*(_pad_rows(features[name], own) for name in FEATURES))
 
     return parse
 
 
-def _whole(values_BL: tf.Tensor, size: int) -> tf.Tensor:
-    """int32 of a static shape, filled up with rows of zeros."""
+def _pad_rows(values_BL: tf.Tensor, size: int) -> tf.Tensor:
+    """Return int32 values of a static shape, padded with rows of zeros."""
     values_BL = tf.cast(values_BL, tf.int32)
     padding = [[0, size - tf.shape(values_BL)[0]], [0, 0]]
     return tf.ensure_shape(tf.pad(values_BL, padding), [size, values_BL.shape[1]])

@@ -1,9 +1,9 @@
-"""Examples -> TFRecord payloads, and the manifest that describes a folder of them.
+"""Serialise examples as TFRecord payloads, and describe a folder in a manifest.
 
-The features have the original's names and types (`input_ids`, `input_mask`,
-`segment_ids`, int64 lists of `max_length`), so its records and NVIDIA's are read here
-and ours there. This module needs no TensorFlow: the processes that build records start
-at once.
+The features have the names and types of the original (`input_ids`, `input_mask`,
+`segment_ids`, int64 lists of `max_length`), so records are interchangeable with the
+original and with NVIDIA's implementation. This module does not import TensorFlow, so
+that the processes that build records start fast.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class RecordEncoder:
     """Serialises examples as `tf.train.Example` messages of a fixed length.
 
     Args:
-        vocabulary: Gives the ids of [CLS] and [SEP].
+        vocabulary: Vocabulary with the ids of [CLS] and [SEP].
         max_length: Positions of a record.
     """
 
@@ -44,7 +44,7 @@ class RecordEncoder:
         self._cls, self._sep = chr(vocabulary.ids[CLS]), chr(vocabulary.ids[SEP])
 
     def encode(self, examples: list[Example]) -> list[bytes]:
-        """Returns [CLS] A [SEP] (B [SEP]), padded with 0, one payload an example."""
+        """Return one payload per example: [CLS] A [SEP] (B [SEP]), padded with 0."""
         rows, others = [], []
         for first, second in examples:
             row = self._cls + first + self._sep
@@ -62,16 +62,16 @@ class RecordEncoder:
 
 @functools.lru_cache(maxsize=20_000)
 def _mask_and_segments(length: int, end_a: int, end: int) -> bytes:
-    padding = bytes(length - end)  # 0 and 1 are bytes of their own in a packed list
+    padding = bytes(length - end)  # 0 and 1 are single bytes in a packed list
     mask = b"\1" * end + padding
     segments = bytes(end_a) + b"\1" * (end - end_a) + padding
     return _entry(FEATURES[1], mask) + _entry(FEATURES[2], segments)
 
 
-def _packed_rows(pieces: Wordpieces, length: int) -> list[bytes]:
-    """Each `length` ids as varints: seven bits a byte, lowest first, the high bit set
-    on all bytes but a number's last."""
-    codes = pieces.encode("utf-32-le", "surrogatepass")
+def _packed_rows(wordpieces: Wordpieces, length: int) -> list[bytes]:
+    """Return rows of `length` ids as varints: seven bits per byte, lowest first, the
+    high bit set on all bytes but the last of a number."""
+    codes = wordpieces.encode("utf-32-le", "surrogatepass")
     ids_BL = np.frombuffer(codes, np.uint32).reshape(-1, length)
     septets = np.stack([ids_BL, ids_BL >> 7, ids_BL >> 14], axis=-1) & 0x7F
     two, three = ids_BL > 0x7F, ids_BL > 0x3FFF
@@ -90,7 +90,7 @@ def _entry(name: str, packed: bytes) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A length-delimited field of the protocol buffer wire format."""
+    """Return a length-delimited field of the protocol buffer wire format."""
     head, size = [number << 3 | 2], len(content)
     while size > 0x7F:
         head.append(size & 0x7F | 0x80)
@@ -99,7 +99,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def frame(payload: bytes) -> bytes:
-    """Returns the payload as it stands in a TFRecord file, with its checksums."""
+    """Return the payload framed for a TFRecord file, with its checksums."""
     length = struct.pack("<Q", len(payload))
     return length + _masked_crc(length) + payload + _masked_crc(payload)
 
@@ -121,15 +121,15 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a folder of records holds and how it was made; `manifest.json`."""
+    """Contents and settings of a folder of records, stored as `manifest.json`."""
 
     format: int = _FORMAT
     documents: int
     sentences: int
     tokens: int
-    """Pieces of the text, special tokens not counted."""
+    """Wordpieces of the text, without special tokens."""
     discarded_tokens: int
-    """Pieces that the original's packing leaves out."""
+    """Wordpieces that the packing of the original discards."""
     unknown_share: float
     """Share of `tokens` that are [UNK]."""
     records: int
@@ -143,18 +143,18 @@ class Manifest:
     unicode: str
     """Version of the character data; characters newer than it are dropped."""
     problems: dict[str, int]
-    """Pieces of bad input by kind; each is a line of problems.txt."""
+    """Numbers of data errors by kind; each error is a line of problems.txt."""
     shards: list[Shard]
-    # Manifests of earlier versions lack what follows.
+    # Manifests of earlier versions lack the fields below.
     too_long_words: int = 0
-    """Words of over 200 characters; each is one [UNK]."""
+    """Words of over 200 characters; each becomes one [UNK]."""
     too_long_characters: int = 0
     """Characters of these words."""
     stripped_share: float = 0.0
-    """Share of letters and marks, of a sample, that stripping accents changes outside
+    """Share of letters and marks of a sample that accent stripping changes outside
     Latin, Greek and Cyrillic script."""
     stripped_example: str = ""
-    """One of these words, before and after."""
+    """A changed word, before and after."""
 
     @property
     def max_length(self) -> int:
@@ -162,20 +162,20 @@ class Manifest:
         return self.settings["records"]["max_length"]
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes `manifest.json`."""
+        """Write `manifest.json` to a folder."""
         text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def parse(cls, text: str | bytes, source: str) -> "Manifest":
-        """Reads what `write` wrote.
+        """Parse the content of a `manifest.json`.
 
         Args:
-            text: The file's content.
-            source: Its path, for messages.
+            text: Content of the file.
+            source: Path of the file, for messages.
 
         Raises:
-            InputError: It is no manifest of this version.
+            InputError: The content is not a manifest of this format.
         """
         try:
             tree = json.loads(text)
@@ -187,12 +187,12 @@ class Manifest:
             return manifest
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
-                f"{source} is a manifest of format {_FORMAT}",
+                f"{source} must be a manifest of format {_FORMAT}",
                 f"{type(error).__name__}: {error}",
                 "Build the records again with this version of electra_tf",
             ) from error
 
 
 def shard_names(count: int) -> list[str]:
-    """The names the original's reader looks for, numbered with equal width."""
+    """Return the file names of shards that the reader of the original expects."""
     return [f"{SHARD_PREFIX}-{i:05d}-of-{count:05d}" for i in range(count)]

@@ -11,17 +11,17 @@ from electra_tf.text.record_set import RecordSet, open_records
 
 
 @pytest.fixture(scope="module")
-def found(folder):
+def record_set(folder):
     return open_records(
         str(folder), max_length=32, tokenizer=None, vocabulary_size=1000
     )
 
 
 @pytest.fixture(scope="module")
-def rows(found):
+def rows(record_set):
     """Every record, in the order of the files."""
-    return np.concatenate([b.input_ids_BL for b in evaluation_batches(found, 10)])[
-        : found.total
+    return np.concatenate([b.input_ids_BL for b in evaluation_batches(record_set, 10)])[
+        : record_set.total
     ]
 
 
@@ -37,25 +37,28 @@ def counted(rows_BL):
     return sorted(map(bytes, np.ascontiguousarray(rows_BL)))
 
 
-def test_batches_are_int32_of_a_static_shape(found):
+def test_batches_are_int32_of_a_static_shape(record_set):
     for dataset in (
-        training_batches(found, settings()),
-        evaluation_batches(found, 8),
+        training_batches(record_set, settings()),
+        evaluation_batches(record_set, 8),
     ):
         for spec in dataset.element_spec:
             assert spec == tf.TensorSpec([8, 32], tf.int32)
 
 
-def test_no_tuner_keeps_a_stream_from_ending(found):
+def test_no_tuner_keeps_a_stream_from_ending(record_set):
     # Its thread sleeps up to a minute, and an iterator that ends waits for it.
-    for batches in (training_batches(found, settings()), evaluation_batches(found, 8)):
+    for batches in (
+        training_batches(record_set, settings()),
+        evaluation_batches(record_set, 8),
+    ):
         assert batches.options().autotune.enabled is False
 
 
-def test_an_epoch_holds_every_record_once_and_drops_the_remainder(found, rows):
-    batches, rest = divmod(found.total, 8)
+def test_an_epoch_holds_every_record_once_and_drops_the_remainder(record_set, rows):
+    batches, rest = divmod(record_set.total, 8)
     assert rest
-    dataset = training_batches(found, settings())
+    dataset = training_batches(record_set, settings())
     first, second = itertools.islice(iter_epochs(ids(dataset, 2 * batches), batches), 2)
     for epoch in (first, second):
         left = counted(rows)
@@ -70,9 +73,9 @@ def iter_epochs(batches, size):
         yield batches[start : start + size]
 
 
-def test_the_order_depends_on_the_seed_alone(found):
+def test_the_order_depends_on_the_seed_alone(record_set):
     def stream(**changes):
-        return np.stack(ids(training_batches(found, settings(**changes)), 20))
+        return np.stack(ids(training_batches(record_set, settings(**changes)), 20))
 
     first = stream()
     tf.random.set_seed(99)
@@ -80,43 +83,43 @@ def test_the_order_depends_on_the_seed_alone(found):
     assert not np.array_equal(first, stream(seed=4))
 
 
-def test_the_stream_goes_on_with_exactly_the_next_record(found):
-    batches = found.total // 8
-    whole = ids(training_batches(found, settings()), 2 * batches + 10)
+def test_the_stream_resumes_with_the_next_record(record_set):
+    batches = record_set.total // 8
+    whole = ids(training_batches(record_set, settings()), 2 * batches + 10)
     # Within a window, at its border, at the end of an epoch and beyond.
     for first in (12, 13, batches - 1, batches, 2 * batches + 5):
-        dataset = training_batches(found, settings(), first_batch=first)
+        dataset = training_batches(record_set, settings(), first_batch=first)
         for a, b in zip(whole[first:], ids(dataset, 5), strict=False):
             assert np.array_equal(a, b)
 
 
 @pytest.mark.parametrize("window", [1, 7, 10**6])
-def test_resuming_does_not_depend_on_the_window(found, window):
-    whole = ids(training_batches(found, settings(shuffle_window=window)), 30)
+def test_resuming_does_not_depend_on_the_window(record_set, window):
+    whole = ids(training_batches(record_set, settings(shuffle_window=window)), 30)
     for first in (3, 17, 29):
         dataset = training_batches(
-            found, settings(shuffle_window=window), first_batch=first
+            record_set, settings(shuffle_window=window), first_batch=first
         )
         assert np.array_equal(whole[first], ids(dataset, 1)[0])
 
 
-def test_what_comes_early_comes_from_all_over_the_corpus(found, rows):
+def test_early_batches_are_from_the_whole_corpus(record_set, rows):
     keys = [bytes(row) for row in rows]
     place = {key: i for i, key in enumerate(keys) if keys.count(key) == 1}
-    assert len(place) > 0.9 * found.total
-    whole = training_batches(found, settings(shuffle_window=found.total))
-    first = np.concatenate(ids(whole, found.total // 16))
+    assert len(place) > 0.9 * record_set.total
+    whole = training_batches(record_set, settings(shuffle_window=record_set.total))
+    first = np.concatenate(ids(whole, record_set.total // 16))
     places = [place[bytes(row)] for row in first if bytes(row) in place]
-    places = np.array(places) / found.total
+    places = np.array(places) / record_set.total
     # Half an epoch of a full shuffle: uniform places, mean 1/2, deviation sqrt(1/12).
     assert abs(places.mean() - 0.5) < 5 * (1 / 12 / len(places)) ** 0.5
     assert abs(places.std() - (1 / 12) ** 0.5) < 0.03
 
 
-def test_shuffling_is_uniform(found, tmp_path):
+def test_shuffling_is_uniform(record_set, tmp_path):
     path = str(tmp_path / "four.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:
-        for payload in tf.data.TFRecordDataset(found.paths[0]).take(4):
+        for payload in tf.data.TFRecordDataset(record_set.paths[0]).take(4):
             writer.write(payload.numpy())
     four = RecordSet((path,), (4,), 32, 1000)
     (rows,) = ids(evaluation_batches(four, 4), 1)
@@ -130,10 +133,10 @@ def test_shuffling_is_uniform(found, tmp_path):
 
 
 @pytest.mark.parametrize("hosts", [2, 4])
-def test_hosts_share_the_batches_of_one(found, hosts):
-    whole = ids(training_batches(found, settings()), 12)
+def test_hosts_share_the_batches_of_one(record_set, hosts):
+    whole = ids(training_batches(record_set, settings()), 12)
     parts = [
-        ids(training_batches(found, settings(), host=h, hosts=hosts), 12)
+        ids(training_batches(record_set, settings(), host=h, hosts=hosts), 12)
         for h in range(hosts)
     ]
     for number, batch in enumerate(whole):
@@ -141,11 +144,14 @@ def test_hosts_share_the_batches_of_one(found, hosts):
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_evaluation_fills_the_last_batch_with_rows_of_no_weight(found, rows, hosts):
-    size = 4 * hosts + (found.total % 2)  # leaves a remainder, and an empty host
+def test_evaluation_fills_the_last_batch_with_rows_of_no_weight(
+    record_set, rows, hosts
+):
+    size = 4 * hosts + (record_set.total % 2)  # leaves a remainder, and an empty host
     size = size - size % hosts
     parts = [
-        list(evaluation_batches(found, size, host=h, hosts=hosts)) for h in range(hosts)
+        list(evaluation_batches(record_set, size, host=h, hosts=hosts))
+        for h in range(hosts)
     ]
     assert len({len(part) for part in parts}) == 1
     batches = [
@@ -155,32 +161,34 @@ def test_evaluation_fills_the_last_batch_with_rows_of_no_weight(found, rows, hos
     tokens, mask, segments = (
         np.concatenate(field) for field in zip(*batches, strict=True)
     )
-    assert np.array_equal(tokens[: found.total], rows)
+    assert np.array_equal(tokens[: record_set.total], rows)
     assert len(tokens) % size == 0
-    assert not mask[found.total :].any()
-    assert not tokens[found.total :].any()
-    assert not segments[found.total :].any()
-    assert mask[: found.total].any(axis=1).all()
-    assert np.array_equal(mask[: found.total], rows > 0)
+    assert not mask[record_set.total :].any()
+    assert not tokens[record_set.total :].any()
+    assert not segments[record_set.total :].any()
+    assert mask[: record_set.total].any(axis=1).all()
+    assert np.array_equal(mask[: record_set.total], rows > 0)
 
 
-def test_a_batch_that_cannot_be_made_is_told(found):
-    with pytest.raises(InputError, match=f"{found.total} records.*input.batch_size"):
-        training_batches(found, settings(batch_size=found.total + 1))
+def test_an_impossible_batch_size_is_an_error(record_set):
+    with pytest.raises(
+        InputError, match=f"{record_set.total} records.*input.batch_size"
+    ):
+        training_batches(record_set, settings(batch_size=record_set.total + 1))
     for host, hosts in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(InputError, match=f"host {host} of {hosts}"):
-            training_batches(found, settings(), host=host, hosts=hosts)
+            training_batches(record_set, settings(), host=host, hosts=hosts)
         with pytest.raises(InputError, match=f"host {host} of {hosts}"):
-            evaluation_batches(found, 8, host=host, hosts=hosts)
-    with pytest.raises(InputError, match="numbered from 0"):
-        training_batches(found, settings(), first_batch=-1)
+            evaluation_batches(record_set, 8, host=host, hosts=hosts)
+    with pytest.raises(InputError, match=r"first_batch.*-1"):
+        training_batches(record_set, settings(), first_batch=-1)
     with pytest.raises(InputError, match="multiple of 3"):
-        training_batches(found, settings(), hosts=3)
+        training_batches(record_set, settings(), hosts=3)
     with pytest.raises(InputError, match="multiple of 3"):
-        evaluation_batches(found, 8, hosts=3)
+        evaluation_batches(record_set, 8, hosts=3)
 
 
-def test_the_stream_runs_inside_a_graph(found):
+def test_the_stream_runs_inside_a_graph(record_set):
     @tf.function
     def drain(iterator):
         total = tf.constant(0)
@@ -188,6 +196,6 @@ def test_the_stream_runs_inside_a_graph(found):
             total += tf.reduce_sum(next(iterator).input_mask_BL)
         return total
 
-    total = drain(iter(training_batches(found, settings())))
-    masks = itertools.islice(training_batches(found, settings()), 5)
+    total = drain(iter(training_batches(record_set, settings())))
+    masks = itertools.islice(training_batches(record_set, settings()), 5)
     assert total == sum(int(b.input_mask_BL.numpy().sum()) for b in masks)
