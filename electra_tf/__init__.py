@@ -1,3 +1,99 @@
-"""ELECTRA for TensorFlow 2 and Keras 3: pre-train, fine-tune, export."""
+"""ELECTRA for TensorFlow 2 and Keras 3: pre-train, fine-tune, export.
+
+The names below are imported when they are first used, so `import electra_tf` is fast
+and does not start TensorFlow. The first use of one that needs Keras registers all
+classes of this package with Keras.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from electra_tf.config.finetuning import FinetuningConfig
+    from electra_tf.config.loader import load_config
+    from electra_tf.config.pretraining import PretrainingConfig
+    from electra_tf.errors import InputError
+    from electra_tf.model.electra import Electra, MaskedLanguageModel
+    from electra_tf.model.transformer import Encoder
+    from electra_tf.pretraining.pretrainer import Pretrainer
+    from electra_tf.serving.export import export_saved_model
+    from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+    from electra_tf.tasks.optimizer import create_optimizer
+    from electra_tf.tasks.presets import load_model
+    from electra_tf.tasks.squad.model import QuestionAnswerer
+    from electra_tf.tasks.tagging.model import TokenClassifier
+    from electra_tf.text.pipeline import training_batches
+    from electra_tf.text.record_set import open_records
+    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.vocab import Vocabulary
+    from electra_tf.training.schedule import WarmupPolynomialDecay
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Electra",
+    "Encoder",
+    "FinetuningConfig",
+    "InputError",
+    "MaskedLanguageModel",
+    "Pretrainer",
+    "PretrainingConfig",
+    "QuestionAnswerer",
+    "TextClassifier",
+    "TextRegressor",
+    "TokenClassifier",
+    "Tokenizer",
+    "Vocabulary",
+    "WarmupPolynomialDecay",
+    "__version__",
+    "create_optimizer",
+    "export_saved_model",
+    "load_config",
+    "load_model",
+    "open_records",
+    "training_batches",
+]
+
+# The modules of the names; those below `_KERAS` register classes with Keras.
+_PLAIN = {
+    "FinetuningConfig": "config.finetuning",
+    "InputError": "errors",
+    "PretrainingConfig": "config.pretraining",
+    "Tokenizer": "text.tokenizer",
+    "Vocabulary": "text.vocab",
+    "load_config": "config.loader",
+    "open_records": "text.record_set",
+    "training_batches": "text.pipeline",
+}
+_KERAS = {
+    "Electra": "model.electra",
+    "Encoder": "model.transformer",
+    "MaskedLanguageModel": "model.electra",
+    "Pretrainer": "pretraining.pretrainer",
+    "QuestionAnswerer": "tasks.squad.model",
+    "TextClassifier": "tasks.classification.model",
+    "TextRegressor": "tasks.classification.model",
+    "TokenClassifier": "tasks.tagging.model",
+    "WarmupPolynomialDecay": "training.schedule",
+    "create_optimizer": "tasks.optimizer",
+    "load_model": "tasks.presets",
+}
+_SERVING = {"export_saved_model": "serving.export"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name, and all Keras classes with one that needs Keras."""
+    modules = _PLAIN | _KERAS | _SERVING
+    if name not in modules:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLAIN:
+        for module in _KERAS.values():
+            importlib.import_module(f"{__name__}.{module}")
+    value = getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

@@ -12,6 +12,14 @@ class InputError(ValueError):
         required: The violated rule, as a sentence without full stop.
         received: The invalid value, with file and record if there is one.
         remedy: How to fix it.
+
+    Example:
+        import electra_tf
+
+        try:
+            electra_tf.Encoder.from_preset("missing")
+        except electra_tf.InputError as error:
+            print(error)  # what is required, what was received, what to do
     """
 
     def __init__(self, required: str, received: str, remedy: str):

@@ -135,7 +135,15 @@ class FitConfig:
 
 @section()
 class FinetuningConfig:
-    """All settings of fine-tuning."""
+    """All settings of fine-tuning.
+
+    Example:
+        import electra_tf
+
+        sets = ["training.epochs=1", "data.max_length=64"]
+        settings = electra_tf.load_config(sets=sets, root=electra_tf.FinetuningConfig)
+        electra_tf.TextClassifier.from_preset("run", num_classes=2, settings=settings)
+    """
 
     data: DataConfig = DataConfig()
     model: TaskModelConfig = TaskModelConfig()

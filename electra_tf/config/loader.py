@@ -61,6 +61,14 @@ def load_config(
     Raises:
         InputError: An unknown key (with the nearest known one), a value of another
             type or out of range, a file that cannot be read, a circle of `extends`.
+
+    Example:
+        import electra_tf
+
+        config = electra_tf.load_config("small", ["records.max_length=128"])
+        tuning = electra_tf.load_config(
+            "finetune_small", root=electra_tf.FinetuningConfig
+        )
     """
     tree: dict[str, Any] = {}
     for name, value in (base or {}).items():

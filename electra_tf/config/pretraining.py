@@ -376,7 +376,14 @@ class TrainingConfig:
 
 @section()
 class PretrainingConfig:
-    """All settings of an experiment."""
+    """All settings of an experiment.
+
+    Example:
+        import electra_tf
+
+        config = electra_tf.PretrainingConfig()
+        config.training.steps
+    """
 
     tokenization: TokenizationConfig = TokenizationConfig()
     corpus: CorpusConfig = CorpusConfig()

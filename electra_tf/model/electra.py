@@ -30,9 +30,27 @@ class MaskedLanguageModel(keras.layers.Layer):
         seed: Seed of the initial values of the head.
         name: Name of the layer.
         dtype: Keras dtype policy.
+        trainable: Whether the weights are trained, the encoder's too.
+
+    Example:
+        import electra_tf
+        import numpy as np
+
+        encoder = electra_tf.Encoder.from_preset("run")
+        model = electra_tf.MaskedLanguageModel(encoder)
+        ids = np.array([[2, 4, 9, 3]])
+        segments, mask = np.zeros_like(ids), np.ones_like(ids)
+        model(ids, segments, mask, np.array([[1]]))  # logits [1, 1, V] of position 1
     """
 
-    def __init__(self, encoder: Encoder, seed: int, name: str, dtype: Any = None):
+    def __init__(
+        self,
+        encoder: Encoder,
+        seed: int = 0,
+        name: str = "masked_language_model",
+        dtype: Any = None,
+        trainable: bool = True,
+    ):
         super().__init__(name=name, dtype="float32")
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
@@ -44,6 +62,7 @@ class MaskedLanguageModel(keras.layers.Layer):
             InitializerFactory(seed, shape.initializer_range),
             dtype,
         )
+        self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights that no other encoder has created."""
@@ -87,14 +106,23 @@ class Discriminator(keras.layers.Layer):
         seed: Seed of the initial values of the head.
         name: Name of the layer.
         dtype: Keras dtype policy.
+        trainable: Whether the weights are trained, the encoder's too.
     """
 
-    def __init__(self, encoder: Encoder, seed: int, name: str, dtype: Any = None):
+    def __init__(
+        self,
+        encoder: Encoder,
+        seed: int = 0,
+        name: str = "discriminator",
+        dtype: Any = None,
+        trainable: bool = True,
+    ):
         super().__init__(name=name, dtype="float32")
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
         seeds = InitializerFactory(seed, encoder.shape.initializer_range)
         self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
+        self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights that no other encoder has created."""
@@ -140,6 +168,16 @@ class Electra(keras.layers.Layer):
         generator: Whether to create the generator; a uniform one has no weights.
         dtype: Keras dtype policy.
         name: Name of the layer.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+        import numpy as np
+
+        config = electra_tf.load_config("tiny", ["model.vocabulary_size=1000"])
+        electra = electra_tf.Electra(config.model)
+        ids = np.array([[2, 9, 3]])
+        electra(ids, np.zeros_like(ids), np.ones_like(ids))  # [1, 3], > 0: replaced
     """
 
     def __init__(
@@ -149,6 +187,7 @@ class Electra(keras.layers.Layer):
         generator: bool = True,
         dtype: Any = None,
         name: str = "electra",
+        trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
@@ -165,6 +204,7 @@ class Electra(keras.layers.Layer):
                 "generator",
                 dtype,
             )
+        self.trainable = trainable
 
     @property
     def encoder(self) -> Encoder:

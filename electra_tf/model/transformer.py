@@ -6,6 +6,7 @@ dropout included (see `layer_ops.py`); `dtype` is a Keras dtype policy.
 
 import dataclasses
 import hashlib
+import os
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ from keras import ops
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps, Tensor
+from electra_tf.model.presets import read_preset
 from electra_tf.model.saving import PACKAGE, build_layer
 
 _MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
@@ -314,6 +316,14 @@ class Encoder(keras.layers.Layer):
         name: Name of the layer, the first part of its weights' paths.
         dtype: Keras dtype policy.
         trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+        import numpy as np
+
+        encoder = electra_tf.Encoder.from_preset("run")  # the newest checkpoint
+        ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
+        encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
     """
 
     def __init__(
@@ -395,6 +405,39 @@ class Encoder(keras.layers.Layer):
             )
         own = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
         return super().get_config() | own
+
+    @classmethod
+    def from_preset(
+        cls,
+        path_or_name: str | os.PathLike,
+        vocabulary: str | None = None,
+        seed: int = 0,
+        name: str = "encoder",
+        dtype: Any = None,
+        trainable: bool = True,
+    ) -> "Encoder":
+        """Load an encoder, or make one with random weights from a config.
+
+        Args:
+            path_or_name: A checkpoint's folder, a run's folder (its newest
+                checkpoint), a saved model, or the name or path of a config.
+            vocabulary: The vocabulary's file; for a config alone.
+            seed: Decides random weights, and dropout.
+            name: Of the layer.
+            dtype: Keras dtype policy.
+            trainable: Whether its weights are trained.
+
+        Returns:
+            A built encoder.
+
+        Raises:
+            InputError: The source is of no known kind, or is damaged.
+        """
+        preset = read_preset(path_or_name, vocabulary)
+        encoder = cls(preset.shape, seed, None, name, dtype, trainable)
+        encoder.build()
+        preset.load_into(encoder)
+        return encoder
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Encoder":

@@ -7,6 +7,8 @@ comparison with the released code can supply them.
 import dataclasses
 import fractions
 import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +18,13 @@ from electra_tf.config.pretraining import MaskingConfig
 from electra_tf.kernels.rng import POSITIONS, REPLACEMENTS, TOKENS, RngStream
 
 _ORIGINAL_MASK_SHARE = 0.85  # share of the drawn positions that become [MASK]
+
+
+class VocabularyIds(Protocol):
+    """What masking reads of a vocabulary; `electra_tf.Vocabulary` has it."""
+
+    ids: Mapping[str, int]
+    is_continuation: Sequence[bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +37,21 @@ class SpecialTokens:
     vocabulary_size: int
     is_continuation_V: np.ndarray
     """bool [V]: wordpieces that continue a word, such as `##ing`."""
+
+    @classmethod
+    def from_vocabulary(cls, vocabulary: VocabularyIds) -> "SpecialTokens":
+        """Return the special ids and the continuation pieces of a vocabulary.
+
+        Args:
+            vocabulary: An `electra_tf.Vocabulary`.
+        """
+        return cls(
+            cls=vocabulary.ids["[CLS]"],
+            sep=vocabulary.ids["[SEP]"],
+            mask=vocabulary.ids["[MASK]"],
+            vocabulary_size=len(vocabulary.is_continuation),
+            is_continuation_V=np.array(vocabulary.is_continuation),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

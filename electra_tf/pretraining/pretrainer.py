@@ -5,18 +5,21 @@ weights. The forward pass of ELECTRA (generator, sampled replacements, discrimin
 `ElectraObjective.losses` in `objectives/electra.py`.
 """
 
+import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch, MaskedBatch
+from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.rng import EVALUATION, TRAINING, RngStream, make_rng
 from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import WeightedSum
-from electra_tf.pretraining.masking import SpecialTokens
+from electra_tf.pretraining.masking import SpecialTokens, VocabularyIds
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import uses_jit
 
@@ -24,6 +27,7 @@ Weights = dict[str, tf.Tensor]
 Gradients = list[tf.Tensor | None]
 
 
+@keras.saving.register_keras_serializable("electra_tf")
 class Pretrainer(keras.Model):
     """Model that pre-trains with one objective, on one replica or several.
 
@@ -34,11 +38,35 @@ class Pretrainer(keras.Model):
     Args:
         config: Configuration of the run, with a vocabulary size.
         tokens: Special tokens and size of the vocabulary.
+        name: Name of the model.
+
+    Example:
+        import electra_tf
+
+        vocabulary = electra_tf.Vocabulary.read("records/vocab.txt")
+        sets = ["records.max_length=32", "input.batch_size=8", "model.depth=2"]
+        config = electra_tf.load_config("tiny", sets)
+        pretrainer = electra_tf.Pretrainer.from_vocabulary(config, vocabulary)
+        pretrainer.compile(electra_tf.create_optimizer(config.optimizer, steps=1000))
+        tokenizer = electra_tf.Tokenizer(vocabulary)
+        records = electra_tf.open_records("records", max_length=32, tokenizer=tokenizer)
+        batches = electra_tf.training_batches(records, config.input)
+        pretrainer.fit(batches, steps_per_epoch=2, shuffle=False)
+
+        # A checkpoint, which from_preset and the commands read.
+        from electra_tf.runs.experiment import Experiment
+
+        folder = Experiment(pretrainer.config, tokenizer).save_checkpoint(
+            pretrainer, "fitted"
+        )
+        electra_tf.Encoder.from_preset(folder)
     """
 
-    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
-        super().__init__(name="pretrainer", dtype="float32")
-        self.config = config
+    def __init__(
+        self, config: PretrainingConfig, tokens: SpecialTokens, name: str = "pretrainer"
+    ):
+        super().__init__(name=name, dtype="float32")
+        self.config, self.tokens = config, tokens
         self.objective = OBJECTIVES[config.objective.name](config, tokens)
         self.core = self.objective.model
         self.core.build()
@@ -48,6 +76,51 @@ class Pretrainer(keras.Model):
             self._compute_gradients = tf.function(
                 self._loss_and_gradients, jit_compile=True
             )
+
+    @classmethod
+    def from_vocabulary(
+        cls, config: PretrainingConfig, vocabulary: VocabularyIds
+    ) -> "Pretrainer":
+        """Make a pretrainer with initial weights, for `compile` and `fit`.
+
+        Args:
+            config: The experiment; its vocabulary size may be None.
+            vocabulary: An `electra_tf.Vocabulary`.
+
+        Returns:
+            A pretrainer whose `config` has the size of the vocabulary.
+
+        Raises:
+            InputError: The config has another vocabulary size.
+        """
+        tokens = SpecialTokens.from_vocabulary(vocabulary)
+        size = tokens.vocabulary_size
+        if config.model.vocabulary_size not in (None, size):
+            raise InputError(
+                f"The vocabulary must have the {config.model.vocabulary_size} entries "
+                "of model.vocabulary_size",
+                f"{size} entries",
+                f"Set model.vocabulary_size={size} or null",
+            )
+        model = dataclasses.replace(config.model, vocabulary_size=size)
+        return cls(dataclasses.replace(config, model=model), tokens)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal pretrainer, as JSON."""
+        tokens = dataclasses.asdict(self.tokens)
+        tokens["is_continuation_V"] = self.tokens.is_continuation_V.tolist()
+        own = {"config": loader.dump_config(self.config), "tokens": tokens}
+        return super().get_config() | own
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Pretrainer":
+        """Make a pretrainer of the same shapes and initial values."""
+        settings = loader.parse_config(config["config"], "the saved pretrainer")
+        values = dict(config["tokens"])
+        values["is_continuation_V"] = np.array(values["is_continuation_V"], bool)
+        pretrainer = cls(settings, SpecialTokens(**values), config["name"])
+        pretrainer.trainable = config.get("trainable", True)
+        return pretrainer
 
     def compile(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Set the optimizer. `training.xla`, not Keras, selects what XLA compiles."""

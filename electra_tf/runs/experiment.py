@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.config import loader as config_lib
@@ -27,7 +26,7 @@ from electra_tf.text.tokenizer import (
     settings_path,
     stored_settings,
 )
-from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
+from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
     Checkpoint,
@@ -298,13 +297,7 @@ def special_tokens(vocabulary: Vocabulary) -> SpecialTokens:
     Returns:
         Special ids and continuation pieces.
     """
-    return SpecialTokens(
-        cls=vocabulary.ids[CLS],
-        sep=vocabulary.ids[SEP],
-        mask=vocabulary.ids[MASK],
-        vocabulary_size=len(vocabulary),
-        is_continuation_V=np.array(vocabulary.is_continuation),
-    )
+    return SpecialTokens.from_vocabulary(vocabulary)
 
 
 def data_fingerprint(found: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:

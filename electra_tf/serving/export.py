@@ -1,6 +1,7 @@
 """Export a trained model's folder, completely or not at all."""
 
 import importlib.util
+import logging
 import os
 import shutil
 import tempfile
@@ -21,8 +22,11 @@ from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.inference import load
 from electra_tf.tasks.runner import MODEL
+from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import foreign_weights
 from electra_tf.training.disk_errors import reraise_full_disk
+
+_logger = logging.getLogger(__name__)
 
 SIGNATURES = ("text", "tokens")
 _DEFAULT = "serving_default"
@@ -125,6 +129,43 @@ def export(
         if not os.listdir(output):
             os.rmdir(output)
     return final
+
+
+def export_saved_model(
+    model: TextModel | str | os.PathLike, output: str | os.PathLike, version: int = 1
+) -> str:
+    """Write a SavedModel for TF Serving, and compare it with the Keras model.
+
+    Args:
+        model: A fine-tuned model, its `.keras` file or folder, or a pre-training
+            checkpoint or run, of which the encoder is served.
+        output: The folder of all versions of the model.
+        version: The number of this version.
+
+    Returns:
+        The version's folder.
+
+    Raises:
+        InputError: The version exists, there is no model, or the written model
+            differs from the Keras model.
+
+    Example:
+        import electra_tf
+
+        electra_tf.export_saved_model("model.keras", "served")  # served/1
+    """
+    if isinstance(model, TextModel):
+        spec = task_export(model)
+    elif isinstance(model, str | os.PathLike):
+        spec = load_exportable(os.fspath(model))
+    else:
+        raise InputError(
+            "export_saved_model must get a model of a task or a path",
+            type(model).__name__,
+            "Pass a TextClassifier, TextRegressor, TokenClassifier or "
+            "QuestionAnswerer, or the path of a checkpoint",
+        )
+    return export(spec, os.fspath(output), version, tell=_logger.info)
 
 
 def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:

@@ -9,29 +9,42 @@ import tensorflow as tf
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Rule
 from electra_tf.errors import InputError
-from electra_tf.training.optimizer import Optimizer
+from electra_tf.training.optimizer import Optimizer, build_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
 
 
 def create_optimizer(
-    settings: TaskOptimizerConfig, depth: int, steps: int
+    settings: TaskOptimizerConfig | Rule, steps: int, depth: int | None = None
 ) -> Optimizer:
-    """Create an optimizer with warm-up, linear decay and layer-wise rates.
+    """Create the published optimizer of fine-tuning or of pre-training.
 
-    The recipe is that of the paper's appendix B.
+    Both have a warm-up and a linear decay; fine-tuning has layer-wise rates too, as in
+    the paper's appendix B.
 
     Args:
-        settings: All settings of the optimizer.
-        depth: Transformer layers of the encoder.
+        settings: The section `optimizer` of a config of fine-tuning or pre-training.
         steps: Updates of the whole training; the warm-up may end between two steps.
+        depth: Transformer layers of the encoder; required for fine-tuning with
+            layer-wise rates (`optimizer.layer_decay` below 1).
 
     Returns:
         An optimizer that is not built yet.
 
     Raises:
         InputError: The number of steps is unknown, or the only step is the first of
-            the warm-up, whose rate is 0.
+            the warm-up, whose rate is 0, or layer-wise rates have
+            no depth.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.TextClassifier.from_preset("run", num_classes=2)
+        rule = electra_tf.FinetuningConfig().optimizer
+        depth = model.encoder.shape.depth
+        model.compile(electra_tf.create_optimizer(rule, steps=100, depth=depth))
     """
+    if isinstance(settings, Rule):
+        return build_optimizer(settings, steps)
     if steps < 1:
         raise InputError(
             "The number of batches must be known, as the published learning rate falls "
@@ -62,6 +75,12 @@ def create_optimizer(
     )
     multipliers = None
     if settings.layer_decay != 1:
+        if depth is None:
+            raise InputError(
+                "depth must be given for learning rates by layer",
+                f"depth=None with optimizer.layer_decay={settings.layer_decay}",
+                "Pass depth=model.encoder.shape.depth, or set layer_decay=1",
+            )
         decay, kind = settings.layer_decay, settings.layer_rule
         multipliers = layerwise_multipliers(depth, decay, kind)
     return Optimizer(schedule, rule, multipliers)

@@ -86,7 +86,7 @@ class PretrainedEncoder:
         """
         if self.weights is not None:
             variables = {
-                path_below_encoder(v.path): v for v in encoder.trainable_variables
+                path_below_encoder(v.path, encoder.name): v for v in encoder.weights
             }
             assign(variables, self.weights, self.source)
 
@@ -118,16 +118,17 @@ def from_saved_config(
     return start, settings
 
 
-def path_below_encoder(path: str) -> str:
+def path_below_encoder(path: str, name: str = "encoder") -> str:
     """The part of a variable's path that is below its encoder.
 
     Args:
         path: Of a variable of an encoder.
+        name: Of the encoder.
 
     Returns:
         `layer_0/attention/query/kernel` and the like.
     """
-    return path.split("encoder/", 1)[1]
+    return path.split(f"{name}/", 1)[1]
 
 
 def _encoder_of(weights: Mapping[str, np.ndarray], source: str) -> dict:

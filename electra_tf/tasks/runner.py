@@ -197,7 +197,7 @@ class MultiSeedRunner:
             )
             steps = batches * training.epochs
             depth = model.shape.depth
-            model.compile(create_optimizer(self._settings.optimizer, depth, steps))
+            model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
         self._say(
             f"{self._task.name}: {len(self._examples):,} examples to learn from, "

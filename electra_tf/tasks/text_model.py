@@ -7,9 +7,10 @@
 import abc
 import dataclasses
 import functools
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -52,6 +53,7 @@ from electra_tf.tasks.optimizer import (
     rate_used_up,
     reset_optimizer,
 )
+from electra_tf.tasks.presets import apply_dtype
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.text_inputs import (
     is_text_dataset,
@@ -60,6 +62,9 @@ from electra_tf.tasks.text_inputs import (
     tokenize_dataset,
 )
 from electra_tf.training.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
 
 Outputs = Any
 Weights = tuple[Any, Any]
@@ -77,6 +82,8 @@ class TextModel(keras.Model, abc.ABC):
         settings: All settings of fine-tuning.
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         name: Name of the model.
+        dtype: Policy of the encoder in place of `training.precision`; None: that one.
+        trainable: Whether the weights are trained.
 
     Raises:
         InputError: `data.max_length` exceeds the encoder's positions.
@@ -96,9 +103,16 @@ class TextModel(keras.Model, abc.ABC):
     """Whether `compile` got an optimizer; each `fit` then continues with it."""
 
     def __init__(
-        self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int, name: str
+        self,
+        start: PretrainedEncoder,
+        settings: FinetuningConfig,
+        seed: int,
+        name: str,
+        dtype: Any = None,
+        trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
+        settings = apply_dtype(settings, dtype)
         self.settings, self.tokenizer = settings, start.tokenizer
         dropout = settings.model.dropout, settings.model.attention_dropout
         self.shape = dataclasses.replace(
@@ -132,6 +146,30 @@ class TextModel(keras.Model, abc.ABC):
         names = ("token_ids", "segment_ids", "padding_mask")
         signature = [dict.fromkeys(names, ids)]
         self._infer = tf.function(self._inference, input_signature=signature)
+        self.trainable = trainable
+
+    @classmethod
+    @abc.abstractmethod
+    def from_preset(cls, path_or_name: str | os.PathLike, **arguments: Any) -> "Self":
+        """Load a saved model, or make one on a pre-trained encoder."""
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: str | os.PathLike, *arguments: Any, **named: Any
+    ) -> "Self":
+        """Do what `from_preset` does, with a deprecation warning.
+
+        Args:
+            checkpoint: The source.
+            arguments: Of `from_preset`.
+            named: The same.
+        """
+        warnings.warn(
+            f"{cls.__name__}.from_checkpoint is deprecated; call from_preset",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return cls.from_preset(checkpoint, *arguments, **named)
 
     # Methods of a task.
 
@@ -620,7 +658,7 @@ class TextModel(keras.Model, abc.ABC):
                 with self.distribute_strategy.scope():
                     rule, depth = self.settings.optimizer, self.shape.depth
                     compile_again = self._compile if self.compiled else self.compile
-                    compile_again(optimizer=create_optimizer(rule, depth, total))
+                    compile_again(optimizer=create_optimizer(rule, total, depth))
                 self.has_own_optimizer = False
             if updates:
                 self.seed.assign_add(1)  # another order, other dropout

@@ -48,6 +48,14 @@ def training_batches(
     Raises:
         InputError: There are fewer records than one batch has, or the rows cannot be
             divided equally among the hosts.
+
+    Example:
+        import electra_tf
+
+        config = electra_tf.load_config("tiny", ["input.batch_size=8"])
+        records = electra_tf.open_records("records", max_length=32, tokenizer=None)
+        for batch in electra_tf.training_batches(records, config.input).take(2):
+            batch.input_ids_BL  # int32 [8, 32]
     """
     rows = _rows_of_host(settings.batch_size, host, hosts)
     batches = record_set.total // settings.batch_size

@@ -67,6 +67,12 @@ def open_records(
     Raises:
         InputError: No records, a half-written folder, a missing or truncated file,
             another vocabulary, another setting, another length.
+
+    Example:
+        import electra_tf
+
+        records = electra_tf.open_records("records", max_length=32, tokenizer=None)
+        print(f"{records.total:,} records")
     """
     if tokenizer is not None:
         vocabulary_size = len(tokenizer.vocabulary)

@@ -42,6 +42,12 @@ class Tokenizer:
     Args:
         vocabulary: The vocabulary.
         settings: Options of normalization.
+
+    Example:
+        import electra_tf
+
+        vocabulary = electra_tf.Vocabulary.read("records/vocab.txt")
+        electra_tf.Tokenizer(vocabulary).encode("A fine film.")  # ids
     """
 
     def __init__(

@@ -31,6 +31,12 @@ class Vocabulary:
     Raises:
         InputError: A special token is missing, [PAD] is not id 0 (padding is written
             as 0), or an entry is duplicated.
+
+    Example:
+        import electra_tf
+
+        vocabulary = electra_tf.Vocabulary.read("records/vocab.txt")
+        vocabulary.ids["[MASK]"]
     """
 
     tokens: tuple[str, ...]

@@ -26,6 +26,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         InputError: No steps, or a negative warm-up.
+
+    Example:
+        import electra_tf
+
+        rate = electra_tf.WarmupPolynomialDecay(1e-3, steps=1000, warmup=100)
+        rate(50)  # a float32 scalar; Keras's optimizers take the object
     """
 
     def __init__(

@@ -325,11 +325,11 @@ def test_a_global_policy_that_is_not_used_is_warned_of(pretrained):
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
         with pytest.warns(UserWarning, match="'mixed_bfloat16' is not used"):
-            TextClassifier.from_checkpoint(str(pretrained), num_classes=2)
+            TextClassifier.from_preset(str(pretrained), num_classes=2)
         settings = tiny.settings(training_precision="mixed_bfloat16")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            TextClassifier.from_checkpoint(str(pretrained), 2, settings=settings)
+            TextClassifier.from_preset(str(pretrained), 2, settings=settings)
     finally:
         keras.config.set_dtype_policy("float32")
 

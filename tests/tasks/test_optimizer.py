@@ -33,16 +33,16 @@ PATHS = (
 )
 def test_rates_by_hand(share, steps, expected):
     settings = TaskOptimizerConfig(learning_rate=3e-4, warmup_share=share)
-    schedule = create_optimizer(settings, 12, steps).schedule
+    schedule = create_optimizer(settings, steps, 12).schedule
     for step, factor in expected.items():
         np.testing.assert_allclose(schedule(step), 3e-4 * factor, rtol=1e-6)
 
 
 def test_the_decay_has_a_power():
     settings = TaskOptimizerConfig(learning_rate=1.0, warmup_share=0.0, decay_power=2.0)
-    assert float(create_optimizer(settings, 2, 10).schedule(5)) == pytest.approx(0.25)
+    assert float(create_optimizer(settings, 10, 2).schedule(5)) == pytest.approx(0.25)
     settings = TaskOptimizerConfig(learning_rate=1.0, warmup_share=0.5, decay_power=0.0)
-    found = [float(create_optimizer(settings, 2, 10).schedule(t)) for t in (0, 1, 5, 9)]
+    found = [float(create_optimizer(settings, 10, 2).schedule(t)) for t in (0, 1, 5, 9)]
     assert found == pytest.approx([0, 0.2, 1, 1])
 
 
@@ -57,20 +57,20 @@ def test_the_decay_has_a_power():
 )
 def test_multipliers_by_hand(rule, decay, depth, distances):
     settings = TaskOptimizerConfig(layer_decay=decay, layer_rule=rule)
-    factor = create_optimizer(settings, depth, 10).multipliers
+    factor = create_optimizer(settings, 10, depth).multipliers
     for path, distance in zip(PATHS, distances, strict=True):
         assert factor(path) == pytest.approx(decay**distance, rel=1e-12)
 
 
 def test_the_published_numbers_of_the_small_model():
-    factor = create_optimizer(TaskOptimizerConfig(), 12, 10).multipliers
+    factor = create_optimizer(TaskOptimizerConfig(), 10, 12).multipliers
     found = [round(factor(path), 5) for path in PATHS]
     assert found == [0.04398, 0.04398, 0.05498, 0.06872, 0.64, 1.0]
 
 
 def test_one_rate_for_all_layers():
     assert (
-        create_optimizer(TaskOptimizerConfig(layer_decay=1.0), 12, 10).multipliers
+        create_optimizer(TaskOptimizerConfig(layer_decay=1.0), 10, 12).multipliers
         is None
     )
 
@@ -83,10 +83,10 @@ def test_the_rule_is_the_settings():
         epsilon=1e-5,
         clip_norm=None,
     )
-    found = create_optimizer(settings, 2, 10).settings
+    found = create_optimizer(settings, 10, 2).settings
     assert (found.name, found.learning_rate, found.weight_decay) == ("adamw", 2e-4, 0.1)
     assert (found.epsilon, found.clip_norm) == (1e-5, None)
-    paper = create_optimizer(TaskOptimizerConfig(), 2, 10).settings
+    paper = create_optimizer(TaskOptimizerConfig(), 10, 2).settings
     assert (paper.name, paper.weight_decay, paper.epsilon) == ("adam", 0.01, 1e-6)
     assert paper.clip_norm == 1.0
 
@@ -95,7 +95,7 @@ def test_an_update_by_hand():
     # Without warm-up the first rate is the peak; m = 0.1 g and v = 0.001 g^2.
     head = keras.Variable([1.0], name="dense")
     settings = TaskOptimizerConfig(learning_rate=0.01, warmup_share=0.0, clip_norm=None)
-    optimizer = create_optimizer(settings, 2, 10)
+    optimizer = create_optimizer(settings, 10, 2)
     optimizer.apply([np.float32([0.5])], [head])
     step = 0.05 / (0.001**0.5 * 0.5 + 1e-6)
     np.testing.assert_allclose(head, [1 - 0.01 * (step + 0.01 * 1.0)], rtol=1e-6)
@@ -104,12 +104,12 @@ def test_an_update_by_hand():
 @pytest.mark.parametrize("steps", [0, -2, -1])
 def test_data_of_an_unknown_length_is_told(steps):
     with pytest.raises(InputError, match="assert the data set's cardinality"):
-        create_optimizer(TaskOptimizerConfig(), 2, steps)
+        create_optimizer(TaskOptimizerConfig(), steps, 2)
 
 
 def test_a_single_update_whose_rate_is_0_is_told():
     with pytest.raises(InputError, match=r"one update.*warmup_share=0"):
-        create_optimizer(TaskOptimizerConfig(), 2, 1)
+        create_optimizer(TaskOptimizerConfig(), 1, 2)
 
 
 def test_an_integer_is_read_from_a_variable():
@@ -121,7 +121,7 @@ def test_a_reset_optimizer_repeats_its_first_update(published):
     settings = TaskOptimizerConfig(learning_rate=0.01, warmup_share=0.0)
     optimizer = keras.optimizers.Nadam(0.01)  # one of its variables begins with 1
     if published:
-        optimizer = create_optimizer(settings, 2, 10)
+        optimizer = create_optimizer(settings, 10, 2)
     head, results = keras.Variable([1.0], name="dense"), []
     for _ in range(2):
         head.assign([1.0])
@@ -133,6 +133,6 @@ def test_a_reset_optimizer_repeats_its_first_update(published):
 
 
 def test_the_error_after_the_last_update_contains_all_counts():
-    optimizer = create_optimizer(TaskOptimizerConfig(), 2, 10)
+    optimizer = create_optimizer(TaskOptimizerConfig(), 10, 2)
     assert "10 updates" in str(rate_used_up(optimizer, 8, 3))
     assert "Received: 3 updates after the 8" in str(rate_used_up(optimizer, 8, 3))

@@ -86,7 +86,7 @@ def distance(one, other):
 
 def compiled(model, steps=10):
     """With the published optimizer, built."""
-    rule = create_optimizer(model.settings.optimizer, model.shape.depth, steps)
+    rule = create_optimizer(model.settings.optimizer, steps, model.shape.depth)
     model.compile(rule)
     model.optimizer.build(model.trainable_variables)
     return model

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import EncodedExamples, Inputs
 from electra_tf.tasks.classification.preprocessing import encode_texts
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
+from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
 from electra_tf.tasks.text_model import TextModel
 
@@ -33,6 +35,17 @@ class TextClassifier(TextModel):
         settings: All of fine-tuning.
         seed: Decides the head's weights, dropout and the order of the examples.
         pairs: Whether it takes pairs of texts; None: as it is trained with.
+        name: Of the model.
+        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.TextClassifier.from_preset("run", num_classes=2)
+        model.fit(["a fine film", "a dull film"] * 8, [1, 0] * 8, epochs=2)
+        model.predict(["a fine film"])  # probabilities [1, 2]
+        model.save("model.keras")
     """
 
     has_classes = takes_columns = True
@@ -44,6 +57,9 @@ class TextClassifier(TextModel):
         settings: FinetuningConfig = _DEFAULTS,
         seed: int = 0,
         pairs: bool | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ):
         self.labels, self.pairs = tuple(map(str, labels)), pairs
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
@@ -52,41 +68,49 @@ class TextClassifier(TextModel):
                 f"the labels {self.labels}",
                 "Name each class once",
             )
-        super().__init__(start, settings, seed, "text_classifier")
+        name = name or "text_classifier"
+        super().__init__(start, settings, seed, name, dtype, trainable)
 
     @classmethod
-    def from_checkpoint(
+    def from_preset(
         cls,
-        checkpoint: str,
+        path_or_name: str | os.PathLike,
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
-        settings: FinetuningConfig = _DEFAULTS,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
+        vocabulary: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ) -> "TextClassifier":
-        """A classifier on a pre-trained encoder.
+        """Load a saved model, or make one on a pre-trained encoder.
 
         Args:
-            checkpoint: A folder that pretrain wrote.
+            path_or_name: A checkpoint's folder, a run's folder (its newest
+                checkpoint), a saved model, which is returned as it is, or the name or
+                path of a config, for random weights.
             num_classes: How many classes, named "0", "1", ...
             labels: Their names instead.
-            settings: All of fine-tuning.
+            settings: All of fine-tuning; None: the defaults.
             seed: Decides the head's weights, dropout and the order of the examples.
+            vocabulary: The vocabulary's file; for a config alone.
+            name: Of the model.
+            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+            trainable: Whether the weights are trained.
 
         Returns:
-            A model whose head is not trained yet.
+            A model whose head is not trained yet, or the saved model.
 
         Raises:
-            InputError: Neither or both of `num_classes` and `labels`; one class only.
+            InputError: The source is of no known kind or damaged, or the arguments
+                are not those of the saved model.
         """
-        if isinstance(num_classes, numbers.Integral) == (labels is not None):
-            raise InputError(
-                "A classifier is told the number of its classes or their names",
-                f"num_classes={num_classes!r}, labels={labels}",
-                "Pass one of the two, num_classes as a whole number",
-            )
-        if labels is None:
-            labels = [str(number) for number in range(num_classes)]
-        return cls(PretrainedEncoder.open(checkpoint), labels, settings, seed)
+        preset = PresetArguments(
+            path_or_name, vocabulary, settings, seed, name, dtype, trainable
+        )
+        head = _class_names(num_classes, labels, preset.is_saved)
+        return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> ClassificationHead:
         """A logit for each class."""
@@ -183,6 +207,16 @@ class TextRegressor(TextModel):
         settings: All of fine-tuning.
         seed: Decides the head's weights, dropout and the order of the examples.
         pairs: Whether it takes pairs of texts; None: as it is trained with.
+        name: Of the model.
+        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.TextRegressor.from_preset("run", low=0, high=5)
+        model.fit(["a fine film", "a dull film"] * 8, [4.5, 1.0] * 8, epochs=2)
+        model.predict(["a fine film"])  # a score between about 0 and 5
     """
 
     metric_name = "mse"
@@ -196,6 +230,9 @@ class TextRegressor(TextModel):
         settings: FinetuningConfig = _DEFAULTS,
         seed: int = 0,
         pairs: bool | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ):
         self.low, self.high, self.pairs = float(low), float(high), pairs
         if not -math.inf < self.low < self.high < math.inf:
@@ -204,30 +241,50 @@ class TextRegressor(TextModel):
                 f"low={low}, high={high}",
                 "Pass the least and the greatest score there may be",
             )
-        super().__init__(start, settings, seed, "text_regressor")
+        name = name or "text_regressor"
+        super().__init__(start, settings, seed, name, dtype, trainable)
 
     @classmethod
-    def from_checkpoint(
+    def from_preset(
         cls,
-        checkpoint: str,
-        low: float = 0.0,
-        high: float = 1.0,
-        settings: FinetuningConfig = _DEFAULTS,
+        path_or_name: str | os.PathLike,
+        low: float | None = None,
+        high: float | None = None,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
+        vocabulary: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ) -> "TextRegressor":
-        """A regressor on a pre-trained encoder.
+        """Load a saved model, or make one on a pre-trained encoder.
 
         Args:
-            checkpoint: A folder that pretrain wrote.
-            low: The lowest score.
-            high: The highest score.
-            settings: All of fine-tuning.
+            path_or_name: A checkpoint's folder, a run's folder (its newest
+                checkpoint), a saved model, which is returned as it is, or the name or
+                path of a config, for random weights.
+            low: The lowest score; None: 0.
+            high: The highest score; None: 1.
+            settings: All of fine-tuning; None: the defaults.
             seed: Decides the head's weights, dropout and the order of the examples.
+            vocabulary: The vocabulary's file; for a config alone.
+            name: Of the model.
+            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+            trainable: Whether the weights are trained.
 
         Returns:
-            A model whose head is not trained yet.
+            A model whose head is not trained yet, or the saved model.
+
+        Raises:
+            InputError: The source is of no known kind or damaged, or the arguments
+                are not those of the saved model.
         """
-        return cls(PretrainedEncoder.open(checkpoint), low, high, settings, seed)
+        preset = PresetArguments(
+            path_or_name, vocabulary, settings, seed, name, dtype, trainable
+        )
+        bounds = {"low": low, "high": high}
+        head = {bound: value for bound, value in bounds.items() if value is not None}
+        return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> ClassificationHead:
         """One number."""
@@ -289,6 +346,23 @@ class TextRegressor(TextModel):
         bounds = config["low"], config["high"]
         model = cls(start, *bounds, settings, pairs=config.get("pairs"))
         return model.configured(config)
+
+
+def _class_names(
+    num_classes: int | None, labels: Sequence[str] | None, is_saved: bool
+) -> dict[str, tuple[str, ...]]:
+    """Return the argument `labels` of a classifier; {}: that of the saved model."""
+    if is_saved and num_classes is None and labels is None:
+        return {}
+    if isinstance(num_classes, numbers.Integral) == (labels is not None):
+        raise InputError(
+            "A classifier must get the number of its classes or their names",
+            f"num_classes={num_classes!r}, labels={labels}",
+            "Pass one of the two, num_classes as a whole number",
+        )
+    if labels is None:
+        labels = range(num_classes)
+    return {"labels": tuple(map(str, labels))}
 
 
 def _name(label: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.batching import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, span_loss
+from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
 from electra_tf.tasks.squad.decoding import DecodingConfig, QAPrediction, decode_answers
 from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
@@ -36,6 +38,17 @@ class QuestionAnswerer(TextModel):
             one. Fine-tuning tunes it on the dev data.
         settings: All of fine-tuning.
         seed: Decides the head's weights, dropout and the order of the examples.
+        name: Of the model.
+        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.QuestionAnswerer.from_preset("run")
+        text = "Anna sings in the choir ."
+        model.fit([("who sings ?", text)] * 8, [("Anna", 0)] * 8, epochs=2)
+        model.predict([("who sings ?", text)])  # a list of answers
     """
 
     def __init__(
@@ -44,31 +57,55 @@ class QuestionAnswerer(TextModel):
         null_threshold: float | None = None,
         settings: FinetuningConfig = _DEFAULTS,
         seed: int = 0,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ):
         self.null_threshold = self._first_threshold = null_threshold
-        super().__init__(start, settings, seed, "question_answerer")
+        name = name or "question_answerer"
+        super().__init__(start, settings, seed, name, dtype, trainable)
 
     @classmethod
-    def from_checkpoint(
+    def from_preset(
         cls,
-        checkpoint: str,
+        path_or_name: str | os.PathLike,
         null_threshold: float | None = 0.0,
-        settings: FinetuningConfig = _DEFAULTS,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
+        vocabulary: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ) -> "QuestionAnswerer":
-        """An answerer on a pre-trained encoder.
+        """Load a saved model, or make one on a pre-trained encoder.
 
         Args:
-            checkpoint: A folder that pretrain wrote.
+            path_or_name: A checkpoint's folder, a run's folder (its newest
+                checkpoint), a saved model, which is returned as it is, or the name or
+                path of a config, for random weights.
             null_threshold: Odds above which there is no answer; None: there always
-                is one.
-            settings: All of fine-tuning.
+                is one. A saved model keeps its own.
+            settings: All of fine-tuning; None: the defaults.
             seed: Decides the head's weights, dropout and the order of the examples.
+            vocabulary: The vocabulary's file; for a config alone.
+            name: Of the model.
+            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+            trainable: Whether the weights are trained.
 
         Returns:
-            A model whose head is not trained yet.
+            A model whose head is not trained yet, or the saved model.
+
+        Raises:
+            InputError: The source is of no known kind or damaged, or the arguments
+                are not those of the saved model.
         """
-        return cls(PretrainedEncoder.open(checkpoint), null_threshold, settings, seed)
+        preset = PresetArguments(
+            path_or_name, vocabulary, settings, seed, name, dtype, trainable
+        )
+        # The default of this argument does not apply to a saved model.
+        omitted = preset.is_saved and null_threshold == 0
+        head = {} if omitted else {"null_threshold": null_threshold}
+        return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> SpanHead:
         """Starts, ends and whether there is an answer."""

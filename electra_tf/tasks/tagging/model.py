@@ -1,6 +1,7 @@
 """Model for tagging words: chunks, named entities, parts of speech."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import IGNORE_LABEL, EncodedExamples, Inputs
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.losses import Loss, tag_loss
+from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
 from electra_tf.tasks.tagging.preprocessing import TaggedInput, features, join
 from electra_tf.tasks.tagging.schemes import BIOES, SCHEMES, to_scheme
@@ -35,6 +37,18 @@ class TokenClassifier(TextModel):
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         scheme: The scheme of the tags that `predict` returns, one of
             `schemes.SCHEMES`; BIOES returns the learned tags unchanged.
+        name: Name of the model.
+        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+
+        tags = ["O", "S-PER"]
+        model = electra_tf.TokenClassifier.from_preset("run", tags=tags)
+        sentences = [["Anna", "sings"], ["they", "sing"]] * 8
+        model.fit(sentences, [["S-PER", "O"], ["O", "O"]] * 8, epochs=2)
+        model.predict([["Anna", "sings"]])  # a list of tags for each sentence
     """
 
     takes_pairs = False
@@ -46,6 +60,9 @@ class TokenClassifier(TextModel):
         settings: FinetuningConfig = _DEFAULTS,
         seed: int = 0,
         scheme: str = BIOES,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ):
         self.tags, self.scheme = tuple(tags), scheme
         if len(set(self.tags)) != len(self.tags) or not self.tags:
@@ -60,29 +77,49 @@ class TokenClassifier(TextModel):
                 repr(scheme),
                 "Pass one of them",
             )
-        super().__init__(start, settings, seed, "token_classifier")
+        name = name or "token_classifier"
+        super().__init__(start, settings, seed, name, dtype, trainable)
 
     @classmethod
-    def from_checkpoint(
+    def from_preset(
         cls,
-        checkpoint: str,
-        tags: Sequence[str],
-        settings: FinetuningConfig = _DEFAULTS,
+        path_or_name: str | os.PathLike,
+        tags: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
+        vocabulary: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ) -> "TokenClassifier":
-        """Create a tagger on a pre-trained encoder.
+        """Load a saved model, or make one on a pre-trained encoder.
 
         Args:
-            checkpoint: A pre-training run directory or checkpoint.
-            tags: Names of the tags.
-            settings: The fine-tuning config.
-            seed: Seed of the head's weights, of dropout and of the order of the
-                examples.
+            path_or_name: A checkpoint's folder, a run's folder (its newest
+                checkpoint), a saved model, which is returned as it is, or the name or
+                path of a config, for random weights.
+            tags: Their names; for a saved model, None.
+            labels: Another name of `tags`.
+            settings: All of fine-tuning; None: the defaults.
+            seed: Decides the head's weights, dropout and the order of the examples.
+            vocabulary: The vocabulary's file; for a config alone.
+            name: Of the model.
+            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+            trainable: Whether the weights are trained.
 
         Returns:
-            A model with an untrained head.
+            A model whose head is not trained yet, or the saved model.
+
+        Raises:
+            InputError: The source is of no known kind or damaged, or the arguments
+                are not those of the saved model.
         """
-        return cls(PretrainedEncoder.open(checkpoint), tags, settings, seed)
+        preset = PresetArguments(
+            path_or_name, vocabulary, settings, seed, name, dtype, trainable
+        )
+        head = _tag_names(tags, labels, preset.is_saved)
+        return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> TokenClassificationHead:
         """Create the head, with a logit for each tag."""
@@ -180,6 +217,21 @@ class TokenClassifier(TextModel):
 
 # `.keras` files of release 0.1 name the class `TextTagger`.
 keras.saving.get_custom_objects()["electra_tf>TextTagger"] = TokenClassifier
+
+
+def _tag_names(
+    tags: Sequence[str] | None, labels: Sequence[str] | None, is_saved: bool
+) -> dict[str, tuple[str, ...]]:
+    """Return the argument `tags` of a tagger; {}: that of the saved model."""
+    if is_saved and tags is None and labels is None:
+        return {}
+    if (tags is None) == (labels is None):
+        raise InputError(
+            "A tagger must get the names of its tags once, as tags or as labels",
+            f"tags={tags}, labels={labels}",
+            "Pass tags alone",
+        )
+    return {"tags": tuple(tags if labels is None else labels)}
 
 
 def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:

@@ -105,4 +105,4 @@ def test_labels_that_tell_nothing_apart_are_told(labels):
 )
 def test_from_checkpoint_is_told_classes_once(given):
     with pytest.raises(InputError, match="Pass one of the two"):
-        TextClassifier.from_checkpoint("nowhere", **given)
+        TextClassifier.from_preset("nowhere", **given)

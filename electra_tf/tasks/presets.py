@@ -1,0 +1,254 @@
+"""Models of tasks, and encoders, from checkpoints, saved models and configs."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import keras
+
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.errors import InputError
+from electra_tf.model.presets import PresetReader, read_preset, register_reader
+from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
+from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
+from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import foreign_weights, is_checkpoint
+
+if TYPE_CHECKING:
+    from electra_tf.tasks.text_model import TextModel
+
+Model = TypeVar("Model", bound="TextModel")
+
+_SAVED = "model.keras"
+
+
+@dataclasses.dataclass(frozen=True)
+class PresetArguments:
+    """The arguments of `from_preset` that all tasks share."""
+
+    source: str | os.PathLike
+    vocabulary: str | None = None
+    settings: FinetuningConfig | None = None
+    seed: int = 0
+    name: str | None = None
+    dtype: Any = None
+    trainable: bool = True
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the source is a saved model."""
+        return is_saved_model(os.fspath(self.source))
+
+    def build(self, kind: type[Model], **head: Any) -> Model:
+        """Return the saved model of the source, or a new model on its encoder.
+
+        Args:
+            kind: The class of the model.
+            head: The arguments of the constructor that belong to the task.
+
+        Returns:
+            A model that is not compiled.
+
+        Raises:
+            InputError: The source is of no known kind, or the saved model is of
+                another class or has other settings than the arguments ask for.
+        """
+        if self.is_saved:
+            return self._load(kind, head)
+        return kind(
+            read_preset(self.source, self.vocabulary),
+            **head,
+            settings=self.settings or FinetuningConfig(),
+            seed=self.seed,
+            name=self.name,
+            dtype=self.dtype,
+            trainable=self.trainable,
+        )
+
+    def _load(self, kind: type[Model], head: Mapping[str, Any]) -> Model:
+        # Imported here: that module imports the models, which import this one.
+        from electra_tf.tasks.inference import load
+
+        _check_no_vocabulary(self.source, self.vocabulary)
+        model = load(os.fspath(self.source))
+        if not isinstance(model, kind):
+            raise InputError(
+                f"{kind.__name__}.from_preset must get a model of this class",
+                f"{os.fspath(self.source)!r}, a {type(model).__name__}",
+                f"Call {type(model).__name__}.from_preset, or name a checkpoint",
+            )
+        differing = [
+            f"{name}={value!r:.60} for {stored!r:.60}"
+            for name, value, stored in self._stored(model, head)
+            if value != stored
+        ]
+        if differing:
+            raise InputError(
+                "The arguments of from_preset must be those of the saved model",
+                f"{os.fspath(self.source)!r} with {', '.join(differing)}",
+                "Leave these arguments out, or name a checkpoint to train a new model",
+            )
+        model.name = self.name or model.name
+        model.trainable = model.trainable and self.trainable
+        return model
+
+    def _stored(self, model: "TextModel", head: Mapping[str, Any]) -> list[tuple]:
+        """Return (name, argument, value of the model) of the arguments that are set."""
+        values = [(name, value, getattr(model, name)) for name, value in head.items()]
+        if self.settings is not None:
+            values.append(("settings", self.settings, model.settings))
+        if self.dtype is not None:
+            precision = keras.dtype_policies.get(self.dtype).name
+            values.append(("dtype", precision, model.settings.training.precision))
+        if self.seed:
+            values.append(("seed", self.seed, int(model.seed.numpy())))
+        return values
+
+
+def load_model(path: str | os.PathLike) -> keras.Model:
+    """Load a model that `save` wrote, without compiling it.
+
+    No code of the file is run.
+
+    Args:
+        path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
+
+    Returns:
+        The model: one of a task, or any Keras model that has layers of this package.
+
+    Raises:
+        InputError: There is no such file.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.load_model("model.keras")
+        model.predict(["a fine film"])
+    """
+    file = os.fspath(path)
+    if os.path.isdir(file):
+        file = os.path.join(file, _SAVED)
+    if not os.path.isfile(file):
+        raise InputError(
+            f"load_model must get a .keras file, or a folder with {_SAVED}",
+            repr(os.fspath(path)),
+            "Check the path; a checkpoint is read by from_preset of a model class",
+        )
+    return keras.saving.load_model(file, compile=False, safe_mode=True)
+
+
+def is_saved_model(path: str) -> bool:
+    """Return whether a path is a `.keras` file or a folder with `model.keras`.
+
+    Args:
+        path: Any.
+    """
+    return path.endswith(".keras") or os.path.isfile(os.path.join(path, _SAVED))
+
+
+def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
+    """Return the settings with the precision of a dtype policy.
+
+    Args:
+        settings: All of fine-tuning.
+        dtype: `float32` or `mixed_bfloat16`, as a name or a Keras policy; None: the
+            precision of the settings.
+
+    Raises:
+        InputError: Another policy.
+    """
+    if dtype is None:
+        return settings
+    name = getattr(dtype, "name", dtype)
+    if name not in ("float32", "mixed_bfloat16"):
+        raise InputError(
+            "dtype must be 'float32' or 'mixed_bfloat16'",
+            repr(name),
+            "Pass one of them",
+        )
+    training = dataclasses.replace(settings.training, precision=name)
+    return dataclasses.replace(settings, training=training)
+
+
+def _read_checkpoint(path: str, vocabulary: str | None) -> PretrainedEncoder:
+    _check_no_vocabulary(path, vocabulary)
+    return PretrainedEncoder.open(path)
+
+
+def _read_saved_model(path: str, vocabulary: str | None) -> PretrainedEncoder:
+    from electra_tf.tasks.inference import load  # as above
+
+    _check_no_vocabulary(path, vocabulary)
+    model = load(path)
+    weights = {path_below_encoder(v.path): v.numpy() for v in model.encoder.weights}
+    return PretrainedEncoder(model.shape, model.tokenizer, weights, path)
+
+
+def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
+    """Return the shape of a config with random weights."""
+    if vocabulary is None:
+        raise InputError(
+            "A config must come with a vocabulary",
+            f"{name!r} without one",
+            "Pass vocabulary=PATH, the vocab.txt that the model reads texts with",
+        )
+    entries = Vocabulary.read(vocabulary)
+    stored = stored_settings(vocabulary, entries)
+    config = loader.load_config(name, base=stored)
+    check_settings(config.tokenization, stored, vocabulary)
+    if config.model.vocabulary_size not in (None, len(entries)):
+        raise InputError(
+            f"The vocabulary must have the {config.model.vocabulary_size} entries of "
+            "model.vocabulary_size",
+            f"{os.fspath(vocabulary)!r}, {len(entries)} entries",
+            "Name the vocabulary of the config",
+        )
+    model = dataclasses.replace(config.model, vocabulary_size=len(entries))
+    tokenizer = Tokenizer(entries, config.tokenization)
+    return PretrainedEncoder(model.encoder, tokenizer, None, name)
+
+
+def _is_config(name: str) -> bool:
+    is_file = name.endswith((".yaml", ".yml")) and os.path.isfile(name)
+    return is_file or (name in _pretraining_configs() and not os.path.exists(name))
+
+
+def _pretraining_configs() -> list[str]:
+    return [name for name in loader.installed() if not name.startswith("finetune")]
+
+
+def _is_ours(path: str) -> bool:
+    """Return whether a path is a checkpoint, or explains itself when it is opened."""
+    return is_checkpoint(path) or foreign_weights(path) is not None
+
+
+def _check_no_vocabulary(source: str | os.PathLike, vocabulary: str | None) -> None:
+    if vocabulary is not None:
+        raise InputError(
+            "vocabulary must be left out for a source that has its own",
+            f"vocabulary={os.fspath(vocabulary)!r} for {os.fspath(source)!r}",
+            "Leave it out",
+        )
+
+
+for _name, _reader in {
+    "saved model": PresetReader(
+        f"a saved model (a .keras file, or a folder with {_SAVED})",
+        is_saved_model,
+        _read_saved_model,
+    ),
+    "checkpoint": PresetReader(
+        "a checkpoint's folder, or a run's, whose newest checkpoint is read",
+        _is_ours,
+        _read_checkpoint,
+    ),
+    "config": PresetReader(
+        f"a config ({', '.join(_pretraining_configs())}, or a .yaml file) with "
+        "vocabulary=PATH, for random weights",
+        _is_config,
+        _read_config,
+    ),
+}.items():
+    register_reader(_name, _reader)

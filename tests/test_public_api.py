@@ -1,0 +1,287 @@
+"""Public names, their examples, and `from_preset` of each kind of source."""
+
+import inspect
+import os
+import pathlib
+import pkgutil
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN, ROOT
+
+import electra_tf
+from electra_tf.training.checkpoint import saved_steps
+
+SAVED = GOLDEN / "saved"
+VOCABULARY = str(GOLDEN / "vocab.txt")
+TASKS = {
+    "classifier": "TextClassifier",
+    "regressor": "TextRegressor",
+    "tagger": "TokenClassifier",
+    "answerer": "QuestionAnswerer",
+}
+NAMES = [name for name in electra_tf.__all__ if name != "__version__"]
+
+
+def python(program):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+
+
+def test_the_import_starts_no_tensorflow_and_is_fast():
+    program = (
+        "import sys, time; start = time.perf_counter(); import electra_tf;"
+        "seconds = time.perf_counter() - start;"
+        "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules);"
+        "assert 'TextClassifier' in dir(electra_tf); print(seconds)"
+    )
+    seconds = []
+    for _ in range(3):
+        result = python(program)
+        assert result.returncode == 0, result.stderr
+        seconds.append(float(result.stdout))
+    assert min(seconds) < 0.2
+
+
+def test_plain_names_start_no_tensorflow():
+    program = (
+        "import sys; from electra_tf import InputError, PretrainingConfig, Tokenizer;"
+        "from electra_tf import FinetuningConfig, Vocabulary, load_config;"
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    assert python(program).returncode == 0
+
+
+def test_one_class_registers_all():
+    program = (
+        "from electra_tf import Encoder; import keras;"
+        "from keras.saving import get_registered_object as get;"
+        "names = 'TextClassifier TextRegressor TokenClassifier QuestionAnswerer'"
+        "' Encoder Electra MaskedLanguageModel Pretrainer Optimizer'"
+        "' WarmupPolynomialDecay';"
+        "missing = [n for n in names.split() if get(f'electra_tf>{n}') is None];"
+        "assert not missing, missing;"
+        f"print(keras.saving.load_model({str(SAVED / 'tagger/model.keras')!r}).name)"
+    )
+    result = python(program)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_name_is_there_and_listed():
+    assert set(electra_tf.__all__) <= set(dir(electra_tf))
+    for name in electra_tf.__all__:
+        assert getattr(electra_tf, name) is not None
+    modules = {module.name for module in pkgutil.iter_modules(electra_tf.__path__)}
+    assert not modules & set(electra_tf.__all__)
+    with pytest.raises(AttributeError, match="'Elektra'"):
+        _ = electra_tf.Elektra
+
+
+def test_type_checkers_see_every_name():
+    imports = inspect.getsource(electra_tf).split("TYPE_CHECKING:")[1]
+    imports = imports.split("__version__")[0]
+    for name in NAMES:
+        module = getattr(electra_tf, name).__module__
+        assert any(
+            line.strip().startswith(f"from {module} import") and name in line
+            for line in imports.splitlines()
+        ), name
+
+
+@pytest.fixture(scope="module")
+def workplace(pretrained, folder, tmp_path_factory):
+    """A folder with what the examples read: `run`, `records` and `model.keras`."""
+    place = tmp_path_factory.mktemp("examples")
+    (place / "run").symlink_to(pretrained)
+    (place / "records").symlink_to(folder)
+    shutil.copy(SAVED / "classifier" / "model.keras", place)
+    return place
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_runs(name, workplace, monkeypatch, tmp_path):
+    for path in workplace.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "model.keras").unlink()
+    shutil.copy(workplace / "model.keras", tmp_path)
+    docstring = inspect.getdoc(getattr(electra_tf, name))
+    _, found, example = docstring.partition("\nExample:\n")
+    assert found, f"{name} has no example"
+    assert name in example
+    monkeypatch.chdir(tmp_path)
+    exec(compile(textwrap.dedent(example), name, "exec"), {})
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_saved_model_is_returned(kind):
+    cls = getattr(electra_tf, TASKS[kind])
+    for source in (SAVED / kind, str(SAVED / kind / "model.keras")):
+        model = cls.from_preset(source, name="mine", trainable=False)
+        assert type(model) is cls
+        assert model.name == "mine"
+        assert not model.trainable_variables
+    other = electra_tf.load_model(SAVED / kind)
+    assert type(other) is cls
+    assert not other.compiled
+    for one, another in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), another.numpy())
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "value"),
+    [
+        ("classifier", {"num_classes": 7}, "labels="),
+        ("classifier", {"settings": electra_tf.FinetuningConfig()}, "settings="),
+        ("classifier", {"seed": 99}, "seed=99"),
+        ("classifier", {"dtype": "mixed_bfloat16"}, "dtype='mixed_bfloat16'"),
+        ("classifier", {"vocabulary": VOCABULARY}, "vocab.txt"),
+        ("regressor", {"low": -3.0}, "low=-3.0"),
+        ("tagger", {"tags": ["X"]}, "tags="),
+        ("answerer", {"null_threshold": 0.5}, "null_threshold=0.5"),
+    ],
+)
+def test_no_argument_is_ignored_for_a_saved_model(kind, arguments, value):
+    cls = getattr(electra_tf, TASKS[kind])
+    with pytest.raises(electra_tf.InputError, match=value):
+        cls.from_preset(SAVED / kind, **arguments)
+
+
+def test_a_model_of_another_task_is_refused():
+    with pytest.raises(electra_tf.InputError, match="a TextRegressor"):
+        electra_tf.TextClassifier.from_preset(SAVED / "regressor", num_classes=2)
+
+
+def test_a_checkpoint_and_its_run_give_the_same_encoder(pretrained):
+    checkpoint = max(saved_steps(pretrained / "checkpoints").values())
+    run = electra_tf.Encoder.from_preset(pretrained)
+    frozen = electra_tf.Encoder.from_preset(
+        checkpoint, name="bert", dtype="mixed_bfloat16", trainable=False
+    )
+    model = electra_tf.TextRegressor.from_preset(pretrained)
+    assert (frozen.name, frozen.compute_dtype) == ("bert", "bfloat16")
+    assert not frozen.trainable_variables
+    for weights in zip(run.weights, frozen.weights, model.encoder.weights, strict=True):
+        first, *others = (weight.numpy() for weight in weights)
+        for other in others:
+            np.testing.assert_array_equal(first, other)
+
+
+def test_an_encoder_of_a_saved_model():
+    encoder = electra_tf.Encoder.from_preset(SAVED / "classifier")
+    expected = electra_tf.load_model(SAVED / "classifier").encoder
+    for one, other in zip(encoder.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_config_has_random_weights_of_its_seed():
+    def encoder(seed):
+        return electra_tf.Encoder.from_preset("tiny", VOCABULARY, seed=seed)
+
+    one, same, other = (encoder(seed).get_weights() for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one[0], same[0])
+    assert not np.array_equal(one[0], other[0])
+    path = ROOT / "configs" / "tiny.yaml"
+    tagger = electra_tf.TokenClassifier.from_preset(
+        path, labels=["O", "S-X"], vocabulary=VOCABULARY
+    )
+    assert tagger.tags == ("O", "S-X")
+    with pytest.raises(electra_tf.InputError, match=r"'tiny'.*vocabulary=PATH"):
+        electra_tf.Encoder.from_preset("tiny")
+
+
+def test_an_unknown_source_lists_what_is_accepted(tmp_path):
+    with pytest.raises(electra_tf.InputError) as caught:
+        electra_tf.Encoder.from_preset(tmp_path)
+    for part in (str(tmp_path), "checkpoint", "model.keras", "small++", "vocabulary="):
+        assert part in str(caught.value)
+    assert "finetune" not in str(caught.value)
+
+
+def test_from_checkpoint_is_deprecated(pretrained):
+    with pytest.warns(DeprecationWarning, match="from_preset"):
+        model = electra_tf.TextClassifier.from_checkpoint(str(pretrained), 2)
+    assert model.labels == ("0", "1")
+
+
+def test_name_dtype_and_trainable_are_saved(pretrained, tmp_path):
+    model = electra_tf.TextClassifier.from_preset(
+        pretrained, 2, name="mine", dtype="mixed_bfloat16", trainable=False
+    )
+    assert model.encoder.compute_dtype == "bfloat16"
+    model.save(tmp_path / "model.keras")
+    for load in (electra_tf.load_model, keras.saving.load_model):
+        again = load(tmp_path / "model.keras")
+        assert (again.name, again.trainable) == ("mine", False)
+        assert again.encoder.compute_dtype == "bfloat16"
+    with pytest.raises(electra_tf.InputError, match="'float16'"):
+        electra_tf.TextClassifier.from_preset(pretrained, 2, dtype="float16")
+
+
+@pytest.fixture
+def small():
+    sets = ["model.depth=1", "model.width=16", "model.heads=2", "model.embedding=8"]
+    sets += ["records.max_length=32", "input.batch_size=8", "model.max_positions=32"]
+    return electra_tf.load_config("tiny", sets)
+
+
+def test_layers_take_name_dtype_and_trainable(small):
+    vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
+    pretrainer = electra_tf.Pretrainer.from_vocabulary(small, vocabulary)
+    arguments = {"dtype": "mixed_bfloat16", "trainable": False}
+    encoder = electra_tf.Encoder(pretrainer.config.model.encoder)
+    layers = [
+        electra_tf.Electra(pretrainer.config.model, name="pair", **arguments),
+        electra_tf.MaskedLanguageModel(encoder, name="mlm", **arguments),
+    ]
+    for layer in layers:
+        layer.build()
+        assert not layer.trainable_variables
+        again = type(layer).from_config(layer.get_config())
+        assert again.name == layer.name
+        assert again.get_config() == layer.get_config()
+
+
+def test_a_pretrainer_is_a_layer_that_is_saved(small, tmp_path):
+    vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
+    pretrainer = electra_tf.Pretrainer.from_vocabulary(small, vocabulary)
+    assert pretrainer.config.model.vocabulary_size == len(vocabulary)
+    names = ("token_ids", "segment_ids", "padding_mask")
+    inputs = {name: keras.Input([8], dtype="int32", name=name) for name in names}
+    model = keras.Model(inputs, pretrainer(inputs))
+    model.save(tmp_path / "model.keras")
+    again = electra_tf.load_model(tmp_path / "model.keras")
+    ids = {name: np.ones([2, 8], np.int32) for name in names}
+    np.testing.assert_array_equal(again(ids), model(ids))
+    assert again.get_layer("pretrainer").config == pretrainer.config
+
+
+def test_a_pretrainer_refuses_another_vocabulary_size():
+    config = electra_tf.load_config("tiny", ["model.vocabulary_size=77"])
+    vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
+    with pytest.raises(electra_tf.InputError, match=r"77.*1000"):
+        electra_tf.Pretrainer.from_vocabulary(config, vocabulary)
+
+
+def test_a_model_object_is_exported(tmp_path):
+    model = electra_tf.load_model(SAVED / "regressor")
+    path = electra_tf.export_saved_model(model, tmp_path / "served", version=3)
+    assert pathlib.Path(path) == tmp_path / "served" / "3"
+    served = tf.saved_model.load(path).signatures["serving_default"]
+    scores = served(text=tf.constant(["a fine film"]), text_b=tf.constant(["good"]))
+    expected = model.predict([("a fine film", "good")])
+    np.testing.assert_allclose(scores["score"], expected, atol=1e-4)
+    with pytest.raises(electra_tf.InputError, match="Encoder"):
+        electra_tf.export_saved_model(model.encoder, tmp_path / "other")
+
+
+def test_a_file_that_is_missing_is_named():
+    with pytest.raises(electra_tf.InputError, match=r"'nowhere\.keras'"):
+        electra_tf.load_model("nowhere.keras")
