@@ -20,7 +20,6 @@ DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
     "google_crc32c": "google-crc32c",
-    "google": "protobuf",
     "official": "tf-models-official",
     "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
@@ -36,6 +35,8 @@ NOT_IMPORTED = {
     "libtpu": "JAX loads it",
     "pytest-xdist": "a plugin of pytest",
     "ruff": "a command",
+    "mkdocs": "a command",
+    "mkdocs-material": "a theme of MkDocs",
 }
 BROKEN_KERAS = ("3.12.0", "3.13.0")
 

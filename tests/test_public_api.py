@@ -285,3 +285,22 @@ def test_a_model_object_is_exported(tmp_path):
 def test_a_file_that_is_missing_is_named():
     with pytest.raises(electra_tf.InputError, match=r"'nowhere\.keras'"):
         electra_tf.load_model("nowhere.keras")
+
+
+def test_a_preset_is_trained_under_a_strategy(pretrained):
+    program = f"""
+import tensorflow as tf
+from electra_tf.training import strategy
+devices = strategy.choose("mirrored", cpu_replicas=2)
+import electra_tf
+assert devices.num_replicas_in_sync == 2
+with devices.scope():
+    model = electra_tf.TextClassifier.from_preset({str(pretrained)!r}, num_classes=2)
+before = model.head.weights[0].numpy()
+texts = tf.data.Dataset.from_tensor_slices((["a fine film", "dull"] * 8, [1, 0] * 8))
+history = model.fit(texts.batch(8), epochs=2, verbose=0).history
+assert len(history["loss"]) == 2, history
+assert (model.head.weights[0].numpy() != before).any()
+"""
+    result = python(program)
+    assert result.returncode == 0, result.stderr[-2000:]

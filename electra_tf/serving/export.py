@@ -165,7 +165,7 @@ def export_saved_model(
             "Pass a TextClassifier, TextRegressor, TokenClassifier or "
             "QuestionAnswerer, or the path of a checkpoint",
         )
-    return export(spec, os.fspath(output), version, tell=_logger.info)
+    return export(spec, os.fspath(output), version, log=_logger.info)
 
 
 def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
