@@ -1,7 +1,7 @@
-"""Every setting of fine-tuning, as frozen dataclasses; see `settings.py`.
+"""Settings of fine-tuning as frozen dataclasses; see `pretraining.py`.
 
-What is published for a size of model stands in configs/finetune_*.yaml, what is
-published for a task in the table of tasks. Both are laid over these defaults.
+configs/finetune_*.yaml hold the published settings of each model size,
+`runs/finetuning.py` those of each task. Both override these defaults.
 """
 
 from typing import Annotated, Literal

@@ -1,7 +1,7 @@
-"""Every setting of an experiment, as frozen dataclasses.
+"""Settings of pre-training as frozen dataclasses.
 
-Types are strict and unknown keys are errors. Whatever follows from a setting is a
-property. `config.py` reads and writes these as YAML.
+Types are strict and unknown keys are errors. Derived values are properties.
+`loader.py` reads and writes the settings as YAML.
 """
 
 import functools

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, listed
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import EncodedExamples, Inputs
@@ -187,11 +187,11 @@ class TextClassifier(TextModel):
         if None in found:
             at = found.index(None)
             raise InputError(
-                f"A label must be one of {', '.join(self.labels)}"
+                f"A label must be one of {listed(self.labels)}"
                 + f", a number below {classes}" * (not are_numbers)
                 + f", or a one-hot row of {classes} numbers",
                 f"{y[at]!r} at place {at}",
-                "Mend it, or make the model with these labels",
+                "Correct the label, or make the model with these labels",
             )
         return found
 

@@ -51,7 +51,7 @@ def test_what_is_refused_does_not_change_what_a_model_takes():
     for asked in (model.predict, lambda x: model.evaluate(x, [0, 1])):
         with pytest.raises(InputError, match="asked about single texts"):
             asked(pairs)
-    with pytest.raises(InputError, match="one of bad, good, a number below 2"):
+    with pytest.raises(InputError, match="one of 'bad', 'good', a number below 2"):
         model.fit(pairs, [0, 2], verbose=0)
     assert model.pairs is False
 
