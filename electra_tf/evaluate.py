@@ -1,12 +1,12 @@
-"""A checkpoint and held-out records -> its metrics, the same ones each time.
+"""Measure a checkpoint on held-out records, or score a fine-tuned model or predictions.
 
 python -m electra_tf.evaluate --checkpoint=run --data=heldout
 
-A fine-tuned model and labelled data of its task -> the task's scores.
+Score a fine-tuned model on labelled data of its task:
 
 python -m electra_tf.evaluate --model=sst2 --data=dev.tsv
 
-Or a task's predictions and its labelled file -> the official scores.
+Score predictions of any system by the official rules:
 
 python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
     --predictions=predictions.json --na_prob=null_odds.json

@@ -1,11 +1,11 @@
-"""A pre-trained checkpoint and a task's data -> a model and honest scores.
+"""Fine-tune a pre-trained checkpoint on a task, with several seeds.
 
 python -m electra_tf.finetune --task=rte --data=glue --checkpoint=run \\
     --output=rte --trials=5
 
 Tasks: GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
 have data), squad1, squad2, chunking, tagging (any column file) and csv (any table).
-The same command resumes a run that was stopped or killed.
+Run the same command again to resume a run that was stopped or killed.
 """
 
 import signal

@@ -1,10 +1,10 @@
-"""Pre-training records -> a pre-trained model, checkpoint by checkpoint.
+"""Pre-train a model on records, with checkpoints.
 
 python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
     --model_dir=run
 
-The same command goes on where a run was stopped or killed; with a greater
---set training.steps=N it also lengthens a run that is finished.
+Run the same command again to resume a run that was stopped or killed. A greater
+--set training.steps=N lengthens a finished run.
 """
 
 import contextlib
