@@ -104,9 +104,8 @@ def test_other_models_are_refused():
         def __init__(self):
             pass
 
-        make_head = head_outputs = task_loss = examples = decode = clone_with_seed = (
-            None
-        )
+        make_head = head_outputs = task_loss = examples = decode = None
+        clone_with_seed = from_preset = None
 
     with pytest.raises(InputError, match="TextClassifier, a TextRegressor"):
         task_export(Other.__new__(Other))

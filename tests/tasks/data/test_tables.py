@@ -301,7 +301,7 @@ def test_a_prepared_tfds_set_is_read(prepared, monkeypatch):
     assert found == [("0", "é 0", ""), ("1", "é 1", "no")]
     assert has_tfds("tiny_table", "train")
     assert not has_tfds("tiny_table", "test")
-    with pytest.raises(InputError, match="with a split test"):
+    with pytest.raises(InputError, match="'test' of the data set 'tiny_table'"):
         read_tfds("tiny_table", "test")
 
 
