@@ -149,7 +149,6 @@ def test_help_shows_every_flag_with_its_default(here):
         assert f"{name}: " in done.stdout
         if flag.default not in (None, []):
             assert f"(default: {flag.default_as_str})" in done.stdout
-    assert "The same command goes on where a run was stopped" in done.stdout
 
 
 def test_a_tpu_that_is_not_there_is_told(command, folder, tmp_path):
