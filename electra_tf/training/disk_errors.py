@@ -1,4 +1,4 @@
-"""Turn the errors of a full disk into one paragraph."""
+"""Convert errors of a full disk to an `InputError`."""
 
 import contextlib
 import errno
@@ -9,20 +9,20 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 
-_CODES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# TensorFlow has no codes of its own for these, but the system's words.
-_WORDS = ("No space left on device", "Disk quota exceeded", "File too large")
+_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# TensorFlow's errors have no errno, only the text of the operating system.
+_MESSAGES = ("No space left on device", "Disk quota exceeded", "File too large")
 
-_PREFIX = re.compile(r"^\{\{.*?\}\} ")  # the name of TensorFlow's operation
+_PREFIX = re.compile(r"^\{\{.*?\}\} ")  # name of the TensorFlow operation
 
 
 @contextlib.contextmanager
 def reraise_full_disk(folder: str, remedy: str) -> Iterator[None]:
-    """Raise an `InputError` where a block cannot write because the disk is full.
+    """Raise an `InputError` if a block fails to write because the disk is full.
 
     Args:
-        folder: Where the block writes.
-        remedy: The advice of the message.
+        folder: Folder that the block writes to.
+        remedy: Remedy of the error.
 
     Raises:
         InputError: The disk is full, a quota is used up, or a file is too large.
@@ -30,12 +30,12 @@ def reraise_full_disk(folder: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
-        words = str(error)
-        full = getattr(error, "errno", None) in _CODES
-        if not full and not any(word in words for word in _WORDS):
+        message = str(error)
+        is_full = getattr(error, "errno", None) in _ERRNOS
+        if not is_full and not any(text in message for text in _MESSAGES):
             raise
         raise InputError(
-            f"The disk of {folder!r} must have room for the files",
-            _PREFIX.sub("", words.strip().splitlines()[0])[:300],
+            f"The disk of {folder!r} must have enough free space",
+            _PREFIX.sub("", message.strip().splitlines()[0])[:300],
             remedy,
         ) from error

@@ -1,13 +1,13 @@
-"""Gradients -> updates: the paper's Adam, AdamW and LAMB on any number of replicas.
+"""Adam as in the ELECTRA paper, AdamW and LAMB, on any number of replicas.
 
-Keras's optimizers clip each replica's gradient before the replicas are summed; here
-the clipped gradient is the sum, so one replica and many compute the same update.
+Keras's optimizers clip each replica's gradient before the replicas are summed. This
+optimizer clips the sum, so the update does not depend on the number of replicas.
 
-Bias correction only changes scalars: with c1 = 1 - beta_1^t, c2 = 1 - beta_2^t,
+Bias correction changes scalars only: with c1 = 1 - beta_1^t and c2 = 1 - beta_2^t,
 
     (m / c1) / (sqrt(v / c2) + epsilon) = k * m / (sqrt(v) + epsilon * sqrt(c2))
 
-where k = sqrt(c2) / c1. So one rule serves all; the paper's Adam has c1 = c2 = 1.
+where k = sqrt(c2) / c1. The paper's Adam has no bias correction: c1 = c2 = 1.
 """
 
 import dataclasses
@@ -34,15 +34,16 @@ def build_optimizer(
     steps: int,
     multipliers: Callable[[str], float] | None = None,
 ) -> "Optimizer":
-    """Makes the optimizer that the settings describe, for a run of `steps` updates.
+    """Create an optimizer and its learning-rate schedule from settings.
 
     Args:
-        settings: All of it.
-        steps: Updates of the whole run; the rate has fallen to 0 after them.
-        multipliers: From a variable's path to a factor of its rate; None: 1.
+        settings: Settings of the optimizer and of its schedule.
+        steps: Number of updates of the whole run; the rate then reaches 0.
+        multipliers: Function from a variable's path to the factor of its learning
+            rate; None means 1 for all.
 
     Returns:
-        An optimizer that is not built yet.
+        An optimizer without variables.
     """
     schedule = WarmupPolynomialDecay(
         settings.learning_rate, steps, settings.warmup_steps, settings.decay_power
@@ -52,17 +53,19 @@ def build_optimizer(
 
 @keras.saving.register_keras_serializable("electra_tf")
 class Optimizer(keras.optimizers.Optimizer):
-    """Adam, AdamW or LAMB, for Keras's `compile` and for loops of one's own.
+    """Adam, AdamW or LAMB, for Keras's `compile` and for custom training loops.
 
-    A gradient must be this replica's share: its loss divided by what is counted over
-    all replicas. Constraints of variables are not applied.
+    The loss of each replica must be divided by the weight of the global batch, because
+    gradients are summed over the replicas. Variable constraints are not applied.
 
     Args:
-        schedule: From the number of updates so far to the rate.
-        settings: The rule and its constants; rate, warm-up and decay of the rate are
-            the schedule's.
-        multipliers: From a variable's path to a factor of its rate; None: 1.
-        name: Of the slots' scope; None: the rule's name.
+        schedule: Learning rate as a function of the number of completed updates.
+        settings: Algorithm and constants. The learning rate, its warm-up and its decay
+            are taken from `schedule`.
+        multipliers: Function from a variable's path to the factor of its learning
+            rate; None means 1 for all.
+        name: Name of the optimizer, a prefix of the slots' paths; None means the name
+            of the algorithm.
     """
 
     def __init__(
@@ -79,30 +82,32 @@ class Optimizer(keras.optimizers.Optimizer):
         self._strategy = tf.distribute.get_strategy()
 
     def build(self, variables: Sequence[Variable]) -> None:
-        """Creates the slots `m` and `v` of each variable; a second call does nothing.
+        """Create the slots `m` and `v` of each variable; a second call does nothing.
 
         Args:
-            variables: What will be updated, all float32.
+            variables: The variables to update, all float32.
 
         Raises:
             InputError: No variables, variables of another type, or a distribution
-                strategy other than the one the optimizer was made under.
+                strategy other than that of the constructor.
         """
         if self.built:
             return
-        others = [_path(v) for v in variables if v.dtype != "float32"]
-        if not variables or others:
+        not_float32 = [
+            f"{_path(v)} ({v.dtype})" for v in variables if v.dtype != "float32"
+        ]
+        if not variables or not_float32:
             raise InputError(
-                "An optimizer is built with float32 variables",
-                ", ".join(others) or "no variables",
-                "Build the model first, and pass its trainable_variables",
+                "The variables of an optimizer must be float32, one or more",
+                ", ".join(not_float32) or "no variables",
+                "Build the model first and pass its trainable_variables",
             )
         if tf.distribute.get_strategy() is not self._strategy:
             raise InputError(
-                "An optimizer is made and built under one distribution strategy",
-                f"{type(self._strategy).__name__}, then "
+                "An optimizer must be created and built under the same strategy",
+                f"created under {type(self._strategy).__name__}, built under "
                 f"{type(tf.distribute.get_strategy()).__name__}",
-                "Make the optimizer within strategy.scope()",
+                "Create the optimizer within strategy.scope()",
             )
         paths = [_path(variable) for variable in variables]
         self._decays = tuple(
@@ -116,7 +121,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self._means, self._squares = self.add_optimizer_variables(variables, ["m", "v"])
 
     def slots(self) -> dict[str, list[keras.Variable]]:
-        """Returns the slots by name, each in the order of the built variables."""
+        """Return the slots by name, each in the order of the variables of `build`."""
         self._require_built()
         return {"m": list(self._means), "v": list(self._squares)}
 
@@ -125,11 +130,11 @@ class Optimizer(keras.optimizers.Optimizer):
         grads: Sequence[Gradient],
         trainable_variables: Sequence[Variable] | None = None,
     ) -> None:
-        """Does what `update` does; Keras calls this one.
+        """Call `update`, with the signature that Keras requires.
 
         Args:
-            grads: This replica's gradients; None leaves a variable alone.
-            trainable_variables: The variables; None: those it was built with.
+            grads: This replica's gradients; None skips a variable.
+            trainable_variables: The variables; None means those of `build`.
         """
         if trainable_variables is None:
             self._require_built()
@@ -141,29 +146,29 @@ class Optimizer(keras.optimizers.Optimizer):
     def update(
         self, gradients: Sequence[Gradient], variables: Sequence[Variable]
     ) -> tf.Tensor:
-        """Sums the gradients over the replicas, clips the sum, updates the variables.
+        """Sum the gradients over the replicas, clip the sum and update the variables.
 
         Args:
-            gradients: This replica's gradients. A variable whose gradient is None is
-                left alone: no decay, and its slots stay.
-            variables: One for each gradient, among those the optimizer was built
-                with.
+            gradients: This replica's gradients. None skips a variable: neither weight
+                decay nor the slots are updated.
+            variables: One variable of `build` for each gradient.
 
         Returns:
-            The norm of the whole summed gradient before it was clipped, a float32
-            scalar. If it is not finite, clipped weights have become NaN.
+            Global norm of the summed gradients before clipping, a float32 scalar. If it
+            is not finite and `clip_norm` is set, all updated weights become NaN.
 
         Raises:
-            InputError: Before `build`, a variable it was not built with, no gradient.
+            InputError: The optimizer is not built, a variable is not one of `build`, or
+                all gradients are None.
         """
         self._require_built()
         pairs = zip(gradients, variables, strict=True)
         pairs = [(g, v) for g, v in pairs if g is not None]
         if not pairs:
             raise InputError(
-                "At least one variable has a gradient",
-                f"{len(variables)} variables without one",
-                "Compute the loss within the tape, from these variables",
+                "At least one variable must have a gradient",
+                f"{len(variables)} variables without gradient",
+                "Compute the loss from these variables within the GradientTape",
             )
         targets = [(self._index(variable), _native(variable)) for _, variable in pairs]
         summed = [_dense(gradient, variable) for gradient, variable in pairs]
@@ -171,7 +176,8 @@ class Optimizer(keras.optimizers.Optimizer):
         if replica.num_replicas_in_sync > 1:
             summed = replica.all_reduce(tf.distribute.ReduceOp.SUM, summed)
         norm = tf.linalg.global_norm(summed)
-        # A replica may not assign to a variable of all of them: they do so together.
+        # A replica must not assign to a mirrored variable alone; `merge_call` updates
+        # the copies of all replicas.
         with tf.name_scope("update"):
             replica.merge_call(
                 functools.partial(self._update_all, targets),
@@ -181,7 +187,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return norm
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments by name, in the forms that JSON knows."""
+        """Return the arguments by name, serializable as JSON."""
         settings = dataclasses.asdict(self.settings)
         return {
             "schedule": keras.saving.serialize_keras_object(self.schedule),
@@ -194,14 +200,14 @@ class Optimizer(keras.optimizers.Optimizer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> "Optimizer":
-        """Makes an optimizer of the same arguments, not built.
+        """Create an optimizer from the arguments in a config.
 
         Args:
-            config: What `get_config` returned.
-            custom_objects: Classes and functions by name that Keras does not know.
+            config: Result of `get_config`.
+            custom_objects: Unregistered classes and functions by name.
 
         Returns:
-            The optimizer.
+            An optimizer without variables.
         """
         settings = dict(config["settings"])
         schedule, multipliers = (
@@ -214,8 +220,8 @@ class Optimizer(keras.optimizers.Optimizer):
     def _require_built(self) -> None:
         if not self.built:
             raise InputError(
-                "An optimizer is built before it is used",
-                "no variables yet",
+                "An optimizer must be built before it is used",
+                "an optimizer without variables",
                 "Call build(model.trainable_variables)",
             )
 
@@ -224,9 +230,9 @@ class Optimizer(keras.optimizers.Optimizer):
             return self._get_variable_index(variable)
         except KeyError:
             raise InputError(
-                "An optimizer updates the variables it was built with",
+                "Each variable must be one of those passed to build()",
                 _path(variable),
-                "Build a new optimizer for other variables",
+                "Create a new optimizer for other variables",
             ) from None
 
     def _scalars(self, norm: tf.Tensor) -> "_Scalars":
@@ -234,16 +240,17 @@ class Optimizer(keras.optimizers.Optimizer):
         clip = None
         if settings.clip_norm is not None:
             clip = settings.clip_norm / tf.maximum(norm, settings.clip_norm)
-            # Or an infinite norm would turn finite gradients into zeros.
+            # An infinite norm would set all finite gradients to zero unnoticed.
             clip = tf.where(tf.math.is_finite(norm), clip, math.nan)
         c1 = c2 = tf.ones([])
         if settings.name != "adam":
             updates = tf.cast(self.iterations, tf.float32) + 1.0
             c1, c2 = (
-                _correction(beta, updates)
+                _bias_correction(beta, updates)
                 for beta in (settings.beta_1, settings.beta_2)
             )
-        rate, root = self.schedule(self.iterations), _root_of_gain(settings.beta_2)
+        rate = self.schedule(self.iterations)
+        rounding = _rounding_correction(settings.beta_2)
         k, epsilon = tf.sqrt(c2) / c1, settings.epsilon * tf.sqrt(c2)
         return _Scalars(
             rate=rate,
@@ -251,8 +258,8 @@ class Optimizer(keras.optimizers.Optimizer):
             epsilon=epsilon,
             clip=clip,
             decay=rate * settings.weight_decay,
-            step=rate * k / root,
-            floor=epsilon / root,
+            adam_rate=rate * k / rounding,
+            adam_epsilon=epsilon / rounding,
             beta_1=tf.constant(settings.beta_1),
             beta_2=tf.constant(settings.beta_2),
             zero=tf.zeros([]),
@@ -265,17 +272,19 @@ class Optimizer(keras.optimizers.Optimizer):
         gradients: list[tf.Tensor],
         scalars: "_Scalars",
     ) -> None:
-        # All gradients first, or a variable that is still read would be copied; the
-        # largest last, as its update makes a tensor of its size.
-        done = tf.group(*map(strategy.experimental_local_results, gradients))
+        # TensorFlow copies a variable that is assigned while another operation still
+        # reads it, so the updates wait for all gradients. The largest variable is
+        # updated last, when the gradients of the others are freed, because its update
+        # allocates a tensor of its size.
+        previous = tf.group(*map(strategy.experimental_local_results, gradients))
         pairs = zip(targets, gradients, strict=True)
         pairs = sorted(pairs, key=lambda pair: pair[0][1].shape.num_elements())
         for (index, target), gradient in pairs:
             slots = _native(self._means[index]), _native(self._squares[index])
             factor, decays = self._factors[index], self._decays[index]
-            # One after the other, or what each needs for a moment lies there at once.
-            with tf.control_dependencies([done]):
-                done = strategy.extended.update(
+            # In sequence, so that only one update's temporary tensors exist at a time.
+            with tf.control_dependencies([previous]):
+                previous = strategy.extended.update(
                     target,
                     self._update_one,
                     args=(gradient, *slots, scalars),
@@ -293,60 +302,68 @@ class Optimizer(keras.optimizers.Optimizer):
         decays: bool,
         factor: float,
     ) -> tf.Operation | None:
-        """Updates one replica's copy of a variable and of its slots."""
+        """Update one replica's copy of a variable and of its slots."""
         settings = self.settings
         if scalars.clip is not None:
             gradient *= scalars.clip
         if decays and settings.name == "lamb":
-            given = [tf.convert_to_tensor(t) for t in (variable, mean, square)]
-            rate, betas = scalars.rate * factor, (settings.beta_1, settings.beta_2)
-            new = _lamb(*given, gradient, rate, scalars, betas, settings.weight_decay)
-            targets = (variable, mean, square)
-            return tf.group(*(t.assign(n) for t, n in zip(targets, new, strict=True)))
+            state = (variable, mean, square)
+            new_state = _lamb(
+                *(tf.convert_to_tensor(v) for v in state),
+                gradient,
+                scalars.rate * factor,
+                scalars,
+                (settings.beta_1, settings.beta_2),
+                settings.weight_decay,
+            )
+            return tf.group(
+                *(v.assign(new) for v, new in zip(state, new_state, strict=True))
+            )
         if decays and settings.weight_decay:
-            variable.assign_sub(_times(scalars.decay, factor) * variable)
-        # In place, which XLA's loops are not on a CPU.
+            variable.assign_sub(_scaled(scalars.decay, factor) * variable)
+        # This operation updates in place; an XLA loop on a CPU would copy.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=mean.handle,
             v=square.handle,
-            beta1_power=scalars.zero,  # the correction is within step and floor
+            beta1_power=scalars.zero,  # adam_rate and adam_epsilon are corrected
             beta2_power=scalars.zero,
-            lr=_times(scalars.step, factor),
+            lr=_scaled(scalars.adam_rate, factor),
             beta1=scalars.beta_1,
             beta2=scalars.beta_2,
-            epsilon=scalars.floor,
+            epsilon=scalars.adam_epsilon,
             grad=gradient,
         )
 
 
 class _Scalars(NamedTuple):
-    """What the updates of all variables share, each a float32 scalar.
-
-    Computed once: for each variable anew, they were a third of the step's operations.
-    """
+    """Scalars of an update, float32, computed once for all variables."""
 
     rate: tf.Tensor
     k: tf.Tensor
+    """Bias correction of the update, sqrt(c2) / c1."""
     epsilon: tf.Tensor
+    """Epsilon with bias correction."""
     clip: tf.Tensor | None
+    """Factor of the gradients, or None without clipping."""
     decay: tf.Tensor
-    step: tf.Tensor
-    """TensorFlow's rate: of the corrected and of its own too small moments."""
-    floor: tf.Tensor
-    """TensorFlow's epsilon."""
+    """Learning rate times weight decay."""
+    adam_rate: tf.Tensor
+    """Learning rate of `ResourceApplyAdam`, with bias and rounding correction."""
+    adam_epsilon: tf.Tensor
+    """Epsilon of `ResourceApplyAdam`, with bias and rounding correction."""
     beta_1: tf.Tensor
     beta_2: tf.Tensor
     zero: tf.Tensor
 
 
-def _times(scalar: tf.Tensor, factor: float) -> tf.Tensor:
+def _scaled(scalar: tf.Tensor, factor: float) -> tf.Tensor:
     return scalar if factor == 1 else scalar * factor
 
 
 @functools.partial(tf.function, jit_compile=True, autograph=False)
 def _lamb(
-    value: tf.Tensor,
+    weights: tf.Tensor,
     mean: tf.Tensor,
     square: tf.Tensor,
     gradient: tf.Tensor,
@@ -355,37 +372,39 @@ def _lamb(
     betas: tuple[float, float],
     decay: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The new weights and slots, the rate scaled by the ratio of two norms."""
+    """Return the weights and slots after a LAMB update."""
     m = betas[0] * mean + (1 - betas[0]) * gradient
     v = betas[1] * square + (1 - betas[1]) * tf.square(gradient)
-    direction = scalars.k * m / (tf.sqrt(v) + scalars.epsilon) + decay * value
-    trust = _trust_ratio(tf.norm(value), tf.norm(direction))
-    return value - rate * trust * direction, m, v
+    direction = scalars.k * m / (tf.sqrt(v) + scalars.epsilon) + decay * weights
+    trust_ratio = _trust_ratio(tf.norm(weights), tf.norm(direction))
+    return weights - rate * trust_ratio * direction, m, v
 
 
-def _root_of_gain(beta: float) -> float:
-    """By what the roots of TensorFlow's squares are too small.
+def _rounding_correction(beta: float) -> float:
+    """Return the factor by which sqrt(v) of `ResourceApplyAdam` is too small.
 
-    It takes 1 - beta in float32, so all squares are short by one factor: for 0.999 by
-    1.3e-5.
+    The operation computes 1 - beta in float32, so that v is too small by a constant
+    factor: for 0.999 by a relative error of 1.3e-5.
     """
     return math.sqrt((1 - beta) / float(np.float32(1) - np.float32(beta)))
 
 
-def _correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
-    """1 - beta^updates, exact in float32 also where it is near 0."""
+def _bias_correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
+    """Return 1 - beta^updates, also accurate near 0 in float32."""
     return -tf.math.expm1(updates * math.log(beta)) if beta else tf.ones([])
 
 
-def _trust_ratio(weights: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """LAMB's ratio of two norms, 1 where there is none."""
-    return tf.where((weights > 0) & (step > 0), weights / step, 1.0)
+def _trust_ratio(weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:
+    """Return LAMB's trust ratio: 1 if either norm is 0."""
+    return tf.where(
+        (weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0
+    )
 
 
 def _dense(gradient: tf.Tensor | tf.IndexedSlices, variable: Variable) -> tf.Tensor:
     gradient = tf.cast(gradient, tf.float32)
     if isinstance(gradient, tf.IndexedSlices):
-        # tf.convert_to_tensor does the same, but warns of a shape it cannot tell.
+        # tf.convert_to_tensor does the same, but warns if the shape is unknown.
         return tf.math.unsorted_segment_sum(
             gradient.values, gradient.indices, variable.shape[0]
         )

@@ -1,4 +1,4 @@
-"""Errors of a full disk, from Python and from TensorFlow; others pass."""
+"""Errors of a full disk become an InputError; other errors do not."""
 
 import errno
 
@@ -20,7 +20,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("error", FULL)
-def test_a_full_disk_is_one_paragraph(error):
+def test_a_full_disk_is_an_input_error(error):
     with (
         pytest.raises(InputError, match=r"'out' .*(No space|too large).*Free it\."),
         reraise_full_disk("out", "Free it"),
@@ -29,6 +29,6 @@ def test_a_full_disk_is_one_paragraph(error):
 
 
 @pytest.mark.parametrize("error", OTHERS)
-def test_other_errors_pass(error):
+def test_other_errors_are_unchanged(error):
     with pytest.raises(type(error)), reraise_full_disk("out", "Free it"):
         raise error

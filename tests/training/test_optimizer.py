@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.training.optimizer import Optimizer, build_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
 
-# What the golden file does not tell of its cases: schedule, clipping, multipliers.
+# Schedule, clip_norm and multipliers of each case of the golden file.
 CASES = {
     "c1": (WarmupPolynomialDecay(0.01, 3, power=0.0), None, None),
     "c2": (WarmupPolynomialDecay(0.05, 10, 4), 1.0, None),
@@ -28,17 +28,17 @@ def settings(**changes):
     return Settings(**{"weight_decay": 0.01, "epsilon": 1e-6, **changes})
 
 
-def built(variables, **changes):
+def built_optimizer(variables, **changes):
     optimizer = Optimizer(CONSTANT, settings(**changes))
     optimizer.build(variables)
     return optimizer
 
 
-def drawn(seed=0, steps=5):
-    """Two variables, of which the second does not decay, and their gradients."""
+def random_problem(seed=0, steps=5):
+    """Return a kernel, a bias (without weight decay) and gradients of each step."""
     random = np.random.default_rng(seed)
-    start = {"kernel": random.normal(size=(4, 3)), "bias": random.normal(size=3)}
-    variables = [tf.Variable(start[k].astype("f"), name=k) for k in start]
+    values = {"kernel": random.normal(size=(4, 3)), "bias": random.normal(size=3)}
+    variables = [tf.Variable(v.astype("f"), name=name) for name, v in values.items()]
     gradients = [
         [random.normal(size=v.shape).astype("f") for v in variables]
         for _ in range(steps)
@@ -46,13 +46,13 @@ def drawn(seed=0, steps=5):
     return variables, gradients
 
 
-def numbers(variables):
+def to_numpy(variables):
     return [variable.numpy() for variable in variables]
 
 
-def assert_close(found, wanted, rtol=1e-6, atol=1e-6):
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+def assert_close(actual, expected, rtol=1e-6, atol=1e-6):
+    for a, e in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def golden():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_updates_are_the_originals(golden, case):
+def test_updates_equal_the_original(golden, case):
     schedule, clip_norm, multipliers = CASES[case]
     names = [key.removeprefix("init/") for key in golden if key.startswith("init/")]
     variables = [tf.Variable(golden[f"init/{name}"], name=name) for name in names]
@@ -75,45 +75,45 @@ def test_updates_are_the_originals(golden, case):
         rate = float(optimizer.learning_rate)
         norm = optimizer.update([golden[f"grads/{n}"][t] for n in names], variables)
         if clip_norm:
-            wanted = golden[f"{case}/pre_clip_global_norm"][t]
-            np.testing.assert_allclose(norm, wanted, rtol=1e-6)
-            wanted = golden.get(f"{case}/lr", golden.get(f"{case}/lr/task_specific"))[t]
-            np.testing.assert_allclose(rate, wanted, rtol=1e-6, atol=1e-9)
+            expected_norm = golden[f"{case}/pre_clip_global_norm"][t]
+            np.testing.assert_allclose(norm, expected_norm, rtol=1e-6)
+            rates = golden.get(f"{case}/lr", golden.get(f"{case}/lr/task_specific"))
+            np.testing.assert_allclose(rate, rates[t], rtol=1e-6, atol=1e-9)
         for i, name in enumerate(names):
-            for found, key in (
+            for actual, key in (
                 (variables[i], f"after/{name}"),
                 (slots["m"][i], f"slot/{name}/adam_m"),
                 (slots["v"][i], f"slot/{name}/adam_v"),
             ):
-                wanted = golden[f"{case}/{key}"][t]
-                if key.endswith("_v"):  # TensorFlow's 1 - beta is float32's
-                    wanted = wanted * (1 - np.float32(0.999)) / 0.001
-                assert_close([found], [wanted], atol=1e-6 * np.abs(wanted).max())
+                expected = golden[f"{case}/{key}"][t]
+                if key.endswith("_v"):  # ResourceApplyAdam computes 1 - beta in float32
+                    expected = expected * (1 - np.float32(0.999)) / 0.001
+                assert_close([actual], [expected], atol=1e-6 * np.abs(expected).max())
     assert int(optimizer.iterations) == steps
 
 
-def test_repeated_rows_of_slices_are_summed_before_the_norm(golden):
-    # The released code clips by the norm of the unsummed slices, 5.18.
+def test_duplicate_indices_are_summed_before_clipping(golden):
+    # The released code clips by the norm of the slices before duplicates are summed.
     table, kernel = (
         tf.Variable(golden[key], name=key)
         for key in ("init/electra/embeddings/word_embeddings", "c5/K")
     )
     slices = tf.IndexedSlices(golden["c5/values"], golden["c5/indices"])
     assert len(set(golden["c5/indices"])) < len(golden["c5/indices"])
-    optimizer = built([table, kernel], beta_1=0.0)
+    optimizer = built_optimizer([table, kernel], beta_1=0.0)
     norm = optimizer.update([slices, golden["c5/gk"]], [table, kernel])
     np.testing.assert_allclose(norm, golden["c5/dense_norm"], rtol=1e-6)
-    # Without memory, m is the clipped gradient.
+    # With beta_1 = 0, m is the clipped gradient.
     clipped = [golden["c5/dense"] / norm, golden["c5/gk"] / norm]
     assert_close(optimizer.slots()["m"], clipped)
 
 
-def by_hand(name, variables, gradients, epsilon, decay):
-    """Adam with bias correction, or LAMB, as the papers write them, in float64."""
+def numpy_updates(name, variables, gradients, epsilon, decay):
+    """Compute AdamW or LAMB as the papers define them, in float64."""
     weights = [v.numpy().astype("d") for v in variables]
     m, v = ([np.zeros_like(w) for w in weights] for _ in range(2))
-    for t, now in enumerate(gradients, 1):
-        for i, gradient in enumerate(now):
+    for t, step_gradients in enumerate(gradients, 1):
+        for i, gradient in enumerate(step_gradients):
             m[i] = 0.9 * m[i] + 0.1 * gradient
             v[i] = 0.999 * v[i] + 0.001 * np.square(gradient, dtype=np.float64)
             root = np.sqrt(v[i] / (1 - 0.999**t))
@@ -130,98 +130,101 @@ def by_hand(name, variables, gradients, epsilon, decay):
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 @pytest.mark.parametrize("decay", [0.1, 0.0])
-def test_corrected_rules_are_the_papers(name, decay):
-    variables, gradients = drawn(steps=12)
-    # An epsilon this large tells where it stands.
-    wanted = by_hand(name, variables, gradients, 0.5, decay)
-    optimizer = built(
+def test_adamw_and_lamb_equal_the_papers(name, decay):
+    variables, gradients = random_problem(steps=12)
+    # A large epsilon, so that its place in the formula matters.
+    expected = numpy_updates(name, variables, gradients, 0.5, decay)
+    optimizer = built_optimizer(
         variables, name=name, epsilon=0.5, weight_decay=decay, clip_norm=None
     )
-    for now in gradients:
-        optimizer.update(now, variables)
-    assert_close(variables, wanted)
+    for step_gradients in gradients:
+        optimizer.update(step_gradients, variables)
+    assert_close(variables, expected)
 
 
 @pytest.mark.parametrize("zero", ["weights", "gradient"])
-def test_lamb_trusts_a_zero_norm_with_1(zero):
-    variables, gradients = drawn(steps=1)
+def test_lamb_trust_ratio_is_1_for_a_zero_norm(zero):
+    variables, gradients = random_problem(steps=1)
     gradients = gradients[0]
     if zero == "weights":
         variables[0].assign(tf.zeros([4, 3]))
     else:
         gradients[0] *= 0
-    wanted = by_hand("lamb", variables, [gradients], 1e-6, 0.0)
-    optimizer = built(variables, name="lamb", weight_decay=0.0, clip_norm=None)
+    expected = numpy_updates("lamb", variables, [gradients], 1e-6, 0.0)
+    optimizer = built_optimizer(
+        variables, name="lamb", weight_decay=0.0, clip_norm=None
+    )
     optimizer.update(gradients, variables)
-    assert_close(variables, wanted)
+    assert_close(variables, expected)
 
 
-def test_adamw_is_that_of_keras_where_epsilon_is_small():
-    # Keras divides by sqrt(v) + epsilon before it corrects v, which makes its epsilon
-    # 30 times larger at the first update.
-    variables, gradients = drawn(steps=12)
-    others = [tf.Variable(v, name=v.name.split(":")[0]) for v in variables]
-    ours = built(variables, name="adamw", epsilon=1e-12, clip_norm=2.0)
-    keras_own = keras.optimizers.AdamW(
+def test_adamw_equals_keras_for_a_small_epsilon():
+    # Keras adds epsilon to sqrt(v) before bias correction, which makes its epsilon 30
+    # times larger at the first update.
+    variables, gradients = random_problem(steps=12)
+    copies = [tf.Variable(v, name=v.name.split(":")[0]) for v in variables]
+    ours = built_optimizer(variables, name="adamw", epsilon=1e-12, clip_norm=2.0)
+    keras_adamw = keras.optimizers.AdamW(
         0.05, weight_decay=0.01, epsilon=1e-12, global_clipnorm=2.0
     )
-    keras_own.exclude_from_weight_decay(var_names=["bias"])
-    keras_own.build(others)
-    for now in gradients:
-        ours.update(now, variables)
-        keras_own.apply([tf.constant(g) for g in now], others)
-    assert_close(variables, others, atol=1e-5)
+    keras_adamw.exclude_from_weight_decay(var_names=["bias"])
+    keras_adamw.build(copies)
+    for step_gradients in gradients:
+        ours.update(step_gradients, variables)
+        keras_adamw.apply([tf.constant(g) for g in step_gradients], copies)
+    assert_close(variables, copies, atol=1e-5)
 
 
-def test_weights_change_once_all_gradients_are_there_the_most_last():
-    # TensorFlow copies a variable that changes while somebody still reads it; an update
-    # needs memory, which other variables' gradients have left by then.
-    many, few = (
+def test_updates_wait_for_all_gradients_and_run_smallest_first():
+    # TensorFlow copies a variable that is assigned while an operation still reads it.
+    # The largest update needs most memory and runs after the other gradients are freed.
+    large, small = (
         keras.Variable(np.ones((n, 2), np.float32), name=f"v{n}") for n in (3, 2)
     )
     optimizer = build_optimizer(Settings(), 10)
-    optimizer.build([many, few])
+    optimizer.build([large, small])
 
     @tf.function
     def update():
-        late = tf.matmul(many.value, few.value, name="late")
-        optimizer.update([tf.ones([3, 2]), late[:2]], [many, few])
+        late = tf.matmul(large.value, small.value, name="late")
+        optimizer.update([tf.ones([3, 2]), late[:2]], [large, small])
 
     graph = update.get_concrete_function().graph
     captured = {inner.name: outer for outer, inner in graph.captures}
 
-    def before(operation, seen):
+    def add_ancestors(operation, seen):
         for other in (*operation.control_inputs, *(t.op for t in operation.inputs)):
             if other not in seen:
                 seen.add(other)
-                before(other, seen)
+                add_ancestors(other, seen)
         return seen
 
-    changed = {
-        operation: captured[operation.inputs[0].name] is many.value.handle
+    is_update_of_large = {
+        operation: captured[operation.inputs[0].name] is large.value.handle
         for operation in graph.get_operations()
         if operation.type in ("AssignSubVariableOp", "ResourceApplyAdam")
     }
-    assert sorted(changed.values()) == [False, False, True, True]
-    for change, is_many in changed.items():
-        needed = before(change, set())
-        assert "late" in {operation.name for operation in needed}
-        if is_many:
-            assert {other for other, late in changed.items() if not late} <= needed
+    assert sorted(is_update_of_large.values()) == [False, False, True, True]
+    updates_of_small = {o for o, is_large in is_update_of_large.items() if not is_large}
+    for operation, is_large in is_update_of_large.items():
+        ancestors = add_ancestors(operation, set())
+        assert "late" in {ancestor.name for ancestor in ancestors}
+        if is_large:
+            assert updates_of_small <= ancestors
 
 
-def test_a_variable_without_gradient_is_left_alone():
-    variables, gradients = drawn()
-    optimizer = built(variables)
-    before = numbers([*variables, *optimizer.slots()["m"]])
+def test_a_variable_without_gradient_is_not_updated():
+    variables, gradients = random_problem()
+    optimizer = built_optimizer(variables)
+    before = to_numpy([*variables, *optimizer.slots()["m"]])
     norm = optimizer.update([None, gradients[0][1]], variables)
     np.testing.assert_allclose(norm, np.linalg.norm(gradients[0][1]), rtol=1e-6)
-    after = numbers([*variables, *optimizer.slots()["m"]])
-    same = [np.array_equal(a, b) for a, b in zip(before, after, strict=True)]
-    assert same == [True, False, True, False]
+    after = to_numpy([*variables, *optimizer.slots()["m"]])
+    unchanged = [np.array_equal(a, b) for a, b in zip(before, after, strict=True)]
+    assert unchanged == [True, False, True, False]
 
 
-def test_a_path_decides_on_decay():
+def test_no_decay_patterns_match_paths():
     class Block(keras.layers.Layer):
         def build(self, shape):
             self.dense = keras.layers.Dense(3, name="dense", kernel_initializer="ones")
@@ -231,8 +234,8 @@ def test_a_path_decides_on_decay():
 
     block = Block(name="block")
     block.build((None, 2))
-    before = numbers(block.trainable_variables)
-    optimizer = built(block.trainable_variables)
+    before = to_numpy(block.trainable_variables)
+    optimizer = built_optimizer(block.trainable_variables)
     zeros = [tf.zeros(v.shape) for v in block.trainable_variables]
     optimizer.update(zeros, block.trainable_variables)
     factors = {
@@ -251,38 +254,38 @@ def test_a_path_decides_on_decay():
 @pytest.mark.parametrize("clip_norm", [1.0, None])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
-def test_a_gradient_that_is_not_finite_shows(clip_norm, bad, compiled):
-    variables, gradients = drawn(steps=1)
+def test_a_non_finite_gradient_makes_the_norm_non_finite(clip_norm, bad, compiled):
+    variables, gradients = random_problem(steps=1)
     gradients[0][0][1, 1] = bad
-    optimizer = built(variables, clip_norm=clip_norm)
+    optimizer = built_optimizer(variables, clip_norm=clip_norm)
     step = tf.function(lambda *g: optimizer.update(g, variables), jit_compile=compiled)
     assert not np.isfinite(step(*gradients[0]))
-    lost = [np.isnan(v).sum() for v in numbers(variables)]
-    assert lost == ([12, 3] if clip_norm else [1, 0])
+    nan_counts = [np.isnan(v).sum() for v in to_numpy(variables)]
+    assert nan_counts == ([12, 3] if clip_norm else [1, 0])
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
-def test_graph_and_xla_update_as_eager_does(name):
-    ends = []
+def test_graph_and_xla_equal_eager(name):
+    results = []
     for wrap in (
         lambda step: step,
         tf.function,
         functools.partial(tf.function, jit_compile=True),
     ):
-        variables, gradients = drawn()
+        variables, gradients = random_problem()
         optimizer = build_optimizer(settings(name=name, warmup_steps=2), steps=9)
         optimizer.build(variables)
         step = wrap(lambda *g: optimizer.update(g, variables))  # noqa: B023
-        norms = [step(*now) for now in gradients]
+        norms = [step(*step_gradients) for step_gradients in gradients]
         assert int(optimizer.iterations) == 5
         slots = optimizer.slots()
-        ends.append(numbers([*norms, *variables, *slots["m"], *slots["v"]]))
-    assert_close(ends[1], ends[0])
-    assert_close(ends[2], ends[0])
+        results.append(to_numpy([*norms, *variables, *slots["m"], *slots["v"]]))
+    assert_close(results[1], results[0])
+    assert_close(results[2], results[0])
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["graph", "xla"])
-def test_keras_fit_learns_with_it_and_saves_it(compiled, tmp_path):
+def test_keras_fits_and_saves_with_the_optimizer(compiled, tmp_path):
     keras.utils.set_random_seed(5)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     optimizer = build_optimizer(settings(learning_rate=0.05, warmup_steps=1), 40)
@@ -292,27 +295,27 @@ def test_keras_fit_learns_with_it_and_saves_it(compiled, tmp_path):
     losses = model.fit(x, y, batch_size=16, epochs=20, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]
     model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras").optimizer
-    assert again.get_config() == model.optimizer.get_config()
-    assert int(again.iterations) == 40
+    loaded = keras.saving.load_model(tmp_path / "model.keras").optimizer
+    assert loaded.get_config() == model.optimizer.get_config()
+    assert int(loaded.iterations) == 40
     for name, slots in model.optimizer.slots().items():
         assert np.abs(slots[0]).max() > 0
-        assert_close(again.slots()[name], slots, rtol=0, atol=0)
+        assert_close(loaded.slots()[name], slots, rtol=0, atol=0)
 
 
-def test_its_state_goes_through_a_checkpoint(tmp_path):
-    variables, gradients = drawn()
-    optimizer = built(variables)
+def test_tf_checkpoint_restores_the_state(tmp_path):
+    variables, gradients = random_problem()
+    optimizer = built_optimizer(variables)
     optimizer.update(gradients[0], variables)
     path = tf.train.Checkpoint(optimizer=optimizer).write(str(tmp_path / "c"))
-    other = built(drawn()[0])
-    status = tf.train.Checkpoint(optimizer=other).read(path)
+    restored = built_optimizer(random_problem()[0])
+    status = tf.train.Checkpoint(optimizer=restored).read(path)
     status.assert_existing_objects_matched()
-    assert_close(other.variables, optimizer.variables, rtol=0, atol=0)
-    assert int(other.iterations) == 1
+    assert_close(restored.variables, optimizer.variables, rtol=0, atol=0)
+    assert int(restored.iterations) == 1
 
 
-def test_its_config_goes_through_json():
+def test_config_survives_json():
     optimizer = Optimizer(
         WarmupPolynomialDecay(0.1, 7, 2.5),
         settings(name="lamb", no_decay=("a", "b"), clip_norm=None),
@@ -320,14 +323,14 @@ def test_its_config_goes_through_json():
         name="mine",
     )
     text = json.dumps(keras.saving.serialize_keras_object(optimizer))
-    again = keras.saving.deserialize_keras_object(json.loads(text))
-    assert again.settings == optimizer.settings
-    assert again.name == "mine"
-    assert again.schedule.get_config() == optimizer.schedule.get_config()
-    assert again.multipliers == optimizer.multipliers
+    loaded = keras.saving.deserialize_keras_object(json.loads(text))
+    assert loaded.settings == optimizer.settings
+    assert loaded.name == "mine"
+    assert loaded.schedule.get_config() == optimizer.schedule.get_config()
+    assert loaded.multipliers == optimizer.multipliers
 
 
-def test_the_rate_comes_from_the_settings():
+def test_build_optimizer_creates_the_schedule():
     optimizer = build_optimizer(
         settings(learning_rate=0.5, warmup_steps=4, decay_power=2.0), steps=8
     )
@@ -335,24 +338,24 @@ def test_the_rate_comes_from_the_settings():
     assert float(optimizer.learning_rate) == 0.5 * 0.75**2 * 2 / 4
 
 
-def test_mistakes_are_told():
-    variables, gradients = drawn()
+def test_invalid_calls_raise_errors():
+    variables, gradients = random_problem()
     optimizer = Optimizer(CONSTANT, settings())
-    for use in (
+    for call in (
         optimizer.slots,
         lambda: optimizer.update(gradients[0], variables),
         lambda: optimizer.apply(gradients[0]),
     ):
-        with pytest.raises(InputError, match="built before it is used"):
-            use()
+        with pytest.raises(InputError, match=r"build\(model"):
+            call()
     with pytest.raises(InputError, match="Received: no variables"):
         optimizer.build([])
-    with pytest.raises(InputError, match="Received: half"):
+    with pytest.raises(InputError, match=r"Received: half.*float16"):
         optimizer.build([tf.Variable([1.0], dtype=tf.float16, name="half")])
     optimizer.build(variables[:1])
-    with pytest.raises(InputError, match=r"built with\. Received: bias"):
+    with pytest.raises(InputError, match="Received: bias"):
         optimizer.update(gradients[0], variables)
-    with pytest.raises(InputError, match="1 variables without one"):
+    with pytest.raises(InputError, match="Received: 1 variables"):
         optimizer.update([None], variables[:1])
     with pytest.raises(ValueError, match="zip"):
         optimizer.update(gradients[0], variables[:1])
