@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.serving.export import export_saved_model
     from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-    from electra_tf.tasks.optimizer import create_optimizer
     from electra_tf.tasks.presets import load_model
     from electra_tf.tasks.squad.model import QuestionAnswerer
     from electra_tf.tasks.tagging.model import TokenClassifier
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from electra_tf.text.record_set import open_records
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
+    from electra_tf.training.optimizer import create_optimizer
     from electra_tf.training.schedule import WarmupPolynomialDecay
 
 __version__ = "0.1.0"
@@ -75,7 +75,7 @@ _KERAS = {
     "TextRegressor": "tasks.classification.model",
     "TokenClassifier": "tasks.tagging.model",
     "WarmupPolynomialDecay": "training.schedule",
-    "create_optimizer": "tasks.optimizer",
+    "create_optimizer": "training.optimizer",
     "load_model": "tasks.presets",
 }
 _SERVING = {"export_saved_model": "serving.export"}

@@ -35,7 +35,7 @@ from electra_tf.training.checkpoint import (
     training_state,
 )
 from electra_tf.training.evaluation import Evaluation
-from electra_tf.training.optimizer import build_optimizer
+from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import runs_on_cpu
 from electra_tf.training.strategy import check_batch
 
@@ -138,7 +138,7 @@ class Experiment:
                 self.config, special_tokens(self.tokenizer.vocabulary)
             )
             pretrainer.compile(
-                build_optimizer(self.config.optimizer, self.config.training.steps)
+                create_optimizer(self.config.optimizer, self.config.training.steps)
             )
         return pretrainer
 

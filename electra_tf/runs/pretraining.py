@@ -26,7 +26,7 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
-from electra_tf.training.optimizer import build_optimizer
+from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import measure_peak_flops
 from electra_tf.training.run_directory import (
     check_resumable,
@@ -168,8 +168,8 @@ def new_length(experiment: Experiment, newest: Checkpoint | None) -> list[str]:
         return []
     rule, done = experiment.config.optimizer, newest.step
     # The schedule counts the steps from 0.
-    last = float(build_optimizer(rule, before).schedule(done - 1))
-    following = float(build_optimizer(rule, steps).schedule(done))
+    last = float(create_optimizer(rule, before).schedule(done - 1))
+    following = float(create_optimizer(rule, steps).schedule(done))
     return [
         f"training.steps is {steps:,}, was {before:,}: the optimizer's state is kept, "
         f"the learning rate follows the schedule of {steps:,} steps from here on; it "

@@ -28,11 +28,12 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.callbacks import SelectionPolicy, TrialCheckpoint, format_scores
-from electra_tf.tasks.optimizer import create_optimizer, int_value
+from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.task import Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.disk_errors import reraise_full_disk
+from electra_tf.training.optimizer import create_optimizer
 
 CONFIG, TRIALS, MODEL = "config.yaml", "trials.jsonl", "model.keras"
 

@@ -48,7 +48,6 @@ from electra_tf.tasks.keras_inputs import (
 )
 from electra_tf.tasks.losses import Loss, sum_over_replicas
 from electra_tf.tasks.optimizer import (
-    create_optimizer,
     int_value,
     rate_used_up,
     reset_optimizer,
@@ -61,7 +60,7 @@ from electra_tf.tasks.text_inputs import (
     to_rows,
     tokenize_dataset,
 )
-from electra_tf.training.optimizer import Optimizer
+from electra_tf.training.optimizer import Optimizer, create_optimizer
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11

@@ -21,34 +21,62 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.training.schedule import WarmupPolynomialDecay
+from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Variable = keras.Variable | tf.Variable
 
 
-def build_optimizer(
-    settings: Settings,
-    steps: int,
-    multipliers: Callable[[str], float] | None = None,
+def create_optimizer(
+    settings: Settings | TaskOptimizerConfig, steps: int, depth: int | None = None
 ) -> "Optimizer":
-    """Create an optimizer and its learning-rate schedule from settings.
+    """Create the published optimizer of pre-training or of fine-tuning.
+
+    Both have a warm-up and a polynomial decay. Fine-tuning also has learning rates by
+    layer, as in the paper's appendix B.
 
     Args:
-        settings: Settings of the optimizer and of its schedule.
-        steps: Number of updates of the whole run; the rate then reaches 0.
-        multipliers: Function from a variable's path to the factor of its learning
-            rate; None means 1 for all.
+        settings: The section `optimizer` of a config of pre-training or fine-tuning.
+        steps: Number of updates of the whole training; the rate then reaches 0.
+        depth: Transformer layers of the encoder; required for fine-tuning with
+            `optimizer.layer_decay` below 1.
 
     Returns:
         An optimizer without variables.
+
+    Raises:
+        InputError: For fine-tuning, `steps` is unknown (below 1), the only step is the
+            first of the warm-up, whose rate is 0, or `depth` is missing.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.TextClassifier.from_preset("run", num_classes=2)
+        settings = electra_tf.FinetuningConfig().optimizer
+        depth = model.encoder.shape.depth
+        model.compile(electra_tf.create_optimizer(settings, steps=100, depth=depth))
     """
+    multipliers = None
+    if isinstance(settings, TaskOptimizerConfig):
+        _check_finetuning_steps(settings, steps)
+        multipliers = _layer_multipliers(settings, depth)
+        warmup_steps = steps * settings.warmup_share  # may end between two steps
+        rule = Settings(
+            name=settings.name,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            epsilon=settings.epsilon,
+            clip_norm=settings.clip_norm,
+        )
+    else:
+        rule, warmup_steps = settings, settings.warmup_steps
     schedule = WarmupPolynomialDecay(
-        settings.learning_rate, steps, settings.warmup_steps, settings.decay_power
+        settings.learning_rate, steps, warmup_steps, settings.decay_power
     )
-    return Optimizer(schedule, settings, multipliers)
+    return Optimizer(schedule, rule, multipliers)
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -334,6 +362,39 @@ class Optimizer(keras.optimizers.Optimizer):
             epsilon=scalars.adam_epsilon,
             grad=gradient,
         )
+
+
+def _check_finetuning_steps(settings: TaskOptimizerConfig, steps: int) -> None:
+    if steps < 1:
+        raise InputError(
+            "The number of batches must be known, as the published learning rate falls "
+            "to 0 with the last step",
+            "a data set of unknown cardinality",
+            "Call compile(optimizer=...) first, or assert the data set's cardinality",
+        )
+    if steps == 1 and settings.warmup_share:
+        raise InputError(
+            "Training must have two updates or more, as the warm-up begins with a rate "
+            "of 0",
+            "one update: a single batch, in a single epoch",
+            "Train for more epochs or in smaller batches, or set "
+            "optimizer.warmup_share=0",
+        )
+
+
+def _layer_multipliers(
+    settings: TaskOptimizerConfig, depth: int | None
+) -> Callable[[str], float] | None:
+    """Return the factors of the learning rate by layer; None if all are 1."""
+    if settings.layer_decay == 1:
+        return None
+    if depth is None:
+        raise InputError(
+            "depth must be set for learning rates by layer",
+            f"depth=None with optimizer.layer_decay={settings.layer_decay}",
+            "Pass depth=model.encoder.shape.depth, or set layer_decay=1",
+        )
+    return layerwise_multipliers(depth, settings.layer_decay, settings.layer_rule)
 
 
 class _Scalars(NamedTuple):

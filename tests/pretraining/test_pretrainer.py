@@ -22,7 +22,7 @@ from electra_tf.pretraining import metrics
 from electra_tf.pretraining import pretrainer as pretrainer_lib
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.training.optimizer import build_optimizer
+from electra_tf.training.optimizer import create_optimizer
 from pretraining.original import Fixture
 
 FILES = (
@@ -42,7 +42,7 @@ def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
         weight_decay=fixture.theirs["weight_decay_rate"],
     )
     trained = fixture.pretrainer
-    trained.compile(build_optimizer(settings, fixture.theirs["num_train_steps"]))
+    trained.compile(create_optimizer(settings, fixture.theirs["num_train_steps"]))
     masked, rng = fixture.masked(), fixture.rng()
     monkeypatch.setattr(trained.objective, "mask", lambda batch, rng: masked)
     monkeypatch.setattr(pretrainer_lib, "make_rng", lambda *_: rng)
@@ -95,7 +95,7 @@ def make(**changes):
         new = dataclasses.replace(getattr(config, section), **settings)
         config = dataclasses.replace(config, **{section: new})
     found = Pretrainer(config, TOKENS)
-    found.compile(build_optimizer(config.optimizer, config.training.steps))
+    found.compile(create_optimizer(config.optimizer, config.training.steps))
     return found
 
 

@@ -4,12 +4,8 @@ import pytest
 
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.optimizer import (
-    create_optimizer,
-    int_value,
-    rate_used_up,
-    reset_optimizer,
-)
+from electra_tf.tasks.optimizer import int_value, rate_used_up, reset_optimizer
+from electra_tf.training.optimizer import create_optimizer
 
 PATHS = (
     "encoder/embeddings/word_embeddings",

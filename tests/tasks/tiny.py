@@ -9,10 +9,10 @@ from conftest import GOLDEN
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
-from electra_tf.tasks.optimizer import create_optimizer
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.optimizer import create_optimizer
 
 # Whole words of the golden vocabulary.
 GOOD, BAD = "the", "of"

@@ -10,7 +10,7 @@ from conftest import GOLDEN
 
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.training.optimizer import Optimizer, build_optimizer
+from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
 
 # Schedule, clip_norm and multipliers of each case of the golden file.
@@ -181,7 +181,7 @@ def test_updates_wait_for_all_gradients_and_run_smallest_first():
     large, small = (
         keras.Variable(np.ones((n, 2), np.float32), name=f"v{n}") for n in (3, 2)
     )
-    optimizer = build_optimizer(Settings(), 10)
+    optimizer = create_optimizer(Settings(), 10)
     optimizer.build([large, small])
 
     @tf.function
@@ -273,7 +273,7 @@ def test_graph_and_xla_equal_eager(name):
         functools.partial(tf.function, jit_compile=True),
     ):
         variables, gradients = random_problem()
-        optimizer = build_optimizer(settings(name=name, warmup_steps=2), steps=9)
+        optimizer = create_optimizer(settings(name=name, warmup_steps=2), steps=9)
         optimizer.build(variables)
         step = wrap(lambda *g: optimizer.update(g, variables))  # noqa: B023
         norms = [step(*step_gradients) for step_gradients in gradients]
@@ -288,7 +288,7 @@ def test_graph_and_xla_equal_eager(name):
 def test_keras_fits_and_saves_with_the_optimizer(compiled, tmp_path):
     keras.utils.set_random_seed(5)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    optimizer = build_optimizer(settings(learning_rate=0.05, warmup_steps=1), 40)
+    optimizer = create_optimizer(settings(learning_rate=0.05, warmup_steps=1), 40)
     model.compile(optimizer, "mse", jit_compile=compiled)
     x = np.random.default_rng(3).normal(size=(32, 4)).astype("f")
     y = x.sum(1, keepdims=True)
@@ -330,8 +330,8 @@ def test_config_survives_json():
     assert loaded.multipliers == optimizer.multipliers
 
 
-def test_build_optimizer_creates_the_schedule():
-    optimizer = build_optimizer(
+def test_create_optimizer_creates_the_schedule():
+    optimizer = create_optimizer(
         settings(learning_rate=0.5, warmup_steps=4, decay_power=2.0), steps=8
     )
     optimizer.iterations.assign(2)

@@ -13,7 +13,7 @@ from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.training.checkpoint import CheckpointManager
 from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
 from electra_tf.training.metric_logger import MetricLogger
-from electra_tf.training.optimizer import build_optimizer
+from electra_tf.training.optimizer import create_optimizer
 
 
 class Toy:
@@ -26,7 +26,7 @@ class Toy:
                 keras.Variable(np.full([2, 2], 3.0, "f"), name="layer_norm"),
             ]
         settings = OptimizerConfig(learning_rate=rate, warmup_steps=0, **settings)
-        self.optimizer = build_optimizer(settings, steps)
+        self.optimizer = create_optimizer(settings, steps)
         self.optimizer.build(self.trainable_variables)
         self.traced = 0
 

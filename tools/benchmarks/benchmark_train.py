@@ -98,7 +98,7 @@ def built(options: argparse.Namespace):
 
     from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
-    from electra_tf.training.optimizer import build_optimizer
+    from electra_tf.training.optimizer import create_optimizer
     from electra_tf.training.strategy import choose
 
     config, devices = read_config(options), choose("one_device")
@@ -106,7 +106,7 @@ def built(options: argparse.Namespace):
     tokens = SpecialTokens(2, 3, 4, size, is_continuation_V=np.zeros(size, bool))
     with devices.scope():
         pretrainer = Pretrainer(config, tokens)
-        pretrainer.compile(build_optimizer(config.optimizer, config.training.steps))
+        pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
     return config, devices, pretrainer
 
 

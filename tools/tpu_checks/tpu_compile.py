@@ -37,7 +37,7 @@ def trace(options: argparse.Namespace, path: str) -> None:
     from electra_tf.config.loader import load_config
     from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
-    from electra_tf.training.optimizer import build_optimizer
+    from electra_tf.training.optimizer import create_optimizer
 
     sets = [
         f"input.batch_size={options.batch_size}",
@@ -51,7 +51,7 @@ def trace(options: argparse.Namespace, path: str) -> None:
     pretrainer = Pretrainer(
         config, SpecialTokens(2, 3, 4, len(continues_V), is_continuation_V=continues_V)
     )
-    pretrainer.compile(build_optimizer(config.optimizer, config.training.steps))
+    pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
 
     @tf.function(jit_compile=True, autograph=False)
     def step(*fields: tf.Tensor) -> list[tf.Tensor]:
