@@ -263,8 +263,8 @@ def test_two_phases(longer, whole, here, tmp_path):
     assert done.returncode == 0, done.stderr
     for words in (
         f"from {whole}/checkpoints/step_00000060, step 60:",
-        "carried over: all ",
-        "begun anew: the optimizer's moments, the step",
+        "loaded: all ",
+        "not loaded: optimizer slots, step",
         "  records.max_length: 32 -> 64",
         "  training.steps: 60 -> 3",
     ):
@@ -333,7 +333,7 @@ def test_weights_of_another_vocabulary_are_refused(
 ):
     given = arguments(another_vocabulary, tmp_path / "run", init_checkpoint=whole)
     message = failure(here("pretrain", *given))
-    assert "weights of its own vocabulary" in message
+    assert "vocabulary of the initial checkpoint" in message
     assert not tree(tmp_path / "run")
 
 
@@ -354,7 +354,7 @@ def test_a_damaged_checkpoint_is_told(folder, whole, here, tmp_path):
     with unchanged(run):
         message = failure(here("pretrain", *arguments(folder, run)))
     assert f"{damaged} has the" in message
-    assert "delete it to go on from an earlier checkpoint" in message
+    assert "delete it to resume from an earlier checkpoint" in message
 
 
 def test_a_second_run_in_a_folder_is_refused(folder, whole, here):

@@ -131,13 +131,13 @@ class Pretrainer(keras.Model):
         """Call the trained model on `token_ids`, `segment_ids` and `padding_mask`."""
         return self.core(**inputs)
 
-    def train_step(self, batch: Batch, read: bool = True) -> dict[str, Any]:
+    def train_step(self, batch: Batch, as_ratios: bool = True) -> dict[str, Any]:
         """Run one pre-training step: mask, compute gradients, update the weights.
 
         Args:
             batch: This replica's rows of the global batch.
-            read: Return ratios, as Keras's `fit` needs them, instead of sums. Ratios
-                are correct on one replica only.
+            as_ratios: Return ratios, as Keras's `fit` needs them, instead of sums.
+                Ratios are correct on one replica only.
 
         Returns:
             Metrics by name, each a float32 scalar or a `WeightedSum` of this replica.
@@ -153,20 +153,17 @@ class Pretrainer(keras.Model):
         rate = self.optimizer.learning_rate
         # Sums the gradients over replicas, clips them and applies them.
         norm = self.optimizer.update(gradients, self.trainable_variables)
-        metrics["loss"] = WeightedSum(loss, _replica_weight())
-        metrics["tokens"] = WeightedSum(
-            _num_real_tokens(batch.input_mask_BL), _replica_weight()
-        )
-        metrics["learning_rate"] = WeightedSum(
-            rate * _replica_weight(), _replica_weight()
-        )
-        metrics["gradient_norm"] = WeightedSum(
-            norm * _replica_weight(), _replica_weight()
-        )
-        return metrics_lib.metric_ratios(metrics) if read else metrics
+        weight = _replica_weight()
+        metrics |= {
+            "loss": WeightedSum(loss, weight),
+            "tokens": WeightedSum(_num_real_tokens(batch.input_mask_BL), weight),
+            "learning_rate": WeightedSum(rate * weight, weight),
+            "gradient_norm": WeightedSum(norm * weight, weight),
+        }
+        return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
 
     def test_step(
-        self, batch: Batch, number: tf.Tensor | int = 0, read: bool = True
+        self, batch: Batch, number: tf.Tensor | int = 0, as_ratios: bool = True
     ) -> dict[str, Any]:
         """Compute the metrics of one batch, without dropout and without an update.
 
@@ -174,7 +171,7 @@ class Pretrainer(keras.Model):
             batch: This replica's rows of the global batch.
             number: Index of the batch in the evaluation. It selects the random numbers,
                 so every evaluation masks a batch alike.
-            read: See `train_step`.
+            as_ratios: See `train_step`.
 
         Returns:
             Metrics by name as `train_step` returns them, without those of the update.
@@ -183,7 +180,8 @@ class Pretrainer(keras.Model):
         rng = make_rng(seed, EVALUATION, number, _first_row(batch))
         masked = self.objective.mask(batch, rng)
         losses = self.objective.losses(masked, rng, training=False)
-        return metrics_lib.metric_ratios(losses.metrics) if read else losses.metrics
+        metrics = losses.metrics
+        return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Raise an error: finetune, evaluate and pretrain read checkpoints instead.

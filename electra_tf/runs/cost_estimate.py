@@ -11,7 +11,7 @@ from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model import cost
 from electra_tf.pretraining.objectives.common import make_layer_ops
-from electra_tf.training.peak_flops import runs_on_cpu, slow, timings
+from electra_tf.training.peak_flops import quantile, runs_on_cpu, time_on_replicas
 
 # What tracing and compiling leave in the host's memory, measured on CPUs.
 _STEP, _BLOCK = 100 * 2**20, 8 * 2**20
@@ -208,9 +208,9 @@ def measure_layer_ops(
 
 def _rate(strategy: tf.distribute.Strategy, make, work, done: int) -> Rate:
     """From what one replica does at a time to what all do in a second."""
-    taken = timings(strategy, make, work, _SECONDS)
+    taken = time_on_replicas(strategy, make, work, _SECONDS)
     done *= strategy.num_replicas_in_sync
-    return Rate(done / taken[0], done / slow(taken))
+    return Rate(done / taken[0], done / quantile(taken))
 
 
 def peak_rss() -> int:

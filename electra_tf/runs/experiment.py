@@ -200,7 +200,7 @@ class Experiment:
         count = min(math.ceil(found.total / size), batches or found.total)
         return Evaluation(
             strategy,
-            lambda batch, number: pretrainer.test_step(batch, number, read=False),
+            lambda batch, number: pretrainer.test_step(batch, number, as_ratios=False),
             lambda host, hosts: evaluation_batches(found, size, host=host, hosts=hosts),
             count,
         )

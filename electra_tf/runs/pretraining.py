@@ -30,9 +30,9 @@ from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import measure_peak_flops
 from electra_tf.training.run_directory import (
     check_resumable,
-    kept_before,
+    checkpoint_config,
     lock_token,
-    settings_of,
+    permanent_steps,
 )
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
@@ -163,7 +163,7 @@ def new_length(experiment: Experiment, newest: Checkpoint | None) -> list[str]:
     steps = experiment.config.training.steps
     if newest is None or newest.step == steps:
         return []
-    before = settings_of(newest).training.steps
+    before = checkpoint_config(newest).training.steps
     if before == steps:
         return []
     rule, done = experiment.config.optimizer, newest.step
@@ -205,7 +205,7 @@ def _checkpoints(experiment: Experiment, folder: str) -> CheckpointManager:
         settings.keep,
         settings.keep_at,
         settings.steps,
-        kept_before(folder, settings.keep_at),
+        permanent_steps(folder, settings.keep_at),
     )
 
 

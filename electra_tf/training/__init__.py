@@ -1,4 +1,4 @@
-"""Time: optimizers, strategies, checkpoints, the loop, whatever is trained."""
+"""Training loop, optimizers, strategies, checkpoints and metric logging."""
 
 from electra_tf import backend
 

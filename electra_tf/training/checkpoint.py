@@ -5,10 +5,10 @@ A checkpoint is a self-contained folder:
     step_00001000/
       weights.safetensors     all trained weights by path
       optimizer.safetensors   the optimizer's slots by slot and path
-      config.yaml             the resolved experiment, itself a --config
-      ...                     files that the caller adds: the vocabulary, the
-                              metric sums since the last log line
-      checkpoint.json         written last: step, sizes and checksums of the others
+      config.yaml             the resolved config, valid as --config
+      ...                     more files of the caller: the vocabulary, the metric
+                              sums since the last log line
+      checkpoint.json         written last: step, sizes and checksums of the files
 
 The folder gets its final name after all files are written, so a killed process leaves
 either a complete checkpoint or none. Random numbers and the input position are
@@ -33,12 +33,12 @@ from electra_tf.errors import InputError
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
-CHECKPOINTS = "checkpoints"  # the folder of them within a run's
+CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 _FORMAT = 1
 _NAME = re.compile(r"step_(\d+)")
 _UNFINISHED = ".unfinished"
-# Files of weights that Hugging Face's libraries write, whole or in shards.
-_TRANSFORMERS = re.compile(
+# Weight files of Hugging Face Transformers, whole or in shards.
+_HUGGING_FACE = re.compile(
     r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
     r"|tf_model\.h5|flax_model\.msgpack)(\.index\.json)?"
 )
@@ -48,7 +48,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint folder whose files were verified."""
+    """Checkpoint folder whose files are verified."""
 
     path: str
     step: int
@@ -70,10 +70,10 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Find a checkpoint and verify its files.
+    """Open a checkpoint and verify its files.
 
     Args:
-        path: A checkpoint folder, or a run directory: its newest checkpoint.
+        path: A checkpoint folder, or a run directory to open its newest checkpoint.
 
     Returns:
         The checkpoint.
@@ -82,26 +82,26 @@ def open_checkpoint(path: str) -> Checkpoint:
         InputError: No checkpoint, or a file with a wrong size or checksum.
     """
     if not pathlib.Path(path, MANIFEST).exists():
-        found = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
-        if not found and (kind := foreign_weights(path)):
+        paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
+        if not paths and (kind := foreign_weights(path)):
             raise InputError(
                 "A checkpoint must be a folder that electra_tf.pretrain wrote; weights "
                 "of other libraries are not read",
                 f"{path!r}, {kind}",
-                "Pre-train with electra_tf.pretrain, or name a checkpoint folder that "
+                "Pre-train with electra_tf.pretrain, or pass a checkpoint folder that "
                 "it wrote",
             )
-        if not found:
+        if not paths:
             raise InputError(
-                "A checkpoint is a folder with a checkpoint.json, or a run's folder "
+                f"A checkpoint must be a folder with {MANIFEST}, or a run directory "
                 "with checkpoints",
                 f"{path!r}, which is neither",
-                "Name the model_dir of a run of pretrain, or one of its checkpoints/*",
+                "Pass the --model_dir of a pretrain run, or one of its checkpoints/*",
             )
-        path = found[max(found)]
-    manifest = _parse(pathlib.Path(path, MANIFEST).read_bytes(), path)
+        path = paths[max(paths)]
+    manifest = _parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
     for name, (size, sha256) in manifest["files"].items():
-        _check(pathlib.Path(path, name), size, sha256)
+        _verify_file(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
 
 
@@ -115,31 +115,31 @@ def is_checkpoint(path: str) -> bool:
         True also for a checkpoint with damaged files.
     """
     folders = path, os.path.join(path, CHECKPOINTS)
-    whole = pathlib.Path(path, MANIFEST).exists()
-    return whole or any(map(saved_steps, folders))
+    has_manifest = pathlib.Path(path, MANIFEST).exists()
+    return has_manifest or any(map(saved_steps, folders))
 
 
 def foreign_weights(path: str) -> str | None:
-    """Recognise weights that another library wrote.
+    """Describe weights that another library wrote.
 
     Args:
         path: A file, a folder, or the prefix of a TensorFlow checkpoint's files.
 
     Returns:
-        The kind of weights, with the names of their files; None for anything else.
+        Kind of the weights with names of their files, or None for anything else.
     """
-    place = pathlib.Path(path)
-    folder = place if place.is_dir() else place.parent
-    stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", place.name)
-    if place.is_dir():
-        indices = sorted(found.name for found in place.glob("*.index"))
+    target = pathlib.Path(path)
+    folder = target if target.is_dir() else target.parent
+    stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", target.name)
+    if target.is_dir():
+        indices = sorted(file.name for file in target.glob("*.index"))
     else:
         indices = [f"{stem}.index"] if (folder / f"{stem}.index").is_file() else []
     if indices:
         return f"a TensorFlow checkpoint ({indices[-1]})"
-    if place.is_dir() or _TRANSFORMERS.fullmatch(place.name):
-        names = [found.name for found in folder.glob("*")]
-        weights = sorted(name for name in names if _TRANSFORMERS.fullmatch(name))
+    if target.is_dir() or _HUGGING_FACE.fullmatch(target.name):
+        names = [file.name for file in folder.glob("*")]
+        weights = sorted(name for name in names if _HUGGING_FACE.fullmatch(name))
         if weights:
             shown = [*["config.json"] * ("config.json" in names), weights[0]]
             return f"a Hugging Face model ({', '.join(shown)})"
@@ -147,16 +147,16 @@ def foreign_weights(path: str) -> str | None:
 
 
 def saved_steps(folder: str) -> dict[int, str]:
-    """Return the paths of the complete checkpoints in a folder, by step."""
-    found = {}
+    """Return the paths of all complete checkpoints in a folder, by step."""
+    paths = {}
     for manifest in pathlib.Path(folder).glob(f"step_*/{MANIFEST}"):
         if match := _NAME.fullmatch(manifest.parent.name):
-            found[int(match[1])] = str(manifest.parent)
-    return found
+            paths[int(match[1])] = str(manifest.parent)
+    return paths
 
 
-def steps_of(shares: Sequence[float], steps: int) -> set[int]:
-    """Return the first steps at which these shares of training are completed.
+def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
+    """Return the first steps at which given shares of training are completed.
 
     Args:
         shares: Shares between 0 and 1.
@@ -170,14 +170,14 @@ def steps_of(shares: Sequence[float], steps: int) -> set[int]:
 
 
 class CheckpointManager:
-    """Write checkpoints to a run directory and delete old ones.
+    """Writer of checkpoints to a run directory, which also deletes old ones.
 
     Args:
         folder: `checkpoints/` of the run directory.
         keep: Number of newest checkpoints to keep.
         keep_at: Shares of training whose checkpoints are never deleted.
         steps: Number of updates of the whole training.
-        kept: More steps whose checkpoints are never deleted.
+        keep_steps: More steps whose checkpoints are never deleted.
         remedy: Remedy of the error if a checkpoint cannot be written.
     """
 
@@ -187,11 +187,11 @@ class CheckpointManager:
         keep: int,
         keep_at: Sequence[float],
         steps: int,
-        kept: Set[int] = frozenset(),
+        keep_steps: Set[int] = frozenset(),
         remedy: str = "Free space or lower training.keep",
     ):
         self.folder, self._keep, self._remedy = folder, keep, remedy
-        self._forever = steps_of(keep_at, steps) | kept
+        self._permanent_steps = steps_at_shares(keep_at, steps) | keep_steps
 
     def clean(self) -> None:
         """Delete unfinished and partly deleted checkpoints of a killed run."""
@@ -203,8 +203,8 @@ class CheckpointManager:
 
     def newest(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, or None."""
-        found = saved_steps(self.folder)
-        return open_checkpoint(found[max(found)]) if found else None
+        paths = saved_steps(self.folder)
+        return open_checkpoint(paths[max(paths)]) if paths else None
 
     def read(self, step: int, name: str) -> bytes | None:
         """Return a file of a step's checkpoint, or None if it does not exist."""
@@ -222,7 +222,7 @@ class CheckpointManager:
         files: Mapping[str, bytes],
         metadata: Mapping[str, object],
     ) -> str:
-        """Write one checkpoint atomically.
+        """Write a checkpoint atomically, unless the step is saved already.
 
         Args:
             step: Number of completed updates.
@@ -246,30 +246,31 @@ class CheckpointManager:
         try:
             unfinished.mkdir(parents=True)
             for name, data in content.items():
-                _write(unfinished / name, data)
-            _write(unfinished / MANIFEST, _manifest(step, content, metadata))
-            _sync(unfinished)
+                _write_file(unfinished / name, data)
+            _write_file(unfinished / MANIFEST, _manifest(step, content, metadata))
+            _fsync_folder(unfinished)
             os.replace(unfinished, path)
-            _sync(path.parent)
+            _fsync_folder(path.parent)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise InputError(
-                f"A checkpoint of {sum(map(len, content.values())):,} bytes can be "
-                f"written to {self.folder}",
+                f"{self.folder} must have room for a checkpoint of "
+                f"{sum(map(len, content.values())):,} bytes",
                 str(error),
-                f"{self._remedy}, then run the same command again; the earlier "
-                "checkpoints are untouched",
+                f"{self._remedy}, then run the same command again; earlier "
+                "checkpoints are unchanged",
             ) from error
         self._delete_old()
         return str(path)
 
     def _delete_old(self) -> None:
-        found = saved_steps(self.folder)
-        for step in sorted(found)[: -self._keep]:
-            if step not in self._forever:
-                # Delete the manifest first: a partly deleted folder is no checkpoint.
-                os.remove(os.path.join(found[step], MANIFEST))
-                shutil.rmtree(found[step])
+        paths = saved_steps(self.folder)
+        for step in sorted(paths)[: -self._keep]:
+            if step not in self._permanent_steps:
+                # A folder without manifest is not a checkpoint. The manifest is deleted
+                # first, so that a killed process leaves no damaged checkpoint.
+                os.remove(os.path.join(paths[step], MANIFEST))
+                shutil.rmtree(paths[step])
 
 
 def training_state(trainer: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -310,7 +311,7 @@ def restore(trainer: Any, checkpoint: Checkpoint) -> None:
 
 
 def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
-    """Restore the weights alone from a checkpoint.
+    """Restore only the weights from a checkpoint.
 
     Args:
         trainer: Model with the same variables.
@@ -333,10 +334,10 @@ def assign(
     Raises:
         InputError: Names or shapes differ; the message lists them.
     """
-    problems = [f"no {name}" for name in variables.keys() - arrays.keys()]
-    problems += [f"a surplus {name}" for name in arrays.keys() - variables.keys()]
+    problems = [f"missing {name}" for name in variables.keys() - arrays.keys()]
+    problems += [f"surplus {name}" for name in arrays.keys() - variables.keys()]
     problems += [
-        f"{name} of shape {arrays[name].shape}, not {tuple(variable.shape)}"
+        f"{name} has shape {arrays[name].shape}, not {tuple(variable.shape)}"
         for name, variable in variables.items()
         if name in arrays and tuple(variable.shape) != arrays[name].shape
     ]
@@ -344,9 +345,9 @@ def assign(
         shown = sorted(problems)
         more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
         raise InputError(
-            "A checkpoint holds the weights of the model of this config",
+            "A checkpoint must have the weights of the configured model",
             f"{source}: {'; '.join(shown[:8])}{more}",
-            "Use the config.yaml that lies in the checkpoint's folder",
+            "Use the config.yaml of the checkpoint folder",
         )
     for name, variable in variables.items():
         variable.assign(arrays[name])
@@ -363,14 +364,14 @@ def _manifest(
     return json.dumps(content, indent=1).encode()
 
 
-def _write(path: pathlib.Path, data: bytes) -> None:
+def _write_file(path: pathlib.Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _sync(folder: pathlib.Path) -> None:
+def _fsync_folder(folder: pathlib.Path) -> None:
     """Flush the entries of a folder to disk, so that they survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -379,38 +380,38 @@ def _sync(folder: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def _parse(content: bytes, path: str) -> dict:
+def _parse_manifest(content: bytes, path: str) -> dict:
     try:
         manifest = json.loads(content)
-        number = manifest["format"]
+        format_number = manifest["format"]
         _ = manifest["step"], manifest["files"].items(), manifest["details"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path}/{MANIFEST} is as it was written",
+            f"{path}/{MANIFEST} must be an undamaged manifest",
             f"{type(error).__name__}: {error}",
-            "Copy the folder again, or delete it to go on from an earlier checkpoint",
+            "Copy the folder again, or delete it to resume from an earlier checkpoint",
         ) from error
-    if number != _FORMAT:
+    if format_number != _FORMAT:
         raise InputError(
-            f"This version reads checkpoints of format {_FORMAT}",
-            f"{path}: format {number}",
+            f"The format of a checkpoint must be {_FORMAT}",
+            f"{path}: format {format_number}",
             "Use the version of electra_tf that wrote it",
         )
     return manifest
 
 
-def _check(path: pathlib.Path, size: int, sha256: str) -> None:
+def _verify_file(path: pathlib.Path, size: int, sha256: str) -> None:
     data = path.read_bytes() if path.exists() else None
     if data is None:
-        arrived = "no such file"
+        received = "no such file"
     elif len(data) != size:
-        arrived = f"{len(data)} bytes"
+        received = f"{len(data)} bytes"
     elif hashlib.sha256(data).hexdigest() != sha256:
-        arrived = "as many bytes, but others"
+        received = "the same size, but another checksum"
     else:
         return
     raise InputError(
-        f"{path} has the {size} bytes and the checksum that {MANIFEST} lists",
-        arrived,
-        "Copy the folder again, or delete it to go on from an earlier checkpoint",
+        f"{path} must have the {size} bytes and the checksum in {MANIFEST}",
+        received,
+        "Copy the folder again, or delete it to resume from an earlier checkpoint",
     )

@@ -1,22 +1,27 @@
-"""Compute metrics on held-out records, in the same order each time."""
+"""Compute metrics on held-out records."""
 
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from electra_tf.training.multi_step_runner import MultiStepRunner, Step, add, distribute
+from electra_tf.training.multi_step_runner import (
+    MultiStepRunner,
+    Step,
+    add_metrics,
+    distribute,
+)
 
-_BATCHES_A_CALL = 10  # constant: partial sums decide the rounding
+_BATCHES_PER_CALL = 10  # constant, because the partial sums determine the rounding
 
 
 class Evaluation:
-    """Evaluation of the same batches with the same random numbers at each call.
+    """Evaluation on the same batches with the same random numbers at each call.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
         step: Function of (replica's rows, batch number) that returns metrics.
-        batches: Function of (host, hosts) that returns a finite dataset of the
+        make_batches: Function of (host, hosts) that returns a finite dataset of the
             host's rows of each batch.
         count: Number of batches.
     """
@@ -25,23 +30,23 @@ class Evaluation:
         self,
         strategy: tf.distribute.Strategy,
         step: Step,
-        batches: Callable[[int, int], tf.data.Dataset],
+        make_batches: Callable[[int, int], tf.data.Dataset],
         count: int,
     ):
-        self._loop = MultiStepRunner(strategy, step, numbered=True)
-        self._dataset, self.count = distribute(strategy, batches), count
+        self._run_steps = MultiStepRunner(strategy, step, numbered=True)
+        self._dataset, self.count = distribute(strategy, make_batches), count
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> dict[str, Any]:
-        """Return the metrics over all batches, as pairs.
+        """Return the metrics over all batches, as pairs of (total, weight).
 
         Args:
-            progress: Called every few batches with the number of new batches.
+            progress: Function called every few batches with their number, or None.
         """
         iterator, sums = iter(self._dataset), {}
-        for first in range(0, self.count, _BATCHES_A_CALL):
-            count = min(_BATCHES_A_CALL, self.count - first)
-            metrics, _ = self._loop(iterator, count, first)
-            sums = add(sums, metrics)
+        for first in range(0, self.count, _BATCHES_PER_CALL):
+            count = min(_BATCHES_PER_CALL, self.count - first)
+            metrics, _ = self._run_steps(iterator, count, first)
+            sums = add_metrics(sums, metrics)
             if progress is not None:
                 progress(count)
         return sums

@@ -4,7 +4,7 @@ import ctypes
 
 
 def malloc_trim() -> None:
-    """Return freed pages of glibc; other C libraries: do nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    """Return freed pages to the system; do nothing if the C library is not glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

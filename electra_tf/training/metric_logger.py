@@ -23,22 +23,19 @@ TRAIN, EVALUATION = "train", "evaluation"
 class MetricLogger:
     """Logger that writes metrics to the run directory and to standard error.
 
-    Each step is logged once, also by a run that resumes: lines after the checkpoint
-    are removed from the file, and TensorBoard drops its later points.
+    A resumed run repeats the steps after its checkpoint. Their lines are removed from
+    metrics.jsonl, and TensorBoard drops their points, so each step is logged once.
 
     Args:
         folder: The run directory; created if missing.
         steps: Number of steps of the whole training.
         resumed_at: Step of the checkpoint to resume from; 0 for a new run.
-        quiet: Print nothing; the files are still written.
 
     Raises:
-        InputError: A damaged line in an earlier metrics.jsonl.
+        InputError: A damaged line in an existing metrics.jsonl.
     """
 
-    def __init__(
-        self, folder: str, *, steps: int, resumed_at: int, quiet: bool = False
-    ):
+    def __init__(self, folder: str, *, steps: int, resumed_at: int):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         path = pathlib.Path(folder, METRICS)
         removed_lines = _remove_later(path, resumed_at)
@@ -47,11 +44,14 @@ class MetricLogger:
             kind: _Events(pathlib.Path(folder, TENSORBOARD, kind), resumed_at)
             for kind in (TRAIN, EVALUATION)
         }
-        self._progress = _Quiet() if quiet else _progress(steps, resumed_at)
+        is_terminal = sys.stderr.isatty()
+        self._progress = (
+            _ProgressBar(steps, resumed_at) if is_terminal else _ProgressLines(steps)
+        )
         if removed_lines:
             self.log(
-                f"{removed_lines} lines of {METRICS} from after step {resumed_at:,} "
-                "are taken out: no checkpoint holds those steps, they are done again"
+                f"removed {removed_lines} lines of {METRICS} after step "
+                f"{resumed_at:,}: the run repeats these steps"
             )
 
     def __enter__(self) -> "MetricLogger":
@@ -65,22 +65,22 @@ class MetricLogger:
 
         Args:
             step: Number of completed steps.
-            values: Numbers by name. One that is not finite (a metric of weight zero)
-                is null in the file and has no point in TensorBoard.
+            values: Numbers by name. A number that is not finite (a metric of weight 0)
+                is written as null and has no point in TensorBoard.
         """
         self._write(TRAIN, step, values)
         self._progress.show(step, values)
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        """Log the metrics on held-out records and print a line with all of them.
+        """Log metrics on held-out records and print them in one line.
 
         Args:
             step: Number of completed steps.
             values: Numbers by name, as for `train`.
         """
         self._write(EVALUATION, step, values)
-        told = (f"{name} {_number(value, '.4f')}" for name, value in values.items())
-        self.log(f"evaluation at step {step:,}  {'  '.join(told)}")
+        texts = (f"{name} {_number(value, '.4f')}" for name, value in values.items())
+        self.log(f"evaluation at step {step:,}  {'  '.join(texts)}")
 
     def log(self, text: str) -> None:
         """Print a line above the progress.
@@ -90,13 +90,13 @@ class MetricLogger:
         """
         self._progress.log(text)
 
-    def set_status(self, what: str) -> None:
-        """Show the current slow operation; a terminal shows it until the next log.
+    def set_status(self, status: str) -> None:
+        """Show the current slow operation, on a terminal until the next log.
 
         Args:
-            what: Description of the operation.
+            status: Description of the operation.
         """
-        self._progress.set_status(what)
+        self._progress.set_status(status)
 
     def close(self) -> None:
         """End the progress line and close the files; a second call does nothing."""
@@ -125,11 +125,11 @@ def read_metrics(folder: str) -> list[dict[str, Any]]:
 
     Returns:
         A mapping for each line, in order: `step`, `kind` (`train` or `evaluation`),
-        `time` and the numbers, with NaN for null. Empty without a file. An incomplete
-        last line is skipped.
+        `time` and the numbers, with NaN for null. Empty if there is no file. An
+        incomplete last line is skipped.
 
     Raises:
-        InputError: Another line is damaged.
+        InputError: Any other line is damaged.
     """
     return [
         {name: math.nan if value is None else value for name, value in line.items()}
@@ -144,14 +144,15 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
             parsed = json.loads(line)
-            whole = isinstance(parsed["step"], int) and isinstance(parsed["kind"], str)
+            is_valid = isinstance(parsed["step"], int)
+            is_valid &= isinstance(parsed["kind"], str)
         except (ValueError, KeyError, TypeError):
-            whole = False
-        if not whole:
+            is_valid = False
+        if not is_valid:
             raise InputError(
-                f"Each line of {METRICS} is a JSON object with a step and a kind",
+                f"Each line of {METRICS} must be a JSON object with `step` and `kind`",
                 f"{path}, line {number}: {line[:80].decode(errors='replace')!r}",
-                "Delete that line, or move the file away to begin a new one",
+                "Delete the line, or move the file away to start a new one",
             )
         yield line, parsed
 
@@ -159,20 +160,20 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
 def _remove_later(path: pathlib.Path, step: int) -> int:
     """Remove lines after a step atomically and return their number."""
     lines = list(_lines(path))
-    kept = b"".join(raw + b"\n" for raw, line in lines if line["step"] <= step)
+    kept_data = b"".join(raw + b"\n" for raw, line in lines if line["step"] <= step)
     if path.exists():
-        fresh = path.with_name(f"{path.name}.new")
-        fresh.write_bytes(kept)
-        os.replace(fresh, path)
+        new_path = path.with_name(f"{path.name}.new")
+        new_path.write_bytes(kept_data)
+        os.replace(new_path, path)
     return sum(line["step"] > step for _, line in lines)
 
 
 class _Events:
     """TensorBoard file, created with its first point.
 
-    It is a TFRecord file of `Event` messages. Unlike the files of `tf.summary`, it has
-    a session start, at which TensorBoard drops the folder's points from that step on:
-    a killed run logged them, and the resumed run logs them again.
+    It is a TFRecord file of `Event` messages. Unlike the files of `tf.summary`, it
+    begins with a session start. There TensorBoard drops the folder's points from that
+    step on, which a killed run logged and the resumed run logs again.
     """
 
     def __init__(self, folder: pathlib.Path, resumed_at: int):
@@ -218,23 +219,7 @@ class _Events:
         self._file.write(event.SerializeToString())
 
 
-class _Quiet:
-    """Progress without output; base class of the other kinds."""
-
-    def show(self, step: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def log(self, text: str) -> None:
-        pass
-
-    def set_status(self, what: str) -> None:
-        self.log(what)
-
-    def close(self) -> None:
-        pass
-
-
-class _Lines(_Quiet):
+class _ProgressLines:
     """Progress as one plain line for each log, for a file or a pipe."""
 
     def __init__(self, steps: int):
@@ -246,8 +231,14 @@ class _Lines(_Quiet):
     def log(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
+    def set_status(self, status: str) -> None:
+        self.log(status)
 
-class _Bar(_Quiet):
+    def close(self) -> None:
+        pass
+
+
+class _ProgressBar:
     """Progress as one line that each log redraws, for a terminal."""
 
     def __init__(self, steps: int, resumed_at: int):
@@ -257,10 +248,10 @@ class _Bar(_Quiet):
             initial=resumed_at,
             desc=self._line,
             file=sys.stderr,
-            # The bar is last, so that a narrow terminal cuts the bar.
+            # The bar is last, because a narrow terminal cuts the end of the line.
             bar_format="{desc}  |{bar}|",
-            # Follow terminal resizes, except where a container reports zero rows: tqdm
-            # would print no line there.
+            # Follow terminal resizes, except in containers that report a size of 0,
+            # where tqdm would print nothing.
             dynamic_ncols=min(os.get_terminal_size(sys.stderr.fileno())) > 0,
             nrows=20,
         )
@@ -271,41 +262,37 @@ class _Bar(_Quiet):
             hidden.add("masked_lm_accuracy")
         shown = {name: value for name, value in values.items() if name not in hidden}
         self._bar.n = step
-        told = _progress_line(step, self._bar.total, shown).removeprefix("step ")
+        line = _progress_line(step, self._bar.total, shown).removeprefix("step ")
         # The time left is first, so that a narrow terminal does not cut it.
-        left = _clock(values.get("seconds_left", math.nan))
-        self._line = f"{left} left  {told}"
+        left = _duration(values.get("seconds_left", math.nan))
+        self._line = f"{left} left  {line}"
         self._bar.set_description_str(self._line)
 
     def log(self, text: str) -> None:
         self._bar.set_description_str(self._line, refresh=False)
         self._bar.write(text, file=self._bar.fp)
 
-    def set_status(self, what: str) -> None:
-        self._bar.set_description_str(f"{what} ...")
+    def set_status(self, status: str) -> None:
+        self._bar.set_description_str(f"{status} ...")
 
     def close(self) -> None:
         self._bar.close()
 
 
-def _progress(steps: int, resumed_at: int) -> _Quiet:
-    return _Bar(steps, resumed_at) if sys.stderr.isatty() else _Lines(steps)
-
-
 def _progress_line(step: int, steps: int, values: Mapping[str, float]) -> str:
     """Return the progress line with the numbers in `values`."""
-    parts = [f"step {step:,}/{steps:,}"]
-    parts += (
-        form.format(_number(values[name], spec))
-        for name, (form, spec) in _PARTS.items()
+    texts = [f"step {step:,}/{steps:,}"]
+    texts += (
+        template.format(_number(values[name], spec))
+        for name, (template, spec) in _PROGRESS_FORMATS.items()
         if name in values
     )
     if "seconds_left" in values:
-        parts.append(f"{_clock(values['seconds_left'])} left")
-    return "  ".join(parts)
+        texts.append(f"{_duration(values['seconds_left'])} left")
+    return "  ".join(texts)
 
 
-_PARTS = {
+_PROGRESS_FORMATS = {
     "loss": ("loss {}", ".2f"),
     "masked_lm_accuracy": ("masked_lm_accuracy {}", ".3f"),
     "disc_auc": ("disc_auc {}", ".3f"),
@@ -320,7 +307,7 @@ def _number(value: float, spec: str) -> str:
     return format(value, spec) if math.isfinite(value) else "-"
 
 
-def _clock(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if not math.isfinite(seconds):
         return "-"
     minutes, second = divmod(round(max(0, seconds)), 60)

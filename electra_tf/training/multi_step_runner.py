@@ -1,4 +1,4 @@
-"""Run many steps in one call on the devices, without Python in between."""
+"""Run many steps in one call of a TensorFlow function."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,37 +12,40 @@ Step = Callable[..., dict[str, Any]]
 
 
 def distribute(
-    strategy: tf.distribute.Strategy, batches: Callable[[int, int], tf.data.Dataset]
+    strategy: tf.distribute.Strategy,
+    make_batches: Callable[[int, int], tf.data.Dataset],
 ) -> Any:
     """Distribute batches so that replica r gets the r-th part of the rows.
 
     Args:
-        strategy: The replicas.
-        batches: Function of (host, hosts) that returns the host's rows of each batch.
+        strategy: Strategy with the replicas.
+        make_batches: Function of (host, hosts) that returns a dataset of the host's
+            rows of each batch.
 
     Returns:
-        An infinite distributed dataset that repeats `batches`.
+        An infinite distributed dataset that repeats the batches.
     """
 
-    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        found = batches(context.input_pipeline_id, context.num_input_pipelines)
-        here = context.num_replicas_in_sync // context.num_input_pipelines
-        if here > 1:
-            rows = found.element_spec[0].shape[0] // here
-            found = found.rebatch(rows, drop_remainder=True).prefetch(here)
+    def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        dataset = make_batches(context.input_pipeline_id, context.num_input_pipelines)
+        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        if replicas > 1:
+            rows = dataset.element_spec[0].shape[0] // replicas
+            dataset = dataset.rebatch(rows, drop_remainder=True).prefetch(replicas)
         # With several workers, batches of a finite dataset lose their static shape.
-        return found.repeat()
+        return dataset.repeat()
 
     options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
-    return strategy.distribute_datasets_from_function(of_host, options)
+    return strategy.distribute_datasets_from_function(make_host_dataset, options)
 
 
 class MultiStepRunner:
-    """Repeated runs of a step on every replica, with summed metrics.
+    """Runner that repeats a step on every replica and sums its metrics.
 
     Args:
-        strategy: The replicas.
-        step: Function of a replica's rows that returns metrics: pairs by name.
+        strategy: Strategy with the replicas.
+        step: Function of a replica's rows that returns metrics: pairs of (total,
+            weight) by name.
         numbered: Whether `step` also takes the number of its batch.
     """
 
@@ -50,10 +53,10 @@ class MultiStepRunner:
         self, strategy: tf.distribute.Strategy, step: Step, numbered: bool = False
     ):
         self._strategy, self._step, self._numbered = strategy, step, numbered
-        self._names: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
-        self._one = tf.function(self._one_step)
-        self._many = tf.function(self._many_steps)
-        self._ready = False
+        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+        self._compiled_step = tf.function(self._one_step)
+        self._compiled_steps = tf.function(self._many_steps)
+        self._is_compiled = False
 
     def __call__(
         self, iterator: Any, count: int, first: int = 0
@@ -63,31 +66,33 @@ class MultiStepRunner:
         Args:
             iterator: Iterator of a distributed dataset.
             count: Number of steps.
-            first: Number of the first of these batches.
+            first: Number of the first batch.
 
         Returns:
             Metrics summed over steps and replicas as pairs of float64 arrays, and the
-            seconds spent on waiting for batches.
+            seconds spent waiting for batches.
         """
         start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
-        if not self._ready:
-            # A call without steps optimizes the graph; the memory of that is freed
-            # before the first step allocates its own.
-            self._many(iterator, start, start)
+        if not self._is_compiled:
+            # A call without steps optimizes the graph. Memory of the optimization is
+            # freed before the first step allocates its own.
+            self._compiled_steps(iterator, start, start)
             malloc_trim()
-            self._ready = True
-        total, waited = self._many(iterator, start, end)
-        return self._unpacked(total.numpy()), float(waited)
+            self._is_compiled = True
+        total, waited = self._compiled_steps(iterator, start, end)
+        return self._unflatten(total.numpy()), float(waited)
 
     def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
-        # Trace one step alone to get the size of its result.
-        one = self._one.get_concrete_function(iterator, tf.constant(0, tf.int64))
-        size = one.structured_outputs[0].shape
-        total, waited = tf.zeros(size, tf.float64), tf.zeros([], tf.float64)
+        # Trace one step alone to get the shape of its result.
+        traced = self._compiled_step.get_concrete_function(
+            iterator, tf.constant(0, tf.int64)
+        )
+        shape = traced.structured_outputs[0].shape
+        total, waited = tf.zeros(shape, tf.float64), tf.zeros([], tf.float64)
         for number in tf.range(first, end):
-            with tf.control_dependencies([total]):  # start after the last step
-                more, seconds = self._one(iterator, number)
-            total += tf.cast(more, tf.float64)
+            with tf.control_dependencies([total]):  # wait for the previous step
+                metrics, seconds = self._compiled_step(iterator, number)
+            total += tf.cast(metrics, tf.float64)
             waited += seconds
         return total, waited
 
@@ -101,28 +106,31 @@ class MultiStepRunner:
         with tf.control_dependencies([waited]):
             batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
         arguments = (batch, number) if self._numbered else (batch,)
-        # A step has no Python loops or branches on tensors: AutoGraph would only
-        # lengthen the tracing.
-        packed = tf.autograph.experimental.do_not_convert(self._packed)
-        packed = self._strategy.run(packed, arguments)
-        summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, packed, axis=None)
+        # AutoGraph would lengthen the tracing, and a step has no Python loops or
+        # branches on tensors to convert.
+        step = tf.autograph.experimental.do_not_convert(self._flattened_step)
+        metrics = self._strategy.run(step, arguments)
+        summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, metrics, axis=None)
         return summed, waited
 
-    def _packed(self, *arguments: Any) -> tf.Tensor:
+    def _flattened_step(self, *arguments: Any) -> tf.Tensor:
         """Return all metrics as one vector, so that replicas exchange one tensor."""
         metrics = self._step(*arguments)
         metrics = tf.nest.map_structure(tf.convert_to_tensor, metrics)
-        self._names = {name: (p[0].shape, p[1].shape) for name, p in metrics.items()}
-        parts = [
-            tf.reshape(tf.cast(part, tf.float32), [-1])
+        self._shapes = {
+            name: (total.shape, weight.shape)
+            for name, (total, weight) in metrics.items()
+        }
+        vectors = [
+            tf.reshape(tf.cast(tensor, tf.float32), [-1])
             for pair in metrics.values()
-            for part in pair
+            for tensor in pair
         ]
-        return tf.concat(parts, 0)
+        return tf.concat(vectors, 0)
 
-    def _unpacked(self, vector: np.ndarray) -> dict[str, Any]:
+    def _unflatten(self, vector: np.ndarray) -> dict[str, Any]:
         metrics, start = {}, 0
-        for name, shapes in self._names.items():
+        for name, shapes in self._shapes.items():
             pair = []
             for shape in shapes:
                 size = shape.num_elements()
@@ -132,19 +140,19 @@ class MultiStepRunner:
         return metrics
 
 
-def add(sums: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Add pairs of metrics by name.
+def add_metrics(sums: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """Add metrics to sums of metrics.
 
     Args:
-        sums: Earlier sums; empty at first.
-        more: Metrics to add.
+        sums: Pairs of (total, weight) by name; empty at first.
+        metrics: Pairs to add, by name.
 
     Returns:
-        The sums.
+        The new sums.
     """
     if not sums:
-        return more
+        return metrics
     return {
         name: (sums[name][0] + total, sums[name][1] + weight)
-        for name, (total, weight) in more.items()
+        for name, (total, weight) in metrics.items()
     }

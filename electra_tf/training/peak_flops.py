@@ -1,4 +1,4 @@
-"""Measure the peak FLOP/s of large matmuls, the reference for a step's speed."""
+"""Measure the peak FLOP/s of large matmuls."""
 
 import math
 import time
@@ -11,34 +11,33 @@ def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> floa
     """Measure the FLOP/s of large matmuls on all replicas at once.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
         precision: `float32` or `mixed_bfloat16`.
 
     Returns:
         FLOP/s of all replicas together, the best of three measurements.
     """
-    size, times = (1024, 8) if runs_on_cpu(strategy) else (8192, 10)
+    size, count = (1024, 8) if runs_on_cpu(strategy) else (8192, 10)
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
 
-    def matrices() -> tf.Tensor:
-        """Create the operands outside the timed part."""
+    def make_operand() -> tf.Tensor:
         return tf.cast(tf.random.stateless_normal([size, size], [0, 1]), dtype)
 
-    def products(left: tf.Tensor) -> tf.Tensor:
+    def multiply(left: tf.Tensor) -> tf.Tensor:
         right = left
-        for _ in tf.range(times):
+        for _ in tf.range(count):
             right = tf.matmul(left, right) / size
         return tf.reduce_sum(tf.cast(right, tf.float32))
 
-    times_taken = timings(strategy, matrices, products)
-    return 2 * size**3 * times * strategy.num_replicas_in_sync / times_taken[0]
+    seconds = time_on_replicas(strategy, make_operand, multiply)[0]
+    return 2 * size**3 * count * strategy.num_replicas_in_sync / seconds
 
 
 def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
     """Return whether the replicas run on CPUs.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
 
     Returns:
         False with a GPU or a TPU.
@@ -48,44 +47,44 @@ def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
-def timings(
+def time_on_replicas(
     strategy: tf.distribute.Strategy,
-    make: Callable,
-    work: Callable,
-    seconds: float = 0.0,
+    make_operands: Callable,
+    compute: Callable,
+    min_seconds: float = 0.0,
 ) -> list[float]:
-    """Time some work that all replicas do at once, again and again.
+    """Measure repeatedly how long all replicas take to run a function at once.
 
     Args:
-        strategy: The replicas.
-        make: Makes what is worked on, which is not timed.
-        work: From that to a number.
-        seconds: The work is repeated until so many are over, and three times or more.
+        strategy: Strategy with the replicas.
+        make_operands: Function that creates the operands; it is not timed.
+        compute: Function of the operands that returns a scalar.
+        min_seconds: Total time after which the repetitions end, three or more.
 
     Returns:
-        The seconds of each time, the least first.
+        Seconds of each repetition, sorted from shortest to longest.
     """
-    made = tf.function(lambda: strategy.run(make))()
+    operands = tf.function(lambda: strategy.run(make_operands))()
 
     @tf.function
-    def on_all(made):
-        found = strategy.run(work, args=(made,))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
+    def run(operands):
+        result = strategy.run(compute, args=(operands,))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, result, axis=None)
 
-    on_all(made)
-    taken = []
-    while len(taken) < 3 or sum(taken) < seconds:
+    run(operands)
+    seconds = []
+    while len(seconds) < 3 or sum(seconds) < min_seconds:
         begin = time.perf_counter()
-        on_all(made).numpy()
-        taken.append(time.perf_counter() - begin)
-    return sorted(taken)
+        run(operands).numpy()
+        seconds.append(time.perf_counter() - begin)
+    return sorted(seconds)
 
 
-def slow(taken: Sequence[float], share: float = 0.9) -> float:
-    """Return the time that a share of all times do not exceed.
+def quantile(sorted_values: Sequence[float], q: float = 0.9) -> float:
+    """Return a quantile, rounded up to one of the values.
 
     Args:
-        taken: The times, the least first.
-        share: From 0 to 1.
+        sorted_values: Values from smallest to largest.
+        q: Quantile between 0 and 1.
     """
-    return taken[math.ceil(share * (len(taken) - 1))]
+    return sorted_values[math.ceil(q * (len(sorted_values) - 1))]

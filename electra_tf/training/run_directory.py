@@ -18,12 +18,12 @@ from electra_tf.training.checkpoint import (
     CONFIG,
     Checkpoint,
     saved_steps,
-    steps_of,
+    steps_at_shares,
 )
 
 _LOCK = ".lock"
-_MARKS = 2**50
-# Settings that may change on resume: the weights do not depend on them.
+_NUM_TOKENS = 2**50
+# Settings that may change on resume, because the weights do not depend on them.
 RESUME_SAFE_FIELDS = {
     "corpus",
     "vocabulary",
@@ -37,8 +37,8 @@ RESUME_SAFE_FIELDS = {
     "training.evaluate_every",
     "training.evaluation_batches",
 }
-# May change on resume if it is not below the number of completed steps.
-_LENGTH = "training.steps"
+# May change on resume to any value from the number of completed steps on.
+_STEPS = "training.steps"
 
 
 def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
@@ -46,25 +46,25 @@ def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
 
     Args:
         folder: The run directory.
-        flag: Name of its flag, for messages.
+        flag: Flag that sets the folder, for messages.
 
     Returns:
         The open lock file; closing it releases the lock.
 
     Raises:
-        InputError: Another process trains there, or the folder is a remote one.
+        InputError: Another process holds the lock, or `folder` is a file or a URL.
     """
     if "://" in folder:
         raise InputError(
-            f"{flag} is a folder of this machine's file system",
+            f"{flag} must be a folder in a mounted file system",
             folder,
-            "Mount the bucket (gcsfuse) and name the mount",
+            "Mount the bucket, for example with gcsfuse, and pass the mounted folder",
         )
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(
-            f"{flag} is a folder, new or a run's own",
+            f"{flag} must be a folder",
             f"{folder}, a file",
-            "Choose another name",
+            "Pass another folder",
         )
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     lock_file = open(os.path.join(folder, _LOCK), "a")  # noqa: SIM115 - held open
@@ -72,19 +72,22 @@ def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
         fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise InputError(
-            f"One run at a time trains in {flag}",
-            f"{folder}, where another process is at work",
-            f"Wait for it, stop it, or choose another {flag}",
+            f"{flag} must not be in use by another process",
+            f"{folder}, locked by a running process",
+            f"Wait for it, stop it, or pass another {flag}",
         ) from error
     lock_file.truncate(0)
-    lock_file.write(str(time.time_ns() % _MARKS))
+    lock_file.write(str(time.time_ns() % _NUM_TOKENS))
     lock_file.flush()
     return lock_file
 
 
 @contextlib.contextmanager
 def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
-    """Lock a run directory for a block; delete a new, empty one if the block fails.
+    """Lock a run directory for a block.
+
+    If the block fails, a directory that did not exist before and has no files is
+    deleted.
 
     Args:
         folder: As for `acquire_lock`.
@@ -102,7 +105,7 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
 
 
 def lock_token(folder: str) -> int:
-    """Return the token of the lock, which differs between run directories.
+    """Return the lock's token, a random number that identifies the run directory.
 
     Args:
         folder: The run directory.
@@ -127,11 +130,11 @@ def check_resumable(
     Raises:
         InputError: Other settings or data, or fewer steps than are completed.
     """
-    then = settings_of(checkpoint)
+    then = checkpoint_config(checkpoint)
     changed = [
         f"`{name}` is {new!r}, was {old!r}"
         for name, (old, new) in changed_fields(then, now).items()
-        if name not in RESUME_SAFE_FIELDS | {_LENGTH}
+        if name not in RESUME_SAFE_FIELDS | {_STEPS}
         and name.split(".")[0] not in RESUME_SAFE_FIELDS
     ]
     changed += [
@@ -141,21 +144,21 @@ def check_resumable(
     ]
     if changed:
         raise InputError(
-            f"A run goes on as it began ({checkpoint.path})",
+            f"Settings and data must be those of the checkpoint {checkpoint.path}",
             "; ".join(changed),
-            "Give these back their values, or choose another --model_dir, with "
-            f"--init_checkpoint={checkpoint.path} to begin from these weights",
+            "Restore the values, or start a new run in another --model_dir, with "
+            f"--init_checkpoint={checkpoint.path} to load these weights",
         )
     if now.training.steps < checkpoint.step:
         raise InputError(
-            f"`{_LENGTH}` must be {checkpoint.step} or more, the steps that are done",
+            f"`{_STEPS}` must be at least {checkpoint.step}, the completed steps",
             f"{now.training.steps}, with the checkpoint {checkpoint.path}",
-            f"Set {_LENGTH}={then.training.steps}, as it was, or more",
+            f"Set {_STEPS}={then.training.steps}, the earlier value, or more",
         )
 
 
-def settings_of(checkpoint: Checkpoint) -> PretrainingConfig:
-    """Return the settings of a checkpoint.
+def checkpoint_config(checkpoint: Checkpoint) -> PretrainingConfig:
+    """Return the config of a checkpoint.
 
     Args:
         checkpoint: Checkpoint written by pretrain.
@@ -163,26 +166,28 @@ def settings_of(checkpoint: Checkpoint) -> PretrainingConfig:
     return config_lib.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
 
 
-def kept_before(folder: str, keep_at: Sequence[float]) -> set[int]:
-    """Return the steps of checkpoints that stay, by the length of the run back then.
+def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
+    """Return the steps of checkpoints that were permanent when they were written.
+
+    `training.steps` may change on resume, and with it the steps at given shares.
 
     Args:
-        folder: The run's folder.
-        keep_at: Shares of training whose checkpoint stays for ever.
+        folder: The run directory.
+        keep_at: Shares of training whose checkpoints are never deleted.
 
     Returns:
-        Of the checkpoints that are there, those at such a share of `training.steps` in
-        their own settings; also those whose settings cannot be read.
+        Steps of the checkpoints that are at such a share of `training.steps` in their
+        own config, and of those whose config cannot be read.
     """
-    found = set()
+    permanent = set()
     for step, path in saved_steps(os.path.join(folder, CHECKPOINTS)).items():
         try:
-            steps = settings_of(Checkpoint(path, step, {})).training.steps
+            steps = checkpoint_config(Checkpoint(path, step, {})).training.steps
         except (OSError, ValueError):
-            found.add(step)
+            permanent.add(step)
         else:
-            found |= {step} & steps_of(keep_at, steps)
-    return found
+            permanent |= {step} & steps_at_shares(keep_at, steps)
+    return permanent
 
 
 def changed_fields(

@@ -13,25 +13,25 @@ from electra_tf.errors import InputError
 
 @keras.saving.register_keras_serializable("electra_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Original ELECTRA schedule: linear warm-up times a decay from step 0.
+    """Learning rate of the released ELECTRA code: linear warm-up times a decay.
 
     rate(t) = peak * (1 - min(t, steps) / steps)^power * min(1, t / warmup), t from 0,
     in float32.
 
     Args:
-        peak: Factor of decay and warm-up; the rate stays below it.
-        steps: The rate is 0 from this step on (`peak` with a power of 0).
-        warmup: Number of warm-up steps, possibly fractional; 0: no warm-up.
+        peak: Factor of warm-up and decay, an upper bound of the rate.
+        steps: Step from which on the rate is 0, or constant if `power` is 0.
+        warmup: Number of warm-up steps, possibly fractional; 0 disables the warm-up.
         power: Exponent of the decay; 1 is linear.
 
     Raises:
-        InputError: No steps, or a negative warm-up.
+        InputError: `steps` is below 1 or `warmup` is negative.
 
     Example:
         import electra_tf
 
         rate = electra_tf.WarmupPolynomialDecay(1e-3, steps=1000, warmup=100)
-        rate(50)  # a float32 scalar; Keras's optimizers take the object
+        rate(50)  # a float32 scalar; Keras optimizers accept `rate`
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     ):
         if steps < 1 or warmup < 0:
             raise InputError(
-                "A schedule has one step or more, and a warm-up of 0 or more",
-                f"{steps} steps, a warm-up of {warmup}",
+                "A schedule must have at least 1 step, and warmup must be at least 0",
+                f"steps={steps}, warmup={warmup}",
                 "Train for longer, or set optimizer.warmup_steps to 0",
             )
         self.peak, self.steps, self.warmup, self.power = peak, steps, warmup, power
@@ -48,10 +48,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Return the rate of update `step`, counted from 0, as a float32 scalar."""
         step = tf.cast(step, tf.float32)
-        # 1 - step / steps, the form of the original, is inaccurate near the end in
-        # float32 and can be negative under XLA.
-        left = (self.steps - tf.minimum(step, self.steps)) / self.steps
-        rate = self.peak * tf.pow(left, self.power)
+        # The released code computes 1 - step / steps. In float32 this is inaccurate
+        # near the end, and XLA can make it negative.
+        remaining = (self.steps - tf.minimum(step, self.steps)) / self.steps
+        rate = self.peak * tf.pow(remaining, self.power)
         return rate * tf.minimum(1.0, step / self.warmup) if self.warmup else rate
 
     def get_config(self) -> dict[str, Any]:
@@ -72,13 +72,13 @@ def layerwise_multipliers(
     Args:
         depth: Number of Transformer layers of the encoder.
         decay: Factor from one layer to the next lower one.
-        rule: `original`: the last layer is at distance 2, as released (a pooler once
-            stood between it and the head). `exact`: it is at distance 1.
+        rule: Distance of the last layer: 2 with `original`, as in the released code,
+            which counts a pooler between it and the head; 1 with `exact`.
 
     Returns:
-        The factor for a variable's path. Embeddings and their projection are one
-        below the first layer; what belongs to no layer is a head, of factor 1. A
-        path with a layer beyond `depth` is an `InputError`.
+        Function from a variable's path to its multiplier. Embeddings and their
+        projection are one below the first layer. Variables outside of the encoder have
+        a multiplier of 1. A layer number beyond `depth` raises an `InputError`.
     """
     return _LayerwiseMultipliers(depth, decay, rule)
 
@@ -100,9 +100,9 @@ class _LayerwiseMultipliers:
         number = -1 if layer[1] else int(layer[2])
         if number >= self.depth:
             raise InputError(
-                f"Layer-wise rates are told the depth of the model: {self.depth}",
+                f"Layer numbers must be below the depth {self.depth}",
                 path,
-                "Pass the encoder's depth",
+                "Pass the depth of the encoder to layerwise_multipliers",
             )
         pooler = 1 if self.rule == "original" else 0
         return self.decay ** (self.depth - number + pooler)

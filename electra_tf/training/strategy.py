@@ -13,24 +13,26 @@ NAMES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 def choose(
     name: str = "auto", tpu: str | None = None, cpu_replicas: int = 1
 ) -> tf.distribute.Strategy:
-    """Create the strategy; call this before TensorFlow initializes a device.
+    """Create the distribution strategy, before TensorFlow initializes a device.
 
     Args:
-        name: One of NAMES. `auto`: the TPU that is named; several workers where
-            TF_CONFIG names them; all GPUs where there are several; else one device.
-        tpu: A TPU's name or address, `local` for the one of this machine.
-        cpu_replicas: How many replicas the CPU is split into for `mirrored` where
-            there is no GPU, to try distribution out.
+        name: One of NAMES. `auto` selects the first that applies: the TPU if `tpu` is
+            given, several workers if TF_CONFIG lists them, all GPUs if there are
+            several, one device.
+        tpu: Name or address of a TPU; `local` is that of this machine.
+        cpu_replicas: Number of replicas on the CPU, to test `mirrored` without GPUs.
 
     Returns:
         The strategy.
 
     Raises:
-        InputError: The devices are not there, or contradict each other.
+        InputError: Missing devices, or contradictory arguments.
     """
     if tpu is not None and name not in ("auto", "tpu"):
         raise InputError(
-            "--tpu goes with --strategy=tpu or auto", f"--strategy={name}", "Drop one"
+            "--tpu must be used with --strategy=tpu or auto",
+            f"--tpu={tpu} with --strategy={name}",
+            "Remove one of them",
         )
     if cpu_replicas > 1:
         _split_cpu(cpu_replicas, name)
@@ -47,22 +49,25 @@ def choose(
     return tf.distribute.OneDeviceStrategy((gpus or ["/device:CPU:0"])[0])
 
 
-def check_batch(strategy: tf.distribute.Strategy, batch_size: int, parts: int) -> None:
-    """Raise an InputError unless a batch divides evenly among replicas and parts.
+def check_batch(
+    strategy: tf.distribute.Strategy, batch_size: int, accumulation: int
+) -> None:
+    """Raise an InputError unless a batch divides evenly into micro-batches.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
         batch_size: Rows of a global batch.
-        parts: Accumulation parts of each replica.
+        accumulation: Micro-batches of each replica.
     """
-    shares = strategy.num_replicas_in_sync * parts
-    if batch_size % shares:
-        below = batch_size // shares * shares
+    replicas = strategy.num_replicas_in_sync
+    divisor = replicas * accumulation
+    if batch_size % divisor:
+        below = batch_size // divisor * divisor
         raise InputError(
-            f"A batch is shared equally by {strategy.num_replicas_in_sync} replicas"
-            + (f", each in {parts} parts" if parts > 1 else ""),
+            f"input.batch_size must be divisible by the {replicas} replicas"
+            + (f" times training.accumulation={accumulation}" * (accumulation > 1)),
             f"input.batch_size {batch_size}",
-            f"Set input.batch_size={below or shares} or {below + shares}",
+            f"Set input.batch_size={below or divisor} or {below + divisor}",
         )
 
 
@@ -97,7 +102,7 @@ def _workers() -> list[str]:
 
 def _multi_worker() -> tf.distribute.Strategy:
     if not _workers():
-        raise _bad_tf_config("no TF_CONFIG that names a worker")
+        raise _bad_tf_config("no TF_CONFIG, or one without workers")
     try:
         print(f"waiting for all workers: {', '.join(_workers())}", flush=True)
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -105,27 +110,26 @@ def _multi_worker() -> tf.distribute.Strategy:
         raise _bad_tf_config(str(error)) from error
 
 
-def _bad_tf_config(arrived: str) -> InputError:
+def _bad_tf_config(received: str) -> InputError:
     return InputError(
-        "For several workers, the variable TF_CONFIG tells each of them the addresses "
-        "of all and its own place, and all are started",
-        arrived[:300],
+        "TF_CONFIG must contain the addresses of all workers and the index of this one",
+        received[:300],
         'Set it to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-        '"worker", "index": 0}}, with another index for each, or unset it',
+        '"worker", "index": 0}}, with a different index for each worker, or unset it',
     )
 
 
 def _split_cpu(replicas: int, name: str) -> None:
     if name != "mirrored" or tf.config.list_physical_devices("GPU"):
         raise InputError(
-            "--cpu_replicas goes with --strategy=mirrored where there is no GPU",
-            f"--cpu_replicas={replicas} with --strategy={name}, on "
+            "--cpu_replicas must be used with --strategy=mirrored and without GPUs",
+            f"--cpu_replicas={replicas} with --strategy={name} and "
             f"{len(tf.config.list_physical_devices('GPU'))} GPUs",
-            "Drop --cpu_replicas, or pass --strategy=mirrored",
+            "Remove --cpu_replicas, or pass --strategy=mirrored",
         )
     cpu = tf.config.list_physical_devices("CPU")[0]
-    parts = [tf.config.LogicalDeviceConfiguration() for _ in range(replicas)]
-    tf.config.set_logical_device_configuration(cpu, parts)
+    devices = [tf.config.LogicalDeviceConfiguration() for _ in range(replicas)]
+    tf.config.set_logical_device_configuration(cpu, devices)
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:
@@ -135,12 +139,11 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        words = str(error).strip().splitlines()
-        where = "this machine" if name == "local" else name
+        lines = str(error).strip().splitlines()
         raise InputError(
-            f"There is a TPU at {where}, and TensorFlow was built for it "
+            f"--tpu={name} must be an available TPU, and TensorFlow must support TPUs "
             "(pip install tensorflow-tpu on a TPU VM)",
-            words[0][:200] if words else type(error).__name__,
-            "Run on a TPU VM, name another TPU with --tpu=NAME, or train without: "
-            "--strategy=auto takes the GPUs or the CPU that are there",
+            lines[0][:200] if lines else type(error).__name__,
+            "Run on a TPU VM, select another TPU with --tpu=NAME, or train on GPUs or "
+            "the CPU with --strategy=auto",
         ) from error

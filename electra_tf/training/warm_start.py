@@ -17,43 +17,42 @@ def load_weights(trainer: Any, path: str, files: Mapping[str, bytes]) -> str:
     Args:
         trainer: Model with initial weights.
         path: A checkpoint, or a run directory.
-        files: Files of the new run's checkpoints: config and vocabulary.
+        files: Files of the new run's checkpoints by name: config and vocabulary.
 
     Returns:
         A summary to print.
 
     Raises:
-        InputError: No checkpoint, another vocabulary, other weights.
+        InputError: No checkpoint, another vocabulary or another model.
     """
     checkpoint = open_checkpoint(path)
     for name in files:
         if name.endswith(".settings.json"):
-            then, now = json.loads(checkpoint.read(name)), json.loads(files[name])
-            if TokenizationConfig.complete(then) != TokenizationConfig.complete(now):
+            old, new = json.loads(checkpoint.read(name)), json.loads(files[name])
+            if TokenizationConfig.complete(old) != TokenizationConfig.complete(new):
                 raise InputError(
-                    "A run begins with weights of its own vocabulary",
-                    f"{checkpoint.path}: {then}, not {now}",
+                    "The vocabulary of the initial checkpoint must be that of the run",
+                    f"{checkpoint.path}: {old}, not {new}",
                     "Build the records with the checkpoint's vocab.txt",
                 )
-    then = config_lib.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
-    now = config_lib.parse_config(files[CONFIG].decode(), "the new run's config")
-    differing = changed_fields(then, now)
+    old = config_lib.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    new = config_lib.parse_config(files[CONFIG].decode(), "the new run's config")
+    changed = changed_fields(old, new)
     try:
         restore_weights(trainer, checkpoint)
     except InputError as error:
-        theirs = [
-            f"--set {name}={json.dumps(old)}"
-            for name, (old, _) in differing.items()
+        flags = [
+            f"--set {name}={json.dumps(value)}"
+            for name, (value, _) in changed.items()
             if name.startswith(("model.", "objective."))
         ]
-        remedy = f"Train the model it holds: {' '.join(theirs)}"
+        remedy = f"Train the model of the checkpoint: {' '.join(flags)}"
         raise InputError(error.required, error.received, remedy) from error
-    changed = [f"  {name}: {a!r} -> {b!r}" for name, (a, b) in differing.items()]
+    differences = [f"  {name}: {a!r} -> {b!r}" for name, (a, b) in changed.items()]
     lines = [
-        f"from {checkpoint.path}, step {checkpoint.step:,}:",
-        f"  carried over: all {len(trainer.trainable_variables)} weights",
-        "  begun anew: the optimizer's moments, the step, the learning rate's "
-        "schedule, the order of the records",
-        *(["settings that differ:", *changed] if changed else []),
+        f"initial checkpoint {checkpoint.path}, step {checkpoint.step:,}:",
+        f"  loaded: all {len(trainer.trainable_variables)} weights",
+        "  not loaded: optimizer slots, step, learning-rate schedule, record order",
+        *(["changed settings:", *differences] if differences else []),
     ]
     return "\n".join(lines)

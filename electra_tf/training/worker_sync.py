@@ -9,48 +9,49 @@ from electra_tf.errors import InputError
 
 
 class WorkerSync:
-    """All-gather of numbers over workers; a single process gets its own numbers.
+    """All-gather of numbers over workers, or of one process's numbers alone.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
-        self._gathered = tf.function(self._gather)
+        self._gather_rows = tf.function(self._gather)
 
-    def all_gather(self, *own: float) -> list[list[float]]:
-        """Gather numbers from all workers; blocks until every worker calls it.
+    def all_gather(self, *numbers: float) -> list[list[float]]:
+        """Gather numbers from all workers; block until every worker calls this.
 
         Args:
-            own: Numbers of this worker, equally many in each worker.
+            numbers: Numbers of this worker; every worker passes as many.
 
         Returns:
             For each number, its values by replica.
         """
         if not isinstance(self._strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return [[number] for number in own]
-        return self._gathered(tf.constant([own], tf.float64)).numpy().T.tolist()
+            return [[number] for number in numbers]
+        row = tf.constant([numbers], tf.float64)
+        return self._gather_rows(row).numpy().T.tolist()
 
-    def check(self, step: int, place: int) -> None:
+    def check(self, step: int, lock_token: int) -> None:
         """Raise an InputError unless all workers have one start step and run directory.
 
         Args:
             step: First step of this worker.
-            place: Lock token of its run directory.
+            lock_token: Lock token of its run directory.
         """
-        steps, places = self.all_gather(step, place)
-        remedy = "Give them one --model_dir on a file system that all of them share"
+        steps, tokens = self.all_gather(step, lock_token)
+        remedy = "Pass the same --model_dir, on a file system that all workers share"
         if min(steps) != max(steps):
             raise InputError(
-                "All workers go on from the same step",
+                "All workers must start at the same step",
                 ", ".join(f"worker {i} at {int(s):,}" for i, s in enumerate(steps)),
                 remedy,
             )
-        if min(places) != max(places):
-            others = [i for i, p in enumerate(places) if p != places[0]]
+        if min(tokens) != max(tokens):
+            others = [i for i, token in enumerate(tokens) if token != tokens[0]]
             raise InputError(
-                "All workers see the folder that the first one writes to",
+                "All workers must use the run directory of worker 0",
                 f"another folder at worker {', '.join(map(str, others))}",
                 remedy,
             )
@@ -59,12 +60,14 @@ class WorkerSync:
         """Return the rows of all replicas, [replicas, numbers]."""
 
         def gather() -> tf.Tensor:
-            # A sum of one-hot rows: TensorFlow's `all_gather` can abort at the end.
+            # A sum of one-hot rows, because TensorFlow's `all_gather` can abort when
+            # the process exits.
             context = tf.distribute.get_replica_context()
             replicas = context.num_replicas_in_sync
-            own = context.replica_id_in_sync_group
-            place = tf.one_hot(own, replicas, dtype=tf.float64)
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, place[:, None] * row)
+            replica = context.replica_id_in_sync_group
+            one_hot = tf.one_hot(replica, replicas, dtype=tf.float64)
+            rows = one_hot[:, None] * row
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
 
         rows = self._strategy.run(gather)
         return self._strategy.experimental_local_results(rows)[0]
@@ -77,8 +80,8 @@ def reraise_worker_errors() -> Iterator[None]:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
         raise InputError(
-            "All workers run until the end of training",
-            f"a worker that is gone ({type(error).__name__})",
-            "See what the others said, then start all of them again: the same "
-            "command goes on from the newest checkpoint",
+            "All workers must run until the end of training",
+            f"a lost worker ({type(error).__name__})",
+            "Look for an error in the logs of the other workers, then run the same "
+            "commands again to resume from the newest checkpoint",
         ) from error

@@ -180,7 +180,7 @@ def test_what_is_measured_has_the_originals_names(trained):
 def test_the_evaluation_draws_the_same_for_the_same_number(trained):
     pretrainer, _ = trained
     one, same, other = (
-        metrics.compute_metrics(pretrainer.test_step(rows(), number, read=False))
+        metrics.compute_metrics(pretrainer.test_step(rows(), number, as_ratios=False))
         for number in (0, 0, 1)
     )
     # As text, because NaN equals nothing.
@@ -236,7 +236,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_in_the_step_calls_back_to_python_and_all_shapes_are_static(kind):
     pretrainer = make(**KINDS[kind])
-    step = tf.function(lambda b: pretrainer.train_step(b, read=False), autograph=False)
+    step = tf.function(
+        lambda b: pretrainer.train_step(b, as_ratios=False), autograph=False
+    )
     graph = step.get_concrete_function(rows()).graph
     found = operations(graph)
     # The last one adds to the vocabulary's gradient where it lies.
@@ -253,7 +255,7 @@ def test_nothing_in_the_compiled_step_leaves_the_device(kind):
     own = KINDS[kind].get("training", {})
     pretrainer = make(**KINDS[kind] | {"training": {**own, "xla": "on"}})
     step = tf.function(
-        lambda b: pretrainer.train_step(b, read=False),
+        lambda b: pretrainer.train_step(b, as_ratios=False),
         autograph=False,
         jit_compile=True,
     )

@@ -50,7 +50,7 @@ def test_a_run_can_begin_with_anothers_weights(run, folder, tmp_path, capsys):
         other, devices, str(tmp_path), found, init=place
     )
     told = capsys.readouterr().err
-    assert "carried over: all" in told
+    assert "loaded: all" in told
     assert "optimizer.learning_rate: 0.0005 -> 1e-30" in told
     theirs, ours = open_checkpoint(place).weights(), open_checkpoint(last).weights()
     assert all((ours[path] == theirs[path]).all() for path in theirs)

@@ -32,21 +32,21 @@ VALUES = {
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time stands still at 1,000.5 s."""
+    """Make time.time() return 1000.5."""
     monkeypatch.setattr("electra_tf.training.metric_logger.time.time", lambda: 1000.5)
 
 
-def quiet(folder, resumed_at=0):
-    return MetricLogger(str(folder), steps=20_000, resumed_at=resumed_at, quiet=True)
+def make_logger(folder, resumed_at=0):
+    return MetricLogger(str(folder), steps=20_000, resumed_at=resumed_at)
 
 
 def run(folder, first, last, resumed_at=0):
-    """A log at each step from `first` to `last`, an evaluation at each third."""
-    with quiet(folder, resumed_at) as reports:
+    """Log each step from `first` to `last`, and an evaluation at every third step."""
+    with make_logger(folder, resumed_at) as logger:
         for step in range(first, last + 1):
-            reports.train(step, {"loss": step / 4})
+            logger.train(step, {"loss": step / 4})
             if step % 3 == 0:
-                reports.evaluation(step, {"disc_auc": step / 8})
+                logger.evaluation(step, {"disc_auc": step / 8})
 
 
 def steps(folder):
@@ -54,20 +54,20 @@ def steps(folder):
 
 
 def points(folder, kind):
-    """(tag, step, value) as TensorBoard would draw them."""
-    found = EventAccumulator(str(folder / "tensorboard" / kind)).Reload()
+    """Return (tag, step, value) of the points that TensorBoard shows."""
+    events = EventAccumulator(str(folder / "tensorboard" / kind)).Reload()
     return [
         (tag, event.step, event.value)
-        for tag in found.Tags()["scalars"]
-        for event in found.Scalars(tag)
+        for tag in events.Tags()["scalars"]
+        for event in events.Scalars(tag)
     ]
 
 
-def test_the_file_holds_a_line_for_each_report(tmp_path, clock):
-    with quiet(tmp_path / "new" / "run") as reports:
-        reports.train(100, {"loss": 24.5, "disc_precision": NAN, "learning_rate": 5e-4})
-        reports.evaluation(100, {"disc_auc": np.float32(0.75), "loss": math.inf})
-        # Whoever looks on finds it there before the end.
+def test_each_log_is_one_line_of_the_file(tmp_path, clock):
+    with make_logger(tmp_path / "new" / "run") as logger:
+        logger.train(100, {"loss": 24.5, "disc_precision": NAN, "learning_rate": 5e-4})
+        logger.evaluation(100, {"disc_auc": np.float32(0.75), "loss": math.inf})
+        # Each log is flushed.
         assert (tmp_path / "new" / "run" / "metrics.jsonl").read_text() == (
             '{"step": 100, "kind": "train", "time": 1000.5, "loss": 24.5, '
             '"disc_precision": null, "learning_rate": 0.0005}\n'
@@ -76,46 +76,46 @@ def test_the_file_holds_a_line_for_each_report(tmp_path, clock):
         )
 
 
-def test_what_was_written_is_read_back(tmp_path, clock):
-    with quiet(tmp_path) as reports:
-        reports.train(7, {"loss": 24.5, "disc_precision": NAN})
+def test_read_metrics_returns_the_logged_values(tmp_path, clock):
+    with make_logger(tmp_path) as logger:
+        logger.train(7, {"loss": 24.5, "disc_precision": NAN})
     (line,) = read_metrics(str(tmp_path))
     assert math.isnan(line.pop("disc_precision"))
     assert line == {"step": 7, "kind": "train", "time": 1000.5, "loss": 24.5}
-    assert read_metrics(str(tmp_path / "nothing")) == []
+    assert read_metrics(str(tmp_path / "missing")) == []
 
 
-def test_a_resumed_run_holds_each_step_once(tmp_path):
-    run(tmp_path / "whole", 1, 12)
+def test_a_resumed_run_logs_each_step_once(tmp_path):
+    run(tmp_path / "uninterrupted", 1, 12)
     run(tmp_path / "killed", 1, 9)
     run(tmp_path / "killed", 6, 12, resumed_at=5)
-    whole = [(n, "train") for n in range(1, 13)]
-    whole += [(n, "evaluation") for n in (3, 6, 9, 12)]
-    assert sorted(steps(tmp_path / "killed")) == sorted(whole)
-    assert steps(tmp_path / "killed") == steps(tmp_path / "whole")
+    expected = [(n, "train") for n in range(1, 13)]
+    expected += [(n, "evaluation") for n in (3, 6, 9, 12)]
+    assert sorted(steps(tmp_path / "killed")) == sorted(expected)
+    assert steps(tmp_path / "killed") == steps(tmp_path / "uninterrupted")
 
 
-def test_a_run_that_begins_anew_forgets_all(tmp_path):
+def test_a_new_run_removes_all_lines(tmp_path):
     run(tmp_path, 1, 9)
     run(tmp_path, 1, 2)
     assert steps(tmp_path) == [(1, "train"), (2, "train")]
 
 
-def test_lines_up_to_the_checkpoint_stay_to_the_byte(tmp_path):
+def test_lines_up_to_the_checkpoint_are_unchanged(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    kept = b'{"kind":"train",  "step":4, "old": 1e0}\n{"step": 5, "kind": "train"}\n'
-    path.write_bytes(kept + b'{"step": 6, "kind": "train"}\n')
-    quiet(tmp_path, resumed_at=5).close()
-    assert path.read_bytes() == kept
+    lines = b'{"kind":"train",  "step":4, "old": 1e0}\n{"step": 5, "kind": "train"}\n'
+    path.write_bytes(lines + b'{"step": 6, "kind": "train"}\n')
+    make_logger(tmp_path, resumed_at=5).close()
+    assert path.read_bytes() == lines
     assert [p.name for p in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 @pytest.mark.parametrize("rest", [b'{"step": 6, "ki', b"\0\0\0", b"\xff", b"{"])
-def test_a_half_written_last_line_is_removed(tmp_path, rest):
+def test_an_incomplete_last_line_is_removed(tmp_path, rest):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 5, "kind": "train"}\n' + rest)
     assert steps(tmp_path) == [(5, "train")]
-    quiet(tmp_path, resumed_at=6).close()
+    make_logger(tmp_path, resumed_at=6).close()
     assert path.read_bytes() == b'{"step": 5, "kind": "train"}\n'
 
 
@@ -123,18 +123,18 @@ def test_a_half_written_last_line_is_removed(tmp_path, rest):
     "line",
     [b"{", b"", b"\xff\xfe", b"[5]", b'{"step": 5}', b'{"step": 5.5, "kind":""}'],
 )
-def test_a_damaged_line_elsewhere_is_named(tmp_path, line):
+def test_a_damaged_complete_line_is_an_error(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     good = b'{"step": 5, "kind": "train"}\n'
     path.write_bytes(good + line + b"\n" + good)
     with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: "):
-        quiet(tmp_path, resumed_at=5)
+        make_logger(tmp_path, resumed_at=5)
     with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: "):
         read_metrics(str(tmp_path))
     assert path.read_bytes() == good + line + b"\n" + good
 
 
-def test_lines_are_removed_all_at_once_or_not_at_all(tmp_path, monkeypatch):
+def test_lines_are_removed_atomically(tmp_path, monkeypatch):
     run(tmp_path, 1, 9)
     before = (tmp_path / "metrics.jsonl").read_bytes()
 
@@ -143,18 +143,18 @@ def test_lines_are_removed_all_at_once_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr("electra_tf.training.metric_logger.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        quiet(tmp_path, resumed_at=5)
+        make_logger(tmp_path, resumed_at=5)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-def test_tensorboard_finds_the_points(tmp_path):
-    with quiet(tmp_path) as reports:
-        reports.train(100, {"loss": 24.5, "disc_precision": NAN, "disc_auc": math.inf})
-        # Whoever looks on finds it there before the end.
+def test_tensorboard_reads_the_points(tmp_path):
+    with make_logger(tmp_path) as logger:
+        logger.train(100, {"loss": 24.5, "disc_precision": NAN, "disc_auc": math.inf})
+        # Each log is flushed.
         assert points(tmp_path, "train") == [("loss", 100, 24.5)]
         assert not (tmp_path / "tensorboard" / "evaluation").exists()
-        reports.train(200, {"loss": 23.5, "disc_precision": 0.5})
-        reports.evaluation(200, {"disc_auc": 0.75})
+        logger.train(200, {"loss": 23.5, "disc_precision": 0.5})
+        logger.evaluation(200, {"disc_auc": 0.75})
     assert points(tmp_path, "train") == [
         ("loss", 100, 24.5),
         ("loss", 200, 23.5),
@@ -180,37 +180,35 @@ def test_tensorboard_drops_the_points_that_a_resumed_run_repeats(tmp_path):
     assert starts == [1, 6]
 
 
-def test_a_full_disk_is_an_error_of_the_operating_system(tmp_path):
-    reports = quiet(tmp_path)
-    reports.train(1, {"loss": 1.0})
-    reports._events["train"]._file = tf.io.TFRecordWriter("/dev/full")
+def test_a_full_disk_is_an_os_error(tmp_path):
+    logger = make_logger(tmp_path)
+    logger.train(1, {"loss": 1.0})
+    logger._events["train"]._file = tf.io.TFRecordWriter("/dev/full")
     with pytest.raises(OSError, match=r"tensorboard/train: .*No space left"):
-        reports.train(2, {"loss": 1.0})
+        logger.train(2, {"loss": 1.0})
 
 
-def test_lines_that_no_checkpoint_holds_go_with_a_word(tmp_path, capsys):
+def test_removed_lines_are_logged(tmp_path, capsys):
     run(tmp_path, 1, 3)
-    MetricLogger(str(tmp_path), steps=9, resumed_at=2).close()
-    told = capsys.readouterr().err
-    assert told.startswith("2 lines of metrics.jsonl from after step 2 are taken out")
+    capsys.readouterr()
+    make_logger(tmp_path, resumed_at=2).close()
+    message = capsys.readouterr().err
+    for text in ("2 lines", "metrics.jsonl", "step 2"):
+        assert text in message
 
 
-def test_what_takes_a_while_is_told(tmp_path, capsys):
-    with MetricLogger(str(tmp_path), steps=10, resumed_at=0) as reports:
-        reports.set_status("compiling")
-    assert capsys.readouterr().err == "compiling\n"
-
-
-def test_off_a_terminal_each_report_is_a_plain_line(tmp_path, capsys):
-    with MetricLogger(str(tmp_path), steps=20_000, resumed_at=0) as reports:
-        reports.train(1000, VALUES)
-        reports.log("a word")
-        reports.evaluation(1000, {"masked_lm_loss": 6.88824, "disc_precision": NAN})
-        reports.train(2000, dict.fromkeys(VALUES, NAN))
-        reports.train(3000, {"loss": 2.0, "seconds_left": 360_000.6})
+def test_without_a_terminal_each_log_is_a_plain_line(tmp_path, capsys):
+    with make_logger(tmp_path) as logger:
+        logger.set_status("compiling")
+        logger.train(1000, VALUES)
+        logger.log("a word")
+        logger.evaluation(1000, {"masked_lm_loss": 6.88824, "disc_precision": NAN})
+        logger.train(2000, dict.fromkeys(VALUES, NAN))
+        logger.train(3000, {"loss": 2.0, "seconds_left": 360_000.6})
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
+        "compiling",
         "step 1,000/20,000  loss 24.31  masked_lm_accuracy 0.123  disc_auc 0.713  "
         "learning_rate 5.00e-04  gradient_norm 1.50  12,345 tokens/s  43.2% of peak  "
         "00:12:31 left",
@@ -222,55 +220,45 @@ def test_off_a_terminal_each_report_is_a_plain_line(tmp_path, capsys):
     ]
 
 
-def test_a_quiet_run_says_nothing(tmp_path, capsys):
-    with quiet(tmp_path) as reports:
-        reports.train(1, VALUES)
-        reports.evaluation(1, VALUES)
-        reports.log("a word")
-    assert capsys.readouterr() == ("", "")
-
-
-def on_a_terminal(monkeypatch, rows, columns, tell):
-    """All that a terminal of some size is sent."""
-    ours, theirs = os.openpty()
+def terminal_output(monkeypatch, rows, columns, log):
+    """Call `log` with a terminal as standard error and return its output."""
+    reader, terminal = os.openpty()
     size = struct.pack("HHHH", rows, columns, 0, 0)
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
-    with monkeypatch.context() as patch, os.fdopen(theirs, "w") as stream:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    with monkeypatch.context() as patch, os.fdopen(terminal, "w") as stream:
         patch.setattr(sys, "stderr", stream)
-        tell()
+        log()
         stream.flush()
-        sent = os.read(ours, 100_000)
-        os.set_blocking(ours, False)
+        output = os.read(reader, 100_000)
+        os.set_blocking(reader, False)
         while True:
             try:
-                sent += os.read(ours, 100_000)
+                output += os.read(reader, 100_000)
             except BlockingIOError:
                 break
-    os.close(ours)
-    return sent.decode()
+    os.close(reader)
+    return output.decode()
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(24, 80), (24, 200), (0, 0)])
-def test_a_terminal_shows_one_living_line(tmp_path, monkeypatch, rows, columns):
-    held = []
+def test_a_terminal_shows_one_updated_line(tmp_path, monkeypatch, rows, columns):
+    loggers = []
 
-    def tell():
-        with MetricLogger(
-            str(tmp_path), steps=1_000_000, resumed_at=400_000
-        ) as reports:
-            held.append(reports)  # or its end would close it too
-            reports.train(500_000, VALUES | {"tokens_per_second": 9e5})
-            reports.log("a word")
-            reports.set_status("measuring")
-            reports.evaluation(500_000, {"disc_auc": 0.5})
+    def log():
+        with MetricLogger(str(tmp_path), steps=1_000_000, resumed_at=400_000) as logger:
+            loggers.append(logger)  # or garbage collection would close the bar again
+            logger.train(500_000, VALUES | {"tokens_per_second": 9e5})
+            logger.log("a word")
+            logger.set_status("measuring")
+            logger.evaluation(500_000, {"disc_auc": 0.5})
             values = {k: v for k, v in VALUES.items() if k != "disc_auc"}
-            reports.train(600_000, values | {"loss": 6.9, "masked_lm_accuracy": NAN})
+            logger.train(600_000, values | {"loss": 6.9, "masked_lm_accuracy": NAN})
 
-    sent = on_a_terminal(monkeypatch, rows, columns, tell)
-    assert sent.endswith("\n")
-    parts = [part for part in sent.split("\r") if part.strip()]
-    shown = [part.split("|")[0].rstrip() for part in parts]
-    line = (
+    output = terminal_output(monkeypatch, rows, columns, log)
+    assert output.endswith("\n")
+    lines = [line for line in output.split("\r") if line.strip()]
+    shown = [line.split("|")[0].rstrip() for line in lines]
+    first = (
         "00:12:31 left  500,000/1,000,000  loss 24.31  disc_auc 0.713  900,000 tokens/s"
     )
     last = (
@@ -279,45 +267,45 @@ def test_a_terminal_shows_one_living_line(tmp_path, monkeypatch, rows, columns):
     )
     assert [text for i, text in enumerate(shown) if text != shown[i - 1]] == [
         "step 400,000/1,000,000",
-        line,
+        first,
         "a word",
-        line,
+        first,
         "measuring ...",
         "evaluation at step 500,000  disc_auc 0.5000",
-        line,
+        first,
         last[: columns - 1] if columns else last,
     ]
-    assert all(len(part) < columns for part in parts) or not columns
+    assert all(len(line) < columns for line in lines) or not columns
     if columns == 200:
-        for part, share in ((parts[0], 0.4), (parts[-1], 0.6)):
-            bar = part.split("|")[1]
+        for line, share in ((lines[0], 0.4), (lines[-1], 0.6)):
+            bar = line.split("|")[1]
             assert abs(bar.count("█") / len(bar) - share) < 1 / 80
 
 
-def test_a_health_check_learns_from_the_file_what_it_knew(tmp_path):
+def test_a_health_check_resumes_from_the_file(tmp_path):
     def logs(first, last):
         for step in range(first, last, 100):
             yield step, {"disc_recall": 0.0, "loss": NAN, "input_share": 0.5}
 
-    whole = HealthCheck(20_000, 1000, 30522)
-    with quiet(tmp_path) as reports:
+    uninterrupted = HealthCheck(20_000, 1000, 30522)
+    with make_logger(tmp_path) as logger:
         for step, values in logs(100, 2400):
-            whole.check(step, values)
-            reports.train(step, values)
-    again = HealthCheck(20_000, 1000, 30522)
+            uninterrupted.check(step, values)
+            logger.train(step, values)
+    resumed = HealthCheck(20_000, 1000, 30522)
     for line in read_metrics(str(tmp_path)):
-        again.check(line["step"], line)
-    expected = [whole.check(step, values) for step, values in logs(2400, 2600)]
+        resumed.check(line["step"], line)
+    expected = [uninterrupted.check(step, values) for step, values in logs(2400, 2600)]
     assert [len(texts) for texts in expected] == [0, 1]
-    assert [again.check(*log) for log in logs(2400, 2600)] == expected
+    assert [resumed.check(*log) for log in logs(2400, 2600)] == expected
 
 
 def test_every_line_is_valid_json(tmp_path):
-    def refuse(word):
-        raise AssertionError(word)
+    def reject(constant):
+        raise AssertionError(constant)
 
-    with quiet(tmp_path) as reports:
-        reports.train(1, {"a": NAN, "b": math.inf, "c": -math.inf, "d": np.float32(1)})
+    with make_logger(tmp_path) as logger:
+        logger.train(1, {"a": NAN, "b": math.inf, "c": -math.inf, "d": np.float32(1)})
     text = (tmp_path / "metrics.jsonl").read_text()
-    line = json.loads(text, parse_constant=refuse)
+    line = json.loads(text, parse_constant=reject)
     assert [line[name] for name in "abcd"] == [None, None, None, 1.0]

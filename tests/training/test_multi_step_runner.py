@@ -1,4 +1,4 @@
-"""Steps on one device, followed by hand; several replicas are in test_replicas.py."""
+"""Steps on one device; test_replicas.py has the tests on several replicas."""
 
 import os
 import subprocess
@@ -10,13 +10,17 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
-from electra_tf.training.multi_step_runner import MultiStepRunner, add, distribute
+from electra_tf.training.multi_step_runner import (
+    MultiStepRunner,
+    add_metrics,
+    distribute,
+)
 from training.toy import Toy, batches, one_device
 
 
 @pytest.fixture
 def numbers():
-    """An iterator over [n - 1/2, n + 1/2] for n = 0, 1, ..."""
+    """Return an iterator over [n - 1/2, n + 1/2] for n = 0, 1, ..."""
     return iter(distribute(one_device(), lambda host, hosts: batches(0, host, hosts)))
 
 
@@ -30,8 +34,8 @@ def count_up(batch_B, number=0.0):
 
 
 def test_metrics_are_summed_over_the_steps_of_a_call(numbers):
-    loop = MultiStepRunner(one_device(), count_up)
-    metrics, waited = loop(numbers, 4)
+    run_steps = MultiStepRunner(one_device(), count_up)
+    metrics, waited = run_steps(numbers, 4)
     assert list(metrics) == ["mean", "powers", "number"]
     assert metrics["mean"] == (0 + 1 + 2 + 3, 4)
     powers, weights = metrics["powers"]
@@ -40,34 +44,34 @@ def test_metrics_are_summed_over_the_steps_of_a_call(numbers):
     np.testing.assert_array_equal(weights, np.full([3, 2], 4))
     assert 0 <= waited < 60
     # The next call takes the next batches.
-    assert loop(numbers, 2)[0]["mean"] == (4 + 5, 2)
-    assert loop(numbers, 1)[0]["mean"] == (6, 1)
+    assert run_steps(numbers, 2)[0]["mean"] == (4 + 5, 2)
+    assert run_steps(numbers, 1)[0]["mean"] == (6, 1)
 
 
-def test_steps_know_their_number_within_the_call(numbers):
-    loop = MultiStepRunner(one_device(), count_up, numbered=True)
+def test_numbered_steps_receive_their_number(numbers):
+    run_steps = MultiStepRunner(one_device(), count_up, numbered=True)
     for _ in range(2):
-        assert loop(numbers, 4)[0]["number"] == (0 + 1 + 2 + 3, 4)
+        assert run_steps(numbers, 4)[0]["number"] == (0 + 1 + 2 + 3, 4)
 
 
-def test_any_division_into_calls_trains_the_same():
-    ends = []
+def test_the_division_into_calls_does_not_change_the_result():
+    results = []
     for calls in ((12,), (1,) * 12, (5, 7), (1, 3, 8)):
         toy = Toy()
-        loop = MultiStepRunner(one_device(), toy.train_step)
+        run_steps = MultiStepRunner(one_device(), toy.train_step)
         iterator = iter(distribute(one_device(), lambda *_: batches(0)))
         sums = {}
         for count in calls:
-            sums = add(sums, loop(iterator, count)[0])
+            sums = add_metrics(sums, run_steps(iterator, count)[0])
         assert toy.traced == 1
-        ends.append([*map(np.asarray, toy.trainable_variables), *sums["numbers"]])
+        results.append([*map(np.asarray, toy.trainable_variables), *sums["numbers"]])
         assert int(toy.optimizer.iterations) == 12
-    for end in ends[1:]:
-        for one, other in zip(ends[0], end, strict=True):
-            np.testing.assert_array_equal(one, other)
+    for result in results[1:]:
+        for expected, actual in zip(results[0], result, strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
-def test_waiting_for_the_input_is_counted():
+def test_input_waiting_time_is_measured():
     def slow(host, hosts):
         def sleep(n):
             time.sleep(0.05)
@@ -78,15 +82,15 @@ def test_waiting_for_the_input_is_counted():
             lambda n: tf.ensure_shape(tf.numpy_function(sleep, [n], tf.float32), [])
         )
 
-    loop = MultiStepRunner(one_device(), lambda n: {"n": (n, 1.0)})
+    run_steps = MultiStepRunner(one_device(), lambda n: {"n": (n, 1.0)})
     iterator = iter(distribute(one_device(), slow))
-    loop(iterator, 1)
+    run_steps(iterator, 1)
     begin = time.perf_counter()
-    _, waited = loop(iterator, 6)
+    _, waited = run_steps(iterator, 6)
     assert 0.2 < waited <= time.perf_counter() - begin
 
 
-def test_nothing_calls_back_to_python(numbers):
+def test_the_graph_does_not_call_python(numbers):
     def operations(step):
         one_step = MultiStepRunner(one_device(), step)._one_step
         first = tf.constant(0, tf.int64)
@@ -105,50 +109,50 @@ def test_nothing_calls_back_to_python(numbers):
     assert operations(with_python) & python
 
 
-def test_pairs_add_up_by_name():
+def test_add_metrics_by_name():
     first = {"a": (1.0, 2.0), "b": (np.array([1, 2]), 1)}
-    assert add({}, first) is first
-    sums = add(first, {"a": (3.0, 4.0), "b": (np.array([10, 20]), 5)})
+    assert add_metrics({}, first) is first
+    sums = add_metrics(first, {"a": (3.0, 4.0), "b": (np.array([10, 20]), 5)})
     assert sums["a"] == (4.0, 6.0)
     np.testing.assert_array_equal(sums["b"][0], [11, 22])
     assert sums["b"][1] == 6
 
 
-def test_one_device_gets_the_batches_as_they_are():
-    seen = []
+def test_one_device_gets_whole_batches():
+    calls = []
 
-    def made(host, hosts):
-        seen.append((host, hosts))
+    def make_batches(host, hosts):
+        calls.append((host, hosts))
         return batches(3)
 
-    found = next(iter(distribute(one_device(), made)))
-    assert seen == [(0, 1)]
-    np.testing.assert_array_equal(found, [2.5, 3.5])
+    batch = next(iter(distribute(one_device(), make_batches)))
+    assert calls == [(0, 1)]
+    np.testing.assert_array_equal(batch, [2.5, 3.5])
 
 
-WAITING = """
+WAITING_PROGRAM = """
 import time, tensorflow as tf
 from electra_tf.training.multi_step_runner import MultiStepRunner, distribute
 from training.toy import one_device
 tf.config.threading.set_inter_op_parallelism_threads(1)
 
-def work(batch_BD):
+def compute(batch_BD):
     for _ in range(20):
         batch_BD = tf.tanh(tf.matmul(batch_BD, batch_BD))
     return {"sum": (tf.reduce_sum(batch_BD), 1.0)}
 
 data = tf.data.Dataset.from_tensors(tf.ones([512, 512])).repeat()
 iterator = iter(distribute(one_device(), lambda *_: data))
-loop = MultiStepRunner(one_device(), work)
-loop(iterator, 1)
+run_steps = MultiStepRunner(one_device(), compute)
+run_steps(iterator, 1)
 begin = time.perf_counter()
-print(loop(iterator, 5)[1] / (time.perf_counter() - begin))
+print(run_steps(iterator, 5)[1] / (time.perf_counter() - begin))
 """
 
 
-def test_one_thread_alone_does_not_take_work_for_waiting():
+def test_compute_is_not_measured_as_waiting_on_one_thread():
     result = subprocess.run(
-        [sys.executable, "-c", WAITING],
+        [sys.executable, "-c", WAITING_PROGRAM],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -1,7 +1,7 @@
-"""The same batches on one device, on two replicas and on two workers: the same run.
+"""Train on the same batches with one device, two replicas and two workers.
 
-Replicas and workers need processes that start as such; run as a program, this file is
-one of them.
+Replicas and workers need new processes, because the devices are fixed when TensorFlow
+starts. Those processes run this file as a program.
 """
 
 import contextlib
@@ -70,39 +70,39 @@ def resolve(data, *sets):
 
 
 def train(devices, data, folder, name):
-    """One of the runs; the first one is also measured."""
+    """Train the run `name`; the first one is also evaluated."""
     experiment = resolve(data, *RUNS[name])
-    found = experiment.open(str(data))
-    held_out = found if name == "paper" else None
+    record_set = experiment.open(str(data))
+    held_out = record_set if name == "paper" else None
     return pretraining.run_pretraining(
-        experiment, devices, str(folder), found, held_out
+        experiment, devices, str(folder), record_set, held_out
     )[0]
 
 
-def distance(folder, other):
-    """The largest difference of a weight or a slot."""
-    one, two = open_checkpoint(str(folder)), open_checkpoint(str(other))
-    assert one.step == two.step
-    found = 0.0
-    for mine, its in ((one.weights(), two.weights()), (one.slots(), two.slots())):
-        assert mine.keys() == its.keys()
-        found = max(found, *(np.abs(mine[name] - its[name]).max() for name in mine))
-    return found
+def max_difference(folder, other):
+    """Return the largest difference of a weight or an optimizer slot."""
+    a, b = open_checkpoint(str(folder)), open_checkpoint(str(other))
+    assert a.step == b.step
+    differences = []
+    for ours, theirs in ((a.weights(), b.weights()), (a.slots(), b.slots())):
+        assert ours.keys() == theirs.keys()
+        differences += [np.abs(ours[name] - theirs[name]).max() for name in ours]
+    return max(differences)
 
 
 def assert_same_lines(folder, other, tolerance):
     pairs = zip(read_metrics(str(folder)), read_metrics(str(other)), strict=True)
-    for mine, its in pairs:
-        assert (mine["kind"], mine["step"]) == (its["kind"], its["step"])
-        losses = [name for name in LOSSES if name in mine]
-        assert len(losses) == (5 if mine["kind"] == "train" else 2)
+    for ours, theirs in pairs:
+        assert (ours["kind"], ours["step"]) == (theirs["kind"], theirs["step"])
+        losses = [name for name in LOSSES if name in ours]
+        assert len(losses) == (5 if ours["kind"] == "train" else 2)
         for name in losses:
-            assert mine[name] == pytest.approx(its[name], rel=tolerance), name
-        assert mine["disc_auc"] == pytest.approx(its["disc_auc"], abs=1e-3)
+            assert ours[name] == pytest.approx(theirs[name], rel=tolerance), name
+        assert ours["disc_auc"] == pytest.approx(theirs["disc_auc"], abs=1e-3)
 
 
-def started(name, data, output, environment):
-    """A process with this program's task `name`; its errors go to a file."""
+def start(name, data, output, environment):
+    """Start a process with the task `name`; its errors are written to a file."""
     return subprocess.Popen(
         [sys.executable, "-m", "training.test_replicas", name, str(data), str(output)],
         env={
@@ -117,8 +117,8 @@ def started(name, data, output, environment):
     )
 
 
-def started_workers(name, data, output):
-    """Two processes that train together."""
+def start_workers(name, data, output):
+    """Start two workers that train together."""
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(socket.socket()) for _ in range(2)]
         for port in ports:
@@ -129,25 +129,25 @@ def started_workers(name, data, output):
         json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks
     ]
     return [
-        started(name, data, output, {"TF_CONFIG": configs[index], "INDEX": str(index)})
+        start(name, data, output, {"TF_CONFIG": configs[index], "INDEX": str(index)})
         for index in range(2)
     ]
 
 
-def said(output, *processes):
-    """What they have said, as JSON, once they are done; their errors if they fail."""
-    answers = []
+def results_of(output, *processes):
+    """Wait for processes and return their results; show their errors if they fail."""
+    results = []
     try:
         for process in processes:
             out, _ = process.communicate()
             errors = {log.name: log.read_text()[-3000:] for log in output.glob("*.log")}
             assert process.returncode == 0, json.dumps(errors, indent=1)
-            answers.append(json.loads(out.splitlines()[-1]))
+            results.append(json.loads(out.splitlines()[-1]))
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    return answers
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -156,16 +156,19 @@ def output(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def together(folder, output):
-    """All of the quick suite's processes, started at once, and what they say."""
-    replicas = started("mirrored", folder, output, {})
-    workers = started_workers("workers", folder, output)
-    return functools.cache(lambda: said(output, replicas, *workers))
+def processes(folder, output):
+    """Start the processes of the quick tests and return a function of their results."""
+    replicas = start("mirrored", folder, output, {})
+    workers = start_workers("workers", folder, output)
+    return functools.cache(lambda: results_of(output, replicas, *workers))
 
 
 @pytest.fixture(scope="module")
-def one(together, folder, output):
-    """One of the runs on one device; the first one while the others train."""
+def on_one_device(processes, folder, output):
+    """Return a function that trains a run on one device.
+
+    The first run is trained while the other processes train.
+    """
 
     @functools.cache
     def trained(name):
@@ -177,79 +180,91 @@ def one(together, folder, output):
 
 
 @pytest.fixture(scope="module")
-def mirrored(together):
-    return together()[0]
+def mirrored(processes):
+    return processes()[0]
 
 
 @pytest.fixture(scope="module")
-def workers(together):
-    return together()[1:]
+def workers(processes):
+    return processes()[1:]
 
 
-def test_the_batches_put_it_to_the_test(folder, one):
-    """Halves of unlike weight, gradients that are clipped, dropout."""
+def test_the_batches_are_a_hard_case(folder, on_one_device):
+    """Check for halves of unequal weight, clipped gradients and dropout."""
     experiment = resolve(folder)
-    found = experiment.open(str(folder))
-    batches = itertools.islice(training_batches(found, experiment.config.input), 20)
+    record_set = experiment.open(str(folder))
+    batches = itertools.islice(
+        training_batches(record_set, experiment.config.input), 20
+    )
     halves = [batch.input_mask_BL.numpy().reshape(2, -1).sum(1) for batch in batches]
     assert sum(abs(a - b) > 0.1 * a for a, b in halves) > 5
-    norms = [m["gradient_norm"] for m in read_metrics(str(one("paper"))) if "loss" in m]
+    norms = [
+        m["gradient_norm"]
+        for m in read_metrics(str(on_one_device("paper")))
+        if "loss" in m
+    ]
     assert min(norms) > experiment.config.optimizer.clip_norm
     assert experiment.config.model.dropout == 0.1
 
 
-def test_two_replicas_train_as_one(one, output, mirrored):
+def test_two_replicas_train_like_one_device(on_one_device, output, mirrored):
     other = output / "mirrored" / "paper"
-    assert distance(one("paper"), other) < 1e-5
-    assert_same_lines(one("paper"), other, 1e-5)
+    assert max_difference(on_one_device("paper"), other) < 1e-5
+    assert_same_lines(on_one_device("paper"), other, 1e-5)
 
 
-def test_two_workers_train_as_one(one, output, workers):
+def test_two_workers_train_like_one_device(on_one_device, output, workers):
     assert [worker["chief"] for worker in workers] == [True, False]
     other = output / "workers" / "paper"
-    assert distance(one("paper"), other) < 1e-5
-    assert_same_lines(one("paper"), other, 1e-5)
+    assert max_difference(on_one_device("paper"), other) < 1e-5
+    assert_same_lines(on_one_device("paper"), other, 1e-5)
 
 
-def test_replicas_have_parts_of_each_batch_in_their_order(mirrored):
+def test_replicas_receive_consecutive_rows_of_each_batch(mirrored):
     assert mirrored["replicas"] == 2
     assert mirrored["rows"] == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
 
 
-def test_a_batch_that_replicas_cannot_share_is_told(mirrored):
-    assert "by 2 replicas. Received: input.batch_size 9." in mirrored["odd"]
+def test_an_indivisible_batch_is_an_error(mirrored):
+    assert "2 replicas. Received: input.batch_size 9." in mirrored["odd"]
     assert "Set input.batch_size=8 or 10" in mirrored["odd"]
 
 
-def test_workers_that_share_no_folder_are_told(workers, output):
+def test_workers_without_a_shared_folder_raise_errors(workers, output):
     for worker in workers:
         assert "Received: worker 0 at 20, worker 1 at 0." in worker["apart"]
-        assert "one --model_dir" in worker["apart"]
+        assert "--model_dir" in worker["apart"]
         assert "another folder at worker 1" in worker["elsewhere"]
     assert not list(output.glob("workers/elsewhere-*/checkpoints"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("original", 1e-5), ("xla", 1e-4)])
-def test_other_runs_train_as_the_original_graph_on_one(
-    folder, one, output, name, tolerance
+def test_other_runs_train_like_the_original_graph_on_one_device(
+    folder, on_one_device, output, name, tolerance
 ):
-    said(output, started(f"mirrored_{name}", folder, output, {}))
-    others = {one(name), output / "mirrored" / name} - {one("original")}
+    results_of(output, start(f"mirrored_{name}", folder, output, {}))
+    others = {on_one_device(name), output / "mirrored" / name} - {
+        on_one_device("original")
+    }
     for other in others:
-        assert distance(one("original"), other) < tolerance
-        assert_same_lines(one("original"), other, tolerance)
+        assert max_difference(on_one_device("original"), other) < tolerance
+        assert_same_lines(on_one_device("original"), other, tolerance)
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_worker_stops_all_and_they_go_on(folder, one, output):
-    first, second = said(output, *started_workers("stopped_workers", folder, output))
+def test_a_signal_to_one_worker_stops_all_and_they_resume(
+    folder, on_one_device, output
+):
+    first, second = results_of(
+        output, *start_workers("stopped_workers", folder, output)
+    )
     assert first == second
     assert first["stopped"] == signal.SIGTERM
     assert 0 < first["step"] < 20
     other = output / "workers" / "original"
-    assert distance(one("original"), other) < 1e-5
-    assert_same_lines(one("original"), other, 1e-5)
+    assert max_difference(on_one_device("original"), other) < 1e-5
+    assert_same_lines(on_one_device("original"), other, 1e-5)
 
 
 def as_mirrored_run(name, data, output):
@@ -261,12 +276,14 @@ def as_mirrored_run(name, data, output):
 def as_mirrored(data, output):
     devices = as_mirrored_run("paper", data, output)
     numbers = tf.data.Dataset.range(8).batch(4, drop_remainder=True)
-    parts = iter(distribute(devices, lambda *_: tf.data.Dataset.zip((numbers,))))
-    rows = [[p.numpy().tolist() for p in next(parts)[0].values] for _ in range(2)]
+    batches = iter(distribute(devices, lambda *_: tf.data.Dataset.zip((numbers,))))
+    rows = [[r.numpy().tolist() for r in next(batches)[0].values] for _ in range(2)]
     return {
         "replicas": devices.num_replicas_in_sync,
         "rows": rows,
-        "odd": told(lambda: resolve(data, "input.batch_size=9").pretrainer(devices)),
+        "odd": error_of(
+            lambda: resolve(data, "input.batch_size=9").pretrainer(devices)
+        ),
     }
 
 
@@ -278,20 +295,20 @@ def as_workers(data, output):
     if chief:
         shutil.copytree(output / "workers" / "paper", apart)
     elsewhere = output / "workers" / f"elsewhere-{os.environ['INDEX']}"
-    held = acquire_lock(str(elsewhere)) if chief else None
-    found = {
+    lock = acquire_lock(str(elsewhere)) if chief else None
+    results = {
         "chief": chief,
-        "apart": told(lambda: train(devices, data, apart, "paper")),
-        "elsewhere": told(lambda: train(devices, data, elsewhere, "paper")),
+        "apart": error_of(lambda: train(devices, data, apart, "paper")),
+        "elsewhere": error_of(lambda: train(devices, data, elsewhere, "paper")),
     }
-    del held
-    return found
+    del lock
+    return results
 
 
 def as_stopped_workers(data, output):
     devices = strategy.choose("auto")
     folder = output / "workers" / "original"
-    if not strategy.is_chief(devices):  # it gets the signal, the other hears of it
+    if not strategy.is_chief(devices):  # the signal of one worker stops both
         threading.Thread(target=interrupt_after, args=(folder,), daemon=True).start()
     stopped = train(devices, data, folder, "original")
     step = open_checkpoint(str(folder)).step
@@ -299,8 +316,8 @@ def as_stopped_workers(data, output):
     return {"stopped": stopped, "step": step}
 
 
-def told(action):
-    """The error that an action ends with."""
+def error_of(action):
+    """Call `action` and return the text of its InputError, or None."""
     try:
         action()
     except InputError as error:

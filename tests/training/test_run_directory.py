@@ -1,4 +1,4 @@
-"""One run at a time in a folder, and what a run may change when it goes on."""
+"""Lock of a run directory, and settings that may change on resume."""
 
 import dataclasses
 import subprocess
@@ -16,35 +16,35 @@ from electra_tf.training.run_directory import (
     acquire_lock,
     changed_fields,
     check_resumable,
-    kept_before,
     lock_token,
+    permanent_steps,
     run_lock,
 )
 
-DETAILS = {"vocabulary": "abc", "records": 7}
+METADATA = {"vocabulary": "abc", "records": 7}
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
     (tmp_path / "config.yaml").write_text(config_lib.dump_config(PretrainingConfig()))
-    return Checkpoint(str(tmp_path), 5, DETAILS)
+    return Checkpoint(str(tmp_path), 5, METADATA)
 
 
-def test_a_folder_is_held_until_it_is_let_go(tmp_path):
+def test_a_folder_is_locked_until_the_lock_is_closed(tmp_path):
     folder = tmp_path / "a" / "run"
-    held = acquire_lock(str(folder))
-    with pytest.raises(InputError, match="where another process is at work"):
+    lock = acquire_lock(str(folder))
+    with pytest.raises(InputError, match=f"--model_dir.*Received: {folder}, locked"):
         acquire_lock(str(folder))
     other = acquire_lock(str(tmp_path / "b"))
-    held.close()
+    lock.close()
     acquire_lock(str(folder)).close()
     other.close()
 
 
-def test_a_process_that_is_killed_lets_go(tmp_path):
+def test_a_killed_process_releases_the_lock(tmp_path):
     program = (
         "import sys; from electra_tf.training.run_directory import acquire_lock;"
-        "held = acquire_lock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+        "lock = acquire_lock(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -54,7 +54,7 @@ def test_a_process_that_is_killed_lets_go(tmp_path):
         cwd=ROOT,
     )
     with process:
-        assert process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "ready\n"
         with pytest.raises(InputError, match=str(tmp_path)):
             acquire_lock(str(tmp_path))
         process.kill()
@@ -62,7 +62,7 @@ def test_a_process_that_is_killed_lets_go(tmp_path):
         acquire_lock(str(tmp_path)).close()
 
 
-def test_who_holds_a_folder_marks_it(tmp_path):
+def test_each_lock_has_its_own_token(tmp_path):
     assert lock_token(str(tmp_path)) == 0
     with acquire_lock(str(tmp_path / "one")), acquire_lock(str(tmp_path / "other")):
         first = lock_token(str(tmp_path / "one"))
@@ -75,48 +75,45 @@ def test_who_holds_a_folder_marks_it(tmp_path):
         assert lock_token(str(tmp_path / "one")) != first
 
 
-def test_a_new_folder_of_which_nothing_came_goes(tmp_path):
-    new, begun, old = (tmp_path / name for name in ("new", "begun", "old"))
+def test_a_failed_run_deletes_only_a_new_empty_folder(tmp_path):
+    new, with_file, old = (tmp_path / name for name in ("new", "with_file", "old"))
     old.mkdir()
 
     def fail_in(folder):
         with run_lock(str(folder)):
             (folder / "task").mkdir()
-            if folder == begun:
+            if folder == with_file:
                 (folder / "task" / "problems.txt").touch()
             raise ZeroDivisionError
 
-    for folder in (new, begun, old):
+    for folder in (new, with_file, old):
         with pytest.raises(ZeroDivisionError):
             fail_in(folder)
     assert not new.exists()
-    assert (begun / "task" / "problems.txt").exists()
+    assert (with_file / "task" / "problems.txt").exists()
     assert old.exists()
     with run_lock(str(new)):
         assert new.exists()
     assert new.exists()
 
 
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match=r"file, a file\. Choose another name"):
-        acquire_lock(str(tmp_path / "file"))
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_bucket_is_no_folder(tmp_path, monkeypatch):
+def test_files_and_urls_are_errors(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="gcsfuse"):
+    (tmp_path / "file").write_text("content")
+    with pytest.raises(InputError, match=r"--model_dir.*file, a file"):
+        acquire_lock(str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "content"
+    with pytest.raises(InputError, match="Received: gs://bucket/run"):
         acquire_lock("gs://bucket/run")
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_run_goes_on_as_it_began(checkpoint):
-    for details in (DETAILS, {**DETAILS, "new": 1}):
-        assert check_resumable(checkpoint, PretrainingConfig(), details) is None
+def test_an_equal_run_resumes(checkpoint):
+    for metadata in (METADATA, {**METADATA, "new": 1}):
+        assert check_resumable(checkpoint, PretrainingConfig(), metadata) is None
 
 
-FREE_NOW = (
+CHANGEABLE = (
     "training.log_every=7",
     "training.save_every=7",
     "training.keep=1",
@@ -144,9 +141,9 @@ FIXED = (
 )
 
 
-def test_what_no_weight_depends_on_may_change(checkpoint):
-    check_resumable(checkpoint, config_lib.load_config(sets=FREE_NOW), DETAILS)
-    # Each name is one that exists, or the whole section is free.
+def test_resume_safe_fields_may_change(checkpoint):
+    check_resumable(checkpoint, config_lib.load_config(sets=CHANGEABLE), METADATA)
+    # Each entry is an existing field or section.
     sections = dataclasses.asdict(PretrainingConfig())
     for name in RESUME_SAFE_FIELDS:
         section, _, setting = name.partition(".")
@@ -154,63 +151,58 @@ def test_what_no_weight_depends_on_may_change(checkpoint):
         assert not setting or setting in sections[section]
 
 
-@pytest.mark.parametrize(("changed", "words"), FIXED)
-def test_what_weights_depend_on_may_not(checkpoint, changed, words):
-    with pytest.raises(InputError) as found:
-        check_resumable(checkpoint, config_lib.load_config(sets=[changed]), DETAILS)
-    assert words in str(found.value)
-    assert f"--init_checkpoint={checkpoint.path}" in str(found.value)
+@pytest.mark.parametrize(("changed", "received"), FIXED)
+def test_other_fields_must_not_change(checkpoint, changed, received):
+    with pytest.raises(InputError) as error:
+        check_resumable(checkpoint, config_lib.load_config(sets=[changed]), METADATA)
+    assert received in error.value.received
+    assert f"--init_checkpoint={checkpoint.path}" in error.value.remedy
 
 
 @pytest.mark.parametrize("steps", [5, 7, 2_000_000])
-def test_a_run_may_have_another_length(checkpoint, steps):
-    now = config_lib.load_config(sets=[f"training.steps={steps}"])
-    assert check_resumable(checkpoint, now, DETAILS) is None
+def test_the_number_of_steps_may_change(checkpoint, steps):
+    config = config_lib.load_config(sets=[f"training.steps={steps}"])
+    assert check_resumable(checkpoint, config, METADATA) is None
 
 
-def test_a_run_is_not_shorter_than_what_is_done(checkpoint):
-    with pytest.raises(InputError) as found:
-        check_resumable(
-            checkpoint, config_lib.load_config(sets=["training.steps=4"]), DETAILS
-        )
-    for words in (
-        "`training.steps`",
-        "5 or more",
-        f"4, with the checkpoint {checkpoint.path}",
-    ):
-        assert words in str(found.value)
+def test_the_number_of_steps_is_at_least_the_completed_ones(checkpoint):
+    config = config_lib.load_config(sets=["training.steps=4"])
+    with pytest.raises(InputError) as error:
+        check_resumable(checkpoint, config, METADATA)
+    assert "`training.steps` must be at least 5" in error.value.required
+    assert error.value.received == f"4, with the checkpoint {checkpoint.path}"
 
 
-def test_what_was_kept_of_a_shorter_run_stays(tmp_path):
-    lengths = {10: 40, 20: 40, 30: 40, 40: 40, 50: 80, 60: 80}
-    for step, steps in lengths.items():
+def test_permanent_steps_of_a_run_with_another_length(tmp_path):
+    length_by_step = {10: 40, 20: 40, 30: 40, 40: 40, 50: 80, 60: 80}
+    for step, steps in length_by_step.items():
         path = tmp_path / "checkpoints" / f"step_{step:08d}"
         path.mkdir(parents=True)
         (path / "checkpoint.json").touch()
         config = config_lib.load_config(sets=[f"training.steps={steps}"])
         (path / "config.yaml").write_text(config_lib.dump_config(config))
-    assert kept_before(str(tmp_path), (0.25, 0.5)) == {10, 20}
-    assert kept_before(str(tmp_path), (0.75, 1.0)) == {30, 40, 60}
+    assert permanent_steps(str(tmp_path), (0.25, 0.5)) == {10, 20}
+    assert permanent_steps(str(tmp_path), (0.75, 1.0)) == {30, 40, 60}
     (tmp_path / "checkpoints" / "step_00000050" / "config.yaml").unlink()
-    assert kept_before(str(tmp_path), ()) == {50}
-    assert kept_before(str(tmp_path / "none"), (0.5,)) == set()
+    assert permanent_steps(str(tmp_path), ()) == {50}
+    assert permanent_steps(str(tmp_path / "missing"), (0.5,)) == set()
 
 
-def test_all_that_changed_is_named(checkpoint):
+def test_all_changes_are_listed(checkpoint):
     sets = ["training.seed=1", "training.log_every=3", "model.depth=2"]
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as error:
         check_resumable(checkpoint, config_lib.load_config(sets=sets), {"records": 8})
-    assert found.value.received == (
+    assert error.value.received == (
         "`model.depth` is 2, was 12; `training.seed` is 1, was 0; "
         "vocabulary is None, was 'abc'; records is 8, was 7"
     )
 
 
-def test_differences_are_pairs_by_name():
-    then = config_lib.load_config(sets=["training.seed=1", "model.depth=2"])
-    now = config_lib.load_config(sets=["training.seed=1", "records.max_length=64"])
-    assert changed_fields(then, now) == {
+def test_changed_fields():
+    old = config_lib.load_config(sets=["training.seed=1", "model.depth=2"])
+    new = config_lib.load_config(sets=["training.seed=1", "records.max_length=64"])
+    assert changed_fields(old, new) == {
         "model.depth": (2, 12),
         "records.max_length": (128, 64),
     }
-    assert not changed_fields(now, now)
+    assert not changed_fields(new, new)

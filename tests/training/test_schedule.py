@@ -28,20 +28,20 @@ def golden():
         return {key: file[key] for key in file if key.startswith("sched/")}
 
 
-def test_every_schedule_of_the_original_is_compared(golden):
+def test_every_golden_schedule_is_compared(golden):
     assert {key.split("/")[1] for key in golden} == {*FLAT, *LAYERWISE}
 
 
 @pytest.mark.parametrize("case", FLAT)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
-def test_rates_are_the_originals(golden, case, compiled):
+def test_rates_equal_the_original(golden, case, compiled):
     schedule = FLAT[case]
     if compiled:
         spec = tf.TensorSpec([], tf.int64)
         schedule = tf.function(schedule, input_signature=[spec], jit_compile=True)
     rates = [schedule(tf.constant(t)) for t in golden[f"sched/{case}/steps"]]
     assert all(rate.dtype == tf.float32 and rate.shape == () for rate in rates)
-    # Near the end the original's own rounding shows, 1e-7 of the peak at most.
+    # Near the end the original has a rounding error of up to 1e-7 of the peak.
     np.testing.assert_allclose(
         rates, golden[f"sched/{case}/lr"], rtol=1e-6, atol=1e-7 * FLAT[case].peak
     )
@@ -55,7 +55,7 @@ def test_the_last_rates_are_exact(compiled):
 
 
 @pytest.mark.parametrize("case", LAYERWISE)
-def test_layer_wise_rates_are_the_originals(golden, case):
+def test_layerwise_rates_equal_the_original(golden, case):
     schedule, depth, decay = LAYERWISE[case]
     factor = layerwise_multipliers(depth, decay)
     keys = golden[f"sched/{case}/keys"]
@@ -90,7 +90,7 @@ def test_distances_from_the_head(path, original, exact):
 
 
 def test_a_layer_beyond_the_depth_is_an_error():
-    with pytest.raises(InputError, match=r"of the model: 12.*layer_12/query"):
+    with pytest.raises(InputError, match=r"depth 12.*Received: encoder/layer_12/query"):
         layerwise_multipliers(12, 0.8)("encoder/layer_12/query/kernel")
 
 
@@ -100,21 +100,21 @@ def test_a_power_of_0_is_a_constant_rate():
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(0, 0), (5, -1)])
-def test_impossible_schedules_are_errors(steps, warmup):
-    with pytest.raises(InputError, match=f"Received: {steps} steps, a warm-up of"):
+def test_invalid_schedules_are_errors(steps, warmup):
+    with pytest.raises(InputError, match=f"Received: steps={steps}, warmup={warmup}"):
         WarmupPolynomialDecay(1.0, steps, warmup)
 
 
 @pytest.mark.parametrize(
-    ("thing", "argument"),
+    ("function", "argument"),
     [
         (WarmupPolynomialDecay(0.3, 7, 2.5, 2.0), 2),
         (layerwise_multipliers(4, 0.5, "exact"), "a"),
     ],
     ids=["schedule", "multipliers"],
 )
-def test_both_survive_json(thing, argument):
-    text = json.dumps(keras.saving.serialize_keras_object(thing))
-    again = keras.saving.deserialize_keras_object(json.loads(text))
-    assert again.get_config() == thing.get_config()
-    assert again(argument) == thing(argument)
+def test_serialization_survives_json(function, argument):
+    text = json.dumps(keras.saving.serialize_keras_object(function))
+    restored = keras.saving.deserialize_keras_object(json.loads(text))
+    assert restored.get_config() == function.get_config()
+    assert restored(argument) == function(argument)

@@ -1,4 +1,4 @@
-"""Weights, slots and step, out of a trainer and into another one."""
+"""Restore weights, slots and step of a trainer in another one."""
 
 import numpy as np
 import pytest
@@ -39,18 +39,19 @@ def test_state_is_named_by_path_and_slot(trained):
     assert np.abs(slots["m/toy/pull"]).min() > 0
 
 
-def test_a_restored_trainer_goes_on_bit_for_bit(trained, checkpoint):
+def test_a_restored_trainer_continues_bit_for_bit(trained, checkpoint):
     other = Toy()
     restore(other, checkpoint)
     assert int(other.optimizer.iterations) == 3
     for toy in (trained, other):
         toy.train_step(tf.constant([4.0, 4.0]))
-    for mine, its in zip(training_state(trained), training_state(other), strict=True):
-        for name, values in mine.items():
-            np.testing.assert_array_equal(values, its[name], name)
+    states = zip(training_state(trained), training_state(other), strict=True)
+    for expected, actual in states:
+        for name, values in expected.items():
+            np.testing.assert_array_equal(actual[name], values, name)
 
 
-def test_weights_alone_leave_the_optimizer_as_new(trained, checkpoint):
+def test_restore_weights_does_not_change_the_optimizer(trained, checkpoint):
     other = Toy()
     restore_weights(other, checkpoint)
     weights, slots = training_state(other)
@@ -61,16 +62,17 @@ def test_weights_alone_leave_the_optimizer_as_new(trained, checkpoint):
     assert not any(values.any() for values in slots.values())
 
 
-def test_other_names_and_shapes_are_listed_and_nothing_is_assigned():
+def test_assign_lists_all_differences_and_assigns_nothing():
     variables = {name: tf.Variable(tf.zeros([2])) for name in ("same", "long", "new")}
     arrays = {"same": np.ones(2, "f"), "long": np.ones(3, "f"), "old": np.ones(2, "f")}
-    with pytest.raises(InputError) as found:
-        assign(variables, arrays, "there")
-    wanted = "there: a surplus old; long of shape (3,), not (2,); no new"
-    assert found.value.received == wanted
+    with pytest.raises(InputError) as error:
+        assign(variables, arrays, "source")
+    for text in ("source", "surplus old", "long has shape (3,), not (2,)"):
+        assert text in error.value.received
+    assert "missing new" in error.value.received
     assert not any(variable.numpy().any() for variable in variables.values())
 
 
-def test_a_long_list_of_differences_is_cut():
-    with pytest.raises(InputError, match=r"no 15; no 16; no 17 and 12 more"):
-        assign({str(10 + n): tf.Variable(0.0) for n in range(20)}, {}, "there")
+def test_a_long_list_of_differences_is_truncated():
+    with pytest.raises(InputError, match=r"missing 17 and 12 more"):
+        assign({str(10 + n): tf.Variable(0.0) for n in range(20)}, {}, "source")

@@ -1,6 +1,6 @@
-"""Which devices train, and what is said where they are not there.
+"""Choice of the distribution strategy, and its errors.
 
-What needs several replicas or workers is in test_replicas.py.
+test_replicas.py has the tests that need several replicas or workers.
 """
 
 import json
@@ -19,41 +19,41 @@ def no_cluster(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def told(monkeypatch, config):
+def set_tf_config(monkeypatch, config):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
 
 
-def test_one_device_is_what_auto_finds_on_a_cpu():
+def test_auto_selects_one_device_on_a_cpu():
     for name in ("auto", "one_device"):
-        found = strategy.choose(name)
-        assert isinstance(found, tf.distribute.OneDeviceStrategy)
-        assert found.num_replicas_in_sync == 1
-        assert strategy.is_chief(found)
+        selected = strategy.choose(name)
+        assert isinstance(selected, tf.distribute.OneDeviceStrategy)
+        assert selected.num_replicas_in_sync == 1
+        assert strategy.is_chief(selected)
 
 
 def test_mirrored_on_one_cpu_is_one_replica():
-    found = strategy.choose("mirrored")
-    assert isinstance(found, MIRRORED)
-    assert found.num_replicas_in_sync == 1
-    assert strategy.is_chief(found)
+    selected = strategy.choose("mirrored")
+    assert isinstance(selected, MIRRORED)
+    assert selected.num_replicas_in_sync == 1
+    assert strategy.is_chief(selected)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
-        (("mirrored", "local"), r"--tpu goes with --strategy=tpu.*=mirrored"),
-        (("auto", None, 2), r"--cpu_replicas=2 with --strategy=auto"),
-        (("one_device", None, 2), r"pass --strategy=mirrored"),
-        (("multi_worker",), r"no TF_CONFIG that names a worker"),
+        (("mirrored", "local"), r"Received: --tpu=local with --strategy=mirrored"),
+        (("auto", None, 2), r"Received: --cpu_replicas=2 with --strategy=auto"),
+        (("one_device", None, 2), r"--cpu_replicas=2 with --strategy=one_device"),
+        (("multi_worker",), r"Received: no TF_CONFIG"),
     ],
 )
-def test_flags_that_contradict_the_machine_are_told(arguments, words):
-    with pytest.raises(InputError, match=words):
+def test_contradictory_flags_are_errors(arguments, message):
+    with pytest.raises(InputError, match=message):
         strategy.choose(*arguments)
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "message"),
     [
         ("{", "property name"),
         ('["worker"]', "'list' object"),
@@ -69,31 +69,31 @@ def test_flags_that_contradict_the_machine_are_told(arguments, words):
         ),
     ],
 )
-def test_a_bad_tf_config_is_told(config, words, monkeypatch):
+def test_an_invalid_tf_config_is_an_error(config, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(InputError, match=f"{words}.*unset it"):
+    with pytest.raises(InputError, match=f"TF_CONFIG.*{message}"):
         strategy.choose("multi_worker")
 
 
-def test_auto_takes_the_workers_that_tf_config_names(monkeypatch):
-    told(monkeypatch, {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})
+def test_auto_selects_multi_worker_for_several_workers(monkeypatch):
+    set_tf_config(monkeypatch, {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})
     with pytest.raises(InputError, match="task_type"):
         strategy.choose("auto")
-    told(monkeypatch, {"cluster": {"worker": ["a:1"]}})
+    set_tf_config(monkeypatch, {"cluster": {"worker": ["a:1"]}})
     assert isinstance(strategy.choose("auto"), tf.distribute.OneDeviceStrategy)
 
 
 class Workers(tf.distribute.MultiWorkerMirroredStrategy):
-    """As one worker of several sees them, without the others."""
+    """Strategy of one worker, without connections to the others."""
 
     def __init__(self, cluster, task_type, task_id):
-        self._own = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        self._resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(cluster), task_type=task_type, task_id=task_id
         )
 
     @property
     def cluster_resolver(self):
-        return self._own
+        return self._resolver
 
 
 @pytest.mark.parametrize(
@@ -105,29 +105,29 @@ class Workers(tf.distribute.MultiWorkerMirroredStrategy):
         ({"chief": ["a:1"], "worker": ["b:1"]}, ("worker", 0), False),
     ],
 )
-def test_one_of_the_workers_writes(cluster, task, chief):
+def test_one_worker_is_the_chief(cluster, task, chief):
     assert strategy.is_chief(Workers(cluster, *task)) is chief
 
 
 class Replicas:
-    """All that `check_batch` looks at."""
+    """Stand-in for a strategy with three replicas."""
 
     num_replicas_in_sync = 3
 
 
 @pytest.mark.parametrize(
-    ("rows", "parts", "words"),
+    ("batch_size", "accumulation", "message"),
     [
         (3, 1, None),
         (12, 4, None),
-        (8, 1, "equally by 3 replicas. Received: input.batch_size 8.*=6 or 9"),
+        (8, 1, "3 replicas. Received: input.batch_size 8.*=6 or 9"),
         (2, 1, "=3 or 3"),
-        (9, 2, "by 3 replicas, each in 2 parts.*=6 or 12"),
+        (9, 2, "3 replicas times training.accumulation=2.*=6 or 12"),
     ],
 )
-def test_a_batch_is_shared_equally(rows, parts, words):
-    if words is None:
-        strategy.check_batch(Replicas, rows, parts)
+def test_a_batch_is_divided_evenly(batch_size, accumulation, message):
+    if message is None:
+        strategy.check_batch(Replicas, batch_size, accumulation)
         return
-    with pytest.raises(InputError, match=words):
-        strategy.check_batch(Replicas, rows, parts)
+    with pytest.raises(InputError, match=message):
+        strategy.check_batch(Replicas, batch_size, accumulation)

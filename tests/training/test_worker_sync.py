@@ -1,4 +1,4 @@
-"""What workers tell each other; several real ones are in test_replicas.py."""
+"""Exchange of numbers in one process; test_replicas.py starts several workers."""
 
 import pytest
 import tensorflow as tf
@@ -8,32 +8,31 @@ from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
 from training.toy import one_device
 
 
-def test_one_process_hears_itself():
+def test_one_process_gets_its_own_numbers():
     assert WorkerSync(one_device()).all_gather(3, 0.5) == [[3], [0.5]]
 
 
 @pytest.mark.parametrize(
-    ("heard", "words"),
+    ("gathered", "message"),
     [
         ([[20, 0], [7, 7]], "Received: worker 0 at 20, worker 1 at 0"),
         ([[5, 5, 5], [7, 8, 7]], "Received: another folder at worker 1"),
     ],
 )
-def test_workers_that_do_not_share_a_folder_are_told(monkeypatch, heard, words):
+def test_workers_must_share_step_and_folder(monkeypatch, gathered, message):
     workers = WorkerSync(one_device())
     workers.check(20, 7)
-    monkeypatch.setattr(workers, "all_gather", lambda *_: heard)
-    with pytest.raises(InputError, match=words):
+    monkeypatch.setattr(workers, "all_gather", lambda *_: gathered)
+    with pytest.raises(InputError, match=message):
         workers.check(20, 7)
 
 
 @pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.AbortedError])
-def test_a_worker_that_is_gone_is_told(kind):
-    words = f"a worker that is gone .{kind.__name__}"
-    with pytest.raises(InputError, match=words), reraise_worker_errors():
+def test_a_lost_worker_is_an_input_error(kind):
+    with pytest.raises(InputError, match=kind.__name__), reraise_worker_errors():
         raise kind(None, None, "Socket closed")
 
 
-def test_other_errors_keep_their_names():
+def test_other_errors_are_unchanged():
     with pytest.raises(ZeroDivisionError), reraise_worker_errors():
         raise ZeroDivisionError

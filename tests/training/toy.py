@@ -1,4 +1,4 @@
-"""A trainer small enough to be followed by hand, and what a run of it is made of."""
+"""Trainer with six weights, and a training run of it."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ from electra_tf.training.optimizer import create_optimizer
 
 
 class Toy:
-    """Two weights that are pulled to the mean of each batch, which is its number."""
+    """Trainer that moves two weights towards the mean of each batch, its number."""
 
     def __init__(self, steps=20, rate=0.1, **settings):
         with keras.name_scope("toy"):
@@ -30,7 +30,7 @@ class Toy:
         self.optimizer.build(self.trainable_variables)
         self.traced = 0
 
-    def train_step(self, batch_B, read=False):
+    def train_step(self, batch_B, as_ratios=False):
         self.traced += 1
         pull, other = self.trainable_variables
         number = tf.reduce_mean(batch_B)
@@ -38,23 +38,23 @@ class Toy:
         loss = 0.5 * tf.reduce_sum(distance**2)
         gradients = [distance, 0.1 * other.value]
         norm = self.optimizer.update(gradients, self.trainable_variables)
-        one = tf.ones([])
+        weight = tf.ones([])
         return {
-            "loss": (loss, one),
-            "gradient_norm": (norm, one),
-            "tokens": (tf.cast(tf.size(batch_B), tf.float32), one),
+            "loss": (loss, weight),
+            "gradient_norm": (norm, weight),
+            "tokens": (tf.cast(tf.size(batch_B), tf.float32), weight),
             "numbers": (tf.stack([number, number**2]), tf.ones([2])),
         }
 
 
 def batches(first, host=0, hosts=1):
-    """Batch n holds n - 1/2 and n + 1/2."""
+    """Return an infinite dataset whose batch n is [n - 1/2, n + 1/2]."""
     numbers = tf.data.Dataset.range(first, 10**6)
     return numbers.map(lambda n: tf.cast(n, tf.float32) + tf.constant([-0.5, 0.5]))
 
 
-def told(metrics):
-    """What of the summed metrics can be read as one number."""
+def scalar_metrics(metrics):
+    """Compute all metrics except the vector `numbers`."""
     return compute_metrics({k: v for k, v in metrics.items() if k != "numbers"})
 
 
@@ -64,14 +64,14 @@ def one_device():
 
 
 def train(toy, folder, evaluate, writes=True, **changes):
-    """Trains a toy in a folder, from the step it is at."""
-    rhythm = {"log_every": 5, "save_every": 7, "evaluate_every": 2, "keep_at": ()}
-    settings = TrainingConfig(**{"steps": 20, **rhythm, **changes})
-    step, writer = int(toy.optimizer.iterations.numpy()), None
+    """Train a toy in a folder, from its current step on."""
+    defaults = {"log_every": 5, "save_every": 7, "evaluate_every": 2, "keep_at": ()}
+    settings = TrainingConfig(**{"steps": 20, **defaults, **changes})
+    step, outputs = int(toy.optimizer.iterations.numpy()), None
     with contextlib.ExitStack() as stack:
         if writes:
-            reports = MetricLogger(
-                str(folder), steps=settings.steps, resumed_at=step, quiet=True
+            metric_logger = MetricLogger(
+                str(folder), steps=settings.steps, resumed_at=step
             )
             checkpoints = CheckpointManager(
                 str(folder / "checkpoints"),
@@ -79,14 +79,20 @@ def train(toy, folder, evaluate, writes=True, **changes):
                 settings.keep_at,
                 settings.steps,
             )
-            writer = ChiefOutputs(
+            outputs = ChiefOutputs(
                 checkpoints,
-                stack.enter_context(reports),
+                stack.enter_context(metric_logger),
                 HealthCheck(settings.steps, 0, 10).check,
                 metadata={"data": "toy"},
                 files={},
             )
-        work = StepCost(flops=100, peak=1e9)
         return TrainingLoop(
-            toy, one_device(), settings, batches, told, work, evaluate, writer
+            toy,
+            one_device(),
+            settings,
+            batches,
+            scalar_metrics,
+            StepCost(flops=100, peak=1e9),
+            evaluate,
+            outputs,
         ).run()

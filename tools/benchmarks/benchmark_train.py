@@ -123,7 +123,7 @@ def electra_tf(options: argparse.Namespace) -> Steps:
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     found = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(devices, lambda *_: found))
-    loop = MultiStepRunner(devices, lambda b: pretrainer.train_step(b, read=False))
+    loop = MultiStepRunner(devices, lambda b: pretrainer.train_step(b, as_ratios=False))
     return lambda steps: loop(iterator, steps)
 
 

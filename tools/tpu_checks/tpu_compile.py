@@ -55,7 +55,7 @@ def trace(options: argparse.Namespace, path: str) -> None:
 
     @tf.function(jit_compile=True, autograph=False)
     def step(*fields: tf.Tensor) -> list[tf.Tensor]:
-        metrics = pretrainer.train_step(Batch(*fields), read=False)
+        metrics = pretrainer.train_step(Batch(*fields), as_ratios=False)
         return tf.nest.flatten(metrics)
 
     shape = (options.batch_size, config.records.max_length)
