@@ -154,7 +154,7 @@ def test_what_is_wrong_is_told(pretrained, table, whole, tmp_path, here):
     message = failure(here("finetune", *changed))
     assert "keep: last" in message
     message = failure(here("finetune", *given(tmp_path, table, tmp_path / "run")))
-    assert "A checkpoint is a folder" in message
+    assert f"Received: '{tmp_path}'" in message
     wrong = given(pretrained, table, tmp_path / "run", label_column="knid")
     assert "knid" in failure(here("finetune", *wrong))
     assert not list(tmp_path.iterdir())

@@ -192,7 +192,7 @@ def test_a_checkpoint_needs_nothing_beside_it(folder, whole, here, tmp_path):
         ),
         (
             ["training.steps=59"],
-            ["`training.steps` must be 60 or more", "59, with", "training.steps=60"],
+            ["`training.steps` must be at least 60", "59, with", "training.steps=60"],
         ),
     ],
 )
@@ -262,7 +262,7 @@ def test_two_phases(longer, whole, here, tmp_path):
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     for words in (
-        f"from {whole}/checkpoints/step_00000060, step 60:",
+        f"{whole}/checkpoints/step_00000060, step 60:",
         "loaded: all ",
         "not loaded: optimizer slots, step",
         "  records.max_length: 32 -> 64",
@@ -341,7 +341,7 @@ def test_weights_of_another_model_are_refused(folder, whole, here, tmp_path):
     sets = ("model.width=16", "model.depth=2")
     given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
     message = failure(here("pretrain", *given))
-    assert "query/kernel of shape (32, 32), not (16, 16)" in message
+    assert "query/kernel has shape (32, 32), not (16, 16)" in message
     assert "--set model.depth=1 --set model.width=32" in message
     assert not tree(tmp_path / "run")
 
@@ -353,7 +353,7 @@ def test_a_damaged_checkpoint_is_told(folder, whole, here, tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-7])
     with unchanged(run):
         message = failure(here("pretrain", *arguments(folder, run)))
-    assert f"{damaged} has the" in message
+    assert f"{damaged} must have the" in message
     assert "delete it to resume from an earlier checkpoint" in message
 
 
@@ -361,4 +361,4 @@ def test_a_second_run_in_a_folder_is_refused(folder, whole, here):
     held = acquire_lock(str(whole))
     with held, unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole)))
-    assert f"{whole}, where another process is at work" in message
+    assert f"{whole}, locked by a running process" in message
