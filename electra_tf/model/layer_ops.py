@@ -1,7 +1,7 @@
-"""Operations of a Transformer layer, in plain Keras.
+"""Operations of a Transformer layer in Keras.
 
-`LayerOps` is the reference implementation. `FusedLayerOps` of `electra_tf.kernels` has
-the same methods with fused kernels and reproducible dropout.
+`LayerOps` is the reference implementation. Its subclass `FusedLayerOps` in
+`electra_tf.kernels` has fused kernels and reproducible dropout.
 """
 
 from typing import Any
@@ -21,17 +21,17 @@ def gelu(x: Tensor) -> Tensor:
 
 
 class LayerOps:
-    """Operations of a Transformer layer in Keras operations, with Keras's dropout.
+    """Operations of a Transformer layer with Keras's operations and dropout.
 
     Args:
-        training: Whether dropout is applied; None uses that of the Keras call.
+        training: Whether dropout is applied; None uses `training` of the Keras call.
     """
 
     def __init__(self, training: bool | None = None):
         self._training = training
 
     def embedding_lookup(self, table_VE: Tensor, ids: Tensor) -> Tensor:
-        """Look up the rows `ids` of a table."""
+        """Return the rows `ids` of a table."""
         return ops.take(table_VE, ids, axis=0)
 
     def vocab_logits(self, x_XE: Tensor, table_VE: Tensor, bias_V: Tensor) -> Tensor:

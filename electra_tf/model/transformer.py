@@ -1,7 +1,7 @@
-"""Ids -> vectors: BERT's encoder, layer norm after each residual sum.
+"""BERT's encoder: from token ids to hidden states, layer norm after each residual sum.
 
-Arguments that all layers share: `layer_ops` implements the element-wise operations,
-dropout included (see `layer_ops.py`); `dtype` is a Keras dtype policy.
+All layers take `layer_ops`, which implements matmuls, attention and element-wise
+operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype policy.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.presets import read_preset
 from electra_tf.model.saving import PACKAGE, build_layer
 
-_MASKED = -10000.0  # added to the score of a key that is padding, as BERT does
+_MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
 class InitializerFactory:
-    """Creates a sequence of initialisers from one seed.
+    """Factory of initialisers with different seeds, derived from one seed.
 
     Args:
-        seed: Seed of the sequence.
+        seed: Seed from which all others are derived.
         stddev: Standard deviation of the normal initialisers.
         drawn: Number of initialisers already created.
     """
@@ -34,7 +34,7 @@ class InitializerFactory:
         self._seed, self._stddev, self._drawn = seed, stddev, drawn
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments as JSON."""
+        """Return the arguments of a factory with the same next initialiser, as JSON."""
         return {"seed": self._seed, "stddev": self._stddev, "drawn": self._drawn}
 
     def normal(self) -> keras.initializers.Initializer:
@@ -67,13 +67,33 @@ class DenseSkipBias(keras.layers.Dense):
         return (layer_ops or LayerOps()).matmul(x, ops.convert_to_tensor(self.kernel))
 
 
+class _EncoderLayer(keras.layers.Layer):
+    """Layer whose config is the encoder's shape and the state of the initialisers."""
+
+    def __init__(
+        self, shape: EncoderConfig, seeds: InitializerFactory, dtype: Any, name: str
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self._shape, self._seeds = shape, seeds.get_config()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal layer, as JSON."""
+        arguments = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
+        return super().get_config() | arguments
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "_EncoderLayer":
+        """Create a layer of the same shape and initial values."""
+        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
-class Embeddings(keras.layers.Layer):
+class Embeddings(_EncoderLayer):
     """Sum of token, segment and position embeddings, normalised.
 
     Args:
         shape: Shape of the encoder.
-        seeds: Creates the initialisers.
+        seeds: Factory of the initialisers.
         dtype: Keras dtype policy.
         name: Name of the layer.
     """
@@ -85,8 +105,7 @@ class Embeddings(keras.layers.Layer):
         dtype: Any = None,
         name: str = "embeddings",
     ):
-        super().__init__(name=name, dtype=dtype)
-        self._shape, self._seeds = shape, seeds.get_config()
+        super().__init__(shape, seeds, dtype, name)
         self._rows = {
             "word_embeddings": shape.vocabulary_size,
             "segment_embeddings": shape.segments,
@@ -98,11 +117,11 @@ class Embeddings(keras.layers.Layer):
         self.dropout = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the tables."""
+        """Create the embedding tables."""
         for name, rows in self._rows.items():
             initializer = self._initializers[name]
             shape = (rows, self.width)
-            # Without `autocast=False` Keras rounds a shared table for all its uses.
+            # With autocast, Keras would round a shared table for all its uses.
             table = self.add_weight(
                 name=name, shape=shape, initializer=initializer, autocast=False
             )
@@ -128,24 +147,14 @@ class Embeddings(keras.layers.Layer):
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
         return layer_ops.dropout(x_BLE, self.dropout)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer, as JSON."""
-        own = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
-        return super().get_config() | own
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Embeddings":
-        """Make a layer of the same shape and initial values."""
-        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class SelfAttention(keras.layers.Layer):
-    """Multi-head self-attention over the real positions of a row.
+class SelfAttention(_EncoderLayer):
+    """Multi-head self-attention.
 
     Args:
         shape: Shape of the encoder.
-        seeds: Creates the initialisers.
+        seeds: Factory of the initialisers.
         dtype: Keras dtype policy.
         name: Name of the layer.
     """
@@ -157,13 +166,14 @@ class SelfAttention(keras.layers.Layer):
         dtype: Any = None,
         name: str = "attention",
     ):
-        super().__init__(name=name, dtype=dtype)
-        self._shape, self._seeds = shape, seeds.get_config()
+        super().__init__(shape, seeds, dtype, name)
         self.width, self.heads = shape.width, shape.heads
         self.head_width = shape.width // shape.heads
         self.query, self.key, self.value, self.output_dense = (
-            kind(shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype)
-            for name, kind in (
+            layer(
+                shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype
+            )
+            for name, layer in (
                 *((name, keras.layers.Dense) for name in ("query", "key", "value")),
                 ("output", DenseSkipBias),
             )
@@ -171,7 +181,7 @@ class SelfAttention(keras.layers.Layer):
         self.dropout = keras.layers.Dropout(shape.attention_dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the weights of query, key, value and output."""
+        """Create the weights of the query, key, value and output layers."""
         for dense in (self.query, self.key, self.value, self.output_dense):
             dense.build((None, None, self.width))
 
@@ -182,14 +192,20 @@ class SelfAttention(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Return the attention output without its bias, [B, L, D].
+        """Return the output layer's matmul without its bias, which the caller adds.
 
-        `bias_B11K` is added to the attention scores. The caller adds the output bias.
+        Args:
+            x_BLD: Hidden states.
+            bias_B11K: Added to the attention scores.
+            training: Whether dropout is applied; ignored if `layer_ops` is given.
+            layer_ops: Implementation of the operations; None uses Keras operations.
+
+        Returns:
+            [B, L, D].
         """
         layer_ops, length = layer_ops or LayerOps(training), ops.shape(x_BLD)[1]
-        x_XD = ops.reshape(
-            x_BLD, (-1, self.width)
-        )  # 2-D: TensorFlow fuses matmul and bias
+        # TensorFlow fuses matmul and bias only in 2-D.
+        x_XD = ops.reshape(x_BLD, (-1, self.width))
         projections = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
         q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in projections)
         context_BLNH = layer_ops.attention(
@@ -199,37 +215,29 @@ class SelfAttention(keras.layers.Layer):
         return self.output_dense(context_BLD, layer_ops=layer_ops)
 
     def _scaled_query(self, x_XD: Tensor) -> Tensor:
-        """Return queries / sqrt(H). Scaling the weights is cheaper than the queries."""
+        """Return queries / sqrt(H).
+
+        The weights are scaled, because they are fewer than the queries.
+        """
         weights = self.query.kernel, self.query.bias
         scale = self.head_width**-0.5
         kernel_DD, bias_D = (ops.convert_to_tensor(w) * scale for w in weights)
-        return ops.add(
-            ops.matmul(x_XD, kernel_DD), bias_D
-        )  # not `+`, which is not fused
+        # TensorFlow does not fuse a matmul with `+`.
+        return ops.add(ops.matmul(x_XD, kernel_DD), bias_D)
 
     def _split(self, x_XD: Tensor, length: int) -> Tensor:
-        """Split heads: [B * L, D] to [B, N, L, H]."""
+        """Split the heads: [B * L, D] to [B, N, L, H]."""
         x_BLNH = ops.reshape(x_XD, (-1, length, self.heads, self.head_width))
         return ops.transpose(x_BLNH, (0, 2, 1, 3))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer, as JSON."""
-        own = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
-        return super().get_config() | own
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SelfAttention":
-        """Make a layer of the same shape and initial values."""
-        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class Block(keras.layers.Layer):
+class Block(_EncoderLayer):
     """Transformer layer: self-attention and feed-forward network with residuals.
 
     Args:
         shape: Shape of the encoder.
-        seeds: Creates the initialisers.
+        seeds: Factory of the initialisers.
         name: `layer_0`, `layer_1`, ...
         dtype: Keras dtype policy.
     """
@@ -241,8 +249,7 @@ class Block(keras.layers.Layer):
         name: str,
         dtype: Any = None,
     ):
-        super().__init__(name=name, dtype=dtype)
-        self._shape, self._seeds = shape, seeds.get_config()
+        super().__init__(shape, seeds, dtype, name)
         self.width, self.inner = shape.width, shape.feed_forward
         self.attention = SelfAttention(shape, seeds, dtype)
         self.attention_layer_norm = layer_norm("attention_layer_norm", dtype)
@@ -258,12 +265,12 @@ class Block(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights of attention, feed-forward network and norms."""
-        wide = (None, None, self.width)
+        hidden = (None, None, self.width)
         self.attention.build()
-        self.attention_layer_norm.build(wide)
-        self.intermediate.build(wide)
+        self.attention_layer_norm.build(hidden)
+        self.intermediate.build(hidden)
         self.output_dense.build((None, None, self.inner))
-        self.output_layer_norm.build(wide)
+        self.output_layer_norm.build(hidden)
 
     def call(
         self,
@@ -272,7 +279,17 @@ class Block(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Apply the layer to [B, L, D]; layer norms follow the residual sums."""
+        """Apply the layer.
+
+        Args:
+            x_BLD: Hidden states.
+            bias_B11K: Added to the attention scores.
+            training: Whether dropout is applied; ignored if `layer_ops` is given.
+            layer_ops: Implementation of the operations; None uses Keras operations.
+
+        Returns:
+            [B, L, D].
+        """
         layer_ops = layer_ops or LayerOps(training)
         x_BLD = layer_ops.bias_dropout_add_norm(
             self.attention(x_BLD, bias_B11K, layer_ops=layer_ops),
@@ -291,29 +308,19 @@ class Block(keras.layers.Layer):
             self.output_layer_norm,
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer, as JSON."""
-        own = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
-        return super().get_config() | own
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Block":
-        """Make a layer of the same shape and initial values."""
-        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(keras.layers.Layer):
     """Transformer encoder (BERT; ELECTRA paper, section 2).
 
-    Embeddings of another width than the hidden states are projected after their layer
-    norm and dropout.
+    Embeddings whose width differs from that of the hidden states are projected after
+    their layer norm and dropout.
 
     Args:
         shape: Depth, widths, tables and dropout.
         seed: Seed of the initial values.
-        embeddings: Embeddings of another encoder to share; None creates new ones.
-        name: Name of the layer, the first part of its weights' paths.
+        embeddings: Another encoder's embeddings to share; None creates new ones.
+        name: Name of the layer, with which the paths of its weights begin.
         dtype: Keras dtype policy.
         trainable: Whether the weights are trained.
 
@@ -321,7 +328,7 @@ class Encoder(keras.layers.Layer):
         import electra_tf
         import numpy as np
 
-        encoder = electra_tf.Encoder.from_preset("run")  # the newest checkpoint
+        encoder = electra_tf.Encoder.from_preset("run")  # a run's newest checkpoint
         ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
         encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
     """
@@ -352,7 +359,7 @@ class Encoder(keras.layers.Layer):
         self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
-        """Create all weights. Shared tables are created once."""
+        """Create all weights, except those of shared embeddings that are built."""
         if not self.embeddings.built:
             self.embeddings.build()
         if self.embeddings_project is not None:
@@ -375,10 +382,10 @@ class Encoder(keras.layers.Layer):
             segment_ids: int32 [B, L].
             padding_mask: [B, L], 1 at real tokens.
             training: Whether dropout is applied; ignored if `layer_ops` is given.
-            layer_ops: Element-wise operations; None uses Keras operations.
+            layer_ops: Implementation of the operations; None uses Keras operations.
 
         Returns:
-            [B, L, D]. The first vector of a row, at [CLS], represents the row.
+            [B, L, D]. The vector of [CLS], a row's first, represents the row.
         """
         real_BL = ops.cast(padding_mask, "float32")
         # Not `real_BL[:, None, None, :]`, which LiteRT does not support.
@@ -401,10 +408,10 @@ class Encoder(keras.layers.Layer):
             raise InputError(
                 "An encoder must have its own embeddings to be saved as a layer",
                 f"{self.name!r}, which uses the embeddings of another encoder",
-                "Save the Electra layer that holds both",
+                "Save the Electra layer that contains both",
             )
-        own = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
-        return super().get_config() | own
+        arguments = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
+        return super().get_config() | arguments
 
     @classmethod
     def from_preset(
@@ -416,22 +423,22 @@ class Encoder(keras.layers.Layer):
         dtype: Any = None,
         trainable: bool = True,
     ) -> "Encoder":
-        """Load an encoder, or make one with random weights from a config.
+        """Load an encoder, or create one with random weights from a config.
 
         Args:
-            path_or_name: A checkpoint's folder, a run's folder (its newest
-                checkpoint), a saved model, or the name or path of a config.
-            vocabulary: The vocabulary's file; for a config alone.
-            seed: Decides random weights, and dropout.
-            name: Of the layer.
+            path_or_name: Folder of a checkpoint or of a run (its newest checkpoint),
+                a saved model, or the name or path of a config.
+            vocabulary: Path of the vocabulary; only for a config.
+            seed: Seed of random weights and of dropout.
+            name: Name of the layer.
             dtype: Keras dtype policy.
-            trainable: Whether its weights are trained.
+            trainable: Whether the weights are trained.
 
         Returns:
             A built encoder.
 
         Raises:
-            InputError: The source is of no known kind, or is damaged.
+            InputError: The source is damaged, or its kind is unknown.
         """
         preset = read_preset(path_or_name, vocabulary)
         encoder = cls(preset.shape, seed, None, name, dtype, trainable)
@@ -441,5 +448,5 @@ class Encoder(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Encoder":
-        """Make an encoder of the same shape and initial values."""
+        """Create an encoder of the same shape and initial values."""
         return build_layer(cls, config, shape=EncoderConfig)

@@ -1,4 +1,4 @@
-"""Process a request with many rows in chunks, so that its memory is bounded."""
+"""Compute large requests in chunks of rows, so that their memory is bounded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,29 +12,29 @@ from electra_tf.tasks.request_limits import assert_max_parts
 CHUNK_INPUTS = 32
 """Rows of a chunk that passes through encoder and head."""
 CHUNK_POSITIONS = 1024
-"""Positions of an encoder's chunk, which has at least one row. The results of its
-element-wise operations then fit into the processor's cache."""
+"""Positions of an encoder's chunk, at most, but at least one row. The results of its
+element-wise operations fit into a CPU's cache."""
 CHUNK_SCORES = 512 * 512
-"""Attention scores of one head in an encoder's chunk, which has at least one row. They
-then fit into the cache, too."""
+"""Attention scores of one head in an encoder's chunk, at most, but at least one row.
+They fit into a CPU's cache, too."""
 MAX_TRANSPOSED_POSITIONS = 192
-"""Positions up to which an encoder is faster with positions as columns, on a CPU."""
+"""Positions up to which an encoder on a CPU is faster with positions as columns."""
 
 Inputs = dict[str, tf.Tensor]
 
 
 def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
-    """Return the same function, computed for `CHUNK_INPUTS` rows at a time.
+    """Return a function that calls `function` for `CHUNK_INPUTS` rows at a time.
 
-    A text that is read in several parts may have any number of them, and memory grows
-    with the number of rows that are computed together.
+    A long text has many parts, each of which is a row, and memory grows with the number
+    of rows that are computed together.
 
     Args:
-        function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [P, L], to
-            tensors with one entry for each row, in any structure.
+        function: Maps `token_ids`, `segment_ids` and `padding_mask`, int32 [P, L], to
+            tensors with one entry per row, in any structure.
 
     Returns:
-        A function of up to `MAX_PARTS` rows; with more it raises
+        A function of up to `MAX_PARTS` rows with the same outputs. More rows raise
         `InvalidArgumentError` at run time.
     """
     in_chunks = _in_chunks(function, lambda length: tf.constant(CHUNK_INPUTS))
@@ -46,22 +46,24 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
     return limited
 
 
-def chunked_encoder(network: InferenceEncoder) -> Callable[..., tf.Tensor]:
-    """Return the same encoder, computed in chunks of rows.
+def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
+    """Return a function that calls an encoder for chunks of rows.
 
     A chunk has at most `CHUNK_POSITIONS` positions and `CHUNK_SCORES` scores. For the
-    target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are columns.
+    target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are computed as
+    columns, and longer ones in the form for oneDNN. For the target `any`, all are
+    computed in the plain form.
 
     Args:
-        network: From `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], to
-            hidden states [B, L, D].
+        encoder: Encoder with the weights and the target of the graph.
 
     Returns:
-        A function of the same keyword arguments.
+        A function that maps `token_ids`, `segment_ids` and `padding_mask`, int32
+        [B, L], to hidden states [B, L, D].
     """
-    on_cpu = network.target == "cpu"
+    on_cpu = encoder.target == "cpu"
     in_chunks = _in_chunks(
-        lambda inputs: network(**inputs, onednn_graph=on_cpu), _rows_per_chunk
+        lambda inputs: encoder(**inputs, onednn_graph=on_cpu), _rows_per_chunk
     )
 
     def encode(**inputs: tf.Tensor) -> tf.Tensor:
@@ -69,7 +71,7 @@ def chunked_encoder(network: InferenceEncoder) -> Callable[..., tf.Tensor]:
             return in_chunks(inputs)
         return tf.cond(
             tf.size(inputs[IDS[0]]) <= MAX_TRANSPOSED_POSITIONS,
-            lambda: network.call_transposed(**inputs),
+            lambda: encoder.call_transposed(**inputs),
             lambda: in_chunks(inputs),
         )
 
@@ -77,9 +79,9 @@ def chunked_encoder(network: InferenceEncoder) -> Callable[..., tf.Tensor]:
 
 
 def _rows_per_chunk(length: tf.Tensor) -> tf.Tensor:
-    """Return the number of rows of a length in one chunk of an encoder."""
+    """Return the number of rows of an encoder's chunk."""
     length = tf.maximum(1, length)
-    # Divided twice: the square of a length may exceed 32 bits.
+    # Two divisions, because the square of a length may exceed 32 bits.
     return tf.maximum(
         1, tf.minimum(CHUNK_POSITIONS // length, CHUNK_SCORES // length // length)
     )
@@ -106,10 +108,10 @@ def _in_chunks(
 
         def body(chunk: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple:
             begin = chunk * chunk_rows
-            part = {
+            chunk_inputs = {
                 name: ids[begin : begin + chunk_rows] for name, ids in inputs.items()
             }
-            outputs = tf.nest.flatten(traced(part))
+            outputs = tf.nest.flatten(traced(chunk_inputs))
             pairs = zip(arrays, outputs, strict=True)
             return chunk + 1, [array.write(chunk, tensor) for array, tensor in pairs]
 

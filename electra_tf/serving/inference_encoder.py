@@ -1,24 +1,31 @@
 """Inference-optimised encoder with the same outputs as the Keras encoder.
 
-For a short text, most of the time is spent on reading weights and starting operations,
-and Keras's layers have over twice as many operations. Here
+For a short text, reading weights and starting operations takes most of the time, and
+Keras's layers have over twice as many operations. Therefore
 
-- the matmuls of rows have two axes, so that TensorFlow's optimizer fuses them with the
-  biases, sums and activations that follow;
+- matmuls are 2-D where positions are rows, so that TensorFlow's optimizer fuses them
+  with the biases, sums and activations that follow;
 - query, key and value are one matmul;
-- the weights of all layers are stacked, so that they are read from six variables
-  instead of sixteen for each layer.
+- the weights of all layers are stacked, so that the graph reads six variables instead
+  of sixteen per layer.
 
-oneDNN packs the right operand of a matmul on every call. With positions as rows that
-operand is the kernel, with positions as columns it is the text. Packing the kernel
-takes a quarter of a short text's time, so kernels are stored as [out, in], which both
-forms can use.
+oneDNN packs the right operand of a matmul on every call. It is the kernel if positions
+are rows, and the text if positions are columns. Packing the kernels takes a quarter of
+a short text's time, so short texts use columns. Kernels are stored as [out, in], which
+both forms can use.
 
-For many texts, most of the time is spent on matmuls, layer norms and copies. A layer
-norm becomes oneDNN's only in the one form that TensorFlow's optimizer recognizes.
+For many texts, matmuls, layer norms and copies take most of the time. TensorFlow's
+optimizer replaces a layer norm by oneDNN's only in one form, that of a batch norm.
 
-Both special forms, `onednn_graph` and `call_transposed`, are for the target `cpu`. The
-plain form runs on any device and is the one that LiteRT and ONNX files contain.
+Two forms are for the target `cpu` only: `onednn_graph` and `call_transposed`. The plain
+form has only standard operations, which are right on every device. It is the form for
+the target `any`, and of LiteRT and ONNX files.
+
+The layer is written here twice instead of calling `Block` with `layer_ops` of packed
+weights. Only residual sums and GELU would be shared, because each order of the axes
+needs its own attention and matmuls, and a table from Keras layers to packed weights is
+longer than that. Keras's `__call__`, which rejects columns and rounds the inputs of a
+model trained in bfloat16, would have to be avoided.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,28 +34,38 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block, Encoder
 
 TARGETS = ("cpu", "any")
 """Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
 _EPSILON = 1e-12  # of layer norm
-_MASKED = -10000.0  # added to the score of a key that is padding, as in BERT
+_MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
 class InferenceEncoder(tf.Module):
     """Encoder in plain TensorFlow with the weights of a trained Keras encoder.
 
-    The embedding tables are the Keras encoder's own variables, so that encoders that
-    share them still do. The weights of the layers are copied.
+    The embedding tables are the variables of the Keras encoder, so that two encoders
+    that share them still do. The weights of the layers are copied.
 
     Args:
-        encoder: Built. Later updates of its weights are not copied.
-        target: One of `TARGETS`: the device that `chunked_encoder` chooses forms for.
+        encoder: A built encoder. Later updates of its layers' weights are not copied.
+        target: One of `TARGETS`: the device for which `chunked_encoder` chooses forms.
+
+    Raises:
+        InputError: The target is unknown.
     """
 
     def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
         super().__init__()
+        if target not in TARGETS:
+            raise InputError(
+                f"target must be {' or '.join(map(repr, TARGETS))}",
+                repr(target),
+                "Pass 'any' for a server that does not run on a CPU",
+            )
         self.target = target
         tables, project = encoder.embeddings, encoder.embeddings_project
         self._words_VE = tables.word_embeddings.value
@@ -77,14 +94,15 @@ class InferenceEncoder(tf.Module):
         padding_mask: tf.Tensor,
         onednn_graph: bool = False,
     ) -> tf.Tensor:
-        """Return hidden states of the last layer, as the Keras encoder in inference.
+        """Compute the hidden states of the last layer.
 
         Args:
             token_ids: int32 [B, L].
             segment_ids: int32 [B, L].
             padding_mask: int32 [B, L], 1 at real tokens.
-            onednn_graph: Whether TensorFlow runs the graph on a CPU. Layer norms are
-                then oneDNN's, and a branch skips the mask where nothing is padding.
+            onednn_graph: Whether to use the forms for oneDNN, on a CPU only: layer
+                norms as batch norms, and a branch that skips the mask of an input
+                without padding.
 
         Returns:
             float32 [B, L, D].
@@ -118,7 +136,9 @@ class InferenceEncoder(tf.Module):
     def call_transposed(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:
-        """Return the same, faster for few positions on a CPU: each is a column.
+        """Compute the same with positions as columns.
+
+        This is faster for few positions on a CPU.
 
         Args:
             token_ids: int32 [B, L].
@@ -167,9 +187,9 @@ class InferenceEncoder(tf.Module):
         return tf.nn.bias_add(tf.matmul(x_XE, kernel_ED), bias_D)
 
     def _layers(self, separate_norms: bool) -> Iterator[Sequence[tf.Tensor]]:
-        """Yield kernels, biases and norms of each layer, views of the stacked ones.
+        """Yield kernels, biases and norms of each layer as views of the stacks.
 
-        With `separate_norms` each norm is the only output of its operation.
+        With `separate_norms`, each vector of a norm is the output of its own operation.
         """
         kernels = [tf.unstack(kernel) for kernel in self._kernels]
         biases = tf.split(self._biases, self._sizes)
@@ -196,10 +216,10 @@ def _by_layer(
 
 
 def _bias(padding_mask: tf.Tensor) -> tf.Tensor:
-    """Return the attention bias of padding, [1, B, 1, K]."""
+    """Return the bias of attention scores that masks padding, [1, B, 1, K]."""
     real_BL = tf.cast(padding_mask, tf.float32)
-    # A slice with new axes has no counterpart in LiteRT, and a reshape in ONNX allows
-    # only the first axis to be empty.
+    # LiteRT has no slice with new axes, and a reshape in ONNX allows only the first
+    # axis to be empty.
     real_1B1K = tf.expand_dims(tf.expand_dims(real_BL, 0), 2)
     return (1.0 - real_1B1K) * _MASKED
 
@@ -207,7 +227,7 @@ def _bias(padding_mask: tf.Tensor) -> tf.Tensor:
 def _masked(
     scores_NBLK: tf.Tensor, bias_1B1K: tf.Tensor, padded: tf.Tensor | None
 ) -> tf.Tensor:
-    """Return the scores, with the bias unless `padded` is a false tensor."""
+    """Add the bias to the scores, unless `padded` is false at run time."""
     if padded is None:
         return scores_NBLK + bias_1B1K
     return tf.cond(padded, lambda: scores_NBLK + bias_1B1K, lambda: scores_NBLK)
@@ -220,7 +240,7 @@ def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def _layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, axis: int = -1
 ) -> tf.Tensor:
-    """Return the layer norm over an axis."""
+    """Normalise over an axis."""
     centred = x - tf.reduce_mean(x, axis, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
     return centred * (tf.math.rsqrt(variance + _EPSILON) * gamma) + beta
@@ -229,10 +249,11 @@ def _layer_norm(
 def _fused_layer_norm(
     x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor
 ) -> tf.Tensor:
-    """Return the layer norm, in the form that becomes oneDNN's.
+    """Normalise the rows in the form that the optimizer replaces by oneDNN's.
 
-    Keras 2 wrote it so: the batch norm of an image whose channels are the rows. The
-    optimizer always uses the first output of the operation that gamma comes from.
+    This is the layer norm of Keras 2: a batch norm of an image whose channels are the
+    rows. The optimizer takes the first output of gamma's operation, so that gamma must
+    be its only output.
     """
     shape = tf.shape(x_XD)
     rows, none = shape[:1], tf.constant([], tf.float32)
@@ -252,7 +273,7 @@ def _fused_layer_norm(
 def _weights(block: Block) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
     """Return kernels, biases and norms of a layer in the order of their use.
 
-    The query's kernel and bias contain the scale of the scores.
+    Kernel and bias of the query are multiplied by the scale of the scores.
     """
     attention, scale = block.attention, block.attention.head_width**-0.5
     projections = attention.query, attention.key, attention.value

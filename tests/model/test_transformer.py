@@ -35,7 +35,7 @@ def by_path(layer):
     return {v.path: v for v in layer.trainable_variables}
 
 
-def text(lengths=(12, 9, 1, 5), length=12, seed=0):
+def batch(lengths=(12, 9, 1, 5), length=12, seed=0):
     random = np.random.default_rng(seed)
     mask_BL = (np.arange(length) < np.array(lengths)[:, None]).astype(np.int32)
     return {
@@ -45,12 +45,12 @@ def text(lengths=(12, 9, 1, 5), length=12, seed=0):
     }
 
 
-def users_model(dtype=None, **changes):
-    """What somebody builds around the encoder, for texts of any length."""
-    given = {name: keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
-    states_BLD = Encoder(shape_of(depth=1, **changes), dtype=dtype)(**given)
+def functional_model(dtype=None, **changes):
+    """Return a Keras model with the encoder as a layer, for texts of any length."""
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
+    states_BLD = Encoder(shape_of(depth=1, **changes), dtype=dtype)(**inputs)
     logits = keras.layers.Dense(2, dtype="float32")(states_BLD[:, 0])
-    model = keras.Model(given, logits)
+    model = keras.Model(inputs, logits)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.02), loss, jit_compile=False)
     return model
@@ -62,14 +62,14 @@ def encoder():
 
 
 @pytest.fixture(scope="module")
-def users():
+def model():
     keras.utils.set_random_seed(0)
-    return users_model()
+    return functional_model()
 
 
-def test_initial_values_are_the_originals():
+def test_initial_values_have_the_originals_distributions():
     encoder = built(width=256, embedding=128, depth=1, vocabulary_size=2000)
-    drawn = 0
+    normal = 0
     for path, variable in by_path(encoder).items():
         values = variable.numpy()
         if path.endswith(("bias", "beta")):
@@ -81,16 +81,16 @@ def test_initial_values_are_the_originals():
             assert 0.1249 < np.abs(values).max() <= 0.125
             assert abs(values.std() - 0.125 / 3**0.5) < 1e-3
         else:
-            # 0.02, cut at two standard deviations: 0.0176 remain.
+            # Cut at two standard deviations, 0.02 becomes 0.0176.
             assert np.abs(values).max() <= 0.04, path
             error = 0.0176 / (2 * values.size) ** 0.5
             assert abs(values.std() - 0.0176) < 5 * error + 1e-4, path
             assert abs(values.mean()) < 5 * 0.0176 / values.size**0.5, path
-            drawn += 1
-    assert drawn == 3 + 6
+            normal += 1
+    assert normal == 3 + 6
 
 
-def test_initial_values_follow_the_seed_and_nothing_else(encoder):
+def test_initial_values_depend_on_the_seed_alone(encoder):
     expected = by_path(encoder)
     longer, again, other = built(depth=3), built(), built(seed=1)
     assert set(by_path(longer)) > set(expected)
@@ -102,17 +102,19 @@ def test_initial_values_follow_the_seed_and_nothing_else(encoder):
             assert same.mean() < 0.01, path
 
 
-def test_no_two_initialisers_have_one_seed():
-    seeds = [InitializerFactory(seed) for seed in range(50)]
+def test_initialisers_have_different_seeds():
+    factories = [InitializerFactory(seed) for seed in range(50)]
     initialisers = [
-        one.normal() if i % 2 else one.glorot() for i in range(100) for one in seeds
+        factory.normal() if i % 2 else factory.glorot()
+        for i in range(100)
+        for factory in factories
     ]
-    drawn = [initialiser.get_config()["seed"] for initialiser in initialisers]
-    assert len(set(drawn)) == len(drawn)
-    assert all(0 <= seed < 2**31 for seed in drawn)
+    seeds = [initialiser.get_config()["seed"] for initialiser in initialisers]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_every_norm_has_berts_epsilon(encoder):
+def test_norms_have_berts_epsilon(encoder):
     norms = [
         layer
         for layer in encoder._flatten_layers()
@@ -122,98 +124,98 @@ def test_every_norm_has_berts_epsilon(encoder):
     assert {norm.epsilon for norm in norms} == {1e-12}
 
 
-def test_what_stands_in_the_padding_does_not_matter(encoder):
-    given = text()
-    real_BL = given["padding_mask"] == 1
-    junk = {
-        "token_ids": np.where(real_BL, given["token_ids"], 33),
-        "segment_ids": np.where(real_BL, given["segment_ids"], 1),
-        "padding_mask": given["padding_mask"],
+def test_padding_does_not_change_the_states_of_real_tokens(encoder):
+    inputs = batch()
+    real_BL = inputs["padding_mask"] == 1
+    changed = {
+        "token_ids": np.where(real_BL, inputs["token_ids"], 33),
+        "segment_ids": np.where(real_BL, inputs["segment_ids"], 1),
+        "padding_mask": inputs["padding_mask"],
     }
-    states_BLD, others_BLD = encoder(**given).numpy(), encoder(**junk).numpy()
+    states_BLD, others_BLD = encoder(**inputs).numpy(), encoder(**changed).numpy()
     np.testing.assert_allclose(states_BLD[real_BL], others_BLD[real_BL], atol=1e-6)
     assert np.abs(states_BLD - others_BLD)[~real_BL].max() > 0.01
-    wide = {name: np.pad(values, [(0, 0), (0, 6)]) for name, values in given.items()}
+    wide = {name: np.pad(values, [(0, 0), (0, 6)]) for name, values in inputs.items()}
     wide_BLD = encoder(**wide).numpy()[:, :12]
     np.testing.assert_allclose(wide_BLD[real_BL], states_BLD[real_BL], atol=1e-6)
 
 
-def test_rows_know_nothing_of_each_other(encoder):
-    given, order = text(), [2, 0, 3, 1]
-    states_BLD = encoder(**given).numpy()
-    moved = encoder(**{name: values[order] for name, values in given.items()}).numpy()
+def test_rows_are_independent(encoder):
+    inputs, order = batch(), [2, 0, 3, 1]
+    states_BLD = encoder(**inputs).numpy()
+    moved = encoder(**{name: values[order] for name, values in inputs.items()}).numpy()
     np.testing.assert_allclose(moved, states_BLD[order], atol=1e-6)
     for row in range(4):
-        alone = encoder(**{name: x[row : row + 1] for name, x in given.items()})
+        alone = encoder(**{name: x[row : row + 1] for name, x in inputs.items()})
         np.testing.assert_allclose(alone[0], states_BLD[row], atol=1e-6)
 
 
-def test_every_real_position_is_seen_by_all_and_has_its_place(encoder):
-    given = text(lengths=(12,))
-    states_BLD = encoder(**given).numpy()
+def test_states_depend_on_all_real_positions_and_their_order(encoder):
+    inputs = batch(lengths=(12,))
+    states_BLD = encoder(**inputs).numpy()
     for name, position in (("token_ids", 11), ("segment_ids", 0), ("token_ids", 4)):
-        changed = given[name].copy()
+        changed = inputs[name].copy()
         changed[0, position] = (changed[0, position] + 1) % 2
-        moved = encoder(**{**given, name: changed}).numpy() - states_BLD
+        moved = encoder(**{**inputs, name: changed}).numpy() - states_BLD
         assert (np.abs(moved).max(-1) > 1e-5).all()
-    swapped = dict(given, token_ids=given["token_ids"][:, ::-1].copy())
+    swapped = dict(inputs, token_ids=inputs["token_ids"][:, ::-1].copy())
     back_BLD = encoder(**swapped).numpy()[:, ::-1]
     assert np.abs(back_BLD - states_BLD).max() > 0.01
 
 
 def test_an_empty_row_has_finite_states(encoder):
-    assert np.isfinite(encoder(**text(lengths=(0, 3)))).all()
+    assert np.isfinite(encoder(**batch(lengths=(0, 3)))).all()
 
 
-def test_a_tower_has_the_originals_dropout_sites():
+def test_dropout_is_applied_where_the_original_does():
     encoder = built(dropout=0.1, attention_dropout=0.2, depth=3)
     sites = []
 
-    class Recorded(LayerOps):
+    class RecordingLayerOps(LayerOps):
         def dropout(self, x, dropout):
             sites.append((tuple(x.shape), dropout.rate))
             return x
 
-    given = text()
-    recorded_BLD = encoder(**given, layer_ops=Recorded())
+    inputs = batch()
+    recorded_BLD = encoder(**inputs, layer_ops=RecordingLayerOps())
     attention, hidden = ((4, 2, 12, 12), 0.2), ((4, 12, 16), 0.1)
     assert sites == [((4, 12, 8), 0.1), *[attention, hidden, hidden] * 3]
-    np.testing.assert_array_equal(recorded_BLD, encoder(**given))
+    np.testing.assert_array_equal(recorded_BLD, encoder(**inputs))
 
 
-def test_what_chains_drop_is_dropped():
+def test_states_use_the_outputs_of_dropout():
     encoder = built(depth=1)
 
-    class NothingLeft(LayerOps):
+    class ZeroingLayerOps(LayerOps):
         def dropout(self, x, dropout):
             return 0 * x
 
-    # Nothing of the embeddings, of attention, of the inner layer: the norms' shifts.
-    states_BLD = encoder(**text(), layer_ops=NothingLeft()).numpy()
+    # All residual sums are zero, and so are the norms' shifts.
+    states_BLD = encoder(**batch(), layer_ops=ZeroingLayerOps()).numpy()
     np.testing.assert_allclose(states_BLD, 0, atol=1e-3)
 
 
-def test_the_encoder_is_an_ordinary_layer_that_fit_trains(users):
-    given = text(lengths=[12] * 64)
-    labels = (given["token_ids"][:, 0] > 24).astype(np.int32)
-    users.fit(given, labels, epochs=12, batch_size=16, verbose=0)
-    assert users.evaluate(given, labels, verbose=0) < math.log(2) / 2
+def test_fit_trains_the_encoder_in_a_functional_model(model):
+    inputs = batch(lengths=[12] * 64)
+    labels = (inputs["token_ids"][:, 0] > 24).astype(np.int32)
+    model.fit(inputs, labels, epochs=12, batch_size=16, verbose=0)
+    assert model.evaluate(inputs, labels, verbose=0) < math.log(2) / 2
 
 
-def test_kerass_own_dropout_works_in_training_alone(users):
-    given = text()
-    first, second = (users(given, training=True).numpy() for _ in range(2))
+def test_keras_dropout_is_applied_in_training_only(model):
+    inputs = batch()
+    first, second = (model(inputs, training=True).numpy() for _ in range(2))
     assert np.abs(first - second).max() > 1e-3
-    one, other = (users(given).numpy() for _ in range(2))
+    one, other = (model(inputs).numpy() for _ in range(2))
     np.testing.assert_array_equal(one, other)
     assert np.abs(first - one).max() > 1e-3
 
 
-def test_one_graph_reads_texts_of_any_length(users):
+def test_predict_accepts_any_length(model):
     for length in (5, 12, 24):
-        given = text(lengths=(length, 3), length=length)
-        found = users.predict(given, verbose=0)
-        np.testing.assert_allclose(found, users(given), atol=1e-5)
+        inputs = batch(lengths=(length, 3), length=length)
+        outputs = model.predict(inputs, verbose=0)
+        np.testing.assert_allclose(outputs, model(inputs), atol=1e-5)
 
 
 def test_from_config_makes_an_equal_encoder():
@@ -232,20 +234,20 @@ def test_from_config_makes_an_equal_encoder():
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_saved_model_is_the_same_after_loading(users, tmp_path):
-    given = text()
-    users.save(tmp_path / "model.keras")
+def test_a_loaded_model_equals_the_saved_one(model, tmp_path):
+    inputs = batch()
+    model.save(tmp_path / "model.keras")
     again = keras.models.load_model(
         tmp_path / "model.keras", {"Encoder": Encoder}, compile=False
     )
-    np.testing.assert_array_equal(again(given), users(given))
+    np.testing.assert_array_equal(again(inputs), model(inputs))
 
 
-def test_low_precision_keeps_its_weights_and_stays_close(encoder):
-    mixed, given = built(dtype="mixed_bfloat16"), text()
-    states_BLD = mixed(**given)
+def test_mixed_precision_has_float32_weights_and_close_outputs(encoder):
+    mixed, inputs = built(dtype="mixed_bfloat16"), batch()
+    states_BLD = mixed(**inputs)
     assert states_BLD.dtype == tf.bfloat16
     assert {v.dtype for v in mixed.trainable_variables} == {"float32"}
-    difference = np.abs(tf.cast(states_BLD, tf.float32) - encoder(**given))
+    difference = np.abs(tf.cast(states_BLD, tf.float32) - encoder(**inputs))
     assert 0 < difference.max() < 0.1
-    assert users_model(dtype="mixed_bfloat16")(given).dtype == tf.float32
+    assert functional_model(dtype="mixed_bfloat16")(inputs).dtype == tf.float32

@@ -1,4 +1,4 @@
-"""Rows some at a time are the rows all at once."""
+"""Chunks of rows, compared with all rows at once."""
 
 import numpy as np
 import pytest
@@ -15,20 +15,20 @@ from electra_tf.serving.export_spec import IDS
 from electra_tf.tasks.request_limits import MAX_PARTS
 
 
-def said(inputs):
-    """A number and a row for each row, and a column that tells who was beside it."""
+def row_outputs(inputs):
+    """Return numbers and vectors per row, and how many rows were computed together."""
     ids = tf.cast(inputs["token_ids"], tf.float32)
     rows = tf.shape(ids)[0]
     return {
         "sum": tf.reduce_sum(ids, axis=1),
         "both": (ids * 2.0, inputs["segment_ids"] + inputs["padding_mask"]),
-        "together": tf.fill([rows], rows),
+        "chunk_rows": tf.fill([rows], rows),
     }
 
 
 @pytest.fixture(scope="module")
-def joined():
-    return tf.function(chunked(said))
+def chunked_outputs():
+    return tf.function(chunked(row_outputs))
 
 
 def inputs(rows, length=3):
@@ -37,25 +37,42 @@ def inputs(rows, length=3):
 
 
 @pytest.mark.parametrize("rows", [0, 1, CHUNK_INPUTS, CHUNK_INPUTS + 1, MAX_PARTS])
-def test_rows_keep_their_order(joined, rows):
-    found, whole = joined(inputs(rows)), said(inputs(rows))
-    np.testing.assert_array_equal(found["sum"], whole["sum"])
-    for of, right in zip(found["both"], whole["both"], strict=True):
-        np.testing.assert_array_equal(of, right)
+def test_rows_keep_their_order(chunked_outputs, rows):
+    outputs, expected = chunked_outputs(inputs(rows)), row_outputs(inputs(rows))
+    np.testing.assert_array_equal(outputs["sum"], expected["sum"])
+    for array, expected_array in zip(outputs["both"], expected["both"], strict=True):
+        np.testing.assert_array_equal(array, expected_array)
     last = rows % CHUNK_INPUTS
-    beside = [CHUNK_INPUTS] * (rows - last) + [last] * last
-    assert found["together"].numpy().tolist() == beside
+    chunk_rows = [CHUNK_INPUTS] * (rows - last) + [last] * last
+    assert outputs["chunk_rows"].numpy().tolist() == chunk_rows
 
 
-def test_too_many_rows_are_refused_in_words(joined):
+def test_too_many_rows_are_rejected(chunked_outputs):
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=f"at most {MAX_PARTS} parts"
     ):
-        joined(inputs(MAX_PARTS + 1))
+        chunked_outputs(inputs(MAX_PARTS + 1))
+
+
+class FakeEncoder:
+    """Encoder whose vectors are its inputs, the rows of the chunk (-1 in the transposed
+    form), and whether the form is for oneDNN."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __call__(self, token_ids, segment_ids, padding_mask, onednn_graph):
+        rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
+        onednn = tf.fill(tf.shape(token_ids), int(onednn_graph))
+        return tf.stack([token_ids, segment_ids, padding_mask, rows, onednn], axis=-1)
+
+    def call_transposed(self, token_ids, segment_ids, padding_mask):
+        ones = tf.ones_like(token_ids)
+        return tf.stack([token_ids, segment_ids, padding_mask, -ones, ones], axis=-1)
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "beside"),
+    ("rows", "length", "chunk_rows"),
     [
         (0, 0, []),
         (3, 1, [-1, -1, -1]),
@@ -68,23 +85,21 @@ def test_too_many_rows_are_refused_in_words(joined):
         (5, CHUNK_POSITIONS // 3, [2, 2, 2, 2, 1]),
     ],
 )
-def test_an_encoder_takes_so_many_positions_at_a_time(rows, length, beside):
-    # A vector of each position: its inputs, and how many rows came with it; -1 where
-    # positions were columns.
-    class Network:
-        target = "cpu"
-
-        def __call__(self, token_ids, segment_ids, padding_mask, onednn_graph):
-            rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
-            return tf.stack([token_ids, segment_ids, padding_mask, rows], axis=-1)
-
-        def call_transposed(self, token_ids, segment_ids, padding_mask):
-            columns = -tf.ones_like(token_ids)
-            return tf.stack([token_ids, segment_ids, padding_mask, columns], axis=-1)
-
-    given = inputs(rows, length)
-    found = tf.function(chunked_encoder(Network()))(**given).numpy()
-    assert found.shape == (rows, length, 4)
+def test_an_encoders_chunks_are_limited_by_positions_and_scores(
+    rows, length, chunk_rows
+):
+    arrays = inputs(rows, length)
+    outputs = tf.function(chunked_encoder(FakeEncoder("cpu")))(**arrays).numpy()
+    assert outputs.shape == (rows, length, 5)
     for n, name in enumerate(IDS):
-        np.testing.assert_array_equal(found[..., n], given[name])
-    assert [set(row[:, 3]) for row in found] == [{n} for n in beside]
+        np.testing.assert_array_equal(outputs[..., n], arrays[name])
+    assert [set(row[:, 3]) for row in outputs] == [{n} for n in chunk_rows]
+    assert outputs[..., 4].all()
+
+
+@pytest.mark.parametrize("length", [1, MAX_TRANSPOSED_POSITIONS])
+def test_the_target_any_uses_the_plain_form_only(length):
+    encode = tf.function(chunked_encoder(FakeEncoder("any")))
+    outputs = encode(**inputs(2, length)).numpy()
+    assert (outputs[..., 3] == 2).all()
+    assert not outputs[..., 4].any()

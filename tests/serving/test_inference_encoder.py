@@ -1,4 +1,4 @@
-"""What is served is the Keras encoder, number for number, in fewer operations."""
+"""InferenceEncoder, compared with the Keras encoder."""
 
 import functools
 
@@ -7,142 +7,146 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.errors import InputError
 from electra_tf.model.transformer import Embeddings, Encoder, InitializerFactory
-from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.chunked import chunked_encoder
+from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 
 
-def made(embedding=8, depth=2, **arguments):
-    """A small encoder whose biases and norms are not as new ones are, 0 and 1."""
+def small_encoder(embedding=8, depth=2, **arguments):
+    """Return an encoder whose biases and norms are not their initial 0 and 1."""
     shape = EncoderConfig(
         depth=depth, width=16, embedding=embedding, heads=2, feed_forward=32,
         vocabulary_size=50, max_positions=24, segments=2,
         dropout=0.1, attention_dropout=0.1, initializer_range=0.2,
     )  # fmt: skip
-    encoder, draw = Encoder(shape, **arguments), np.random.default_rng(0)
+    encoder, random = Encoder(shape, **arguments), np.random.default_rng(0)
     encoder.build()
     for weight in encoder.weights:
-        weight.assign(weight + 0.2 * draw.normal(size=weight.shape))
+        weight.assign(weight + 0.2 * random.normal(size=weight.shape))
     return encoder
 
 
 def batch(rows, length, seed=0):
-    """Ids, half of them of the second segment, and rows of unlike length."""
-    draw = np.random.default_rng(seed)
-    ids = draw.integers(0, 50, (rows, length))
-    lengths = draw.integers(1, length + 1, (rows, 1))
+    """Return ids, half of them of the second segment, in rows of different lengths."""
+    random = np.random.default_rng(seed)
+    ids = random.integers(0, 50, (rows, length))
+    lengths = random.integers(1, length + 1, (rows, 1))
     mask = np.arange(length) < lengths
     segments = (np.arange(length) > lengths // 2) & mask
     return [array.astype(np.int32) for array in (ids, segments, mask)]
 
 
-ORDERS = {
-    "rows": lambda network: network.__call__,
-    "onednn_graph": lambda network: functools.partial(network, onednn_graph=True),
-    "transposed": lambda network: network.call_transposed,
+FORMS = {
+    "rows": lambda inference: inference.__call__,
+    "onednn_graph": lambda inference: functools.partial(inference, onednn_graph=True),
+    "transposed": lambda inference: inference.call_transposed,
 }
-in_all_orders = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+in_all_forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
-def graph(network, order=ORDERS["rows"]):
+def graph(inference, form=FORMS["rows"]):
     spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
-    return tf.function(order(network), input_signature=spec)
+    return tf.function(form(inference), input_signature=spec)
 
 
-@pytest.mark.parametrize("embedding", [8, 16], ids=["projected", "as wide"])
+@pytest.mark.parametrize("embedding", [8, 16], ids=["projected", "not projected"])
 @pytest.mark.parametrize("depth", [1, 3])
-@in_all_orders
-def test_it_says_what_the_encoder_says(embedding, depth, order):
-    encoder = made(embedding, depth)
+@in_all_forms
+def test_outputs_equal_the_keras_encoders(embedding, depth, form):
+    encoder = small_encoder(embedding, depth)
     assert (encoder.embeddings_project is None) == (embedding == 16)
-    network = graph(InferenceEncoder(encoder), order)
+    inference = graph(InferenceEncoder(encoder), form)
     for rows, length, full in (1, 1, 0), (1, 16, 0), (3, 24, 0), (3, 24, 1), (8, 5, 0):
         *inputs, mask = batch(rows, length)
         inputs.append(np.maximum(mask, full))
         expected = encoder(*inputs, training=False)
-        found = network(*inputs)
-        assert (found.shape, found.dtype) == ((rows, length, 16), tf.float32)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        states_BLD = inference(*inputs)
+        assert states_BLD.shape == (rows, length, 16)
+        assert states_BLD.dtype == tf.float32
+        np.testing.assert_allclose(states_BLD, expected, atol=1e-5)
 
 
-@in_all_orders
-def test_each_part_of_the_encoder_is_heard(order):
-    # Or a bias that is 0 in the test might be left out.
-    encoder, inputs = made(depth=1), batch(3, 7)
-    before = order(InferenceEncoder(encoder))(*inputs).numpy()
+@in_all_forms
+def test_outputs_depend_on_every_weight(form):
+    encoder, inputs = small_encoder(depth=1), batch(3, 7)
+    before = form(InferenceEncoder(encoder))(*inputs).numpy()
     for weight in encoder.weights:
         value = weight.numpy()
-        # A constant on all keys moves no softmax, so one place is moved; so would the
-        # key's bias, as the same for each key.
+        # Only one column changes, because a softmax does not depend on a constant that
+        # is added to all scores. The key's bias is such a constant.
         weight.assign(value + np.where(np.arange(value.shape[-1]) == 3, 0.5, 0))
-        after = order(InferenceEncoder(encoder))(*inputs).numpy()
+        after = form(InferenceEncoder(encoder))(*inputs).numpy()
         np.testing.assert_allclose(after, encoder(*inputs, training=False), atol=1e-5)
-        moved = np.abs(after - before).max()
-        assert moved > 1e-3 or "key/bias" in weight.path, weight.path
+        difference = np.abs(after - before).max()
+        assert difference > 1e-3 or "key/bias" in weight.path, weight.path
         weight.assign(value)
 
 
-@in_all_orders
-def test_no_rows_are_a_batch_too(order):
-    network = graph(InferenceEncoder(made()), order)
-    assert network(*(np.zeros((0, 4), np.int32) for _ in IDS)).shape == (0, 4, 16)
+@in_all_forms
+def test_a_batch_may_have_no_rows(form):
+    inference = graph(InferenceEncoder(small_encoder()), form)
+    assert inference(*(np.zeros((0, 4), np.int32) for _ in IDS)).shape == (0, 4, 16)
 
 
-@in_all_orders
-def test_padding_changes_no_row(order):
-    network = graph(InferenceEncoder(made()), order)
+@in_all_forms
+def test_outputs_do_not_depend_on_padding(form):
+    inference = graph(InferenceEncoder(small_encoder()), form)
     short = batch(4, 9)
-    # A key at -10000 is not quite nothing beside a score of ordinary size: exp is 0.
     long = [np.pad(array, [(0, 0), (0, 11)]) for array in short]
-    np.testing.assert_allclose(network(*long)[:, :9], network(*short), atol=1e-5)
+    np.testing.assert_allclose(inference(*long)[:, :9], inference(*short), atol=1e-5)
 
 
-def test_weights_are_held_once_and_shared_tables_stay_shared():
-    encoder = made()
-    network = InferenceEncoder(encoder)
-    count = sum(int(np.prod(variable.shape)) for variable in network.variables)
+def test_weights_are_stored_once_and_tables_are_shared():
+    encoder = small_encoder()
+    inference = InferenceEncoder(encoder)
+    count = sum(int(np.prod(variable.shape)) for variable in inference.variables)
     assert count == encoder.count_params()
     shape = encoder.shape
     tables = Embeddings(shape, InitializerFactory(0))
     tables.build()
-    towers = [Encoder(shape, seed, embeddings=tables) for seed in (1, 2)]
+    encoders = [Encoder(shape, seed, embeddings=tables) for seed in (1, 2)]
     both = tf.Module()
-    both.networks = []
-    for tower in towers:
-        tower.build()
-        both.networks.append(InferenceEncoder(tower))
+    both.encoders = []
+    for encoder in encoders:
+        encoder.build()
+        both.encoders.append(InferenceEncoder(encoder))
     table = tables.word_embeddings.value
     assert sum(variable is table for variable in both.variables) == 1
 
 
-def test_a_training_in_bfloat16_is_served_in_float32():
-    encoder, inputs = made(dtype="mixed_bfloat16"), batch(2, 9)
-    exact = made()
-    for weight, other in zip(exact.weights, encoder.weights, strict=True):
+def test_a_mixed_precision_encoder_is_served_in_float32():
+    encoder, inputs = small_encoder(dtype="mixed_bfloat16"), batch(2, 9)
+    float32 = small_encoder()
+    for weight, other in zip(float32.weights, encoder.weights, strict=True):
         weight.assign(other)
-    found = InferenceEncoder(encoder)(*inputs)
-    assert found.dtype == tf.float32
-    np.testing.assert_allclose(found, exact(*inputs, training=False), atol=1e-5)
+    states_BLD = InferenceEncoder(encoder)(*inputs)
+    assert states_BLD.dtype == tf.float32
+    expected = float32(*inputs, training=False)
+    np.testing.assert_allclose(states_BLD, expected, atol=1e-5)
 
 
-@in_all_orders
-def test_products_and_what_follows_them_are_few_operations(order):
-    # What the speed rests on: one product for query, key and value, and few variables.
-    function = graph(InferenceEncoder(made(depth=3)), order).get_concrete_function()
+@in_all_forms
+def test_graph_has_few_matmuls_and_variable_reads(form):
+    # One matmul for query, key and value, and stacked weights.
+    function = graph(
+        InferenceEncoder(small_encoder(depth=3)), form
+    ).get_concrete_function()
     operations = [node.op for node in function.graph.as_graph_def().node]
-    products = [operations.count(name) for name in ("MatMul", "BatchMatMulV2")]
-    in_columns = order is ORDERS["transposed"]
-    assert products == ([1, 6 * 3] if in_columns else [1 + 4 * 3, 2 * 3])
+    matmuls = [operations.count(name) for name in ("MatMul", "BatchMatMulV2")]
+    transposed = form is FORMS["transposed"]
+    assert matmuls == ([1, 6 * 3] if transposed else [1 + 4 * 3, 2 * 3])
     assert operations.count("ReadVariableOp") + operations.count("ResourceGather") == (
         3 + 2 + 2 + 4 + 1 + 1
     )
 
 
-def test_each_norm_has_a_gamma_that_the_optimizer_finds():
-    # Where it joins a norm's operations it takes the first output of gamma's own.
-    network = graph(InferenceEncoder(made(depth=3)), ORDERS["onednn_graph"])
-    operations = network.get_concrete_function().graph.get_operations()
+def test_gamma_is_the_only_output_of_its_operation():
+    # TensorFlow's optimizer takes the first output of gamma's operation.
+    inference = graph(InferenceEncoder(small_encoder(depth=3)), FORMS["onednn_graph"])
+    operations = inference.get_concrete_function().graph.get_operations()
     norms = [op for op in operations if op.type == "FusedBatchNormV3"]
     assert len(norms) == 1 + 2 * 3
     for norm in norms:
@@ -150,3 +154,22 @@ def test_each_norm_has_a_gamma_that_the_optimizer_finds():
         (scaled,) = reshaped.outputs[0].consumers()
         gamma = scaled.inputs[1].op
         assert (scaled.type, len(gamma.outputs)) == ("Mul", 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_graph_has_forms_for_onednn_only_for_the_target_cpu(target):
+    inference = InferenceEncoder(small_encoder(), target)
+    encode = tf.function(chunked_encoder(inference))
+    definition = encode.get_concrete_function(
+        **{name: tf.TensorSpec([None, None], tf.int32) for name in IDS}
+    ).graph.as_graph_def()
+    functions = [definition.node, *(f.node_def for f in definition.library.function)]
+    operations = {node.op for nodes in functions for node in nodes}
+    assert "BatchMatMulV2" in operations
+    onednn = {"FusedBatchNormV3", "If", "StatelessIf"} & operations
+    assert bool(onednn) == (target == "cpu")
+
+
+def test_target_must_be_known():
+    with pytest.raises(InputError, match=r"target.*'cpu' or 'any'.*'gpu'"):
+        InferenceEncoder(small_encoder(), target="gpu")
