@@ -69,18 +69,18 @@ class TaskModelConfig:
     """Share of attention probabilities zeroed in training."""
     head_dropout: Rate = 0.1
     """Share of the [CLS] vector zeroed in training."""
-    beam: Positive = 20
-    """SQuAD: beginnings, and ends for each, that an answer is chosen from."""
-    joint: bool = True
-    """SQuAD: the end is looked for knowing the beginning."""
+    start_n_top: Positive = 20
+    """SQuAD: candidates for the start of an answer, and for the end of each start."""
+    joint_prediction: bool = True
+    """SQuAD: predict the end of an answer given its start, not independently of it."""
     answerable: bool = True
-    """SQuAD: a head of its own says whether there is an answer."""
+    """SQuAD: predict with a separate classifier whether a question has an answer."""
     answerable_weight: Weight = 0.5
-    """SQuAD: factor of that head's loss."""
+    """SQuAD: factor of the loss of that classifier."""
     n_best: Positive = 20
-    """SQuAD: answers that are written down for a question."""
+    """SQuAD: candidate answers per question in `nbest.json`."""
     max_answer_length: Positive = 30
-    """SQuAD: pieces of an answer at most."""
+    """SQuAD: wordpieces per answer, at most."""
 
 
 @section()

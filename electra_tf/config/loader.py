@@ -22,7 +22,11 @@ from electra_tf.errors import InputError
 
 Root = TypeVar("Root")
 
-RENAMED = {"masking.writing": "masking.replacement"}
+RENAMED = {
+    "masking.writing": "masking.replacement",
+    "model.beam": "model.start_n_top",
+    "model.joint": "model.joint_prediction",
+}
 """Former names of settings, which are still accepted, and their present names."""
 
 _PACKAGE = pathlib.Path(__file__).parents[1]

@@ -267,32 +267,29 @@ class _PairDense(keras.layers.Dense):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class SpanHead(keras.layers.Layer):
-    """Points at the start and the end of an answer, and says whether there is one.
+    """Extractive question answering head: start, end and answerability logits.
 
-    An answer lies in segment 1, and where there is none it is position 0; other
-    positions get -1000 added to their logits, as in the original.
+    An answer is in segment 1; position 0 represents no answer. The logits of all other
+    positions are lowered by 1000, as in the original.
 
     Args:
-        width: Of the hidden states.
-        seeds: Decides the initial values.
-        beam: Candidates for the start, and for the end given each start.
-        joint: The end depends on the start; else both are told from the vectors alone.
-        answerable: Also say whether there is no answer.
-        uses_start_logits: That is told from the likely starts' vectors too, not from
-            position 0's alone.
-        hidden: Width of the layers between.
-        dtype: Keras dtype policy of the layers between; the head's is float32.
-        name: Of the layer.
+        width: Width of the hidden states.
+        seeds: Seeds of the initial values.
+        start_n_top: Candidates for the start, and for the end given each start.
+        joint_prediction: Whether the end logits depend on the start.
+        answerable: Whether the head also returns an answerability logit.
+        hidden: Width of the hidden layers.
+        dtype: Keras dtype policy of the hidden layers; the head's is float32.
+        name: Name of the layer.
     """
 
     def __init__(
         self,
         width: int,
         seeds: InitializerFactory,
-        beam: int = 20,
-        joint: bool = True,
+        start_n_top: int = 20,
+        joint_prediction: bool = True,
         answerable: bool = True,
-        uses_start_logits: bool = True,
         hidden: int = 512,
         dtype: Any = None,
         name: str = "head",
@@ -301,62 +298,56 @@ class SpanHead(keras.layers.Layer):
         self._arguments = {
             "width": width,
             "seeds": seeds.get_config(),
-            "beam": beam,
-            "joint": joint,
+            "start_n_top": start_n_top,
+            "joint_prediction": joint_prediction,
             "answerable": answerable,
-            "uses_start_logits": uses_start_logits,
             "hidden": hidden,
             "dtype": policy_config(dtype),
         }
-        self.width, self.beam = width, beam
+        self.width, self.start_n_top = width, start_n_top
         self.start = _score("start", seeds)
         self.end_hidden = self.answerable_hidden = self.answerable = None
-        if joint:
+        if joint_prediction:
             self.end_hidden = _PairDense(
                 hidden, gelu, kernel_initializer=seeds.glorot(), name="end_hidden",
                 dtype=dtype,
             )  # fmt: skip
         self.end = _score("end", seeds)
-        if answerable and uses_start_logits:
+        if answerable:
             self.answerable_hidden = keras.layers.Dense(
                 hidden, gelu, kernel_initializer=seeds.glorot(),
                 name="answerable_hidden", dtype=dtype,
             )  # fmt: skip
-        if answerable:
             self.answerable = _score("answerable", seeds)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights of all products."""
+        """Create the weights."""
         pair, hidden = (None, 2 * self.width), self.width
         self.start.build((None, self.width))
         if self.end_hidden is not None:
             self.end_hidden.build(pair)
             hidden = self.end_hidden.units
         self.end.build((None, hidden))
-        hidden = self.width
-        if self.answerable_hidden is not None:
-            self.answerable_hidden.build(pair)
-            hidden = self.answerable_hidden.units
         if self.answerable is not None:
-            self.answerable.build((None, hidden))
+            self.answerable_hidden.build(pair)
+            self.answerable.build((None, self.answerable_hidden.units))
 
     def call(
         self, x_BLD: Tensor, segment_ids_BL: Tensor, starts_B: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Logits, and without `starts_B` the best spans.
+        """Compute logits or, in joint prediction without `starts_B`, the best spans.
 
         Args:
             x_BLD: Hidden states.
             segment_ids_BL: int32, 1 at the context, 0 elsewhere and at padding.
-            starts_B: int32, the right starts that the ends are told from (training).
+            starts_B: int32, the gold starts, for training.
 
         Returns:
-            `start_logits_BL` and, if the head has it, `answerable_logit_B`, above 0
-            where there is no answer. Then `end_logits_BL`, with `starts_B` or where the
-            ends do not depend on the starts; else the beam, of min(beam, L) candidates,
-            best first: `start_top_log_probs_BS`, `start_top_index_BS`,
-            `end_top_log_probs_BSK` and `end_top_index_BSK`. All are float32, the
-            indices int32.
+            `start_logits_BL` and, if the head has it, `answerable_logit_B`, which is
+            above 0 for no answer. `end_logits_BL` with `starts_B` or without joint
+            prediction; otherwise min(start_n_top, L) candidates, best first, as
+            `start_top_log_probs_BS`, `start_top_index_BS`, `end_top_log_probs_BSK` and
+            `end_top_index_BSK`. Indices are int32, all other outputs float32.
         """
         outside_BL = _outside(segment_ids_BL)
         start_BL = self.start(x_BLD)[..., 0] + outside_BL
@@ -369,7 +360,7 @@ class SpanHead(keras.layers.Layer):
             end_BSL = self._ends(x_BLD, starts_B[:, None], outside_BL)
             outputs["end_logits_BL"] = end_BSL[:, 0]
         else:
-            outputs.update(self._beam(x_BLD, start_BL, outside_BL))
+            outputs.update(self._top_spans(x_BLD, start_BL, outside_BL))
         return outputs
 
     def get_config(self) -> dict[str, Any]:
@@ -379,16 +370,21 @@ class SpanHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "SpanHead":
         """Make a head of the same widths and initial values."""
+        # Files of release 0.1 have these keys.
+        old = {"beam": "start_n_top", "joint": "joint_prediction"}
+        config = {old.get(key, key): value for key, value in config.items()}
+        config.pop("uses_start_logits", None)
         return build_layer(cls, config, seeds=InitializerFactory)
 
-    def _beam(
+    def _top_spans(
         self, x_BLD: Tensor, start_BL: Tensor, outside_BL: Tensor
     ) -> dict[str, Tensor]:
+        """Return the best starts, and the best ends given each start."""
         length = x_BLD.shape[1]
         if length is None:
-            size = ops.minimum(self.beam, ops.shape(x_BLD)[1])
+            size = ops.minimum(self.start_n_top, ops.shape(x_BLD)[1])
         else:
-            size = min(self.beam, length)
+            size = min(self.start_n_top, length)
         start_BS, index_BS = ops.top_k(ops.log_softmax(start_BL), size)
         end_BSL = self._ends(x_BLD, index_BS, outside_BL)
         end_BSK, index_BSK = ops.top_k(ops.log_softmax(end_BSL), size)
@@ -400,36 +396,31 @@ class SpanHead(keras.layers.Layer):
         }
 
     def _ends(self, x_BLD: Tensor, index_BS: Tensor, outside_BL: Tensor) -> Tensor:
-        """The ends' logits, [B, S, L], given each of the starts."""
-        # A product with ones and zeros is exact, and quick where a gather is not.
-        chosen_BSL = ops.one_hot(index_BS, ops.shape(x_BLD)[1], dtype=x_BLD.dtype)
-        start_BSD = ops.matmul(chosen_BSL, x_BLD)
+        """Return the end logits [B, S, L] given each start."""
+        # A matmul with a one-hot matrix is exact, and faster than a gather.
+        one_hot_BSL = ops.one_hot(index_BS, ops.shape(x_BLD)[1], dtype=x_BLD.dtype)
+        start_BSD = ops.matmul(one_hot_BSL, x_BLD)
         hidden_BSLF = self.end_hidden(start_BSD, x_BLD)
         return self.end(hidden_BSLF)[..., 0] + ops.expand_dims(outside_BL, 1)
 
     def _answerable(self, x_BLD: Tensor, start_BL: Tensor) -> Tensor:
-        """The logit of there being no answer, [B]."""
-        summary_BD = x_BLD[:, 0]
-        if self.answerable_hidden is not None:
-            weights_BL = ops.softmax(start_BL)
-            x32_BLD = ops.cast(x_BLD, "float32")
-            likely_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x32_BLD)[:, 0]
-            summary_BD = ops.concatenate(
-                [ops.cast(summary_BD, "float32"), likely_BD], axis=-1
-            )
-            summary_BD = self.answerable_hidden(summary_BD)
-        return self.answerable(summary_BD)[..., 0]
+        """Return the logit of no answer, [B], from [CLS] and the expected start."""
+        weights_BL = ops.softmax(start_BL)
+        x32_BLD = ops.cast(x_BLD, "float32")
+        start_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x32_BLD)[:, 0]
+        pair_BD = ops.concatenate([x32_BLD[:, 0], start_BD], axis=-1)
+        return self.answerable(self.answerable_hidden(pair_BD))[..., 0]
 
 
 def _outside(segment_ids_BL: Tensor) -> Tensor:
-    """0 where an answer may be, -1000 elsewhere."""
+    """Return 0 where an answer may be, -1000 elsewhere."""
     first_L = ops.cast(ops.arange(ops.shape(segment_ids_BL)[1]) == 0, "float32")
     inside_BL = ops.cast(segment_ids_BL, "float32") + first_L
     return (1.0 - inside_BL) * _OUTSIDE
 
 
 def _score(name: str, seeds: InitializerFactory) -> keras.layers.Dense:
-    """A product with one number for each vector."""
+    """Return a dense layer that maps each vector to one logit."""
     return keras.layers.Dense(
         1, kernel_initializer=seeds.glorot(), name=name, dtype="float32"
     )

@@ -290,7 +290,7 @@ class AnswererExport(TaskExport):
         inputs, windows = self._windows(*texts)
         threshold = self.model.null_threshold
         answers = self._answers(self._outputs_in_chunks(inputs), windows, threshold)
-        return {**answers, "pieces_cut": windows.cut_B}
+        return {**answers, "pieces_cut": windows.num_truncated_B}
 
     def named(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return the head's outputs, without the axes in their names."""
@@ -303,12 +303,12 @@ class AnswererExport(TaskExport):
 
     def expected(self, rows: list[Any]) -> Answer:
         """Return Keras's outputs, without `start` and `end`."""
-        answered = self.model.answered(rows)
+        answered = self.model.predict_nbest(rows)
         threshold = self.model.null_threshold
         best = [next((c for c in one.nbest if c.text), None) for one in answered]
         lengths_B = np.array([self._num_pieces(question) for question, _ in rows])
         return {
-            "answer": strings([one.decided(threshold) for one in answered]),
+            "answer": strings([one.answer_text(threshold) for one in answered]),
             "null_odds": np.array([one.null_odds for one in answered], np.float32),
             "score": np.array(
                 [c.start_logit + c.end_logit if c else NO_SPAN for c in best],

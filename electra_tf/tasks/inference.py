@@ -248,8 +248,8 @@ def _of_tags(model: TokenClassifier, values: Sequence[Any], tagged: Any) -> _Wri
 def _of_answers(
     model: QuestionAnswerer, values: Sequence[Any], nbest: int | None
 ) -> _Written:
-    for found in model.answered(values):
-        text = found.decided(model.null_threshold)
+    for found in model.predict_nbest(values):
+        text = found.answer_text(model.null_threshold)
         record = {"answer": text, "null_odds": found.null_odds}
         if nbest:
             best = found.nbest[:nbest]

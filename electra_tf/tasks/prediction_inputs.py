@@ -11,11 +11,11 @@ from typing import Any
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.tables import Row, read_table, require_columns
 from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 
 _TABLES = (".csv", ".tsv")
 _ID = "id"
@@ -30,25 +30,6 @@ class Item:
     """An element of the list that `model.examples` takes."""
     id: str | int | None = None
     """The id in the file; None: the record has none."""
-
-
-class AnyOffset(DataErrorLog):
-    """A log that stops at the first problem, and ignores wrong answer offsets.
-
-    Neither predictions nor scores depend on the offsets.
-    """
-
-    def __init__(self):
-        super().__init__("stop", "", "A file of questions must have SQuAD's layout")
-
-    def add(self, problem: DataError) -> None:
-        """Raise an error for a problem that is not a wrong offset.
-
-        Args:
-            problem: Any.
-        """
-        if problem.kind not in ("offset", "no_offset"):
-            super().add(problem)
 
 
 def check_input(path: str | None) -> None:
@@ -134,7 +115,7 @@ def read_items(
     if kind in _TABLES:
         yield from _items_of_table(model, path, choices)
     elif kind == ".json" and isinstance(model, QuestionAnswerer):
-        yield from (Item(q, q.id) for q in read_squad(path, AnyOffset()))
+        yield from (Item(q, q.id) for q in read_squad_ignoring_offsets(path))
     else:
         number, name = 0, path or STANDARD_INPUT
         items = read_line_items(model, _lines(path), choices, name)

@@ -111,7 +111,7 @@ def from_saved_config(
     tokenizer = Tokenizer(vocabulary, TokenizationConfig(**config_of["tokenization"]))
     tree = config_of["settings"]
     named = {f"{part}.{name}": v for part in tree for name, v in tree[part].items()}
-    settings = loader.load_config(overrides=named, root=FinetuningConfig)
+    settings = loader.load_config(base=named, root=FinetuningConfig)
     start = PretrainedEncoder(
         EncoderConfig(**config_of["shape"]), tokenizer, None, "the saved model"
     )

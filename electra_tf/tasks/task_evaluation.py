@@ -19,10 +19,9 @@ from electra_tf.tasks.classification.task import (
 )
 from electra_tf.tasks.data.conll import Sentence, read_conll
 from electra_tf.tasks.data.tables import FORMATS, TFDS, read_rows, require_columns
-from electra_tf.tasks.prediction_inputs import AnyOffset
 from electra_tf.tasks.runner import CONFIG
 from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.squad.task import SquadTask
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.tagging.schemes import is_span_scheme, to_bioes
@@ -311,7 +310,7 @@ def _squad_task(model: QuestionAnswerer, data: str) -> SquadTask:
             raise InputError(
                 _RULE, f"{file!r} for a QuestionAnswerer", "Name a file of SQuAD's JSON"
             )
-        questions = read_squad(file, AnyOffset())
+        questions = read_squad_ignoring_offsets(file)
         if not any(q.answers or q.impossible for q in questions):
             raise InputError(
                 _RULE, f"{file!r}, whose questions have no answers", "Name another file"

@@ -30,10 +30,15 @@ def test_defaults_are_the_originals_for_the_small_model():
     assert (data.max_length, data.double_unordered) == (128, True)
     assert (data.max_query_length, data.doc_stride) == (64, 128)
     model = settings.model
-    assert (model.beam, model.n_best, model.max_answer_length) == (20, 20, 30)
-    assert (model.joint, model.answerable) == (True, True)
+    assert (model.start_n_top, model.n_best, model.max_answer_length) == (20, 20, 30)
+    assert (model.joint_prediction, model.answerable) == (True, True)
     assert model.answerable_weight == 0.5
     assert (model.dropout, model.attention_dropout, model.head_dropout) == (0.1,) * 3
+
+
+def test_former_names_of_settings_are_accepted():
+    settings = load("model.beam=3", "model.joint=false")
+    assert (settings.model.start_n_top, settings.model.joint_prediction) == (3, False)
 
 
 def test_a_dump_is_read_back():

@@ -4,6 +4,7 @@ import pathlib
 import pytest
 
 from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import (
     PretrainingConfig,
     RecordsConfig,
@@ -293,7 +294,8 @@ def test_a_setting_under_both_names_is_an_error(tmp_path):
 
 def test_every_present_name_is_a_setting():
     for name in loader.RENAMED.values():
-        loader.describe_field(name)
+        root = PretrainingConfig if name.startswith("masking.") else FinetuningConfig
+        loader.describe_field(name, root)
 
 
 def test_given_names_reads_an_installed_config(elsewhere):

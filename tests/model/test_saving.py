@@ -167,7 +167,7 @@ LAYERS = [
     Encoder(SHAPE, 4, dtype="mixed_bfloat16"),
     ClassificationHead(16, 3, 0.2, 5),
     TokenClassificationHead(16, 4, 6),
-    SpanHead(16, InitializerFactory(2), 5, True, True, False, 32, "mixed_bfloat16"),
+    SpanHead(16, InitializerFactory(2), 5, True, True, 32, "mixed_bfloat16"),
     MaskedLMHead(16, 8, 50, InitializerFactory(3), "mixed_bfloat16"),
     ReplacedTokenHead(16, InitializerFactory(4)),
     MaskedLanguageModel(Encoder(SHAPE), 7, "bert", "mixed_bfloat16"),

@@ -1,4 +1,4 @@
-"""By hand, and the numbers google-research/electra computed on the same weights."""
+"""Compare the head with values by hand and with those of google-research/electra."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SEGMENTS_BL = np.array(
     [[0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1, 1]]
 )
 STARTS_B = np.array([3, 0, 6])
-LAYERS = {  # the original's name: ours
+LAYERS = {  # name of the original: attribute of `SpanHead`
     "dense": "start",
     "qa_hidden": "end_hidden",
     "dense_1": "end",
@@ -56,7 +56,7 @@ def log_softmax(x):
 
 
 class ByHand:
-    """The head in float64, one row and one start at a time."""
+    """The head in float64, for one row and one start at a time."""
 
     def __init__(self, head, row):
         self.of = {k: v.numpy().astype(np.float64) for k, v in paths(head).items()}
@@ -84,7 +84,7 @@ class ByHand:
         return self.dense("answerable", gelu(self.dense("answerable_hidden", pair)))[0]
 
 
-def test_given_starts_by_hand():
+def test_training_outputs_by_hand():
     head = head_of()
     found = head(X_BLD, SEGMENTS_BL, STARTS_B)
     assert set(found) == {"start_logits_BL", "end_logits_BL", "answerable_logit_B"}
@@ -99,9 +99,9 @@ def test_given_starts_by_hand():
             np.testing.assert_allclose(found[name][row], value, atol=1e-4)
 
 
-@pytest.mark.parametrize(("beam", "size"), [(3, 3), (20, LENGTH)])
-def test_the_beam_by_hand(beam, size):
-    head = head_of(beam=beam)
+@pytest.mark.parametrize(("start_n_top", "size"), [(3, 3), (20, LENGTH)])
+def test_top_spans_by_hand(start_n_top, size):
+    head = head_of(start_n_top=start_n_top)
     found = {k: v.numpy() for k, v in head(X_BLD, SEGMENTS_BL).items()}
     assert "end_logits_BL" not in found
     for row in range(3):
@@ -121,11 +121,11 @@ def test_the_beam_by_hand(beam, size):
             )
 
 
-def test_without_the_joint_end_and_with_position_0_alone():
-    head = head_of(joint=False, uses_start_logits=False)
+def test_without_joint_prediction_by_hand():
+    head = head_of(joint_prediction=False)
     assert set(paths(head)) == {
         f"{layer}/{weight}"
-        for layer in ("start", "end", "answerable")
+        for layer in ("start", "end", "answerable_hidden", "answerable")
         for weight in ("kernel", "bias")
     }
     found = head(X_BLD, SEGMENTS_BL)
@@ -133,13 +133,23 @@ def test_without_the_joint_end_and_with_position_0_alone():
     hand = ByHand(head, 1)
     end_L = hand.dense("end", hand.x_LD)[:, 0] + hand.outside_L
     np.testing.assert_allclose(found["end_logits_BL"][1], end_L, atol=1e-4)
-    logit = hand.dense("answerable", hand.x_LD[0])[0]
-    np.testing.assert_allclose(found["answerable_logit_B"][1], logit, atol=1e-5)
+    np.testing.assert_allclose(
+        found["answerable_logit_B"][1], hand.answerable(), atol=1e-4
+    )
     assert "answerable_logit_B" not in head_of(answerable=False)(X_BLD, SEGMENTS_BL)
 
 
-def test_symbolic_and_dynamic_lengths_give_the_eager_numbers():
-    head = head_of(beam=10)
+def test_from_config_accepts_former_argument_names():
+    config = SpanHead(WIDTH, InitializerFactory(0), 3, False).get_config()
+    old = {"start_n_top": "beam", "joint_prediction": "joint"}
+    former = {old.get(key, key): value for key, value in config.items()}
+    assert {"beam", "joint"} <= former.keys()
+    head = SpanHead.from_config({**former, "uses_start_logits": True})
+    assert head.get_config() == config
+
+
+def test_symbolic_and_dynamic_lengths_equal_eager():
+    head = head_of(start_n_top=10)
     x = keras.Input((None, WIDTH))
     segments = keras.Input((None,), dtype="int32")
     model = keras.Model([x, segments], head(x, segments))
@@ -163,7 +173,7 @@ def test_symbolic_and_dynamic_lengths_give_the_eager_numbers():
                 np.testing.assert_allclose(found[name], value, atol=1e-5)
 
 
-def test_initial_values_are_the_originals():
+def test_initial_values():
     head = head_of(width=256, hidden=512, values=False)
     limits = {  # Glorot-uniform: sqrt(6 / (in + out))
         "start": (6 / 257) ** 0.5,
@@ -179,11 +189,11 @@ def test_initial_values_are_the_originals():
         assert abs(kernel.mean() / limit - 0.5) < 5 * 12**-0.5 / 16
         assert not weights[f"{name}/bias"].numpy().any()
     other = paths(SpanHead(256, InitializerFactory(1)))
-    assert not other  # nothing is made before build
+    assert not other  # `build` creates the weights
 
 
-def test_low_precision_is_for_the_hidden_products_alone():
-    exact, mixed = head_of(beam=3), head_of("mixed_bfloat16", beam=3)
+def test_mixed_precision_applies_to_hidden_layers_only():
+    exact, mixed = head_of(start_n_top=3), head_of("mixed_bfloat16", start_n_top=3)
     assert {v.dtype for v in mixed.trainable_variables} == {"float32"}
     x_BLD = tf.cast(X_BLD, tf.bfloat16)
     found = mixed(x_BLD, SEGMENTS_BL)
@@ -200,7 +210,7 @@ def test_low_precision_is_for_the_hidden_products_alone():
 
 
 class Original:
-    """Encoder and head with the weights of a file."""
+    """Encoder and head with the weights of a golden file."""
 
     def __init__(self, name):
         self.arrays = dict(np.load(GOLDEN / "squad_encoder.npz"))
@@ -221,7 +231,7 @@ class Original:
         )
         self.encoder = Encoder(shape)
         self.encoder.build()
-        self.head = SpanHead(shape.width, InitializerFactory(0), beam=5)
+        self.head = SpanHead(shape.width, InitializerFactory(0), start_n_top=5)
         self.head.build()
         self.variables = {}
         ours = {v.path: v for v in self.encoder.trainable_variables} | {
@@ -276,7 +286,7 @@ class Original:
         np.testing.assert_allclose(found[masked], expected[masked], atol=1e-4)
 
 
-def test_the_originals_training():
+def test_training_equals_the_original():
     original = Original("squad_train")
     starts_B, ends_B, impossible_B = original.targets()
     with tf.GradientTape() as tape:
@@ -300,13 +310,13 @@ def test_the_originals_training():
     assert original.check_gradients(tape, loss) == set(original.variables)
 
 
-def test_the_originals_prediction():
+def test_prediction_equals_the_original():
     original = Original("squad_predict")
     starts_B, _, impossible_B = original.targets()
     length = original["feat/input_ids"].shape[1]
     with tf.GradientTape() as tape:
         outputs = original.head(original.states(), original["feat/segment_ids"])
-        # What the original calls the loss of the end in prediction is log(length).
+        # In prediction the original's end loss is log(length).
         loss_B = (
             position_loss(outputs["start_logits_BL"], starts_B) + math.log(length)
         ) / 2 + 0.5 * impossible_loss(outputs["answerable_logit_B"], impossible_B)

@@ -17,7 +17,7 @@ def settings(**changes):
         data_max_length=32,
         data_max_query_length=8,
         data_doc_stride=8,
-        model_beam=4,
+        model_start_n_top=4,
         **changes,
     )
 

@@ -8,13 +8,11 @@ import pytest
 from electra_tf.errors import InputError
 from electra_tf.tasks.inference import predict_items
 from electra_tf.tasks.prediction_inputs import (
-    AnyOffset,
     check_input,
     check_output,
     read_items,
     read_line_items,
 )
-from electra_tf.text.data_errors import DataError
 from tasks.test_task_evaluation import models, squad  # noqa: F401 - a fixture
 
 
@@ -122,10 +120,3 @@ def test_paths_are_checked_before_a_model_is_loaded(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"")
     with pytest.raises(InputError, match="Parquet"):
         check_input(str(tmp_path / "x.parquet"))
-
-
-def test_only_wrong_offsets_are_ignored():
-    log = AnyOffset()
-    log.add(DataError("f", 1, "offset", "d", "r"))
-    with pytest.raises(InputError, match="f:1: blank"):
-        log.add(DataError("f", 1, "blank", "d", "r"))

@@ -156,14 +156,15 @@ def test_weights_of_another_shape_are_told(tmp_path, weights):
     np.testing.assert_array_equal(encoder.trainable_variables[0], before)
 
 
-def test_what_a_saved_model_tells_is_restored():
+def test_what_a_saved_model_tells_is_restored(capsys):
     shape = settings_of(vocabulary_size=5).model.encoder
     settings = FinetuningConfig(
         data=DataConfig(text_columns=("a", "b"), label_column="c"),
-        model=TaskModelConfig(beam=3),
+        model=TaskModelConfig(start_n_top=3),
     )
     tree = dataclasses.asdict(settings)
     tree["data"]["text_columns"] = ["a", "b"]  # as JSON has it
+    tree["model"]["beam"] = tree["model"].pop("start_n_top")  # a former name
     start, found = from_saved_config(
         {
             "vocabulary": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
@@ -173,6 +174,7 @@ def test_what_a_saved_model_tells_is_restored():
         }
     )
     assert found == settings
+    assert "deprecated" not in capsys.readouterr().err
     assert start.shape == shape
     assert start.weights is None
     assert start.tokenizer.settings == TokenizationConfig(

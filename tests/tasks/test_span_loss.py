@@ -1,4 +1,7 @@
-"""By hand; the original's numbers are in tests/model/test_span_head.py."""
+"""Compare span losses with values by hand.
+
+tests/model/test_span_head.py compares them with the original.
+"""
 
 import math
 
@@ -9,17 +12,17 @@ from electra_tf.tasks.losses import impossible_loss, position_loss, span_loss
 
 START_BL = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]])) + 3.0
 END_BL = np.log(np.array([[0.2, 0.2, 0.6], [0.3, 0.3, 0.4]]))
-LOGIT_B = np.array([math.log(3.0), 0.0])  # no answer: 3/4, 1/2
+LOGIT_B = np.array([math.log(3.0), 0.0])  # P(no answer): 3/4, 1/2
 
 
-def test_each_part_by_hand():
+def test_position_and_impossible_loss_by_hand():
     found = position_loss(START_BL, [0, 1])
     np.testing.assert_allclose(found, [math.log(2), -math.log(0.8)], rtol=1e-6)
     found = impossible_loss(LOGIT_B, [0, 1])
     np.testing.assert_allclose(found, [math.log(4), math.log(2)], rtol=1e-6)
 
 
-def test_the_sum_by_hand():
+def test_span_loss_by_hand():
     args = (START_BL, END_BL, LOGIT_B, [1, 1], [2, 0], [1, 0])
     spans = [
         (-math.log(0.25) - math.log(0.6)) / 2,
@@ -33,7 +36,7 @@ def test_the_sum_by_hand():
     np.testing.assert_allclose(without, spans, rtol=1e-6)
 
 
-def test_low_precision_logits_are_summed_up_in_float32():
+def test_span_loss_is_float32():
     low = [tf.cast(x, tf.bfloat16) for x in (START_BL, END_BL, LOGIT_B)]
     exact = [tf.cast(x, tf.float32) for x in low]
     targets = ([1, 1], [2, 0], [1, 0])

@@ -1,4 +1,4 @@
-"""From what the head says about a question's windows to its answer."""
+"""Decode the answer of a question from the outputs for its windows."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ import math
 import pathlib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,64 +20,59 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig:
-    """How spans are chosen; the numbers are the original's.
+    """Limits on the decoded spans; the defaults are the original's.
 
     Args:
-        n_best: Answers that are kept and, where the end does not depend on the start,
-            starts and ends that are tried.
-        max_answer_length: Word pieces an answer may have.
-        text: `exact`: the characters that the pieces are made of. `original`: what
-            `final_text` finds; where a piece is [UNK], or a character becomes none or
-            two, it gives whole words, in a script without spaces the whole paragraph.
+        n_best: Candidate answers per question, at most. Without joint prediction, also
+            the number of starts and of ends that are combined.
+        max_answer_length: Wordpieces per answer, at most.
     """
 
     n_best: int = 20
     max_answer_length: int = 30
-    text: Literal["exact", "original"] = "exact"
 
     def __post_init__(self):
-        wrong = self.n_best < 1 or self.max_answer_length < 1
-        if wrong or self.text not in ("exact", "original"):
+        if self.n_best < 1 or self.max_answer_length < 1:
             raise InputError(
-                "n_best and max_answer_length are 1 or more, text is exact or original",
-                f"{self.n_best}, {self.max_answer_length}, {self.text!r}",
-                "Leave them out for the original's numbers and exact text",
+                "n_best and max_answer_length must be 1 or more",
+                f"n_best={self.n_best}, max_answer_length={self.max_answer_length}",
+                "Omit them for the original's values",
             )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """One possible answer."""
+    """One candidate answer."""
 
     text: str
     probability: float
-    """Among the candidates that are kept."""
+    """Probability among the candidates of the question."""
     start_logit: float
-    """Log-probability of the start in its window; the bare logit where the end does
-    not depend on the start."""
+    """Log-probability of the start in its window; without joint prediction, the
+    logit."""
     end_logit: float
-    """The same of the end."""
+    """Log-probability or logit of the end, likewise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QAPrediction:
-    """What is said about one question."""
+    """Prediction for one question."""
 
     text: str
-    """The best text; empty where no span was possible at all."""
+    """Text of the best span; empty if no span is valid."""
     null_odds: float
-    """How much speaks for there being no answer; the larger, the more."""
+    """Score of no answer; larger is more likely."""
     nbest: tuple[Candidate, ...]
-    """Best first."""
+    """Candidates, best first."""
 
-    def decided(self, threshold: float | None) -> str:
-        """The text, empty where the odds exceed the threshold; None: always the text.
+    def answer_text(self, threshold: float | None) -> str:
+        """Return the text, or an empty string where `null_odds` exceeds a threshold.
 
         Args:
-            threshold: Of `null_odds`.
+            threshold: Threshold of `null_odds`; None: always return the text.
 
         Returns:
-            What is said of the question.
+            The answer; empty for no answer.
         """
         if threshold is not None and self.null_odds > threshold:
             return ""
@@ -103,49 +98,52 @@ def decode_answers(
     tokenizer: Tokenizer,
     settings: DecodingConfig = DecodingConfig(),
 ) -> QAPrediction:
-    """Chooses among the spans of all windows (the original's qa_metrics.py).
+    """Choose the answer among the spans of all windows.
 
-    The odds of no answer are the smallest answerability logit of the windows. A head
-    without one gives the score of position 0, smallest over the windows, less that of
-    the best span; where its ends depend on the starts, only the start of position 0 is
-    known and counts.
+    `null_odds` is the smallest answerability logit of the windows. Without that logit
+    it is the smallest score of position 0 minus the score of the best span. In joint
+    prediction the score of position 0 is that of the start only.
+
+    The original's qa_metrics.py does the same, with two differences. It returns the
+    word `empty` where no span is valid. It maps wordpieces to text by string matching,
+    and returns whole words where that fails; here each wordpiece has exact characters.
 
     Args:
-        question: Whose context the text is taken from.
+        question: The question, with its context.
         windows: All windows of the question.
-        outputs: What `SpanHead` returned without right starts, a row for each window.
-        tokenizer: What the windows were made with.
-        settings: How spans are chosen.
+        outputs: Outputs of `SpanHead` in prediction, one row per window.
+        tokenizer: The tokenizer of the windows.
+        settings: Limits on the spans.
 
     Returns:
-        The answer. Where no span is possible its text is empty (the original writes
-        the word `empty`).
+        The prediction; its text is empty if no span is valid.
     """
-    spelling = _Spelling(question.context, tokenizer, settings.text == "exact")
-    chosen: dict[str, _Span] = {}
-    for span in _spans(windows, outputs, settings):
-        if len(chosen) >= settings.n_best:
+    offsets = _PieceOffsets(question.context, tokenizer)
+    best_spans: dict[str, _Span] = {}
+    for span in _valid_spans(windows, outputs, settings):
+        if len(best_spans) >= settings.n_best:
             break
-        text = spelling.text(span)
-        chosen.setdefault(text, span)  # an earlier span of the same text is better
-    shares = _softmax([float(span.score) for span in chosen.values()])
+        best_spans.setdefault(offsets.text(span), span)  # spans are sorted by score
+    probabilities = _softmax([float(span.score) for span in best_spans.values()])
     nbest = tuple(
-        Candidate(text, share, float(span.start_logit), float(span.end_logit))
-        for (text, span), share in zip(chosen.items(), shares, strict=True)
+        Candidate(text, probability, float(span.start_logit), float(span.end_logit))
+        for (text, span), probability in zip(
+            best_spans.items(), probabilities, strict=True
+        )
     )
-    best = next((entry for entry in nbest if entry.text), None)
+    best = next((candidate for candidate in nbest if candidate.text), None)
     odds = _null_score(outputs)
     if "answerable_logit_B" not in outputs and best:
         odds -= best.start_logit + best.end_logit
     return QAPrediction(best.text if best else "", odds, nbest)
 
 
-def _spans(
+def _valid_spans(
     windows: Sequence[QAFeature],
     outputs: Mapping[str, np.ndarray],
     settings: DecodingConfig,
 ) -> list[_Span]:
-    """The possible spans of all windows, best first."""
+    """Return the valid spans of all windows, best first."""
     spans = []
     for row, window in enumerate(windows):
         for start, end, start_logit, end_logit in _pairs(row, outputs, settings.n_best):
@@ -163,7 +161,7 @@ def _spans(
 def _pairs(
     row: int, outputs: Mapping[str, np.ndarray], n_best: int
 ) -> Iterator[tuple[int, int, np.float32, np.float32]]:
-    """Each start with each of its ends, and what the head gives them."""
+    """Yield start, end and their logits for each start and each of its ends."""
     if "end_logits_BL" in outputs:
         start_L, end_L = (outputs[f"{at}_logits_BL"][row] for at in ("start", "end"))
         starts_S, ends_K = (
@@ -184,6 +182,7 @@ def _pairs(
 
 
 def _null_score(outputs: Mapping[str, np.ndarray]) -> float:
+    """Return the smallest score of no answer over the windows."""
     if "answerable_logit_B" in outputs:
         return float(np.min(outputs["answerable_logit_B"]))
     start_BL = outputs["start_logits_BL"].astype(np.float64)
@@ -193,123 +192,75 @@ def _null_score(outputs: Mapping[str, np.ndarray]) -> float:
     return float(np.min(start_BL[:, 0] - start_BL.max(1) - total_B))
 
 
-class _Spelling:
-    """Spans as they stand in one context, white space as single spaces."""
+class _PieceOffsets:
+    """Characters of the wordpieces in one context."""
 
-    def __init__(self, context: str, tokenizer: Tokenizer, exact: bool):
-        self._context, self._tokenizer, self._exact = context, tokenizer, exact
+    def __init__(self, context: str, tokenizer: Tokenizer):
+        self._context, self._tokenizer = context, tokenizer
         self._characters = CharacterTable(tokenizer.settings)
-        self._words: dict[tuple[int, int], list[tuple[int, int]] | None] = {}
+        self._by_word: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def text(self, span: _Span) -> str:
-        """A span's text."""
-        first = self._piece(span.window, span.start) if self._exact else None
-        last = self._piece(span.window, span.end) if self._exact else None
-        if first and last:
-            return self._joined(first[0], last[1])
-        tokens = self._tokenizer.vocabulary.tokens
-        ids = span.window.ids[span.start : span.end + 1]
-        pieces = " ".join(tokens[index] for index in ids)
-        pieces = pieces.replace(f" {CONTINUATION}", "").replace(CONTINUATION, "")
-        words = self._joined(*span.window.characters(span.start, span.end))
-        return get_final_text(" ".join(pieces.split()), words, self._characters)
-
-    def _joined(self, first: int, last: int) -> str:
-        text = self._context[first:last]
+        """Return the text of a span, with single spaces between words."""
+        first, _ = self._piece(span.window, span.start)
+        _, end = self._piece(span.window, span.end)
+        text = self._context[first:end]
         return " ".join(text[slice(*word)] for word in split_words(text))
 
-    def _piece(self, window: QAFeature, position: int) -> tuple[int, int] | None:
-        """The characters of one piece in the context."""
+    def _piece(self, window: QAFeature, position: int) -> tuple[int, int]:
+        """Return the characters of one wordpiece in the context."""
         piece = first = window.piece(position)
         word = window.spans[piece]
         while first and window.spans[first - 1] == word:
             first -= 1
-        if word not in self._words:
+        if word not in self._by_word:
             text = self._context[slice(*word)]
-            self._words[word] = piece_characters(
+            self._by_word[word] = piece_characters(
                 text, self._tokenizer, self._characters
             )
-        spans = self._words[word]
-        if spans is None:
-            return None
-        start, end = spans[piece - first]
+        start, end = self._by_word[word][piece - first]
         return word[0] + start, word[0] + end
 
 
 def piece_characters(
     text: str, tokenizer: Tokenizer, characters: CharacterTable
-) -> list[tuple[int, int]] | None:
-    """Tells for each piece of a text which characters it is made of.
+) -> list[tuple[int, int]]:
+    """Return the characters that each wordpiece of a text consists of.
 
     Args:
         text: Any text.
-        tokenizer: What cuts it into pieces.
-        characters: The tokenizer's rules.
+        tokenizer: Tokenizer of the text.
+        characters: Normalization table of the tokenizer.
 
     Returns:
-        The first character of each piece and the one beyond its last, combining marks
-        with the letter before them; None where the rules tell no way back.
+        (start, end) for each wordpiece; combining marks belong to the letter before
+        them.
     """
-    places: list[int] = []  # where each character that WordPiece sees comes from
+    sources: list[int] = []  # index in `text` of each normalized character
     words: list[str] = []
     for unit in UNIT.finditer(text):
         words += characters.words(unit.group())
-        for place in range(*unit.span()):
-            made = characters[ord(text[place])]
-            places += [place] * (len(made) - made.count(" "))
-    spans, ids, first = [], [], 0
+        for index in range(*unit.span()):
+            normalized = characters[ord(text[index])]
+            sources += [index] * (len(normalized) - normalized.count(" "))
+    spans, first = [], 0
     for word in words:
-        own = tokenizer.encode(word)
-        tokens = [tokenizer.vocabulary.tokens[index] for index in own]
+        tokens = [tokenizer.vocabulary.tokens[i] for i in tokenizer.encode(word)]
         lengths = [len(token.removeprefix(CONTINUATION)) for token in tokens]
         if tokens == [UNKNOWN]:
             lengths = [len(word)]
         for length in lengths:
-            spans.append((first, first + length))
+            spans.append((sources[first], _end_of(sources[first + length - 1], text)))
             first += length
-        ids += own
-    if first != len(places) or ids != tokenizer.encode(text):
-        return None
-    return [(places[a], _after(places[b - 1], text)) for a, b in spans]
+    return spans
 
 
-def _after(place: int, text: str) -> int:
-    """The place beyond a character and its combining marks."""
-    place += 1
-    while place < len(text) and unicodedata.category(text[place]).startswith("M"):
-        place += 1
-    return place
-
-
-def get_final_text(predicted: str, original: str, characters: CharacterTable) -> str:
-    """Finds what was predicted in the words it was predicted from.
-
-    The original's `get_final_text`: the words are tokenised as the prediction was, and
-    if that leaves as many characters as they have, each belongs to one of theirs.
-
-    Args:
-        predicted: Word pieces as text, lower-cased and without accents if the
-            tokenizer makes it so.
-        original: Words of the context.
-        characters: The tokenizer's rules.
-
-    Returns:
-        The part of `original` that `predicted` stands for; all of it where the two do
-        not match.
-    """
-    units = UNIT.findall(original)
-    tokenised = " ".join(word for unit in units for word in characters.words(unit))
-    start = tokenised.find(predicted)
-    places = [i for i, character in enumerate(original) if character != " "]
-    if (
-        not predicted
-        or start < 0
-        or len(places) != len(tokenised) - tokenised.count(" ")
-    ):
-        return original
-    first = start - tokenised.count(" ", 0, start)
-    length = len(predicted) - predicted.count(" ")
-    return original[places[first] : places[first + length - 1] + 1]
+def _end_of(index: int, text: str) -> int:
+    """Return the index after a character and its combining marks."""
+    index += 1
+    while index < len(text) and unicodedata.category(text[index]).startswith("M"):
+        index += 1
+    return index
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:
@@ -323,57 +274,56 @@ def best_threshold(
     has_answer: Mapping[str, bool],
     predictions: Mapping[str, str],
 ) -> tuple[float, float]:
-    """The threshold of the odds that scores best, found as the official script does.
+    """Find the best threshold of the null odds, as the official script does.
 
-    A question is left unanswered if its odds exceed the threshold. As there, the
-    threshold is 0 where answering nothing scores best, and questions of the same odds
-    are taken one by one, which flatters the score where odds are often the same.
+    Questions whose odds exceed the threshold have no answer. Like the script, return a
+    threshold of 0 where no answer to any question scores best, and count questions
+    with equal odds one by one; the best score is then too high for many equal odds.
 
     Args:
-        null_odds: For each question, how much speaks for no answer.
-        scores: For each question, exact match or F1 (0 to 1) of its prediction.
-        has_answer: For each question, whether it has one.
-        predictions: For each question, the text, which may be empty.
+        null_odds: Score of no answer, by question id.
+        scores: Exact match or F1 (0 to 1) of the prediction, by question id.
+        has_answer: Whether the question has an answer, by question id.
+        predictions: Predicted text, which may be empty, by question id.
 
     Returns:
-        The score that is reached, in percent, and the threshold.
+        The best score in percent, and its threshold.
     """
     current = best = float(sum(not has for has in has_answer.values()))
     threshold = 0.0
-    for name in sorted(null_odds, key=lambda name: null_odds[name]):
-        if name not in scores:
+    for question_id in sorted(null_odds, key=lambda key: null_odds[key]):
+        if question_id not in scores:
             continue
-        if has_answer[name]:
-            current += scores[name]
-        elif predictions[name]:
+        if has_answer[question_id]:
+            current += scores[question_id]
+        elif predictions[question_id]:
             current -= 1
         if current > best:
-            best, threshold = current, null_odds[name]
+            best, threshold = current, null_odds[question_id]
     return 100.0 * best / len(scores), threshold
 
 
 def write_predictions(
     folder: str | pathlib.Path,
-    answered: Mapping[str, QAPrediction],
+    predictions: Mapping[str, QAPrediction],
     threshold: float | None = None,
 ) -> None:
-    """Writes `predictions.json`, `null_odds.json` and `nbest.json`, each by id.
+    """Write `predictions.json`, `null_odds.json` and `nbest.json`.
 
     Args:
-        folder: Where; it is made if need be.
-        answered: For each question's id, what `answers` returned.
-        threshold: Odds above it leave a question unanswered, with an empty text; None:
-            each is answered (SQuAD 1.1).
+        folder: Output folder, created if it does not exist.
+        predictions: Predictions by question id.
+        threshold: Threshold of `null_odds`, above which the text is empty; None: none
+            (SQuAD 1.1).
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {name: one.decided(threshold) for name, one in answered.items()}
     contents = {
-        "predictions": texts,
-        "null_odds": {name: one.null_odds for name, one in answered.items()},
+        "predictions": {k: p.answer_text(threshold) for k, p in predictions.items()},
+        "null_odds": {k: p.null_odds for k, p in predictions.items()},
         "nbest": {
-            name: [dataclasses.asdict(entry) for entry in one.nbest]
-            for name, one in answered.items()
+            k: [dataclasses.asdict(candidate) for candidate in p.nbest]
+            for k, p in predictions.items()
         },
     }
     for name, content in contents.items():

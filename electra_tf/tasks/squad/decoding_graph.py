@@ -1,7 +1,7 @@
-"""What the head says of windows -> answers, inside a graph.
+"""Decode answers from the outputs for windows in a graph.
 
-Equal to `tasks.squad_answers`. Axes: P windows of all questions, L positions, S
-candidates for the start, K for the end, N pairs of both.
+The answers equal those of `decoding.py`. Axes: P windows of all questions, L positions,
+S candidates for the start, K for the end, N pairs of both.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.errors import InputError
 from electra_tf.tasks.squad.decoding import DecodingConfig
 from electra_tf.tasks.squad.preprocessing_graph import WindowAlignment
 
-NO_SPAN = -1e30  # the score where none is possible
+NO_SPAN = -1e30  # score of a question without a valid span
 _LOWEST = tf.float32.min
 
 
 class _Pairs(NamedTuple):
-    """Starts with their ends in the order they are tried; all are [P, N]."""
+    """Starts, ends and scores of candidate spans; all are [P, N]."""
 
     start: tf.Tensor
     end: tf.Tensor
@@ -26,139 +25,129 @@ class _Pairs(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """The best span of each question; all are [B]."""
+    """Best span of each question; all are [B]."""
 
-    found: tf.Tensor
+    is_valid: tf.Tensor  # bool: the question has a valid span
     score: tf.Tensor
-    first: tf.Tensor  # characters
-    beyond: tf.Tensor
+    start: tf.Tensor  # first character in the context
+    end: tf.Tensor  # index after the last character
 
 
 class GraphAnswers(tf.Module):
-    """Chooses each question's answer among the spans of its windows.
+    """Choose the answer of each question among the spans of its windows.
 
-    An answer is the characters that its pieces are made of, white space as single
-    spaces: `squad_answers` with `text="exact"`. That would look for the answer's words
-    instead where pieces tell no way back to their characters; here there always is
-    one, and no context is known where the two differ.
+    The answers equal those of `decoding.decode_answers`.
 
     Args:
-        settings: How spans are chosen.
-
-    Raises:
-        InputError: `text` is not `exact`.
+        settings: Limits on the spans.
     """
 
     def __init__(self, settings: DecodingConfig = DecodingConfig()):
         super().__init__()
-        if settings.text != "exact":
-            raise InputError(
-                "In a graph answers are the characters of their pieces, text=exact",
-                f"text={settings.text!r}",
-                "Leave it out, or use QuestionAnswerer.predict",
-            )
         self._settings = settings
 
     def __call__(
         self,
         outputs: Mapping[str, tf.Tensor],
-        book: WindowAlignment,
+        alignment: WindowAlignment,
         threshold: float | tf.Tensor | None,
     ) -> dict[str, tf.Tensor]:
-        """Tells the answers.
+        """Decode the answers.
 
         Args:
-            outputs: What `SpanHead` returned without right starts, for the inputs
-                that came with the book.
-            book: Of `GraphWindows`.
-            threshold: Odds above which there is no answer; None: there always is one,
-                if any span is possible.
+            outputs: Outputs of `SpanHead` in prediction for the inputs of the windows.
+            alignment: Alignment that `GraphWindows` returned with these inputs.
+            threshold: Threshold of the null odds, above which a question has no
+                answer; None: each question with a valid span has an answer.
 
         Returns:
-            `answer`, strings [B], empty where there is none; `null_odds`, float32
-            [B], how much speaks for that; `score`, float32 [B], start and end of the
-            best span, whether or not it is told (-1e30 where none is possible);
-            `start` and `end`, int32 [B], the answer's first character (code point) in
-            the context without its invalid bytes and the one beyond its last, -1
-            where there is none.
+            `answer`, strings [B], empty for no answer. `null_odds`, float32 [B], score
+            of no answer. `score`, float32 [B], score of the best span, also if
+            `answer` is empty; -1e30 without a valid span. `start` and `end`, int32
+            [B], the first character (code point) of the answer in the context without
+            its invalid bytes and the index after its last; -1 for no answer.
         """
-        best = _best(self._allowed(_pairs(outputs, self._settings.n_best), book), book)
-        odds_B = _null_odds(outputs, book, best)
-        told_B = best.found
+        pairs = self._mask_invalid(_pairs(outputs, self._settings.n_best), alignment)
+        best = _best(pairs, alignment)
+        odds_B = _null_odds(outputs, alignment, best)
+        has_answer_B = best.is_valid
         if threshold is not None:
-            # In float64, as a threshold that was tuned is one of the odds.
-            told_B &= ~(odds_B > tf.cast(threshold, tf.float64))
-        first_B, beyond_B = (
-            tf.where(told_B, at_B, 0) for at_B in (best.first, best.beyond)
+            # A tuned threshold equals one of the odds, so float64 decides the tie.
+            has_answer_B &= ~(odds_B > tf.cast(threshold, tf.float64))
+        start_B, end_B = (
+            tf.where(has_answer_B, index_B, 0) for index_B in (best.start, best.end)
         )
         answer_B = tf.strings.substr(
-            book.context_B, first_B, beyond_B - first_B, unit="UTF8_CHAR"
+            alignment.context_B, start_B, end_B - start_B, unit="UTF8_CHAR"
         )
         return {
             "answer": tf.strings.regex_replace(answer_B, r"[ \t\r\n\x{202f}]+", " "),
             "null_odds": tf.cast(odds_B, tf.float32),
             "score": best.score,
-            "start": tf.where(told_B, first_B, -1),
-            "end": tf.where(told_B, beyond_B, -1),
+            "start": tf.where(has_answer_B, start_B, -1),
+            "end": tf.where(has_answer_B, end_B, -1),
         }
 
-    def _allowed(self, pairs: _Pairs, book: WindowAlignment) -> _Pairs:
-        """The pairs with the lowest score for those that are no answers."""
-        good_PN = tf.gather(book.max_context_PL, pairs.start, batch_dims=1)
-        good_PN &= tf.gather(book.piece_PL, pairs.end, batch_dims=1) > 0
+    def _mask_invalid(self, pairs: _Pairs, alignment: WindowAlignment) -> _Pairs:
+        """Return the pairs with the lowest score for invalid spans."""
+        valid_PN = tf.gather(alignment.max_context_PL, pairs.start, batch_dims=1)
+        valid_PN &= tf.gather(alignment.piece_PL, pairs.end, batch_dims=1) > 0
         length_PN = pairs.end - pairs.start
-        good_PN &= (length_PN >= 0) & (length_PN < self._settings.max_answer_length)
-        return pairs._replace(score=tf.where(good_PN, pairs.score, _LOWEST))
+        valid_PN &= (length_PN >= 0) & (length_PN < self._settings.max_answer_length)
+        return pairs._replace(score=tf.where(valid_PN, pairs.score, _LOWEST))
 
 
 def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> _Pairs:
+    """Return the candidate spans in the order of `decoding.py`."""
     if "end_logits_BL" in outputs:
         count = tf.minimum(n_best, tf.shape(outputs["start_logits_BL"])[1])
-        start_PS, at_start_PS = tf.math.top_k(outputs["start_logits_BL"], count)
-        end_PK, at_end_PK = tf.math.top_k(outputs["end_logits_BL"], count)
-        end_PSK, at_end_PSK = end_PK[:, None, :], at_end_PK[:, None, :]
+        start_PS, start_index_PS = tf.math.top_k(outputs["start_logits_BL"], count)
+        end_PK, end_index_PK = tf.math.top_k(outputs["end_logits_BL"], count)
+        end_PSK, end_index_PSK = end_PK[:, None, :], end_index_PK[:, None, :]
     else:
         start_PS = outputs["start_top_log_probs_BS"]
-        at_start_PS = outputs["start_top_index_BS"]
+        start_index_PS = outputs["start_top_index_BS"]
         end_PSK = outputs["end_top_log_probs_BSK"]
-        at_end_PSK = outputs["end_top_index_BSK"]
+        end_index_PSK = outputs["end_top_index_BSK"]
     score_PSK = start_PS[:, :, None] + end_PSK
     shape = tf.shape(score_PSK)
-    start_PSK = tf.broadcast_to(at_start_PS[:, :, None], shape)
-    end_PSK = tf.broadcast_to(at_end_PSK, shape)
+    start_index_PSK = tf.broadcast_to(start_index_PS[:, :, None], shape)
+    end_index_PSK = tf.broadcast_to(end_index_PSK, shape)
     flat = tf.stack([shape[0], shape[1] * shape[2]])
-    return _Pairs(*(tf.reshape(x, flat) for x in (start_PSK, end_PSK, score_PSK)))
+    return _Pairs(
+        *(tf.reshape(x, flat) for x in (start_index_PSK, end_index_PSK, score_PSK))
+    )
 
 
-def _best(pairs: _Pairs, book: WindowAlignment) -> _Best:
-    """Of equal scores that of the first window, and in it of the first pair."""
-    rows, row_P = tf.size(book.context_B), book.row_P
+def _best(pairs: _Pairs, alignment: WindowAlignment) -> _Best:
+    """Return the best span; among equal scores the first pair of the first window."""
+    rows, row_P = tf.size(alignment.context_B), alignment.row_P
     score_P = tf.reduce_max(pairs.score, 1)
-    place_P = tf.argmax(pairs.score, 1, tf.int32)
+    pair_P = tf.argmax(pairs.score, 1, tf.int32)
     score_B = tf.math.unsorted_segment_max(score_P, row_P, rows)
     windows = tf.size(score_P)
-    best_P = score_P == tf.gather(score_B, row_P)
-    window_P = tf.where(best_P, tf.range(windows), windows - 1)
+    is_best_P = score_P == tf.gather(score_B, row_P)
+    window_P = tf.where(is_best_P, tf.range(windows), windows - 1)
     window_B = tf.math.unsorted_segment_min(window_P, row_P, rows)
-    found_B = score_B > _LOWEST
+    is_valid_B = score_B > _LOWEST
 
     def character(of_T: tf.Tensor, position_PN: tf.Tensor) -> tf.Tensor:
-        position_P = tf.gather(position_PN, place_P, batch_dims=1)
-        piece_P = tf.gather(book.piece_PL, position_P, batch_dims=1)
+        position_P = tf.gather(position_PN, pair_P, batch_dims=1)
+        piece_P = tf.gather(alignment.piece_PL, position_P, batch_dims=1)
         return tf.gather(of_T, tf.gather(piece_P, window_B))
 
     return _Best(
-        found_B,
-        tf.where(found_B, score_B, NO_SPAN),
-        character(book.first_T, pairs.start),
-        character(book.beyond_T, pairs.end),
+        is_valid_B,
+        tf.where(is_valid_B, score_B, NO_SPAN),
+        character(alignment.start_T, pairs.start),
+        character(alignment.end_T, pairs.end),
     )
 
 
 def _null_odds(
-    outputs: Mapping[str, tf.Tensor], book: WindowAlignment, best: _Best
+    outputs: Mapping[str, tf.Tensor], alignment: WindowAlignment, best: _Best
 ) -> tf.Tensor:
-    """float64 [B]: what speaks for no answer, the smallest of the windows'."""
+    """Return the smallest score of no answer over the windows, float64 [B]."""
     answerable = "answerable_logit_B" in outputs
     if answerable:
         odds_P = tf.cast(outputs["answerable_logit_B"], tf.float64)
@@ -169,9 +158,9 @@ def _null_odds(
             odds_P = start_PL[:, 0] + end_PL[:, 0]
         else:
             odds_P = tf.nn.log_softmax(start_PL)[:, 0]
-    rows = tf.size(book.context_B)
-    odds_B = tf.math.unsorted_segment_min(odds_P, book.row_P, rows)
+    rows = tf.size(alignment.context_B)
+    odds_B = tf.math.unsorted_segment_min(odds_P, alignment.row_P, rows)
     if answerable:
         return odds_B
     score_B = tf.cast(best.score, tf.float64)
-    return odds_B - tf.where(best.found, score_B, tf.zeros_like(score_B))
+    return odds_B - tf.where(best.is_valid, score_B, tf.zeros_like(score_B))

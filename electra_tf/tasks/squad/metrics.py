@@ -1,4 +1,4 @@
-"""SQuAD's official scores, versions 1.1 and 2.0, to the last digit."""
+"""Official scores of SQuAD 1.1 and 2.0, equal to the scripts in every digit."""
 
 import collections
 import functools
@@ -14,39 +14,39 @@ from electra_tf.tasks.squad.reader import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_SHOWN = 3  # ids in a message
+_SHOWN = 3  # ids per message
 
 
 def normalize(text: str) -> str:
-    """Lower-cases; drops ASCII punctuation, then a, an and the; single spaces."""
+    """Lower-case a text; remove ASCII punctuation, then articles and extra spaces."""
     text = text.lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact(gold: str, predicted: str) -> int:
-    """1 if both are the same once normalised, else 0."""
+    """Return 1 if both texts are equal after `normalize`, else 0."""
     return int(normalize(gold) == normalize(predicted))
 
 
 def f1(gold: str, predicted: str, empty_agrees: bool = True) -> float:
-    """Harmonic mean of precision and recall over the normalised words.
+    """Compute the F1 score over the words of the normalized texts.
 
     Args:
-        gold: The right text.
-        predicted: The text that is scored.
-        empty_agrees: Two texts without words score 1 (version 2.0), not 0 (1.1).
+        gold: The gold text.
+        predicted: The predicted text.
+        empty_agrees: Whether two texts without words score 1 (version 2.0) or 0 (1.1).
 
     Returns:
-        0 to 1.
+        The score, 0 to 1.
     """
-    right, said = normalize(gold).split(), normalize(predicted).split()
-    if empty_agrees and not (right and said):
-        return float(right == said)
-    common = collections.Counter(right) & collections.Counter(said)
-    same = common.total()
-    if not same:
+    gold_words, words = normalize(gold).split(), normalize(predicted).split()
+    if empty_agrees and not (gold_words and words):
+        return float(gold_words == words)
+    common = collections.Counter(gold_words) & collections.Counter(words)
+    count = common.total()
+    if not count:
         return 0.0
-    precision, recall = same / len(said), same / len(right)
+    precision, recall = count / len(words), count / len(gold_words)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -57,32 +57,32 @@ def _print(line: str) -> None:
 def score_v1(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
-    tell: Callable[[str], None] = _print,
+    warn: Callable[[str], None] = _print,
 ) -> dict[str, float]:
-    """Scores of SQuAD 1.1; a missing prediction scores 0 and is told.
+    """Compute the scores of SQuAD 1.1; a missing prediction scores 0.
 
     Args:
-        questions: With their gold answers, one or more each.
-        predictions: Text for each id.
-        tell: Takes a line on missing and on surplus ids, if there are any.
+        questions: Questions, each with one or more gold answers.
+        predictions: Predicted text by question id.
+        warn: Called with a line about missing ids and one about surplus ids.
 
     Returns:
         `exact_match` and `f1`, in percent.
 
     Raises:
-        InputError: A question has no gold answer, or a prediction is no string.
+        InputError: A question has no gold answer, or a prediction is not a string.
     """
     _check_gold(questions, lambda question: bool(question.answers))
-    missing = _compare_ids(questions, predictions, tell)
+    missing = _missing_ids(questions, predictions, warn)
     if missing:
-        tell(f"{_some(missing, 'question')} without a prediction; each scores 0")
+        warn(f"{_some(missing, 'question')} without a prediction; each scores 0")
     exact_sum = f1_sum = 0.0
     for question in questions:
         if question.id in predictions:
-            said = predictions[question.id]
+            predicted = predictions[question.id]
             texts = [answer.text for answer in question.answers]
-            exact_sum += max(exact(text, said) for text in texts)
-            f1_sum += max(f1(text, said, empty_agrees=False) for text in texts)
+            exact_sum += max(exact(text, predicted) for text in texts)
+            f1_sum += max(f1(text, predicted, empty_agrees=False) for text in texts)
     return {
         "exact_match": 100.0 * exact_sum / len(questions),
         "f1": 100.0 * f1_sum / len(questions),
@@ -94,33 +94,33 @@ def score_v2(
     predictions: Mapping[str, str],
     na_probs: Mapping[str, float] | None = None,
     na_threshold: float = 1.0,
-    tell: Callable[[str], None] = _print,
+    warn: Callable[[str], None] = _print,
 ) -> dict[str, float]:
-    """Scores of SQuAD 2.0 (evaluate-v2.0.py).
+    """Compute the scores of SQuAD 2.0, as evaluate-v2.0.py does.
 
     Args:
-        questions: With their gold answers; those without one are impossible.
-        predictions: Text for each id, empty for no answer.
-        na_probs: For each id, how much speaks for no answer, a probability or not.
-        na_threshold: A larger value of `na_probs` counts as no answer, whatever the
-            prediction says. The original's for its logits is -2.75.
-        tell: Takes a line on surplus ids, if there are any.
+        questions: Questions with their gold answers; one without answers is impossible.
+        predictions: Predicted text by question id, empty for no answer.
+        na_probs: Score of no answer by question id; any real number.
+        na_threshold: Threshold of `na_probs`, above which the prediction counts as no
+            answer. The original uses -2.75 for its logits.
+        warn: Called with a line about surplus ids.
 
     Returns:
-        `exact`, `f1` and `total`; these for the questions that have answers
-        (`HasAns_`) and that have none (`NoAns_`); with `na_probs`, the scores the best
-        thresholds would give and these thresholds (see `best_threshold`). In percent.
+        Scores in percent: `exact`, `f1` and the count `total`; the same for questions
+        with an answer (`HasAns_`) and without (`NoAns_`); with `na_probs`, the best
+        scores over all thresholds, and their thresholds (see `best_threshold`).
 
     Raises:
         InputError: A prediction or a value of `na_probs` is missing, a prediction is
-            no string, or the questions have no gold.
+            not a string, or the questions have no gold.
     """
-    odds = _checked_odds(questions, predictions, na_probs, na_threshold, tell)
+    odds = _require_odds(questions, predictions, na_probs, na_threshold, warn)
     has_answer = {q.id: bool(q.answers) for q in questions}
     pairs = {q.id: _score(q, predictions[q.id]) for q in questions}
     raw = {
-        name: {key: pair[place] for key, pair in pairs.items()}
-        for place, name in enumerate(("exact", "f1"))
+        name: {key: pair[index] for key, pair in pairs.items()}
+        for index, name in enumerate(("exact", "f1"))
     }
     final = {
         name: {
@@ -130,8 +130,8 @@ def score_v2(
         for name, scores in raw.items()
     }
     result = _means(final, list(has_answer))
-    for prefix, wanted in (("HasAns", True), ("NoAns", False)):
-        if ids := [key for key, has in has_answer.items() if has == wanted]:
+    for prefix, group in (("HasAns", True), ("NoAns", False)):
+        if ids := [key for key, has in has_answer.items() if has == group]:
             means = _means(final, ids)
             result |= {f"{prefix}_{name}": mean for name, mean in means.items()}
     if na_probs is not None:
@@ -141,45 +141,48 @@ def score_v2(
     return result
 
 
-def _checked_odds(
+def _require_odds(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
     na_probs: Mapping[str, float] | None,
     na_threshold: float,
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Mapping[str, float]:
-    """A number for each question, once all that goes into the scores is checked."""
+    """Validate all inputs of the scores and return the odds of each question."""
     _check_gold(questions, lambda question: question.impossible or question.answers)
-    missing = _compare_ids(questions, predictions, tell)
+    missing = _missing_ids(questions, predictions, warn)
     if missing:
         raise InputError(
-            "Each question has a prediction",
+            "Each question must have a prediction",
             f"{_some(missing, 'question')} without one, of {len(questions)}",
-            'Predict all of the file; no answer is ""',
+            'Predict the whole file; write "" for no answer',
         )
     if na_probs is None:
-        if na_threshold < 0:  # all of the official script's zeros would exceed it
+        if na_threshold < 0:  # the default odds of 0 would all exceed it
             raise InputError(
-                "A threshold below 0 is one of given na_probs",
-                f"{na_threshold} and no na_probs",
-                "Give the null odds, or leave the threshold out",
+                "na_threshold must be 0 or more without na_probs",
+                f"na_threshold {na_threshold} without na_probs",
+                "Pass na_probs, or omit na_threshold",
             )
         return dict.fromkeys(predictions, 0.0)
-    lacking = [q.id for q in questions if not _is_number(na_probs.get(q.id))]
-    if lacking:
+    without = [q.id for q in questions if not _is_number(na_probs.get(q.id))]
+    if without:
         raise InputError(
-            "na_probs has a number for each question",
-            f"{_some(lacking, 'question')} without one, of {len(questions)}",
-            "Give the null odds that were written with the predictions",
+            "na_probs must have a number for each question",
+            f"{_some(without, 'question')} without one, of {len(questions)}",
+            "Pass the null_odds.json that was written with the predictions",
         )
     return na_probs
 
 
-def _score(question: Question, said: str) -> tuple[int, float]:
-    """Exact match and F1 of one question by the rules of version 2.0."""
+def _score(question: Question, predicted: str) -> tuple[int, float]:
+    """Return exact match and F1 of one question by the rules of version 2.0."""
     texts = [answer.text for answer in question.answers if normalize(answer.text)]
     texts = texts or [""]
-    return max(exact(t, said) for t in texts), max(f1(t, said) for t in texts)
+    return (
+        max(exact(text, predicted) for text in texts),
+        max(f1(text, predicted) for text in texts),
+    )
 
 
 def _means(
@@ -193,7 +196,8 @@ def _means(
 
 
 def _sum(values: Iterable[float]) -> float:
-    # One after the other, as the official script; from Python 3.12 on `sum` differs.
+    # From Python 3.12 on, `sum` compensates rounding errors; the official script adds
+    # one value at a time.
     return functools.reduce(operator.add, values, 0)
 
 
@@ -207,37 +211,36 @@ def _check_gold(
     without = [question.id for question in questions if not has_gold(question)]
     if without or not questions:
         raise InputError(
-            "Scores need gold: answers (and in version 2.0 also is_impossible)",
-            f"{_some(without, 'question')} without, of {len(questions)}",
-            "Use a file with answers; impossible questions need the scores of "
-            "version 2.0",
+            "Each question must have gold answers, or is_impossible in version 2.0",
+            f"{_some(without, 'question')} without gold, of {len(questions)}",
+            "Use a labelled file; score impossible questions with --task=squad2",
         )
 
 
-def _compare_ids(
+def _missing_ids(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> list[str]:
-    """Ids without prediction; predictions without question are told."""
+    """Return the ids without a prediction; warn of predictions without a question."""
     ids = dict.fromkeys(question.id for question in questions)
-    wrong = [key for key in ids if not isinstance(predictions.get(key, ""), str)]
-    if wrong:
+    invalid = [key for key in ids if not isinstance(predictions.get(key, ""), str)]
+    if invalid:
         raise InputError(
-            "A prediction is a string",
-            f"{_some(wrong, 'other')}, the first {predictions[wrong[0]]!r:.50}",
-            'Write one text for each id; no answer is ""',
+            "Predictions must be strings",
+            f"{_some(invalid, 'other')}, the first {predictions[invalid[0]]!r:.50}",
+            'Write one text for each id; write "" for no answer',
         )
     surplus = [key for key in predictions if key not in ids]
     if surplus:
-        tell(f"{_some(surplus, 'prediction')} for no question of the file; not scored")
+        warn(f"{_some(surplus, 'prediction')} without a question; not scored")
     return [key for key in ids if key not in predictions]
 
 
-def _some(ids: Sequence[str], what: str) -> str:
-    """How many, and the first few."""
+def _some(ids: Sequence[str], noun: str) -> str:
+    """Return the number of ids and the first few."""
     if not ids:
-        return f"0 {what}s"
+        return f"0 {noun}s"
     more = ", ..." if len(ids) > _SHOWN else ""
     plural = "" if len(ids) == 1 else "s"
-    return f"{len(ids)} {what}{plural} ({', '.join(ids[:_SHOWN])}{more})"
+    return f"{len(ids)} {noun}{plural} ({', '.join(ids[:_SHOWN])}{more})"

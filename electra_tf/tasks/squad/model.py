@@ -1,4 +1,4 @@
-"""The model that answers questions with words of a text."""
+"""Model for extractive question answering."""
 
 import dataclasses
 import numbers
@@ -25,20 +25,20 @@ from electra_tf.tasks.squad.reader import Answer, Question
 from electra_tf.tasks.text_model import TextModel
 
 _DEFAULTS = FinetuningConfig()
-_NOWHERE = -1e30  # the logit of a position that a shorter window does not have
+_PADDING_LOGIT = -1e30  # below the logit of every real position
 
 
 @keras.saving.register_keras_serializable("electra_tf")
 class QuestionAnswerer(TextModel):
-    """Finds the answer to a question in a text, or says that there is none.
+    """Extractive question answering model; questions may have no answer.
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        null_threshold: Odds above which there is no answer; None: there always is
-            one. Fine-tuning tunes it on the dev data.
-        settings: All of fine-tuning.
-        seed: Decides the head's weights, dropout and the order of the examples.
-        name: Of the model.
+        null_threshold: Threshold of the null odds, above which the answer is empty;
+            None: never empty. Fine-tuning tunes it on the dev data.
+        settings: The fine-tuning config.
+        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        name: Name of the model.
         dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
         trainable: Whether the weights are trained.
 
@@ -61,7 +61,7 @@ class QuestionAnswerer(TextModel):
         dtype: Any = None,
         trainable: bool = True,
     ):
-        self.null_threshold = self._first_threshold = null_threshold
+        self.null_threshold = self._initial_threshold = null_threshold
         name = name or "question_answerer"
         super().__init__(start, settings, seed, name, dtype, trainable)
 
@@ -80,24 +80,24 @@ class QuestionAnswerer(TextModel):
         """Load a saved model, or make one on a pre-trained encoder.
 
         Args:
-            path_or_name: A checkpoint's folder, a run's folder (its newest
-                checkpoint), a saved model, which is returned as it is, or the name or
-                path of a config, for random weights.
-            null_threshold: Odds above which there is no answer; None: there always
-                is one. A saved model keeps its own.
-            settings: All of fine-tuning; None: the defaults.
-            seed: Decides the head's weights, dropout and the order of the examples.
-            vocabulary: The vocabulary's file; for a config alone.
-            name: Of the model.
+            path_or_name: Checkpoint; run directory, for its newest checkpoint; saved
+                model; or name or path of a config, for random weights.
+            null_threshold: Threshold of the null odds, above which the answer is
+                empty; None: never empty. The default keeps that of a saved model.
+            settings: The fine-tuning config; None: the defaults.
+            seed: Seed of the head's weights, of dropout and of the order of the
+                examples.
+            vocabulary: Path of the vocabulary file, for a config only.
+            name: Name of the model.
             dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
             trainable: Whether the weights are trained.
 
         Returns:
-            A model whose head is not trained yet, or the saved model.
+            A model with an untrained head, or the saved model.
 
         Raises:
-            InputError: The source is of no known kind or damaged, or the arguments
-                are not those of the saved model.
+            InputError: The source is unknown or damaged, or an argument differs from
+                that of the saved model.
         """
         preset = PresetArguments(
             path_or_name, vocabulary, settings, seed, name, dtype, trainable
@@ -108,28 +108,31 @@ class QuestionAnswerer(TextModel):
         return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> SpanHead:
-        """Starts, ends and whether there is an answer."""
-        own = self.settings.model
+        """Create the head."""
+        settings = self.settings.model
         return SpanHead(
             self.shape.width,
             InitializerFactory(seed),
-            own.beam,
-            own.joint,
-            own.answerable,
+            settings.start_n_top,
+            settings.joint_prediction,
+            settings.answerable,
             dtype="float32",
         )
 
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
-        """Logits by name, as `SpanHead.call` has them."""
+        """Return the outputs of `SpanHead.call`."""
         segments_BL = inputs["segment_ids"]
         if targets is None:
             return self.head(x_BLD, segments_BL)
         return self.head(x_BLD, segments_BL, targets["start"])
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """The original's sum of three parts; right is a window with both ends right."""
+        """Return the loss and the number of windows with the right start and end.
+
+        The loss is the original's weighted sum of start, end and answerability.
+        """
         start_BL, end_BL = outputs["start_logits_BL"], outputs["end_logits_BL"]
         start_B, end_B = targets["start"], targets["end"]
         losses_B = span_loss(
@@ -141,123 +144,125 @@ class QuestionAnswerer(TextModel):
             targets["impossible"],
             self.settings.model.answerable_weight,
         )
-        starts_B = tf.argmax(start_BL, -1, tf.int32) == start_B
-        ends_B = tf.argmax(end_BL, -1, tf.int32) == end_B
-        hits_B = tf.cast(starts_B & ends_B, tf.float32)
+        is_start_B = tf.argmax(start_BL, -1, tf.int32) == start_B
+        is_end_B = tf.argmax(end_BL, -1, tf.int32) == end_B
+        correct_B = tf.cast(is_start_B & is_end_B, tf.float32)
         return Loss(
             tf.reduce_sum(losses_B * weights_B),
             tf.reduce_sum(weights_B),
-            tf.reduce_sum(hits_B * weights_B),
+            tf.reduce_sum(correct_B * weights_B),
         )
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
-        """Questions, or pairs of question and text; answers as (text, start) or None.
+        """Encode questions or pairs (question, context), one example for each window.
 
-        A long text becomes several examples.
+        An answer is (text, start), a list of these, or None for no answer.
         """
-        data, made, origins = self.settings.data, [], []
+        data, windows, origins = self.settings.data, [], []
         if y is not None and len(y) != len(x):
             raise InputError(
-                "There is an answer, or None, for each question",
+                "y must have an answer or None for each question",
                 f"{len(x)} questions and {len(y)} answers",
                 "Pass lists of one length",
             )
-        rule = QAFeatureConfig(
+        feature_settings = QAFeatureConfig(
             data.max_length,
             min(data.max_query_length, data.max_length // 2),
             data.doc_stride,
             data.window_labels,
         )
-        for place, item in enumerate(x):
-            gold = None if y is None else (y[place],)
-            question = _question(item, gold, place)
-            parts = make_features(
-                question, self.tokenizer, rule, training=y is not None
+        for index, item in enumerate(x):
+            question = _question(item, index)
+            if y is not None:
+                question = _with_answers(question, y[index], index)
+            features = make_features(
+                question, self.tokenizer, feature_settings, training=y is not None
             )
-            made += parts
-            origins += [(place, question)] * len(parts)
+            windows += features
+            origins += [(index, question)] * len(features)
         targets = None
         if y is not None:
             names = ("start", "end", "impossible")
-            targets = {n: [getattr(part, n) for part in made] for n in names}
+            targets = {n: [getattr(window, n) for window in windows] for n in names}
         return EncodedExamples(
-            [part.ids for part in made],
-            [part.segments for part in made],
+            [window.ids for window in windows],
+            [window.segments for window in windows],
             data.max_length,
             targets,
-            truncated=sum(part.query_cut for part in made),
-            origins=list(zip(origins, made, strict=True)),
-            items=[place for place, _ in origins],
+            truncated=sum(window.query_truncated for window in windows),
+            origins=list(zip(origins, windows, strict=True)),
+            items=[index for index, _ in origins],
         )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """The text of each answer, empty where there is none."""
-        found = self._answered(len(x), examples, outputs)
-        return [one.decided(self.null_threshold) for one in found]
+        """Return the text of each answer, empty for no answer."""
+        predictions = self._qa_predictions(len(x), examples, outputs)
+        return [p.answer_text(self.null_threshold) for p in predictions]
 
-    def answered(
+    def predict_nbest(
         self, x: Sequence[Any], batch_size: int | None = None
     ) -> list[QAPrediction]:
-        """What speaks for each answer and for none.
+        """Predict the best candidate answers and the null odds of each question.
 
         Args:
             x: As for `predict`.
             batch_size: As for `predict`.
 
         Returns:
-            The best answers of each question, whatever the threshold.
+            One prediction for each question, independent of `null_threshold`.
         """
         examples = self.examples(x)
         outputs = self.outputs_of(examples, batch_size)
-        return self._answered(len(x), examples, outputs)
+        return self._qa_predictions(len(x), examples, outputs)
 
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Begins anew, with the threshold it was made with."""
+        """Restore the initial weights and threshold."""
         super().reinitialize(start, seed)
-        self.null_threshold = self._first_threshold
+        self.null_threshold = self._initial_threshold
 
     def clone_with_seed(
         self, start: PretrainedEncoder, seed: int
     ) -> "QuestionAnswerer":
-        """The same with other initial weights."""
+        """Create the same model with other initial weights."""
         return QuestionAnswerer(start, self.null_threshold, self.settings, seed)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` takes."""
+        """Return the arguments of `from_config`."""
         return super().get_config() | {"null_threshold": self.null_threshold}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "QuestionAnswerer":
-        """An equal model, but for its weights."""
+        """Create a model from its config; the weights are not restored."""
         start, settings = from_saved_config(config)
         model = cls(start, config["null_threshold"], settings)
         return model.configured(config)
 
-    def _answered(
+    def _qa_predictions(
         self, count: int, examples: EncodedExamples, outputs: list
     ) -> list[QAPrediction]:
-        own = self.settings.model
-        decoding = DecodingConfig(own.n_best, own.max_answer_length)
-        found: list[tuple[Question | None, list, list]] = [
-            (None, [], []) for _ in range(count)
-        ]
-        for ((place, question), window), output in zip(
+        """Decode the outputs of all windows, question by question."""
+        settings = self.settings.model
+        decoding = DecodingConfig(settings.n_best, settings.max_answer_length)
+        by_question: list[list] = [[] for _ in range(count)]
+        for ((index, question), window), output in zip(
             examples.origins, outputs, strict=True
         ):
-            _, cut, said = found[place]
-            cut.append(window)
-            said.append(output)
-            found[place] = (question, cut, said)
-        return [
-            decode_answers(question, cut, _stacked(said), self.tokenizer, decoding)
-            for question, cut, said in found
-        ]
+            by_question[index].append((question, window, output))
+        predictions = []
+        for group in by_question:
+            questions, windows, rows = zip(*group, strict=True)
+            predictions.append(
+                decode_answers(
+                    questions[0], windows, _stack(rows), self.tokenizer, decoding
+                )
+            )
+        return predictions
 
 
-def _stacked(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """A row for each window; logits of shorter ones are filled up."""
+def _stack(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return one row for each window, padded to the longest window."""
     stacked = {}
     for name in outputs[0]:
         rows = [output[name] for output in outputs]
@@ -265,46 +270,54 @@ def _stacked(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarra
         if rows[0].ndim == 0:
             stacked[name] = np.stack(rows)
             continue
-        # Indices get 0, [CLS], whose logits of -1e30 are those of no answer.
-        logits = np.issubdtype(rows[0].dtype, np.floating)
-        whole = np.full(
-            (len(rows), *shape), _NOWHERE if logits else 0, dtype=rows[0].dtype
+        # Padded indices are 0, the position of [CLS], which starts no valid span.
+        is_logit = np.issubdtype(rows[0].dtype, np.floating)
+        padded = np.full(
+            (len(rows), *shape),
+            _PADDING_LOGIT if is_logit else 0,
+            dtype=rows[0].dtype,
         )
-        for place, row in enumerate(rows):
-            whole[(place, *map(slice, row.shape))] = row
-        stacked[name] = whole
+        for index, row in enumerate(rows):
+            padded[(index, *map(slice, row.shape))] = row
+        stacked[name] = padded
     return stacked
 
 
-def _is_answer(given: Any) -> bool:
-    pair = isinstance(given, tuple | list) and len(given) == 2
-    whole = pair and isinstance(given[1], numbers.Integral)
-    return isinstance(given, Answer) or (whole and isinstance(given[0], str))
-
-
-def _question(item: Any, gold: tuple[Any] | None, place: int) -> Question:
-    """A question whose answers are the given ones."""
-    if not isinstance(item, Question):
-        pair = isinstance(item, tuple | list) and len(item) == 2
-        if not pair or not all(isinstance(part, str) for part in item):
-            raise InputError(
-                "A question comes with the text to answer it from",
-                f"{item!r:.80} at place {place}",
-                "Pass pairs of question and text",
-            )
-        item = Question(str(place), *item, (), False, "", "the given pairs", place + 1)
-    if gold is None:
+def _question(item: Any, index: int) -> Question:
+    """Return an item as a question, or raise."""
+    if isinstance(item, Question):
         return item
-    (given,) = gold
-    if given is None:
-        given = ()
-    elif len(given) == 2 and isinstance(given[0], str):
-        given = (given,)
-    if isinstance(given, str) or not all(map(_is_answer, given)):
+    is_pair = isinstance(item, tuple | list) and len(item) == 2
+    if not is_pair or not all(isinstance(text, str) for text in item):
         raise InputError(
-            "An answer is its text and the number of characters before it",
-            f"{given!r:.80} at place {place}",
-            "Pass (text, place), a list of such, or None where there is no answer",
+            "Each element of x must be a pair (question, context)",
+            f"{item!r:.80} at index {index}",
+            "Pass pairs of texts",
         )
-    known = tuple(a if isinstance(a, Answer) else Answer(*a) for a in given)
-    return dataclasses.replace(item, answers=known, impossible=not known)
+    return Question(str(index), *item, (), False, "", "the given pairs", index + 1)
+
+
+def _with_answers(question: Question, gold: Any, index: int) -> Question:
+    """Return a question with the given gold answers."""
+    if gold is None:
+        gold = ()
+    elif len(gold) == 2 and isinstance(gold[0], str):
+        gold = (gold,)
+    if isinstance(gold, str) or not all(map(_is_answer, gold)):
+        raise InputError(
+            "An answer must be (text, start), with the index of its first character "
+            "in the context",
+            f"{gold!r:.80} at index {index}",
+            "Pass (text, start), a list of these, or None for no answer",
+        )
+    answers = tuple(a if isinstance(a, Answer) else Answer(*a) for a in gold)
+    return dataclasses.replace(question, answers=answers, impossible=not answers)
+
+
+def _is_answer(value: Any) -> bool:
+    """Return whether a value is an `Answer` or (text, start)."""
+    if isinstance(value, Answer):
+        return True
+    is_pair = isinstance(value, tuple | list) and len(value) == 2
+    is_text = is_pair and isinstance(value[0], str)
+    return is_text and isinstance(value[1], numbers.Integral)

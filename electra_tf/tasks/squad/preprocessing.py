@@ -1,7 +1,7 @@
-"""A question and its context as windows: the original's document stride.
+"""Encode a question and its context as windows, with the original's document stride.
 
-A context that does not fit beside its question is read in windows that overlap; each
-is `[CLS] question [SEP] part of the context [SEP]` (the original's qa_tasks.py).
+A context that is too long for one input is split into overlapping windows of the form
+`[CLS] question [SEP] part of the context [SEP]` (the original's qa_tasks.py).
 """
 
 import bisect
@@ -14,25 +14,26 @@ from electra_tf.tasks.squad.reader import Answer, Question
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
-_SPECIALS = 3  # [CLS], and [SEP] twice
-# The original parts a context at these alone; U+202F is the narrow no-break space.
+_SPECIALS = 3  # [CLS] and two [SEP]
+# The only word separators of the original; U+202F is the narrow no-break space.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class QAFeatureConfig:
-    """How contexts are cut.
+    """Configuration of the windows.
 
     Args:
-        max_length: Positions of a window, special tokens included.
-        max_query_length: Pieces that a question may have; the rest is cut off.
-        doc_stride: Pieces from the start of a window to that of the next.
-        window_labels: Label of an answerable question's window that lacks the answer:
-            `exact`, impossible; `original`, possible, as released, though its target
-            is [CLS] as in an impossible one.
+        max_length: Positions of a window, with special tokens.
+        max_query_length: Wordpieces per question, at most; the rest is dropped.
+        doc_stride: Wordpieces from the start of one window to the start of the next.
+        window_labels: Label of a window without the answer of its answerable question.
+            `exact`: impossible. `original`: possible with target [CLS], as in the
+            released code.
 
     Raises:
-        InputError: The numbers leave no room, or the label is unknown.
+        InputError: The lengths leave no room for the context, or `window_labels` is
+            unknown.
     """
 
     max_length: int = 512
@@ -44,62 +45,61 @@ class QAFeatureConfig:
         room = self.max_length - self.max_query_length - _SPECIALS
         if room < 1 or self.max_query_length < 1 or self.doc_stride < 1:
             raise InputError(
-                "A window has room for the question, three special tokens and a part "
-                "of the context, and the stride is 1 or more",
+                "max_length must be greater than max_query_length + 3, and "
+                "max_query_length and doc_stride must be 1 or more",
                 f"max_length {self.max_length}, max_query_length "
                 f"{self.max_query_length}, doc_stride {self.doc_stride}",
-                "Raise max_length, or shorten max_query_length",
+                "Raise max_length, or lower max_query_length",
             )
         if self.window_labels not in ("exact", "original"):
             raise InputError(
-                "window_labels is exact or original",
+                "window_labels must be exact or original",
                 repr(self.window_labels),
-                "Leave it out for exact",
+                "Omit it for exact",
             )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QAFeature:
-    """One input of the model, without padding, and the way back to the context."""
+    """One window as input of the model, with its alignment; not padded."""
 
     ids: list[int]
     """[CLS] question [SEP] part of the context [SEP]."""
     segments: list[int]
-    """0 up to the first [SEP], 1 beyond it."""
+    """0 up to the first [SEP], 1 after it."""
     document_start: int
-    """Position of the part's first piece."""
+    """Position of the first wordpiece of the context."""
     first_piece: int
-    """The number of that piece in the context."""
+    """Index of that wordpiece in the whole context."""
     max_context: list[bool]
-    """For each position: it holds a piece of the context that no other window shows
-    with more text on both sides."""
+    """For each position, whether it is a wordpiece of the context and this window is
+    the one with the most text around it."""
     spans: list[tuple[int, int]]
-    """For each piece of the whole context, the characters of its word there (first,
-    one beyond the last). All windows of a question share this list."""
+    """Characters (start, end) of the word of each wordpiece of the whole context. All
+    windows of a question share this list."""
     start: int
-    """Position where the answer starts; 0 where it is not in this window."""
+    """Position of the answer's first wordpiece; 0 if the window lacks the answer."""
     end: int
-    """Position of the answer's last piece."""
+    """Position of the answer's last wordpiece; 0 if the window lacks the answer."""
     impossible: int
-    """1: this window does not answer the question."""
-    query_cut: bool
-    """Whether the question lost pieces to `max_query_length`."""
+    """1 if the window is labelled as without an answer, else 0."""
+    query_truncated: bool
+    """Whether wordpieces of the question were dropped."""
 
     def piece(self, position: int) -> int | None:
-        """Which piece of the context stands at a position; None: none does."""
-        last = len(self.ids) - 2  # the final [SEP] is no piece
+        """Return the index of a position's wordpiece in the context; None: it has none.
+
+        Args:
+            position: Position in the window.
+        """
+        last = len(self.ids) - 2  # the last position is [SEP]
         if not self.document_start <= position <= last:
             return None
         return position - self.document_start + self.first_piece
 
-    def characters(self, start: int, end: int) -> tuple[int, int]:
-        """The characters of the words from position `start` to position `end`."""
-        first, last = (p - self.document_start + self.first_piece for p in (start, end))
-        return self.spans[first][0], self.spans[last][1]
-
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Characters of each word (first, one beyond the last), by the original's rule."""
+    """Return the characters (start, end) of each word, by the rule of the original."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
@@ -109,60 +109,59 @@ def make_features(
     settings: QAFeatureConfig = QAFeatureConfig(),
     training: bool = False,
 ) -> list[QAFeature]:
-    """Cuts one question's context into windows.
+    """Encode one question and its context as windows.
 
     Args:
-        question: Text and, for training, answers.
-        tokenizer: Gives the ids.
-        settings: How long the windows are and how they overlap.
-        training: Fill in the targets. Of several answers the first one that stands in
-            the context where it says is learnt.
+        question: Texts and, for training, answers.
+        tokenizer: Tokenizer of the model.
+        settings: Length and overlap of the windows.
+        training: Whether to set the targets: the first answer whose offset is right.
 
     Returns:
-        One window or more; the targets are 0 without `training`.
+        One or more windows; the targets are 0 without `training`.
 
     Raises:
-        InputError: In training, none of the answers can be found in the context.
+        InputError: In training, the context has none of the answers.
     """
-    query = tokenizer.encode(question.question)
-    head = query[: settings.max_query_length]
+    all_query_ids = tokenizer.encode(question.question)
+    query_ids = all_query_ids[: settings.max_query_length]
     document = _Document(question.context, tokenizer)
     target = _target(question, document, tokenizer) if training else None
-    room = settings.max_length - len(head) - _SPECIALS
-    parts = _parts(len(document.ids), room, settings.doc_stride)
-    best = _best_parts(parts, len(document.ids))
+    room = settings.max_length - len(query_ids) - _SPECIALS
+    ranges = _window_ranges(len(document.ids), room, settings.doc_stride)
+    best_windows = _max_context_windows(ranges, len(document.ids))
     cls, sep = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
-    offset = len(head) + 2
-    lacking = question.impossible or settings.window_labels == "exact"
-    cut = []
-    for number, (first, length) in enumerate(parts):
-        start, end = _positions(target, first, length, offset)
-        shown = [best[piece] == number for piece in range(first, first + length)]
-        cut.append(
+    offset = len(query_ids) + 2
+    label_impossible = question.impossible or settings.window_labels == "exact"
+    windows = []
+    for index, (first, length) in enumerate(ranges):
+        start, end = _answer_positions(target, first, length, offset)
+        is_best = [best_windows[p] == index for p in range(first, first + length)]
+        windows.append(
             QAFeature(
-                ids=[cls, *head, sep, *document.ids[first : first + length], sep],
+                ids=[cls, *query_ids, sep, *document.ids[first : first + length], sep],
                 segments=[0] * offset + [1] * (length + 1),
                 document_start=offset,
                 first_piece=first,
-                max_context=[False] * offset + shown + [False],
+                max_context=[False] * offset + is_best + [False],
                 spans=document.spans,
                 start=start,
                 end=end,
-                impossible=int(training and lacking and not end),
-                query_cut=len(query) > len(head),
+                impossible=int(training and label_impossible and not end),
+                query_truncated=len(all_query_ids) > len(query_ids),
             )
         )
-    return cut
+    return windows
 
 
 class _Document:
-    """The pieces of a context, and which word each belongs to."""
+    """Wordpieces of a context, with their words."""
 
     def __init__(self, context: str, tokenizer: Tokenizer):
         self.words = split_words(context)
         self.ids: list[int] = []
         self.spans: list[tuple[int, int]] = []
-        self.first_pieces: list[int] = []  # of each word, and one beyond the last
+        self.first_pieces: list[int] = []  # of each word, then the number of wordpieces
         for word in self.words:
             self.first_pieces.append(len(self.ids))
             ids = tokenizer.encode(context[slice(*word)])
@@ -174,31 +173,32 @@ class _Document:
 def _target(
     question: Question, document: _Document, tokenizer: Tokenizer
 ) -> tuple[int, int] | None:
-    """First and last piece of the answer; None: there is none."""
+    """Return the first and last wordpiece of the answer; None for an impossible one."""
     if question.impossible:
         return None
     for answer in question.located:
-        found = _answer_pieces(answer, question.context, document, tokenizer)
-        if found:
-            return found
+        pieces = _answer_pieces(answer, question.context, document, tokenizer)
+        if pieces:
+            return pieces
     raise InputError(
-        "A question that is trained on has an answer in its context",
-        f"{question.source}, question {question.id} with "
-        f"{len(question.answers)} answers, none of which stands there",
-        "Correct the answers, or leave such questions out with "
-        "electra_tf.tasks.squad.reader.for_training",
+        "The context of a training question must have one of its answers",
+        f"{question.source}, question {question.id} with none of its "
+        f"{len(question.answers)} answers in the context",
+        "Correct the answers, or remove such questions with "
+        "electra_tf.tasks.squad.reader.drop_untrainable",
     )
 
 
 def _answer_pieces(
     answer: Answer, context: str, document: _Document, tokenizer: Tokenizer
 ) -> tuple[int, int] | None:
-    """First and last piece of an answer, as tight as pieces allow.
+    """Return the first and last wordpiece of an answer; None if it has none.
 
-    The words it lies in, then within them the pieces that are the answer's own: of
-    "(1895-1943)." only 1895. Where those stand twice in the words, the ones nearest to
-    the answer's offset; the original takes the first ones, which in a script without
-    spaces, where a word is a whole paragraph, is often another place.
+    These are the answer's own wordpieces if its words contain them ("1895" within
+    "(1895-1943)."), else all wordpieces of its words. If the words contain them more
+    than once, the ones nearest to the answer's offset are used. The original uses the
+    first ones, which are often wrong in a script without spaces, where a word is a
+    whole paragraph.
     """
     text = answer.text.strip()
     start = answer.start + answer.text.index(text)
@@ -211,51 +211,51 @@ def _answer_pieces(
     last = document.first_pieces[last_word + 1] - 1
     if last < first:
         return None
-    own = tokenizer.encode(text)
+    ids = tokenizer.encode(text)
     before = context[document.words[first_word][0] : start]
     expected = first + len(tokenizer.encode(before))
-    places = [
-        place
-        for place in range(first, last - len(own) + 2)
-        if own and document.ids[place : place + len(own)] == own
+    starts = [
+        start
+        for start in range(first, last - len(ids) + 2)
+        if ids and document.ids[start : start + len(ids)] == ids
     ]
-    if not places:
+    if not starts:
         return first, last
-    place = min(places, key=lambda place: abs(place - expected))
-    return place, place + len(own) - 1
+    nearest = min(starts, key=lambda start: abs(start - expected))
+    return nearest, nearest + len(ids) - 1
 
 
-def _parts(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """First piece and length of each window's part of the context."""
-    parts, first = [], 0
+def _window_ranges(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """Return the first wordpiece and the number of wordpieces of each window."""
+    ranges, first = [], 0
     while True:
         length = min(pieces - first, room)
-        parts.append((first, length))
+        ranges.append((first, length))
         if first + length == pieces:
-            return parts
+            return ranges
         first += min(length, stride)
 
 
-def _best_parts(parts: list[tuple[int, int]], pieces: int) -> list[int]:
-    """For each piece, the part that shows most of what is around it.
+def _max_context_windows(ranges: list[tuple[int, int]], pieces: int) -> list[int]:
+    """Return for each wordpiece the window with the most text around it.
 
-    Most is the larger of the smaller sides, with a hundredth of the part's length
-    added, as in BERT; of equals the first.
+    As in BERT, the score is the number of wordpieces on the shorter side plus 0.01
+    times the length of the window; among equal scores the first window is returned.
     """
-    best, scores = [0] * pieces, [-1.0] * pieces
-    for number, (first, length) in enumerate(parts):
+    best_windows, best_scores = [0] * pieces, [-1.0] * pieces
+    for index, (first, length) in enumerate(ranges):
         for piece in range(first, first + length):
-            sides = min(piece - first, first + length - 1 - piece)
-            score = sides + 0.01 * length
-            if score > scores[piece]:
-                best[piece], scores[piece] = number, score
-    return best
+            shorter_side = min(piece - first, first + length - 1 - piece)
+            score = shorter_side + 0.01 * length
+            if score > best_scores[piece]:
+                best_windows[piece], best_scores[piece] = index, score
+    return best_windows
 
 
-def _positions(
+def _answer_positions(
     target: tuple[int, int] | None, first: int, length: int, offset: int
 ) -> tuple[int, int]:
-    """Where the answer is in a window; position 0 where it is not, or not whole."""
+    """Return the answer's positions in a window; (0, 0) if it is not wholly in it."""
     if target and first <= target[0] and target[1] < first + length:
         return target[0] - first + offset, target[1] - first + offset
     return 0, 0

@@ -1,6 +1,7 @@
-"""Questions and contexts -> windows inside a graph, equal to `tasks.squad_windows`.
+"""Encode questions and contexts as windows in a graph.
 
-Axes: P windows of all questions, L positions, T pieces of all contexts.
+The windows equal those of `preprocessing.py`. Axes: P windows of all questions, L
+positions, T wordpieces of all contexts.
 """
 
 from typing import NamedTuple
@@ -17,148 +18,159 @@ _SPECIALS = 3  # [CLS], and [SEP] twice
 
 
 class WindowAlignment(NamedTuple):
-    """The way back from windows to contexts.
+    """Alignment of the positions of windows with the characters of contexts.
 
-    The pieces of all contexts are numbered from 1; 0 stands for no piece.
+    The wordpieces of all contexts are numbered from 1; 0 means no wordpiece.
     """
 
     context_B: tf.Tensor
-    """The contexts without invalid bytes, whose characters are counted."""
+    """The contexts without invalid bytes; character indices refer to these."""
     row_P: tf.Tensor
-    """int32: the question of each window."""
+    """int32: index of each window's question."""
     piece_PL: tf.Tensor
-    """int32: the piece at each position."""
+    """int32: number of the wordpiece at each position."""
     max_context_PL: tf.Tensor
-    """bool: the position holds a piece of the context that no other window shows with
-    more text on both sides."""
-    first_T: tf.Tensor
-    """int32: the first character of each piece in its context; -1 of no piece."""
-    beyond_T: tf.Tensor
-    """int32: the one beyond its last, marks included; -1 of no piece."""
-    cut_B: tf.Tensor
-    """int32: pieces that each question lost."""
+    """bool: whether the window is the one with the most text around the wordpiece."""
+    start_T: tf.Tensor
+    """int32: first character of each wordpiece in its context; -1 for number 0."""
+    end_T: tf.Tensor
+    """int32: index after its last character and that one's combining marks; -1 for
+    number 0."""
+    num_truncated_B: tf.Tensor
+    """int32: wordpieces dropped from each question."""
 
 
-class _Cut(NamedTuple):
-    """Which pieces each window shows."""
+class _WindowRanges(NamedTuple):
+    """Range of context wordpieces of each window."""
 
     row_P: tf.Tensor
-    first_P: tf.Tensor  # among the pieces of all contexts, from 0
+    first_P: tf.Tensor  # among the wordpieces of all contexts, from 0
     length_P: tf.Tensor
 
 
 class GraphWindows(tf.Module):
-    """Cuts contexts into windows that overlap, each beside its question.
+    """Split contexts into overlapping windows, each with its question.
 
     Args:
-        tokenizer: The checkpoint's.
-        rule: How long the windows are and how they overlap.
+        tokenizer: Tokenizer of the checkpoint.
+        settings: Length and overlap of the windows.
     """
 
-    def __init__(self, tokenizer: Tokenizer, rule: QAFeatureConfig):
+    def __init__(self, tokenizer: Tokenizer, settings: QAFeatureConfig):
         super().__init__()
         self._tokenize = tokenizer.graph()
-        self._rule = rule
+        self._settings = settings
         self._cls, self._sep = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
 
     def __call__(
         self, question_B: tf.Tensor, context_B: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], WindowAlignment]:
-        """Packs all windows of all questions, question by question.
+        """Pack all windows of all questions, question by question.
 
         Args:
             question_B: UTF-8 strings; invalid bytes are dropped.
-            context_B: The texts to answer them from, likewise, as many.
+            context_B: UTF-8 strings, one context for each question, likewise.
 
         Returns:
             inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L];
-                each question has a window or more.
-            book: What `GraphAnswers` takes.
+                each question has one or more windows.
+            alignment: The alignment that `GraphAnswers` needs.
 
-            `InvalidArgumentError` at run time, before there are inputs, where there are
-            more windows than `by_parts.MOST`.
+            The graph raises `InvalidArgumentError`, before it makes inputs, for more
+            windows than `request_limits.MAX_PARTS`.
         """
         query = self._tokenize(question_B)
-        kept = tf.ragged.range(query.row_lengths()) < self._rule.max_query_length
-        head = tf.ragged.boolean_mask(query, kept)
-        # The original tokenizes word by word; it parts words at some of the spaces
-        # that the tokenizer parts them at, so this gives the same pieces.
+        fits = tf.ragged.range(query.row_lengths()) < self._settings.max_query_length
+        question = tf.ragged.boolean_mask(query, fits)
+        # `preprocessing.py` tokenizes the context word by word. Its word boundaries are
+        # also boundaries of the tokenizer, so the wordpieces are the same.
         document = self._tokenize.encode_with_offsets(context_B)
-        head_B = tf.cast(head.row_lengths(), tf.int32)
-        cut = self._cut(head_B, document.ids)
-        inputs = self._packed(head, document.ids, cut)
-        offset_P = tf.gather(head_B, cut.row_P) + 2
-        book = _book(document, cut, offset_P, tf.shape(inputs["token_ids"])[1])
-        cut_B = tf.cast(query.row_lengths(), tf.int32) - head_B
-        return inputs, book._replace(
-            context_B=drop_invalid_utf8(context_B), cut_B=cut_B
+        query_length_B = tf.cast(question.row_lengths(), tf.int32)
+        ranges = self._window_ranges(query_length_B, document.ids)
+        inputs = self._packed(question, document.ids, ranges)
+        offset_P = tf.gather(query_length_B, ranges.row_P) + 2
+        length = tf.shape(inputs["token_ids"])[1]
+        alignment = _align(document, ranges, offset_P, length)
+        return inputs, alignment._replace(
+            context_B=drop_invalid_utf8(context_B),
+            num_truncated_B=tf.cast(query.row_lengths(), tf.int32) - query_length_B,
         )
 
-    def _cut(self, head_B: tf.Tensor, ids: tf.RaggedTensor) -> _Cut:
-        room_B = self._rule.max_length - _SPECIALS - head_B
+    def _window_ranges(
+        self, query_length_B: tf.Tensor, ids: tf.RaggedTensor
+    ) -> _WindowRanges:
+        """Split the wordpieces of each context into windows."""
+        room_B = self._settings.max_length - _SPECIALS - query_length_B
         pieces_B = tf.cast(ids.row_lengths(), tf.int32)
-        step_B = tf.minimum(room_B, self._rule.doc_stride)
-        beyond_B = tf.maximum(pieces_B - room_B, 0)
-        windows_B = 1 + (beyond_B + step_B - 1) // step_B
+        step_B = tf.minimum(room_B, self._settings.doc_stride)
+        excess_B = tf.maximum(pieces_B - room_B, 0)
+        windows_B = 1 + (excess_B + step_B - 1) // step_B
         with tf.control_dependencies([assert_max_parts(tf.reduce_sum(windows_B))]):
             windows_B = tf.identity(windows_B)
         row_P = tf.repeat(tf.range(tf.size(windows_B)), windows_B)
         number_P = tf.ragged.range(windows_B).values
         first_P = number_P * tf.gather(step_B, row_P)
-        left_P = tf.gather(pieces_B, row_P) - first_P
-        length_P = tf.minimum(left_P, tf.gather(room_B, row_P))
+        remaining_P = tf.gather(pieces_B, row_P) - first_P
+        length_P = tf.minimum(remaining_P, tf.gather(room_B, row_P))
         base_B = tf.cast(ids.row_starts(), tf.int32)
-        return _Cut(row_P, tf.gather(base_B, row_P) + first_P, length_P)
+        return _WindowRanges(row_P, tf.gather(base_B, row_P) + first_P, length_P)
 
     def _packed(
-        self, head: tf.RaggedTensor, document: tf.RaggedTensor, cut: _Cut
+        self,
+        question: tf.RaggedTensor,
+        document: tf.RaggedTensor,
+        ranges: _WindowRanges,
     ) -> dict[str, tf.Tensor]:
-        shown = tf.ragged.range(cut.first_P, cut.first_P + cut.length_P)
-        part = shown.with_values(tf.gather(document.values, shown.values))
+        """Return the padded inputs of all windows."""
+        index = tf.ragged.range(ranges.first_P, ranges.first_P + ranges.length_P)
+        context = index.with_values(tf.gather(document.values, index.values))
         cls, sep = (
-            tf.RaggedTensor.from_tensor(tf.fill([tf.size(cut.row_P), 1], index))
-            for index in (self._cls, self._sep)
+            tf.RaggedTensor.from_tensor(tf.fill([tf.size(ranges.row_P), 1], token))
+            for token in (self._cls, self._sep)
         )
-        ids = tf.concat([cls, tf.gather(head, cut.row_P), sep, part, sep], axis=1)
+        question = tf.gather(question, ranges.row_P)
+        ids = tf.concat([cls, question, sep, context, sep], axis=1)
         lengths_P = tf.cast(ids.row_lengths(), tf.int32)
-        # Of no window at all, the positions of an empty one: no axis is of length 0.
+        # Without any window, use the length of an empty one: no axis has length 0.
         longest = tf.reduce_max(tf.concat([[_SPECIALS], lengths_P], 0))
         mask_PL = tf.sequence_mask(lengths_P, longest, tf.int32)
-        offset_P = lengths_P - cut.length_P - 1
-        before_PL = tf.sequence_mask(offset_P, longest, tf.int32)
+        offset_P = lengths_P - ranges.length_P - 1
+        segment_0_PL = tf.sequence_mask(offset_P, longest, tf.int32)
         return {
             "token_ids": ids.to_tensor(shape=tf.stack([-1, longest])),
-            "segment_ids": mask_PL - before_PL,
+            "segment_ids": mask_PL - segment_0_PL,
             "padding_mask": mask_PL,
         }
 
 
-def _book(
-    document: TokenOffsets, cut: _Cut, offset_P: tf.Tensor, longest: tf.Tensor
+def _align(
+    document: TokenOffsets,
+    ranges: _WindowRanges,
+    offset_P: tf.Tensor,
+    longest: tf.Tensor,
 ) -> WindowAlignment:
-    """All but the contexts."""
-    place_PL = tf.range(longest)[None, :] - offset_P[:, None]
-    length_P1 = cut.length_P[:, None]
-    shown_PL = (place_PL >= 0) & (place_PL < length_P1)
-    piece_PL = tf.where(shown_PL, cut.first_P[:, None] + place_PL + 1, 0)
+    """Return the alignment without `context_B` and `num_truncated_B`."""
+    index_PL = tf.range(longest)[None, :] - offset_P[:, None]
+    length_P1 = ranges.length_P[:, None]
+    is_piece_PL = (index_PL >= 0) & (index_PL < length_P1)
+    piece_PL = tf.where(is_piece_PL, ranges.first_P[:, None] + index_PL + 1, 0)
     window_PL = tf.broadcast_to(
         tf.range(tf.size(offset_P))[:, None], tf.shape(piece_PL)
     )
-    # The larger of the smaller sides, with a hundredth of the part's length added;
-    # of equals the first window's. In float64, as Python has it.
-    sides_PL = tf.minimum(place_PL, length_P1 - 1 - place_PL)
+    # The score of `preprocessing._max_context_windows`, in float64 as in Python.
+    sides_PL = tf.minimum(index_PL, length_P1 - 1 - index_PL)
     scores_PL = tf.cast(sides_PL, tf.float64) + 0.01 * tf.cast(length_P1, tf.float64)
     count = tf.size(document.ids.values) + 1
-    most_T = tf.math.unsorted_segment_max(scores_PL, piece_PL, count)
-    most_PL = tf.gather(most_T, piece_PL)
-    candidates_PL = tf.where(scores_PL == most_PL, window_PL, tf.int32.max)
-    best_T = tf.math.unsorted_segment_min(candidates_PL, piece_PL, count)
+    best_score_T = tf.math.unsorted_segment_max(scores_PL, piece_PL, count)
+    is_best_PL = scores_PL == tf.gather(best_score_T, piece_PL)
+    candidates_PL = tf.where(is_best_PL, window_PL, tf.int32.max)
+    best_window_T = tf.math.unsorted_segment_min(candidates_PL, piece_PL, count)
     return WindowAlignment(
         context_B=tf.constant([], tf.string),
-        row_P=cut.row_P,
+        row_P=ranges.row_P,
         piece_PL=piece_PL,
-        max_context_PL=shown_PL & (tf.gather(best_T, piece_PL) == window_PL),
-        first_T=tf.concat([[-1], document.first.values], 0),
-        beyond_T=tf.concat([[-1], document.beyond.values], 0),
-        cut_B=tf.constant([], tf.int32),
+        max_context_PL=is_piece_PL & (tf.gather(best_window_T, piece_PL) == window_PL),
+        start_T=tf.concat([[-1], document.first.values], 0),
+        end_T=tf.concat([[-1], document.beyond.values], 0),
+        num_truncated_B=tf.constant([], tf.int32),
     )

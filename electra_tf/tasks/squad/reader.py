@@ -1,4 +1,4 @@
-"""SQuAD's JSON, versions 1.1 and 2.0, as questions."""
+"""Read questions from SQuAD's JSON, versions 1.1 and 2.0."""
 
 import dataclasses
 import json
@@ -13,10 +13,10 @@ from electra_tf.text.compression import BROKEN, SUFFIXES, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
 STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
-"""What the published files' names have behind `train` and `dev`."""
+"""Suffixes of `train` and `dev` in the names of the published files."""
 
 _NEVER_BLANK = ("id", "question", "context")
-_KINDS = {str: "a string", list: "a list", int: "a whole number", bool: "true or false"}
+_KINDS = {str: "a string", list: "a list", int: "an integer", bool: "true or false"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Answer:
 
     text: str
     start: int
-    """Its first character in the context; -1 where the text does not stand there: such
-    an answer counts in scores, but nothing can be trained on it."""
+    """Index of its first character in the context; -1 if the context lacks the text.
+    Such an answer counts in scores but not in training."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,64 +37,93 @@ class Question:
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """Empty where the question is impossible, or where the file has no answers."""
+    """Gold answers; empty for an impossible or unlabelled question."""
     impossible: bool
-    """The context does not answer it (SQuAD 2.0)."""
+    """Whether the context does not answer it (SQuAD 2.0)."""
     title: str
-    """Of the article; empty if it has none."""
+    """Title of the article; may be empty."""
     source: str
-    """The file."""
+    """Name of the file."""
     record: int
     """Number of the question in the file, from 1."""
 
     @property
     def located(self) -> tuple[Answer, ...]:
-        """The answers that stand in the context where they say they do."""
-        return tuple(a for a in self.answers if _stands(a.text, a.start, self.context))
+        """Return the answers whose offset is right."""
+        return tuple(
+            a for a in self.answers if _occurs_at(a.text, a.start, self.context)
+        )
 
     @property
     def trainable(self) -> bool:
-        """Whether there is something to learn: an answer in the context, or none."""
+        """Return whether a model can be trained on the question."""
         return self.impossible or bool(self.located)
 
 
-def _stands(text: str, start: int, context: str) -> bool:
+def _occurs_at(text: str, start: int, context: str) -> bool:
     return bool(text.strip()) and start >= 0 and context.startswith(text, start)
 
 
 def read_squad(path: str | pathlib.Path, log: DataErrorLog) -> list[Question]:
-    """Reads a file of SQuAD's layout, plain, .gz or .xz.
+    """Read a file in SQuAD's layout, plain, .gz or .xz.
 
-    A question without the key `answers` is test data and only good for prediction.
-    Problems are `missing_key`, `wrong_type`, `blank`, `duplicate_id`, `no_answers` and
-    `impossible_with_answers`, then `offset` (the text stands elsewhere, or nowhere),
-    `no_offset` (-1, as CMRC 2018 marks answers in free form) and `blank_answer`.
+    A question without the key `answers` is unlabelled; it serves for prediction only.
+    The kinds of errors are `missing_key`, `wrong_type`, `blank`, `duplicate_id`,
+    `no_answers`, `impossible_with_answers`, `blank_answer`, `offset` (the context has
+    the text elsewhere or not at all) and `no_offset` (-1, which marks free-form answers
+    in CMRC 2018).
 
     Args:
-        path: The file.
-        log: Takes the problems with file, article, paragraph and question.
+        path: Path of the file.
+        log: Collects errors with file, article, paragraph and question.
 
     Returns:
-        The questions in the file's order.
+        The questions in the order of the file.
 
     Raises:
-        InputError: The file as a whole cannot be read, or `log` stops at a problem.
+        InputError: The file is not readable JSON, or `log` stops at an error.
     """
     return list(_Reader(str(path), log).questions(_articles(path)))
 
 
-def find_squad(folder: str, part: str, task: str) -> str | None:
-    """Find the file of a part.
+class _IgnoreOffsetsLog(DataErrorLog):
+    """Log that stops at the first error but ignores wrong answer offsets."""
+
+    def __init__(self):
+        super().__init__("stop", "", "A file of questions must have SQuAD's layout")
+
+    def add(self, error: DataError) -> None:
+        if error.kind not in ("offset", "no_offset"):
+            super().add(error)
+
+
+def read_squad_ignoring_offsets(path: str | pathlib.Path) -> list[Question]:
+    """Read a file for prediction or scoring, which do not depend on answer offsets.
 
     Args:
-        folder: Where it is looked for.
-        part: `train`, `dev` or `test`.
+        path: As for `read_squad`.
+
+    Returns:
+        The questions in the order of the file.
+
+    Raises:
+        InputError: The file has an error other than a wrong offset.
+    """
+    return read_squad(path, _IgnoreOffsetsLog())
+
+
+def find_squad(folder: str, split: str, task: str) -> str | None:
+    """Find the file of a split.
+
+    Args:
+        folder: Folder of the files.
+        split: `train`, `dev` or `test`.
         task: `squad1` or `squad2`.
 
     Returns:
-        Its path; None if there is none.
+        Path of the file; None if there is none.
     """
-    for stem in (f"{part}{STEMS[task]}", part):
+    for stem in (f"{split}{STEMS[task]}", split):
         for suffix in SUFFIXES:
             path = os.path.join(folder, f"{stem}.json{suffix}")
             if os.path.isfile(path):
@@ -102,52 +131,54 @@ def find_squad(folder: str, part: str, task: str) -> str | None:
     return None
 
 
-def for_training(questions: Sequence[Question], log: DataErrorLog) -> list[Question]:
-    """Leaves out, and counts as `untrainable`, what has no answer in its context.
+def drop_untrainable(
+    questions: Sequence[Question], log: DataErrorLog
+) -> list[Question]:
+    """Drop answerable questions without an answer in their context.
 
     Args:
-        questions: What `read_squad` returned.
-        log: Takes one problem for each question that is left out.
+        questions: Questions from `read_squad`.
+        log: Collects one error of kind `untrainable` for each dropped question.
 
     Returns:
-        The others, in order.
+        The other questions, in order.
 
     Raises:
-        InputError: `log` stops at a problem.
+        InputError: `log` stops at an error.
     """
-    kept = []
+    trainable = []
     for question in questions:
         if question.trainable:
-            kept.append(question)
+            trainable.append(question)
             continue
         log.add(
             DataError(
                 f"{question.source}, question {question.id}",
                 0,
                 "untrainable",
-                "none of its answers stands in its context; left out of training",
+                "its context has none of its answers; left out of training",
                 "Correct the answers, or remove the question",
             )
         )
-    return kept
+    return trainable
 
 
 def split_by_article(
     questions: Sequence[Question], share: float, seed: int
 ) -> tuple[list[Question], list[Question]]:
-    """Parts questions so that no article has some on both sides.
+    """Split questions into train and dev so that each article is in one of them.
 
     Args:
-        questions: In any order; what has no title is an article for each context.
-        share: Of the questions for the second part, about: whole articles in random
-            order are added until it is reached.
-        seed: Decides the articles.
+        questions: Questions in any order. Without titles, each context is an article.
+        share: Approximate share of the questions for dev, between 0 and 1: whole
+            articles in random order are added until it is reached.
+        seed: Seed of the order of the articles.
 
     Returns:
         (train, dev), each in the given order.
 
     Raises:
-        InputError: There are no two articles, or the share is not between 0 and 1.
+        InputError: There are fewer than two articles, or `share` is not in (0, 1).
     """
     sizes: dict[str, int] = {}
     for question in questions:
@@ -155,21 +186,22 @@ def split_by_article(
         sizes[article] = sizes.get(article, 0) + 1
     if len(sizes) < 2 or not 0 < share < 1:
         raise InputError(
-            "A split by article takes two articles or more and a share within 0 to 1",
-            f"{len(sizes)} articles, a share of {share}",
-            "Give two files instead, or another share",
+            "A split by article must have two or more articles and 0 < data.dev_share "
+            "< 1",
+            f"{len(sizes)} articles, data.dev_share {share}",
+            "Pass a folder with a dev file, or change data.dev_share",
         )
-    names = list(sizes)
-    random.Random(seed).shuffle(names)
-    chosen: set[str] = set()
+    articles = list(sizes)
+    random.Random(seed).shuffle(articles)
+    dev_articles: set[str] = set()
     count = 0
-    for name in names[:-1]:
+    for article in articles[:-1]:
         if count >= share * len(questions):
             break
-        chosen.add(name)
-        count += sizes[name]
-    train = [q for q in questions if _article(q) not in chosen]
-    return train, [q for q in questions if _article(q) in chosen]
+        dev_articles.add(article)
+        count += sizes[article]
+    train = [q for q in questions if _article(q) not in dev_articles]
+    return train, [q for q in questions if _article(q) in dev_articles]
 
 
 def _article(question: Question) -> str:
@@ -177,8 +209,8 @@ def _article(question: Question) -> str:
 
 
 def _articles(path: str | pathlib.Path) -> list[Any]:
-    """The list under `data`."""
-    required = "A SQuAD file is UTF-8 JSON with a list of articles under `data`"
+    """Return the list under `data`."""
+    required = "A SQuAD file must be UTF-8 JSON with a list of articles under `data`"
     remedy = "Check the path; compressed files end with .gz or .xz"
     try:
         with open_compressed(path) as file:
@@ -191,25 +223,25 @@ def _articles(path: str | pathlib.Path) -> list[Any]:
     except (OSError, *BROKEN) as error:
         raise InputError(required, f"{path}: {error}", remedy) from error
     if not text.strip():
-        raise InputError(required, f"{path}, which is empty", remedy)
+        raise InputError(required, f"{path}, an empty file", remedy)
     try:
         loaded = json.loads(text)
     except (ValueError, RecursionError) as error:
-        arrived = f"{path}, which is no JSON: {error}"
-        raise InputError(required, arrived, "Check the file") from error
+        received = f"{path}, which is not valid JSON: {error}"
+        raise InputError(required, received, "Check the file") from error
     articles = loaded.get("data") if isinstance(loaded, dict) else None
     if not isinstance(articles, list) or not articles:
-        found = (
+        content = (
             "the keys " + ", ".join(map(repr, loaded))
             if isinstance(loaded, dict)
             else f"a {type(loaded).__name__}"
         )
-        raise InputError(required, f"{path} with {found:.200}", "Check the file")
+        raise InputError(required, f"{path} with {content:.200}", "Check the file")
     return articles
 
 
 class _BadRecordError(Exception):
-    """What is wrong with a record that is left out."""
+    """An error in a record, which is left out."""
 
     def __init__(self, kind: str, detail: str, remedy: str):
         super().__init__(kind, detail, remedy)
@@ -217,52 +249,54 @@ class _BadRecordError(Exception):
 
 
 def _get(record: Any, key: str, kind: type) -> Any:
-    """A value of a JSON object that is there and of its type."""
+    """Return the value of a key of a JSON object; raise if its type is wrong."""
     if not isinstance(record, dict):
         raise _BadRecordError(
-            "wrong_type", f"no JSON object but {record!r:.50}", "Write an object"
+            "wrong_type", f"{record!r:.50} is not a JSON object", "Write an object"
         )
     if key not in record:
         raise _BadRecordError("missing_key", f"no `{key}`", f"Add the key `{key}`")
     value = record[key]
-    right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if right and key in _NEVER_BLANK and not value.strip():
-        raise _BadRecordError("blank", f"`{key}` is {value!r:.50}", "Write a text")
-    if not right:
+    has_type = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if has_type and key in _NEVER_BLANK and not value.strip():
+        raise _BadRecordError(
+            "blank", f"`{key}` is {value!r:.50}", f"Give `{key}` a text"
+        )
+    if not has_type:
         detail = f"`{key}` is {value!r:.50}"
-        raise _BadRecordError("wrong_type", detail, f"Write {_KINDS[kind]} there")
+        raise _BadRecordError("wrong_type", detail, f"Set `{key}` to {_KINDS[kind]}")
     return value
 
 
 class _Reader:
-    """Turns articles into questions and tells where one is wrong."""
+    """Reader of the articles of one file, which reports errors with their place."""
 
     def __init__(self, path: str, log: DataErrorLog):
         self._path, self._log = path, log
-        self._ids: dict[str, str] = {}  # each with its place
+        self._ids: dict[str, str] = {}  # place of each id
         self._record = 0
 
     def questions(self, articles: list[Any]) -> Iterator[Question]:
-        """Those of all articles."""
+        """Yield the questions of all articles."""
         for number, article in enumerate(articles, 1):
             place = f"{self._path}, article {number}"
             try:
                 paragraphs = _get(article, "paragraphs", list)
                 title = _get({"title": "", **article}, "title", str)
             except _BadRecordError as bad:
-                self._tell(place, bad)
+                self._report(place, bad)
                 continue
             for paragraph_number, paragraph in enumerate(paragraphs, 1):
                 where = f"{place}, paragraph {paragraph_number}"
                 try:
                     context = _get(paragraph, "context", str)
-                    asked = _get(paragraph, "qas", list)
+                    qas = _get(paragraph, "qas", list)
                 except _BadRecordError as bad:
-                    self._tell(where, bad)
+                    self._report(where, bad)
                     continue
-                for asked_number, qa in enumerate(asked, 1):
+                for qa_number, qa in enumerate(qas, 1):
                     yield from self._question(
-                        qa, context, title, f"{where}, question {asked_number}"
+                        qa, context, title, f"{where}, question {qa_number}"
                     )
 
     def _question(
@@ -276,81 +310,89 @@ class _Reader:
             if name in self._ids:
                 raise _BadRecordError(
                     "duplicate_id",
-                    f"the id is that of {self._ids[name]}",
-                    "Give each question an id of its own",
+                    f"{self._ids[name]} has the same id",
+                    "Give each question a unique id",
                 )
             impossible = "is_impossible" in qa and _get(qa, "is_impossible", bool)
-            given = self._given(qa, impossible)
+            pairs = self._answer_pairs(qa, impossible)
         except _BadRecordError as bad:
-            self._tell(place, bad)
+            self._report(place, bad)
             return
         self._ids[name] = place
-        if given and impossible:
+        if pairs and impossible:
             self._log.add(
                 DataError(
                     place,
                     0,
                     "impossible_with_answers",
-                    "is_impossible is true, but there are answers; they are left out",
-                    "Correct is_impossible, or empty the list of answers",
+                    "`is_impossible` is true, but `answers` is not empty; the answers "
+                    "are left out",
+                    "Correct `is_impossible`, or empty `answers`",
                 )
             )
-            given = []
-        answers = tuple(self._answer(*pair, context, place) for pair in given)
+            pairs = []
+        answers = tuple(self._answer(*pair, context, place) for pair in pairs)
         yield Question(
             name, text, context, answers, impossible, title, self._path, self._record
         )
 
-    def _given(self, qa: dict[str, Any], impossible: bool) -> list[tuple[str, int]]:
-        """Text and offset of each answer, as they stand in the file."""
+    def _answer_pairs(
+        self, qa: dict[str, Any], impossible: bool
+    ) -> list[tuple[str, int]]:
+        """Return text and offset of each answer in the file."""
         if "answers" not in qa:
             return []
-        given = [
+        pairs = [
             (_get(answer, "text", str), _get(answer, "answer_start", int))
             for answer in _get(qa, "answers", list)
         ]
-        if not given and not impossible:
+        if not pairs and not impossible:
             raise _BadRecordError(
                 "no_answers",
-                "the list of answers is empty, but is_impossible is not true",
-                "Add an answer, or set is_impossible; test data has no key `answers`",
+                "`answers` is empty, but `is_impossible` is not true",
+                "Add an answer, or set `is_impossible`; unlabelled data has no key "
+                "`answers`",
             )
-        return given
+        return pairs
 
     def _answer(self, text: str, start: int, context: str, place: str) -> Answer:
-        """An answer where it stands; each other one is told."""
-        if _stands(text, start, context):
+        """Return an answer with its offset corrected; report a wrong offset."""
+        if _occurs_at(text, start, context):
             return Answer(text, start)
         unused = "it counts in scores but is left out of training"
         if not text.strip():
-            kind, detail, found = "blank_answer", f"an answer is blank; {unused}", -1
+            kind, detail, start = "blank_answer", f"an answer is blank; {unused}", -1
         elif start == -1:
-            kind, found = "no_offset", -1
+            kind = "no_offset"
             detail = f"the answer {text!r:.80} has the offset -1; {unused}"
         else:
-            kind, found = "offset", _nearest(text, context, start)
-            there = context[max(0, start) : max(0, start) + len(text)]
-            done = f"taken from {found} instead" if found >= 0 else unused
-            detail = f"at {start} there is not {text!r:.80} but {there!r:.80}; {done}"
+            kind, nearest = "offset", _nearest_occurrence(text, context, start)
+            actual = context[max(0, start) : max(0, start) + len(text)]
+            effect = f"{nearest} is used instead" if nearest >= 0 else unused
+            detail = (
+                f"the answer is {text!r:.80}, but the context has {actual!r:.80} at "
+                f"{start}; {effect}"
+            )
+            start = nearest
         self._log.add(
             DataError(
                 place,
                 0,
                 kind,
                 detail,
-                "Correct answer_start, which counts characters (code points) from 0",
+                "Correct `answer_start`, which counts characters (code points) from 0",
             )
         )
-        return Answer(text, found)
+        return Answer(text, start)
 
-    def _tell(self, place: str, bad: _BadRecordError) -> None:
+    def _report(self, place: str, bad: _BadRecordError) -> None:
         detail = f"{bad.detail}; left out"
         self._log.add(DataError(place, 0, bad.kind, detail, bad.remedy))
 
 
-def _nearest(text: str, context: str, start: int) -> int:
-    """Where `text` stands nearest to `start`; -1: nowhere."""
+def _nearest_occurrence(text: str, context: str, start: int) -> int:
+    """Return the index of `text` that is nearest to `start`; -1: none."""
     before = context.rfind(text, 0, max(0, start) + len(text))
     after = context.find(text, max(0, start))
-    places = [place for place in (before, after) if place >= 0]
-    return min(places, key=lambda place: abs(place - start), default=-1)
+    indices = [index for index in (before, after) if index >= 0]
+    return min(indices, key=lambda index: abs(index - start), default=-1)

@@ -1,4 +1,4 @@
-"""SQuAD as a task: questions on paragraphs, some of them without an answer."""
+"""SQuAD tasks: questions about paragraphs; in version 2.0 some have no answer."""
 
 import dataclasses
 import math
@@ -17,8 +17,8 @@ from electra_tf.tasks.squad.reader import (
     STEMS,
     Answer,
     Question,
+    drop_untrainable,
     find_squad,
-    for_training,
     read_squad,
     split_by_article,
 )
@@ -27,165 +27,166 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.sources import load_tfds
 
-_SURELY = sys.float_info.max
+_MAX_ODDS = sys.float_info.max
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadPredictions:
-    """What a model says of a part's questions."""
+    """Predictions for the questions of a split."""
 
     answers: list[QAPrediction]
-    """In the questions' order."""
+    """One prediction for each question, in order."""
     threshold: float | None
-    """Odds above which there is no answer; None: there always is one."""
+    """Threshold of the null odds, above which the answer is empty; None: never
+    empty."""
 
 
 class SquadTask(Task):
-    """Questions, scored by the official rules.
+    """Question answering task, scored by the official rules.
 
     Args:
         name: `squad1` or `squad2`.
-        parts: By name; items are questions, targets their answers.
+        splits: Splits by name; items are questions, targets their answers.
 
     Raises:
-        InputError: As `Task`; a measured question without gold.
+        InputError: As for `Task`; or a question of an evaluation split has no gold.
     """
 
-    def __init__(self, name: str, parts: dict[str, Split]):
-        self._nulls = name == "squad2"
-        super().__init__(name, parts, "best_f1" if self._nulls else "f1")
-        # What cannot be scored is told now, not after the first epoch.
-        for part in self.eval_splits.values():
-            self.score(
-                part, SquadPredictions([QAPrediction("", 0.0, ())] * len(part), 0.0)
-            )
+    def __init__(self, name: str, splits: dict[str, Split]):
+        self._allows_null = name == "squad2"
+        super().__init__(name, splits, "best_f1" if self._allows_null else "f1")
+        # Score empty predictions, so that missing gold raises before training.
+        for split in self.eval_splits.values():
+            empty = [QAPrediction("", 0.0, ())] * len(split)
+            self.score(split, SquadPredictions(empty, 0.0))
 
     def model(
         self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int
     ) -> TextModel:
-        """An answerer."""
-        threshold = 0.0 if self._nulls else None
+        """Create a question answerer."""
+        threshold = 0.0 if self._allows_null else None
         return QuestionAnswerer(start, threshold, settings, seed)
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
-        """Windows of the training questions."""
-        part = self.splits["train"]
-        return model.examples(part.items, part.targets)
+        """Encode the training questions."""
+        train = self.splits["train"]
+        return model.examples(train.items, train.targets)
 
-    def predictions(self, model: TextModel, part: Split) -> SquadPredictions:
-        """The best answers of each question."""
-        return SquadPredictions(model.answered(part.items), model.null_threshold)
+    def predictions(self, model: TextModel, split: Split) -> SquadPredictions:
+        """Predict the best answers of each question."""
+        return SquadPredictions(model.predict_nbest(split.items), model.null_threshold)
 
     def tune_threshold(
         self, model: TextModel, predictions: SquadPredictions
     ) -> SquadPredictions:
-        """Takes the threshold with the best F1 on dev, for `predict` and the files."""
-        if not self._nulls:
+        """Set the model's threshold to the one with the best F1 on dev."""
+        if not self._allows_null:
             return predictions
         dev = next(iter(self.eval_splits.values()))
-        found = self.score(dev, predictions)
-        tuned = SquadPredictions(predictions.answers, found["best_f1_thresh"])
-        if self.score(dev, tuned)["f1"] < found["best_f1"]:
-            # Answering nothing is best, for which the official script says 0.
-            odds = [one.null_odds for one in predictions.answers]
+        scores = self.score(dev, predictions)
+        tuned = SquadPredictions(predictions.answers, scores["best_f1_thresh"])
+        if self.score(dev, tuned)["f1"] < scores["best_f1"]:
+            # No answer to any question scores best. The official script returns 0 for
+            # this case, so choose a threshold below all odds.
+            odds = [answer.null_odds for answer in predictions.answers]
             tuned = SquadPredictions(predictions.answers, min(odds) - 1.0)
         model.null_threshold = tuned.threshold
         return tuned
 
-    def score(self, part: Split, predictions: SquadPredictions) -> dict[str, float]:
-        """The official scores; for SQuAD 2 with the thresholds that are best here."""
-        pairs = list(zip(part.items, predictions.answers, strict=True))
-        texts = {question.id: said.text for question, said in pairs}
-        if not self._nulls:
-            return score_v1(part.items, texts)
-        # A diverged model's odds are no numbers: it counts as answering nothing.
+    def score(self, split: Split, predictions: SquadPredictions) -> dict[str, float]:
+        """Compute the official scores; for SQuAD 2.0 with the best thresholds."""
+        pairs = list(zip(split.items, predictions.answers, strict=True))
+        texts = {question.id: answer.text for question, answer in pairs}
+        if not self._allows_null:
+            return score_v1(split.items, texts)
+        # The odds of a diverged model are NaN, which counts as no answer.
         odds = {
-            question.id: said.null_odds if math.isfinite(said.null_odds) else _SURELY
-            for question, said in pairs
+            question.id: p.null_odds if math.isfinite(p.null_odds) else _MAX_ODDS
+            for question, p in pairs
         }
-        limit = 0.0 if predictions.threshold is None else predictions.threshold
-        found = score_v2(part.items, texts, odds, limit)
-        # The score that tells trials apart stands first; how many questions there are
-        # is no score.
-        found = {"best_f1": found.pop("best_f1"), **found}
-        return {name: v for name, v in found.items() if not name.endswith("total")}
+        threshold = 0.0 if predictions.threshold is None else predictions.threshold
+        scores = score_v2(split.items, texts, odds, threshold)
+        # The metric comes first. Counts of questions are not scores.
+        scores = {"best_f1": scores.pop("best_f1"), **scores}
+        return {name: v for name, v in scores.items() if not name.endswith("total")}
 
-    def degenerate(self, part: Split, predictions: SquadPredictions) -> str | None:
-        """Whether it answers nothing, or says the same to all questions."""
-        limit = predictions.threshold
-        said = {one.decided(limit) for one in predictions.answers}
-        if said == {""}:
-            return "answers no question"
-        return f"always says {said.pop()!r}" if len(said) == 1 else None
+    def degenerate(self, split: Split, predictions: SquadPredictions) -> str | None:
+        """Describe predictions that are the same for all questions."""
+        threshold = predictions.threshold
+        texts = {answer.answer_text(threshold) for answer in predictions.answers}
+        if texts == {""}:
+            return "predicts no answer to any question"
+        return f"always predicts {texts.pop()!r}" if len(texts) == 1 else None
 
-    def write(self, part: Split, predictions: SquadPredictions, path: str) -> None:
-        """A folder with predictions.json, null_odds.json and nbest.json."""
-        pairs = zip(part.items, predictions.answers, strict=True)
-        named = {question.id: said for question, said in pairs}
-        write_predictions(path, named, predictions.threshold)
+    def write(self, split: Split, predictions: SquadPredictions, path: str) -> None:
+        """Write a folder with predictions.json, null_odds.json and nbest.json."""
+        pairs = zip(split.items, predictions.answers, strict=True)
+        by_id = {question.id: answer for question, answer in pairs}
+        write_predictions(path, by_id, predictions.threshold)
 
 
 def squad_task(
     name: str, data: str, settings: DataConfig, log: DataErrorLog
 ) -> SquadTask:
-    """Reads files of SQuAD's layout.
+    """Read files in SQuAD's layout.
 
     Args:
         name: `squad1` or `squad2`.
-        data: A folder with train.json (or train-v2.0.json), dev and perhaps test; or
-            a file, of which whole articles become dev; or `tfds:squad/v2.0`.
-        settings: The share of them.
-        log: Where bad records are told.
+        data: Folder with train.json (or train-v2.0.json), dev and optionally test; or
+            one file, of which whole articles become dev; or `tfds:squad/v2.0`.
+        settings: `dev_share` and `split_seed` for a single file.
+        log: Collects errors in records.
 
     Returns:
         The task.
 
     Raises:
-        InputError: No such files, a bad record.
+        InputError: A file is missing, or `log` stops at an error.
     """
     if data.startswith(TFDS):
-        splits = {"train": "train", "dev": "validation"}
-        found = {part: _of_tfds(data, split) for part, split in splits.items()}
+        tfds_names = {"train": "train", "dev": "validation"}
+        splits = {split: _read_tfds(data, n) for split, n in tfds_names.items()}
     elif os.path.isfile(data):
         questions = read_squad(data, log)
         share, seed = settings.dev_share, settings.split_seed
         train, dev = split_by_article(questions, share, seed)
-        found = {"train": train, "dev": dev}
+        splits = {"train": train, "dev": dev}
     else:
         paths = {
-            part: find_squad(data, part, name) for part in ("train", "dev", "test")
+            split: find_squad(data, split, name) for split in ("train", "dev", "test")
         }
-        found = {p: read_squad(path, log) for p, path in paths.items() if path}
-        missing = {"train", "dev"} - found.keys()
+        splits = {s: read_squad(path, log) for s, path in paths.items() if path}
+        missing = {"train", "dev"} - splits.keys()
         if missing:
             raise InputError(
-                f"--data is a file of questions, or a folder with train.json and "
+                f"--data must be a file of questions, or a folder with train.json and "
                 f"dev.json (or train{STEMS[name]}.json)",
                 f"{data!r} without {' and '.join(sorted(missing))}",
                 "Check the path; a single file is split by article",
             )
-    found["train"] = for_training(found["train"], log)
-    return SquadTask(name, {part: _part(qs) for part, qs in found.items()})
+    splits["train"] = drop_untrainable(splits["train"], log)
+    return SquadTask(name, {split: _split(qs) for split, qs in splits.items()})
 
 
-def _part(questions: list[Question]) -> Split:
-    known = any(q.answers or q.impossible for q in questions)
+def _split(questions: list[Question]) -> Split:
+    """Return questions as a split, without targets if no question has gold."""
+    is_labelled = any(q.answers or q.impossible for q in questions)
     answers = [q.located for q in questions]
-    return Split(questions, answers if known else None)
+    return Split(questions, answers if is_labelled else None)
 
 
-def _of_tfds(data: str, split: str) -> list[Question]:
-    name = data.removeprefix(TFDS)
-    found, _ = load_tfds(name, split)
+def _read_tfds(data: str, split: str) -> list[Question]:
+    """Read a split of a prepared TFDS data set."""
+    dataset, _ = load_tfds(data.removeprefix(TFDS), split)
     questions = []
-    for record, row in enumerate(found.as_numpy_iterator(), 1):
+    for record, row in enumerate(dataset.as_numpy_iterator(), 1):
         texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
         answers = tuple(
             Answer(text.decode(), int(start))
             for text, start in zip(texts, starts, strict=True)
         )
-        words = (row[key].decode() for key in ("id", "question", "context"))
+        fields = (row[key].decode() for key in ("id", "question", "context"))
         impossible = bool(row.get("is_impossible", False))
         title, source = row["title"].decode(), f"{data}@{split}"
-        questions.append(Question(*words, answers, impossible, title, source, record))
+        questions.append(Question(*fields, answers, impossible, title, source, record))
     return questions

@@ -1,4 +1,4 @@
-"""Answers in the graph are those of the answerer."""
+"""Compare answers decoded in a graph with those of `decoding.py`."""
 
 import gzip
 import json
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.errors import InputError
 from electra_tf.tasks.squad.decoding import DecodingConfig, decode_answers
 from electra_tf.tasks.squad.decoding_graph import GraphAnswers
 from electra_tf.tasks.squad.model import QuestionAnswerer
@@ -30,17 +29,17 @@ def tokenizer(vocabulary):
 
 
 @pytest.fixture(scope="module")
-def packed(tokenizer):
-    """Rows, their windows, the graph's inputs and book."""
+def encoded(tokenizer):
+    """Return questions, their windows, and inputs and alignment of the graph."""
     rows = pairs(60)
     questions = [Question("", *row, (), False, "", "test", 0) for row in rows]
-    cut = [make_features(question, tokenizer, RULE) for question in questions]
-    inputs, book = GraphWindows(tokenizer, RULE)(*columns(rows))
-    return questions, cut, inputs, book
+    windows = [make_features(question, tokenizer, RULE) for question in questions]
+    inputs, alignment = GraphWindows(tokenizer, RULE)(*columns(rows))
+    return questions, windows, inputs, alignment
 
 
-def said(inputs, joint, answerable, seed):
-    """What a head may say, in whole numbers so that many scores are equal."""
+def head_outputs(inputs, joint, answerable, seed):
+    """Return random outputs of a head; integers, so that many scores are equal."""
     draw = np.random.default_rng(seed)
     inside_PL = (inputs["segment_ids"].numpy() == 1) | (np.arange(16) == 0)
     outside_PL = np.where(inside_PL, 0, -1000).astype(np.float32)
@@ -66,45 +65,52 @@ def said(inputs, joint, answerable, seed):
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("answerable", [True, False])
-def test_answers_equal_those_of_the_answerer(tokenizer, packed, joint, answerable):
-    questions, cut, inputs, book = packed
-    row_P = book.row_P.numpy()
+def test_answers_equal_those_of_decode_answers(tokenizer, encoded, joint, answerable):
+    questions, windows, inputs, alignment = encoded
+    row_P = alignment.row_P.numpy()
     graph = GraphAnswers(DECODING)
     empty = several = 0
     for seed in range(3):
-        outputs = said(inputs, joint, answerable, seed)
+        outputs = head_outputs(inputs, joint, answerable, seed)
         tensors = {name: tf.constant(array) for name, array in outputs.items()}
-        found = {
-            name: array.numpy() for name, array in graph(tensors, book, None).items()
+        answers = {
+            name: array.numpy()
+            for name, array in graph(tensors, alignment, None).items()
         }
-        threshold = float(np.median(found["null_odds"]))
-        decided = graph(tensors, book, threshold)
+        threshold = float(np.median(answers["null_odds"]))
+        thresholded = graph(tensors, alignment, threshold)
         for n, question in enumerate(questions):
-            own = {name: array[row_P == n] for name, array in outputs.items()}
-            wanted = decode_answers(question, cut[n], own, tokenizer, DECODING)
-            assert found["answer"][n].decode() == wanted.text
-            assert found["null_odds"][n] == pytest.approx(wanted.null_odds, rel=1e-6)
-            told = wanted.decided(threshold)
-            if abs(wanted.null_odds - threshold) > 1e-6 or answerable:
-                assert decided["answer"].numpy()[n].decode() == told
-            assert (decided["start"].numpy()[n] >= 0) == bool(decided["answer"][n])
-            first, beyond = (int(found[name][n]) for name in ("start", "end"))
-            if not wanted.nbest:
-                assert (first, beyond, found["score"][n]) == (-1, -1, np.float32(-1e30))
+            rows = {name: array[row_P == n] for name, array in outputs.items()}
+            expected = decode_answers(question, windows[n], rows, tokenizer, DECODING)
+            assert answers["answer"][n].decode() == expected.text
+            assert answers["null_odds"][n] == pytest.approx(
+                expected.null_odds, rel=1e-6
+            )
+            text = expected.answer_text(threshold)
+            if abs(expected.null_odds - threshold) > 1e-6 or answerable:
+                assert thresholded["answer"].numpy()[n].decode() == text
+            assert (thresholded["start"].numpy()[n] >= 0) == bool(
+                thresholded["answer"][n]
+            )
+            start, end = (int(answers[name][n]) for name in ("start", "end"))
+            if not expected.nbest:
+                assert (start, end, answers["score"][n]) == (-1, -1, np.float32(-1e30))
                 empty += 1
                 continue
-            best = wanted.nbest[0]
-            assert found["score"][n] == best.start_logit + best.end_logit
-            text = re.sub("[ \t\r\n\u202f]+", " ", question.context[first:beyond])
-            assert text == wanted.text
-            several += len(cut[n]) > 1
+            best = expected.nbest[0]
+            assert answers["score"][n] == best.start_logit + best.end_logit
+            text = re.sub("[ \t\r\n\u202f]+", " ", question.context[start:end])
+            assert text == expected.text
+            several += len(windows[n]) > 1
     assert empty > 10
     assert several > 60
 
 
-def test_by_hand(tokenizer):
+def test_answers_by_hand(tokenizer):
     rows = [["of", "the \t of, (CAFE\u0301)\u202fin"], ["of", "and"], ["of", ""]]
-    inputs, book = GraphWindows(tokenizer, QAFeatureConfig(32, 8, 16))(*columns(rows))
+    inputs, alignment = GraphWindows(tokenizer, QAFeatureConfig(32, 8, 16))(
+        *columns(rows)
+    )
     start_PL, end_PL = np.full((2, 3, inputs["token_ids"].shape[1]), -9, np.float32)
     tokens = [tokenizer.vocabulary.tokens[i] for i in inputs["token_ids"].numpy()[0]]
     start_PL[0, tokens.index("the")] = 2
@@ -113,69 +119,74 @@ def test_by_hand(tokenizer):
     start_PL[1, 3], end_PL[1, 3] = 1, 1
     outputs = {"start_logits_BL": start_PL, "end_logits_BL": end_PL}
     outputs = {name: tf.constant(array) for name, array in outputs.items()}
-    found = GraphAnswers()(outputs, book, 0.0)
+    found = GraphAnswers()(outputs, alignment, 0.0)
     texts = [text.decode() for text in found["answer"].numpy()]
     assert texts == ["the of, (CAFE\u0301)", "", ""]
     assert found["start"].numpy().tolist() == [0, -1, -1]
     assert found["end"].numpy().tolist() == [17, -1, -1]
     np.testing.assert_array_equal(found["score"], np.float32([3.5, 2, -1e30]))
     np.testing.assert_array_equal(found["null_odds"], [-1, 7, 5])
-    short = GraphAnswers(DecodingConfig(max_answer_length=3))(outputs, book, None)
+    short = GraphAnswers(DecodingConfig(max_answer_length=3))(outputs, alignment, None)
     assert short["answer"].numpy()[1] == b"and"
     assert short["score"].numpy()[0] < 0  # that answer has too many pieces
 
 
-def model_of(**changes):
-    changes = {"data_max_length": 24, "data_doc_stride": 7, "model_beam": 5, **changes}
+def make_model(**changes):
+    changes = {
+        "data_max_length": 24,
+        "data_doc_stride": 7,
+        "model_start_n_top": 5,
+        **changes,
+    }
     settings = tiny.settings(data_max_query_length=8, **changes, **tiny.NO_DROPOUT)
     return QuestionAnswerer(tiny.start(), None, settings)
 
 
-def serving(model):
-    """What a signature does: strings and a threshold in, answers out."""
-    data, own = model.settings.data, model.settings.model
-    rule = QAFeatureConfig(data.max_length, data.max_query_length, data.doc_stride)
-    cut = GraphWindows(model.tokenizer, rule)
-    decode = GraphAnswers(DecodingConfig(own.n_best, own.max_answer_length))
+def make_signature(model):
+    """Return a signature: strings and a threshold to answers."""
+    data, head = model.settings.data, model.settings.model
+    settings = QAFeatureConfig(data.max_length, data.max_query_length, data.doc_stride)
+    windows = GraphWindows(model.tokenizer, settings)
+    decode = GraphAnswers(DecodingConfig(head.n_best, head.max_answer_length))
     texts, number = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.float64)
 
     @tf.function(input_signature=[texts, texts, number])
     def serve(question_B, context_B, threshold):
-        inputs, book = cut(question_B, context_B)
-        return decode(model(inputs), book, threshold)
+        inputs, alignment = windows(question_B, context_B)
+        return decode(model(inputs), alignment, threshold)
 
     return serve
 
 
 def compare(model, serve, rows):
-    """Answers at both thresholds; returns those without any threshold."""
-    wanted = model.answered(rows)
-    threshold = float(np.median([one.null_odds for one in wanted])) + 1e-5
-    for bound in (np.inf, threshold):
-        found = serve(*columns(rows), bound)["answer"].numpy()
-        said = [text.decode() for text in found]
-        assert said == [one.decided(bound) for one in wanted]
-    assert 0 < said.count("") < len(rows)
-    return [one.text for one in wanted]
+    """Compare answers with and without a threshold; return those without it."""
+    predictions = model.predict_nbest(rows)
+    threshold = float(np.median([p.null_odds for p in predictions])) + 1e-5
+    for limit in (np.inf, threshold):
+        found = serve(*columns(rows), limit)["answer"].numpy()
+        texts = [text.decode() for text in found]
+        assert texts == [p.answer_text(limit) for p in predictions]
+    assert 0 < texts.count("") < len(rows)
+    return [p.text for p in predictions]
 
 
 @pytest.fixture(scope="module", params=[(True, True), (False, False)])
-def both(request):
+def served_model(request):
     joint, answerable = request.param
-    model = model_of(model_joint=joint, model_answerable=answerable)
-    return model, serving(model)
+    model = make_model(model_joint_prediction=joint, model_answerable=answerable)
+    return model, make_signature(model)
 
 
-def test_a_served_model_says_what_predict_says(both):
-    model, serve = both
+def test_served_answers_equal_predictions(served_model):
+    model, serve = served_model
     texts = compare(model, serve, pairs(40, seed=1))
     assert len(set(texts)) > 20
     empty = serve(tf.constant([], tf.string), tf.constant([], tf.string), 0.0)
     assert all(array.shape == (0,) for array in empty.values())
 
 
-def test_real_questions(both, data):
-    model, serve = both
+def test_served_answers_on_public_questions(served_model, data):
+    model, serve = served_model
     for name in ("squad/dev-v2.0.exact20.json.gz", "zh/cmrc2018/cmrc2018_dev.json.gz"):
         articles = json.loads(gzip.decompress((data / name).read_bytes()))["data"]
         paragraphs = [p for article in articles for p in article["paragraphs"]]
@@ -186,16 +197,16 @@ def test_real_questions(both, data):
         assert all(compare(model, serve, rows))
 
 
-def test_only_what_stock_serving_has_is_in_the_graph(tokenizer):
-    cut, decode = GraphWindows(tokenizer, RULE), GraphAnswers(DECODING)
+def test_graph_has_only_ops_of_stock_serving(tokenizer):
+    windows, decode = GraphWindows(tokenizer, RULE), GraphAnswers(DECODING)
     texts = tf.TensorSpec([None], tf.string)
 
     @tf.function(input_signature=[texts, texts])
     def serve(question_B, context_B):
-        inputs, book = cut(question_B, context_B)
+        inputs, alignment = windows(question_B, context_B)
         logits_PL = tf.cast(inputs["token_ids"], tf.float32)
         outputs = {"start_logits_BL": logits_PL, "end_logits_BL": logits_PL}
-        return decode(outputs, book, None)
+        return decode(outputs, alignment, None)
 
     definition = serve.get_concrete_function().graph.as_graph_def()
     operations = {node.op for node in definition.node}
@@ -203,8 +214,3 @@ def test_only_what_stock_serving_has_is_in_the_graph(tokenizer):
     known = set(tf.raw_ops.__dict__) | {"_Arg", "_Retval"}
     assert operations - known == {"WordpieceTokenizeWithOffsets"}
     assert not {"PyFunc", "EagerPyFunc", "While", "StringLower"} & operations
-
-
-def test_text_as_the_original_writes_it_is_refused():
-    with pytest.raises(InputError, match="text='original'"):
-        GraphAnswers(DecodingConfig(text="original"))

@@ -11,13 +11,13 @@ from electra_tf.tasks.squad.preprocessing import (
     make_features,
     split_words,
 )
-from electra_tf.tasks.squad.reader import Answer, Question, for_training, read_squad
+from electra_tf.tasks.squad.reader import Answer, Question, drop_untrainable, read_squad
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
 SMALL = QAFeatureConfig(max_length=48, max_query_length=10, doc_stride=16)
-ASKED = (  # the questions of tests/golden/squad_train.npz, and their answers
+ASKED = (  # questions and answers of tests/golden/squad_train.npz
     ("What does the program read?", "configuration file"),
     ("What can the user change?", "the default value"),
     ("Who wrote the license?", None),
@@ -25,7 +25,7 @@ ASKED = (  # the questions of tests/golden/squad_train.npz, and their answers
 
 
 def question(context, *texts, asked="what?", at=None):
-    """A question whose answers stand where they first occur, or `at` a place."""
+    """Return a question with answers at their first occurrence, or at index `at`."""
     answers = tuple(Answer(t, context.index(t) if at is None else at) for t in texts)
     return Question("q", asked, context, answers, not texts, "", "file.json", 1)
 
@@ -48,68 +48,62 @@ def originals(golden):
 
 
 @pytest.mark.parametrize("labels", ["exact", "original"])
-def test_the_originals_features(tokenizer, golden, labels):
+def test_features_equal_the_originals(tokenizer, golden, labels):
     settings = QAFeatureConfig(48, 10, 16, window_labels=labels)
-    cut = [
+    windows = [
         window
         for one in originals(golden)
         for window in make_features(one, tokenizer, settings, training=True)
     ]
     length = golden["feat/input_ids"].shape[1]
     for name, row in (("input_ids", "ids"), ("segment_ids", "segments")):
-        rows = [getattr(w, row) + [0] * (length - len(w.ids)) for w in cut]
+        rows = [getattr(w, row) + [0] * (length - len(w.ids)) for w in windows]
         np.testing.assert_array_equal(rows, golden[f"feat/{name}"])
     np.testing.assert_array_equal(
-        [len(w.ids) for w in cut], golden["feat/input_mask"].sum(1)
+        [len(w.ids) for w in windows], golden["feat/input_mask"].sum(1)
     )
     for name in ("start", "end"):
         expected = golden[f"feat/squad_{name}_positions"]
-        np.testing.assert_array_equal([getattr(w, name) for w in cut], expected)
+        np.testing.assert_array_equal([getattr(w, name) for w in windows], expected)
     impossible = golden["feat/squad_is_impossible"].tolist()
     assert impossible == [0, 0, 0, 0, 1, 1]
     if labels == "exact":
         impossible[1] = 1  # this window lacks the answer that the first one has
-    assert [w.impossible for w in cut] == impossible
-    assert [w.query_cut for w in cut] == [False] * 4 + [True] * 2
+    assert [w.impossible for w in windows] == impossible
+    assert [w.query_truncated for w in windows] == [False] * 4 + [True] * 2
 
 
-def test_words_are_parted_at_the_originals_five_spaces():
+def test_split_words_at_the_originals_five_spaces():
     text = "a\tb\rc\nd e\u202ff\u00a0g  h"
     words = [text[slice(*word)] for word in split_words(text)]
     assert words == ["a", "b", "c", "d", "e", "f\u00a0g", "h"]
 
 
-def test_windows_overlap_and_lead_back_to_the_context(tokenizer):
+def test_windows_overlap_and_align_with_the_context(tokenizer):
     context = " ".join(f"word{i}," for i in range(60))
     one = question(context, "word40")
-    cut = make_features(one, tokenizer, SMALL)
+    windows = make_features(one, tokenizer, SMALL)
     pieces = [tokenizer.encode(word) for word in context.split(" ")]
     flat = [piece for word in pieces for piece in word]
     owner = [i for i, word in enumerate(pieces) for _ in word]
     query = tokenizer.encode("what?")
     room = 48 - len(query) - 3
     cls, sep = (tokenizer.vocabulary.ids[name] for name in ("[CLS]", "[SEP]"))
-    for number, window in enumerate(cut):
+    for number, window in enumerate(windows):
         first = 16 * number
         shown = flat[first : first + room]
         assert window.ids == [cls, *query, sep, *shown, sep]
         assert window.segments == [0] * (len(query) + 2) + [1] * (len(shown) + 1)
-        at = [window.piece(position) for position in range(len(window.ids) + 1)]
+        indices = [window.piece(position) for position in range(len(window.ids) + 1)]
         outside = [None] * (len(query) + 2)
         expected = [*outside, *range(first, first + len(shown)), None, None]
-        assert at == expected
-        for position, piece in enumerate(at):
+        assert indices == expected
+        for piece in indices:
             if piece is not None:
-                span = window.characters(position, position)
-                assert context[slice(*span)] == f"word{owner[piece]},"
+                assert context[slice(*window.spans[piece])] == f"word{owner[piece]},"
         assert (window.start, window.end, window.impossible) == (0, 0, 0)
-    assert cut[-1].piece(len(cut[-1].ids) - 2) == len(flat) - 1
-    assert len(cut) == 1 + -(-(len(flat) - room) // 16)
-    first = cut[0].document_start
-    last = [p for p in range(len(cut[0].ids)) if cut[0].piece(p) is not None][-1]
-    begin, end = cut[0].characters(first, last)
-    assert begin == 0
-    assert context[:end].endswith(",")
+    assert windows[-1].piece(len(windows[-1].ids) - 2) == len(flat) - 1
+    assert len(windows) == 1 + -(-(len(flat) - room) // 16)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +114,10 @@ def test_windows_overlap_and_lead_back_to_the_context(tokenizer):
         (QAFeatureConfig(300, 10, 128), 430),
     ],
 )
-def test_each_piece_counts_in_the_window_that_shows_most_around_it(
-    tokenizer, settings, count
-):
+def test_max_context_window_of_each_wordpiece(tokenizer, settings, count):
     context = " ".join("a" for _ in range(count))
-    cut = make_features(question(context), tokenizer, settings)
-    parts = [(w.first_piece, len(w.ids) - w.document_start - 1) for w in cut]
+    windows = make_features(question(context), tokenizer, settings)
+    parts = [(w.first_piece, len(w.ids) - w.document_start - 1) for w in windows]
     tied = 0
     for piece in range(count):
         scores = [
@@ -134,16 +126,16 @@ def test_each_piece_counts_in_the_window_that_shows_most_around_it(
         ]
         best = scores.index(max(scores))
         tied += scores.count(max(scores)) > 1
-        for number, window in enumerate(cut):
+        for number, window in enumerate(windows):
             position = piece - window.first_piece + window.document_start
             if window.piece(position) == piece:
                 assert window.max_context[position] == (number == best)
-    assert sum(sum(w.max_context) for w in cut) == count
-    assert all(len(w.max_context) == len(w.ids) for w in cut)
+    assert sum(sum(w.max_context) for w in windows) == count
+    assert all(len(w.max_context) == len(w.ids) for w in windows)
     assert bool(tied) == (settings.doc_stride == 15)  # there, of equals the first
 
 
-def test_an_answer_is_in_each_window_that_shows_it(tokenizer):
+def test_answer_is_target_of_each_window_with_it(tokenizer):
     context = " ".join("a" for _ in range(100))
     for piece in range(100):
         one = question(context, "a", at=2 * piece)
@@ -154,35 +146,37 @@ def test_an_answer_is_in_each_window_that_shows_it(tokenizer):
             assert (window.start, window.end, window.impossible) == expected
 
 
-def shown(window, tokenizer):
+def target_text(window, tokenizer):
     ids = window.ids[window.start : window.end + 1]
     pieces = " ".join(tokenizer.vocabulary.tokens[i] for i in ids)
     return pieces.replace(" ##", "")
 
 
-def learnt(one, tokenizer):
+def training_target(one, tokenizer):
     (window,) = make_features(one, tokenizer, QAFeatureConfig(), training=True)
     assert not window.impossible
-    return window, shown(window, tokenizer)
+    return window, target_text(window, tokenizer)
 
 
-def test_the_answer_is_as_tight_as_pieces_allow(tokenizer):
+def test_target_is_the_answers_own_wordpieces(tokenizer):
     context = "The leader was John Smith (1895-1943)."
-    assert learnt(question(context, "1895"), tokenizer)[1] == "1895"
-    assert learnt(question(context, "1943"), tokenizer)[1] == "1943"
-    assert learnt(question(context, "John Smith"), tokenizer)[1] == "john smith"
-    assert learnt(question(context, " John "), tokenizer)[1] == "john"
-    # "ead" is no run of pieces of its word, so the word it is.
-    assert learnt(question(context, "ead"), tokenizer)[1] == "leader"
+    assert training_target(question(context, "1895"), tokenizer)[1] == "1895"
+    assert training_target(question(context, "1943"), tokenizer)[1] == "1943"
+    assert (
+        training_target(question(context, "John Smith"), tokenizer)[1] == "john smith"
+    )
+    assert training_target(question(context, " John "), tokenizer)[1] == "john"
+    # "ead" is not a run of wordpieces of its word, so the target is the word.
+    assert training_target(question(context, "ead"), tokenizer)[1] == "leader"
 
 
-def test_of_two_equal_runs_in_a_word_the_one_at_the_offset(tokenizer):
+def test_target_of_repeated_wordpieces_is_at_the_offset(tokenizer):
     context = "see no-yes-no-yes-no now"
     places = [context.index("no"), context.index("no-yes-no-yes") + 7, 18]
     assert [context[p : p + 2] for p in places] == ["no"] * 3
     found = []
     for place in places:
-        window, text = learnt(question(context, "no", at=place), tokenizer)
+        window, text = training_target(question(context, "no", at=place), tokenizer)
         assert text == "no"
         found.append(window.start - window.document_start)
     first = len(tokenizer.encode("see"))
@@ -190,28 +184,30 @@ def test_of_two_equal_runs_in_a_word_the_one_at_the_offset(tokenizer):
     assert found == [first, first + step, first + 2 * step]
 
 
-def test_the_first_answer_that_stands_where_it_says_is_learnt(tokenizer):
+def test_target_is_the_first_answer_with_a_right_offset(tokenizer):
     one = question("no yes maybe", "yes")
     answers = (Answer("no", -1), Answer("yes", 7), Answer("yes", 3), Answer("no", 0))
     one = Question("q", "w", one.context, answers, False, "", "file.json", 1)
-    assert learnt(one, tokenizer)[1] == "yes"
+    assert training_target(one, tokenizer)[1] == "yes"
 
 
-def test_an_answer_across_the_border_is_in_no_window(tokenizer):
+def test_answer_longer_than_a_window_is_in_none(tokenizer):
     context = " ".join("a" for _ in range(100))
     whole = question(context, "a " * 49 + "a")
-    cut = make_features(whole, tokenizer, SMALL, training=True)
-    assert [(w.start, w.end, w.impossible) for w in cut] == [(0, 0, 1)] * len(cut)
+    windows = make_features(whole, tokenizer, SMALL, training=True)
+    assert [(w.start, w.end, w.impossible) for w in windows] == [(0, 0, 1)] * len(
+        windows
+    )
 
 
-def test_training_without_an_answer_in_the_context_is_refused(tokenizer):
+def test_training_requires_an_answer_in_the_context(tokenizer):
     lost = Question("q7", "w", "no", (Answer("yes", 0),), False, "", "dev.json", 1)
-    with pytest.raises(InputError, match=r"dev\.json, question q7 with 1 answers"):
+    with pytest.raises(InputError, match=r"dev\.json, question q7"):
         make_features(lost, tokenizer, training=True)
     assert len(make_features(lost, tokenizer)) == 1
 
 
-def test_a_context_without_pieces_is_one_window(tokenizer):
+def test_context_without_wordpieces_is_one_window(tokenizer):
     (window,) = make_features(question("\u200b"), tokenizer, training=True)
     assert (len(window.ids), window.impossible) == (
         3 + len(tokenizer.encode("what?")),
@@ -221,7 +217,7 @@ def test_a_context_without_pieces_is_one_window(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "argument",
     [
         {"max_length": 67},
         {"doc_stride": 0},
@@ -229,13 +225,13 @@ def test_a_context_without_pieces_is_one_window(tokenizer):
         {"window_labels": "both"},
     ],
 )
-def test_settings_that_do_not_fit_are_refused(wrong):
+def test_feature_config_rejects_invalid_values(argument):
     assert QAFeatureConfig(max_length=68)
     with pytest.raises(InputError):
-        QAFeatureConfig(**wrong)
+        QAFeatureConfig(**argument)
 
 
-def test_answers_of_the_public_files(data, tmp_path):
+def test_targets_of_public_files(data, tmp_path):
     log = DataErrorLog("report", tmp_path / "problems.txt")
     english = Tokenizer(Vocabulary.read(data / "vocab" / "bert_uncased_en.txt"))
     chinese = Tokenizer(Vocabulary.read(data / "vocab" / "bert_chinese.txt"))
@@ -244,31 +240,31 @@ def test_answers_of_the_public_files(data, tmp_path):
         (data / "zh" / "cmrc2018" / "cmrc2018_trial.json.gz", chinese, 0.98),
     )
     for path, tokenizer, share in files:
-        questions = for_training(read_squad(path, log), log)[::10]
-        own = answerable = 0
+        questions = drop_untrainable(read_squad(path, log), log)[::10]
+        exact = answerable = 0
         for one in questions:
-            cut = make_features(one, tokenizer, training=True)
-            assert max(len(w.ids) for w in cut) <= 512
-            flags = [sum(w.max_context) for w in cut]
-            assert sum(flags) == len(cut[0].spans)
-            holding = [w for w in cut if w.end]
-            assert [w.impossible for w in cut] == [int(not w.end) for w in cut]
+            windows = make_features(one, tokenizer, training=True)
+            assert max(len(w.ids) for w in windows) <= 512
+            flags = [sum(w.max_context) for w in windows]
+            assert sum(flags) == len(windows[0].spans)
+            with_answer = [w for w in windows if w.end]
+            assert [w.impossible for w in windows] == [int(not w.end) for w in windows]
             if one.impossible:
-                assert not holding
+                assert not with_answer
                 continue
             answerable += 1
-            for window in holding[:1]:
+            for window in with_answer[:1]:
                 text = one.located[0].text
-                own += window.ids[window.start : window.end + 1] == tokenizer.encode(
+                exact += window.ids[window.start : window.end + 1] == tokenizer.encode(
                     text
                 )
-        assert own / answerable > share
+        assert exact / answerable > share
     log.close()
 
 
-def test_the_cased_answer_in_a_cased_vocabulary(vocabulary):
+def test_target_is_case_sensitive_with_a_cased_tokenizer(vocabulary):
     cased = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
     one = question("the File is a file", "file")
-    window, text = learnt(one, cased)
+    window, text = training_target(one, cased)
     assert text == "file"
     assert window.start - window.document_start == len(cased.encode("the File is a"))

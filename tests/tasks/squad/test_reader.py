@@ -8,9 +8,10 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.squad.reader import (
     Answer,
     Question,
+    drop_untrainable,
     find_squad,
-    for_training,
     read_squad,
+    read_squad_ignoring_offsets,
     split_by_article,
 )
 from electra_tf.text.data_errors import DataErrorLog
@@ -49,7 +50,7 @@ def stop(tmp_path):
     return DataErrorLog("stop", tmp_path / "never.txt")
 
 
-def test_questions_are_read_as_they_stand(tmp_path, stop):
+def test_read_squad_returns_questions(tmp_path, stop):
     two = [answer(), answer("John", 39)]
     path = write(
         tmp_path / "dev.json",
@@ -70,7 +71,7 @@ def test_questions_are_read_as_they_stand(tmp_path, stop):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.xz"])
-def test_compressed_files_and_byte_order_marks(tmp_path, stop, suffix):
+def test_read_squad_accepts_compression_and_byte_order_mark(tmp_path, stop, suffix):
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(suffix[5:], open)
     path = tmp_path / f"dev{suffix}"
     with opener(path, "wb") as file:
@@ -78,9 +79,9 @@ def test_compressed_files_and_byte_order_marks(tmp_path, stop, suffix):
     assert [question.id for question in read_squad(path, stop)] == ["a"]
 
 
-WHOLE = {
+BAD_FILES = {
     "empty": (b"  \n", "empty"),
-    "no json": (b'{"data": [', "no JSON"),
+    "no json": (b'{"data": [', "not valid JSON"),
     "latin-1": ('{"data": ["\xe9"]}'.encode("latin-1"), "utf-8"),
     "utf-16": ('{"data": []}'.encode("utf-16"), "utf-8"),
     "a list": (b"[]", "a list"),
@@ -89,18 +90,18 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), WHOLE.values(), ids=WHOLE)
-def test_files_that_cannot_be_read_at_all(tmp_path, log, content, told):
+@pytest.mark.parametrize(("content", "expected"), BAD_FILES.values(), ids=BAD_FILES)
+def test_unreadable_content_raises(tmp_path, log, content, expected):
     path = tmp_path / "dev.json"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         read_squad(path, log)
     assert str(path) in caught.value.received
-    assert told in caught.value.received
+    assert expected in caught.value.received
 
 
 @pytest.mark.parametrize("name", ["missing.json", "cut.json.gz", "plain.json.xz", "."])
-def test_files_that_cannot_be_opened(tmp_path, log, name):
+def test_unreadable_files_raise(tmp_path, log, name):
     whole = gzip.compress(json.dumps(squad(qa())).encode() * 50)
     (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
     write(tmp_path / "plain.json.xz", squad(qa()))
@@ -108,7 +109,7 @@ def test_files_that_cannot_be_opened(tmp_path, log, name):
         read_squad(tmp_path / name, log)
 
 
-BAD = {
+BAD_QUESTIONS = {
     "no id": (qa(id=None), "missing_key", "`id`"),
     "no question": (qa(question=None), "missing_key", "`question`"),
     "id is a number": (qa(id=7), "wrong_type", "7"),
@@ -124,9 +125,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("bad", "kind", "told"), BAD.values(), ids=BAD)
-def test_bad_questions_are_left_out_and_told_with_their_place(
-    tmp_path, log, stop, bad, kind, told
+@pytest.mark.parametrize(
+    ("bad", "kind", "expected"), BAD_QUESTIONS.values(), ids=BAD_QUESTIONS
+)
+def test_bad_questions_are_reported_with_their_place(
+    tmp_path, log, stop, bad, kind, expected
 ):
     path = write(tmp_path / "dev.json", squad(qa(id="z"), bad, qa(id="y")))
     assert [(q.id, q.record) for q in read_squad(path, log)] == [("z", 1), ("y", 3)]
@@ -135,10 +138,10 @@ def test_bad_questions_are_left_out_and_told_with_their_place(
         read_squad(path, stop)
     assert f"{path}, article 1, paragraph 1, question 2" in caught.value.received
     assert f": {kind}: " in caught.value.received
-    assert told in caught.value.received
+    assert expected in caught.value.received
 
 
-def test_bad_articles_and_paragraphs_are_told_with_their_place(tmp_path, log, stop):
+def test_bad_articles_and_paragraphs_are_reported_with_their_place(tmp_path, log, stop):
     content = squad(qa())
     content["data"] += [{"title": "x"}, 3, {"title": 5, "paragraphs": []}]
     content["data"][0]["paragraphs"] += [{"context": "C"}, {"context": "", "qas": []}]
@@ -153,7 +156,7 @@ def test_bad_articles_and_paragraphs_are_told_with_their_place(tmp_path, log, st
         read_squad(path, stop)
 
 
-OFFSETS = {  # what is given, the kind, where it is taken from
+OFFSETS = {  # answer in the file, kind of error, corrected offset
     "one off": (answer(start=16), "offset", 15),
     "nearer to the second": (answer(start=30), "offset", 39),
     "beyond the end": (answer(start=500), "offset", 39),
@@ -175,6 +178,15 @@ def test_wrong_offsets(tmp_path, log, stop, given, kind, start):
         read_squad(path, stop)
 
 
+def test_read_squad_ignoring_offsets(tmp_path):
+    qas = [qa(answers=[answer(start=16)]), qa(id="b", answers=[answer(start=-1)])]
+    path = write(tmp_path / "dev.json", squad(*qas))
+    assert [q.id for q in read_squad_ignoring_offsets(path)] == ["a", "b"]
+    write(path, squad(*qas, qa(id="c", question=" ")))
+    with pytest.raises(InputError, match=r"question 3 .*: blank: "):
+        read_squad_ignoring_offsets(path)
+
+
 def test_impossible_questions_have_no_answers(tmp_path, log):
     path = write(tmp_path / "dev.json", squad(qa(is_impossible=True)))
     (question,) = read_squad(path, log)
@@ -183,7 +195,7 @@ def test_impossible_questions_have_no_answers(tmp_path, log):
     assert log.counts == {"impossible_with_answers": 1}
 
 
-def test_what_cannot_be_trained_on_is_left_out_and_counted(tmp_path, log, stop):
+def test_drop_untrainable(tmp_path, log, stop):
     qas = [
         qa(answers=[answer(start=-1), answer()]),
         qa(id="b", answers=[answer(start=-1)]),
@@ -192,20 +204,20 @@ def test_what_cannot_be_trained_on_is_left_out_and_counted(tmp_path, log, stop):
     ]
     questions = read_squad(write(tmp_path / "dev.json", squad(*qas)), log)
     assert questions[0].located == (Answer("John Smith", 15),)
-    assert [q.id for q in for_training(questions, log)] == ["a", "c"]
+    assert [q.id for q in drop_untrainable(questions, log)] == ["a", "c"]
     assert log.counts == {"no_offset": 2, "untrainable": 2}
     with pytest.raises(InputError, match="question b: untrainable"):
-        for_training(questions, stop)
+        drop_untrainable(questions, stop)
 
 
-def made(article, number):
+def make_question(article, number):
     title, context = ("", article) if article.startswith("c") else (article, CONTEXT)
     return Question(f"{article}{number}", "Q", context, (), True, title, "f", 1)
 
 
-def test_a_split_parts_no_article():
+def test_split_by_article_splits_no_article():
     names = [f"t{i}" for i in range(10)] + [f"c{i}" for i in range(10)]
-    questions = [made(name, number) for number in range(5) for name in names]
+    questions = [make_question(name, number) for number in range(5) for name in names]
     train, dev = split_by_article(questions, 0.3, seed=1)
     assert (len(train), len(dev)) == (70, 30)  # six of the twenty articles
     assert not {q.id[:2] for q in train} & {q.id[:2] for q in dev}
@@ -213,18 +225,18 @@ def test_a_split_parts_no_article():
     assert [q for q in questions if q in dev] == dev
     assert split_by_article(questions, 0.3, seed=1) == (train, dev)
     assert split_by_article(questions, 0.3, seed=2) != (train, dev)
-    few = [made("t0", 0), *(made("t1", i) for i in range(99))]
+    few = [make_question("t0", 0), *(make_question("t1", i) for i in range(99))]
     for seed in range(4):
         assert all(split_by_article(few, 0.5, seed))
 
 
 @pytest.mark.parametrize(("names", "share"), [(["t0"], 0.5), (["t0", "t1"], 1.0)])
-def test_a_split_needs_two_articles_and_a_share(names, share):
+def test_split_by_article_requires_two_articles_and_a_share(names, share):
     with pytest.raises(InputError):
-        split_by_article([made(name, 0) for name in names], share, seed=0)
+        split_by_article([make_question(name, 0) for name in names], share, seed=0)
 
 
-def test_the_public_files(data, stop, log):
+def test_public_files(data, stop, log):
     sizes = {
         "dev-v1.1.rebuilt": (10570, 0, 48),
         "dev-v2.0.rebuilt": (11873, 5945, 35),
@@ -245,7 +257,7 @@ def test_the_public_files(data, stop, log):
     assert sum(len(q.located) for q in questions) == 9657 - 193
 
 
-def test_files_of_parts_are_found(tmp_path):
+def test_find_squad(tmp_path):
     for name in ("train-v2.0.json.gz", "dev.json", "dev-v1.1.json"):
         (tmp_path / name).touch()
     folder = str(tmp_path)

@@ -1,4 +1,4 @@
-"""SQuAD's files in, official scores, thresholds and prediction files out."""
+"""Tests of SQuAD tasks: files, official scores, thresholds, prediction files."""
 
 import dataclasses
 import json
@@ -13,8 +13,8 @@ from electra_tf.text.data_errors import DataErrorLog
 from tasks import tiny
 
 
-def squad_file(path, articles=5, first=0, answered=True):
-    """In each article a question with an answer, and one without."""
+def squad_file(path, articles=5, first=0, labelled=True):
+    """Write articles, each with an answerable and an impossible question."""
     data = []
     for number in range(first, first + articles):
         context = "in the and of to for with on"
@@ -22,7 +22,7 @@ def squad_file(path, articles=5, first=0, answered=True):
             {"id": f"{number}a", "question": "the", "is_impossible": False},
             {"id": f"{number}b", "question": "on", "is_impossible": True},
         ]
-        if answered:
+        if labelled:
             qas[0]["answers"] = [{"text": "the and", "answer_start": 3}]
             qas[1]["answers"] = []
         else:
@@ -45,17 +45,17 @@ def read(data, log, name="squad2", **changes):
 def task(tmp_path, log):
     squad_file(tmp_path / "train-v2.0.json")
     squad_file(tmp_path / "dev-v2.0.json", 2, 5)
-    squad_file(tmp_path / "test.json", 1, 7, answered=False)
+    squad_file(tmp_path / "test.json", 1, 7, labelled=False)
     return read(tmp_path, log)
 
 
-def said(odds, threshold=0.0, text="the and"):
+def make_predictions(odds, threshold=0.0, text="the and"):
     return SquadPredictions(
         [QAPrediction(text, value, ()) for value in odds], threshold
     )
 
 
-def test_parts_and_their_answers(task):
+def test_splits_and_training_examples(task):
     assert {name: len(part) for name, part in task.splits.items()} == {
         "train": 10,
         "dev": 4,
@@ -71,23 +71,23 @@ def test_parts_and_their_answers(task):
     assert examples.targets["start"][0] == 4  # [CLS] the [SEP] in THE
 
 
-def test_scores_by_hand_and_no_counts(task):
+def test_scores_by_hand(task):
     dev = task.splits["dev"]
-    found = task.score(dev, said([-3.0, 2.0, -2.0, -1.0]))
+    found = task.score(dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))
     assert next(iter(found)) == "best_f1"
     assert not [name for name in found if name.endswith("total")]
-    assert found["exact"] == found["f1"] == 75.0  # the last one is not answerable
+    assert found["exact"] == found["f1"] == 75.0  # the last question is impossible
     assert found["HasAns_exact"] == 100.0
     assert found["NoAns_exact"] == 50.0
     assert found["best_f1"] == 100.0
     assert found["best_f1_thresh"] == -2.0
 
 
-def test_the_threshold_is_tuned_and_used_in_what_is_written(task, tmp_path):
+def test_tuned_threshold_is_used_in_scores_and_files(task, tmp_path):
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     assert model.null_threshold == 0.0
     dev = task.splits["dev"]
-    tuned = task.tune_threshold(model, said([-3.0, 2.0, -2.0, -1.0]))
+    tuned = task.tune_threshold(model, make_predictions([-3.0, 2.0, -2.0, -1.0]))
     assert tuned.threshold == model.null_threshold == -2.0
     found = task.score(dev, tuned)
     assert found["f1"] == found["best_f1"] == 100.0
@@ -97,11 +97,11 @@ def test_the_threshold_is_tuned_and_used_in_what_is_written(task, tmp_path):
     odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
     assert odds == {"5a": -3.0, "5b": 2.0, "6a": -2.0, "6b": -1.0}
     assert (tmp_path / "dev" / "nbest.json").exists()
-    # Another trial's scores know nothing of it.
-    assert task.score(dev, said([-3.0, 2.0, -2.0, -1.0]))["f1"] == 75.0
+    # Scores of another trial do not use it.
+    assert task.score(dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))["f1"] == 75.0
 
 
-def test_a_model_says_something_of_each_question(task):
+def test_predictions_of_each_question(task):
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     model.null_threshold = 0.5
     for part in task.splits.values():
@@ -111,29 +111,35 @@ def test_a_model_says_something_of_each_question(task):
         assert all(one.text for one in found.answers)
 
 
-def test_degenerate_answers_are_named(task):
+def test_degenerate_answers_are_described(task):
     dev = task.splits["dev"]
-    assert task.degenerate(dev, said([1.0] * 4)) == "answers no question"
-    assert task.degenerate(dev, said([-1.0] * 4)) == "always says 'the and'"
-    assert task.degenerate(dev, said([-1.0, 1.0, 1.0, 1.0])) is None
+    assert (
+        task.degenerate(dev, make_predictions([1.0] * 4))
+        == "predicts no answer to any question"
+    )
+    assert (
+        task.degenerate(dev, make_predictions([-1.0] * 4))
+        == "always predicts 'the and'"
+    )
+    assert task.degenerate(dev, make_predictions([-1.0, 1.0, 1.0, 1.0])) is None
 
 
-def test_a_diverged_model_answers_nothing(task):
+def test_nan_odds_count_as_no_answer(task):
     dev = task.splits["dev"]
-    found = said([float("nan")] * len(dev))
+    found = make_predictions([float("nan")] * len(dev))
     scores = task.score(dev, found)
     nothing = 100 * np.mean([question.impossible for question in dev.items])
     assert scores["exact"] == scores["f1"] == pytest.approx(nothing)
 
 
-def test_where_answering_nothing_is_best_the_threshold_does_so(task):
+def test_threshold_where_no_answer_is_best(task):
     dev = task.splits["dev"]
 
     class Model:
         null_threshold = None
 
     odds = [-9.0 - place for place in range(len(dev))]
-    tuned = task.tune_threshold(Model, said(odds, text="no answer of any"))
+    tuned = task.tune_threshold(Model, make_predictions(odds, text="no answer of any"))
     assert Model.null_threshold == tuned.threshold == min(odds) - 1
     found = task.score(dev, tuned)
     assert found["f1"] == found["best_f1"] > 0
@@ -145,17 +151,19 @@ def test_version_1_has_no_threshold(tmp_path, log):
     content = json.loads((tmp_path / "dev.json").read_text())
     for article in content["data"]:
         del article["paragraphs"][0]["qas"][1]
-    (tmp_path / "dev-v1.1.json").write_text(json.dumps(content))  # goes first
+    (tmp_path / "dev-v1.1.json").write_text(
+        json.dumps(content)
+    )  # preferred to dev.json
     task = read(tmp_path, log, "squad1")
     dev = task.splits["dev"]
     assert (len(dev), task.monitor) == (2, "dev_f1")
     model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
     assert model.null_threshold is None
-    given = said([9.0, 9.0], None)
-    assert task.tune_threshold(model, given) == given
-    assert task.score(dev, given) == {"exact_match": 100.0, "f1": 100.0}
-    half = dataclasses.replace(given.answers[0], text="the")
-    found = task.score(dev, SquadPredictions([given.answers[0], half], None))
+    predictions = make_predictions([9.0, 9.0], None)
+    assert task.tune_threshold(model, predictions) == predictions
+    assert task.score(dev, predictions) == {"exact_match": 100.0, "f1": 100.0}
+    half = dataclasses.replace(predictions.answers[0], text="the")
+    found = task.score(dev, SquadPredictions([predictions.answers[0], half], None))
     # `the` is an article, so `and` is the only gold word.
     assert found == {"exact_match": 50.0, "f1": 50.0}
 
@@ -169,16 +177,16 @@ def test_a_single_file_is_split_by_article(tmp_path, log):
     assert len(task.splits["dev"]) == 6
 
 
-def test_what_is_missing_is_told(tmp_path, log):
+def test_missing_files_and_labels_raise(tmp_path, log):
     squad_file(tmp_path / "train.json")
     with pytest.raises(InputError, match="without dev"):
         read(tmp_path, log)
-    squad_file(tmp_path / "dev.json", 1, 5, answered=False)
+    squad_file(tmp_path / "dev.json", 1, 5, labelled=False)
     with pytest.raises(InputError, match="labelled beside train: none"):
         read(tmp_path, log)
 
 
-def test_tfds_has_the_same_questions(tmp_path, log, monkeypatch):
+def test_questions_of_tfds(tmp_path, log, monkeypatch):
     import tensorflow_datasets as tfds
 
     builder = tfds.builder("squad/v2.0", data_dir=tmp_path, try_gcs=False)
