@@ -1,4 +1,4 @@
-"""Random bits and fused element-wise operations."""
+"""Random numbers and fused layer operations."""
 
 from electra_tf import backend
 

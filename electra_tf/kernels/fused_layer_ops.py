@@ -1,11 +1,13 @@
-"""Operations of a Transformer layer in few passes over memory, forward and backward.
+"""Fused operations of a Transformer layer, with their gradients.
 
-Unfused, each element-wise operation reads and writes a whole tensor. Here XLA compiles
-the operations between two matmuls into one loop, and hand-written backward passes
+Without fusion, each element-wise operation reads and writes a whole tensor. Here XLA
+compiles the operations between two matmuls into one loop, and custom gradients
 recompute intermediate values instead of storing them. XLA writes the operand of a row
-sum to memory, so the functions use few row sums. Matmuls and the attention softmax stay
-outside of XLA, because oneDNN is faster. Where XLA compiles the whole step, these
-functions are part of it.
+sum to memory, so the functions use few row sums. Matmuls and the attention softmax are
+not compiled by XLA, because oneDNN is faster, unless XLA compiles the whole step.
+
+Variables that start with `grad_` are gradients of the loss, and `upstream` is the
+gradient of the operation's output.
 """
 
 import math
@@ -17,7 +19,7 @@ import tensorflow as tf
 from electra_tf.kernels.rng import DropoutSeeds, apply_dropout
 from electra_tf.model.layer_ops import LayerOps
 
-_NARROW = 512  # columns up to which `matmul` transposes the kernel
+_MAX_TRANSPOSED_COLUMNS = 512  # of kernels that `matmul` transposes
 
 
 def xla_compiled(function: Callable) -> Callable:
@@ -29,9 +31,9 @@ class FusedLayerOps(LayerOps):
     """Fused operations of one training or evaluation step.
 
     Args:
-        dropout: Source of dropout seeds; None disables dropout.
-        on_cpu: Whether XLA compiles the fused functions alone, for a CPU. Row sums are
-            then matmuls, and rows are added to a table's gradient in place, with an
+        dropout: Dropout seeds of the step; None disables dropout.
+        on_cpu: Whether XLA compiles only the fused functions, for a CPU. Row sums are
+            then matmuls, and the gradient of a lookup is added in place, with an
             operation that XLA does not support.
     """
 
@@ -41,33 +43,33 @@ class FusedLayerOps(LayerOps):
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
     def embedding_lookup(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
-        """Look up the rows `ids` of a table, in float32."""
-        return tf.gather(self._table_pair(table_VE)[0], ids)
+        """Return the rows `ids` of a table, in float32."""
+        return tf.gather(self._table_copies(table_VE)[0], ids)
 
     def vocab_logits(
         self, x_XE: tf.Tensor, table_VE: keras.Variable, bias_V: tf.Tensor
     ) -> tf.Tensor:
         """Multiply vectors with the transposed table and add the bias.
 
-        The table's gradient is computed without a transpose.
+        The gradient of the table is computed without a transpose.
         """
         return _vocab_logits(
-            x_XE, self._table_pair(table_VE)[1], tf.convert_to_tensor(bias_V)
+            x_XE, self._table_copies(table_VE)[1], tf.convert_to_tensor(bias_V)
         )
 
     def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Multiply [B, L, ...] with a kernel.
 
-        A narrow kernel's gradient is computed transposed, because oneDNN is slow for
-        matmuls with many rows and few columns.
+        The gradient of a narrow kernel is computed transposed, because oneDNN is slow
+        for matmuls with many rows and few columns.
         """
         inner, outer = kernel.shape
         rows = tf.reshape(x, [-1, inner])
-        if outer <= _NARROW and outer < inner:
-            found = tf.matmul(rows, tf.transpose(kernel), transpose_b=True)
+        if outer <= _MAX_TRANSPOSED_COLUMNS and outer < inner:
+            product = tf.matmul(rows, tf.transpose(kernel), transpose_b=True)
         else:
-            found = tf.matmul(rows, kernel)
-        return tf.reshape(found, [-1, keras.ops.shape(x)[1], outer])
+            product = tf.matmul(rows, kernel)
+        return tf.reshape(product, [-1, keras.ops.shape(x)[1], outer])
 
     def dropout(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
         """Apply dropout with the seeds of the step."""
@@ -94,38 +96,44 @@ class FusedLayerOps(LayerOps):
         values_BNKH: tf.Tensor,
         dropout: keras.layers.Dropout,
     ) -> tf.Tensor:
-        """Compute attention; the backward pass stores only softmax and result."""
+        """Compute attention; only softmax and output are stored for the gradient."""
         seeds, rate = self._seeds(queries_BNLH, dropout), dropout.rate
         on_cpu = self._on_cpu
-        added_B11K = tf.cast(bias_B11K, tf.float32)
+        bias_B11K = tf.cast(bias_B11K, tf.float32)
 
         @tf.custom_gradient
         def fused(queries_BNLH, keys_BNKH, values_BNKH):
             scores_BNLK = tf.matmul(queries_BNLH, keys_BNKH, transpose_b=True)
-            weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + added_B11K)
+            weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + bias_B11K)
             weights_BNLK = tf.cast(weights_BNLK, values_BNKH.dtype)
-            kept_BNLK = _maybe_dropout(weights_BNLK, seeds, rate)
-            seen_BLNH = _swap_heads(tf.matmul(kept_BNLK, values_BNKH))
+            dropped_BNLK = _maybe_dropout(weights_BNLK, seeds, rate)
+            output_BLNH = _swap_heads(tf.matmul(dropped_BNLK, values_BNKH))
 
             def gradient(upstream_BLNH):
-                with tf.control_dependencies(
-                    [upstream_BLNH]
-                ):  # recompute, do not store
-                    kept_BNLK = _maybe_dropout(weights_BNLK, seeds, rate)
+                # Without the dependency, TensorFlow would merge both dropout calls and
+                # store the result until the backward pass.
+                with tf.control_dependencies([upstream_BLNH]):
+                    dropped_BNLK = _maybe_dropout(weights_BNLK, seeds, rate)
                 mean_BNL1 = _swap_heads(
-                    _attention_mean(upstream_BLNH, seen_BLNH, on_cpu)
+                    _mean_grad_weights(upstream_BLNH, output_BLNH, on_cpu)
                 )
                 upstream_BNLH = _swap_heads(upstream_BLNH)
                 with tf.name_scope("attention_backward"):
-                    of_values = tf.matmul(kept_BNLK, upstream_BNLH, transpose_a=True)
-                    of_kept = tf.matmul(upstream_BNLH, values_BNKH, transpose_b=True)
-                    given = (of_kept, weights_BNLK, mean_BNL1, seeds, rate)
-                    of_scores = tf.cast(_attention_backward(*given), queries_BNLH.dtype)
-                    of_queries = tf.matmul(of_scores, keys_BNKH)
-                    of_keys = tf.matmul(of_scores, queries_BNLH, transpose_a=True)
-                    return of_queries, of_keys, of_values
+                    grad_values = tf.matmul(
+                        dropped_BNLK, upstream_BNLH, transpose_a=True
+                    )
+                    grad_dropped = tf.matmul(
+                        upstream_BNLH, values_BNKH, transpose_b=True
+                    )
+                    grad_scores = _softmax_backward(
+                        grad_dropped, weights_BNLK, mean_BNL1, seeds, rate
+                    )
+                    grad_scores = tf.cast(grad_scores, queries_BNLH.dtype)
+                    grad_queries = tf.matmul(grad_scores, keys_BNKH)
+                    grad_keys = tf.matmul(grad_scores, queries_BNLH, transpose_a=True)
+                    return grad_queries, grad_keys, grad_values
 
-            return seen_BLNH, gradient
+            return output_BLNH, gradient
 
         return fused(queries_BNLH, keys_BNKH, values_BNKH)
 
@@ -137,26 +145,28 @@ class FusedLayerOps(LayerOps):
         dropout: keras.layers.Dropout,
         norm: keras.layers.LayerNormalization,
     ) -> tf.Tensor:
-        """Add bias, dropout, residual and normalise, in float32.
+        """Add the bias, apply dropout, add the residual and normalise, in float32.
 
-        The backward pass stores the sum instead of its operands.
+        Only the sum is stored for the gradient, instead of its operands.
         """
         seeds, rate = self._seeds(x, dropout), dropout.rate
         on_cpu = self._on_cpu
 
         @tf.custom_gradient
         def fused(x, bias, residual, gamma, beta):
-            given = (x, bias, residual, seeds, rate, norm.epsilon, on_cpu)
-            normed, *known = _bias_dropout_add_norm(gamma, beta, *given)
+            normed, total, mean, scale = _bias_dropout_add_norm(
+                gamma, beta, x, bias, residual, seeds, rate, norm.epsilon, on_cpu
+            )
 
             def gradient(upstream):
-                given = (upstream, gamma, *known, seeds, rate, on_cpu)
-                of_x, of_sum, along = _bias_dropout_add_norm_backward(*given)
-                of_bias = _sum_rows(of_x, bias.dtype)
-                of_residual = tf.cast(of_sum, residual.dtype)
-                of_gamma = _sum_rows(along, gamma.dtype)
-                of_beta = _sum_rows(upstream, beta.dtype)
-                return of_x, of_bias, of_residual, of_gamma, of_beta
+                grad_x, grad_total, grad_gammas = _bias_dropout_add_norm_backward(
+                    upstream, gamma, total, mean, scale, seeds, rate, on_cpu
+                )
+                grad_bias = _sum_rows(grad_x, bias.dtype)
+                grad_residual = tf.cast(grad_total, residual.dtype)
+                grad_gamma = _sum_rows(grad_gammas, gamma.dtype)
+                grad_beta = _sum_rows(upstream, beta.dtype)
+                return grad_x, grad_bias, grad_residual, grad_gamma, grad_beta
 
             return normed, gradient
 
@@ -164,12 +174,12 @@ class FusedLayerOps(LayerOps):
         bias, gamma, beta = weights
         return fused(x, bias, residual, gamma, beta)
 
-    def _table_pair(self, table_VE: keras.Variable) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the table for lookups and for matmuls, the same pair within a step."""
+    def _table_copies(self, table_VE: keras.Variable) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return a table for lookups and for matmuls, the same pair within a step."""
         key = id(table_VE)
         if key not in self._tables:
             table_VE = tf.convert_to_tensor(table_VE.value)
-            self._tables[key] = _split_gradient(table_VE, self._on_cpu)
+            self._tables[key] = _copy_for_lookup_and_matmul(table_VE, self._on_cpu)
         return self._tables[key]
 
     def _seeds(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor | None:
@@ -178,28 +188,30 @@ class FusedLayerOps(LayerOps):
         return self._dropout.seeds(x)
 
 
-def _split_gradient(table_VE: tf.Tensor, on_cpu: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return two copies of a table whose gradients are added sparsely.
+def _copy_for_lookup_and_matmul(
+    table_VE: tf.Tensor, on_cpu: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return two copies of a table, the first for lookups, the second for matmuls.
 
-    The rows of the lookup's gradient are added to the gradient of the matmul. A dense
-    gradient of the lookup would be a second table, mostly zero.
+    The sparse gradient of the lookup is added to the dense gradient of the matmul. A
+    dense gradient of the lookup would be another table, mostly zero.
     """
 
     @tf.custom_gradient
-    def uses(table_VE: tf.Tensor):
-        def gradient(of_rows, of_whole_VE):
-            if not isinstance(of_rows, tf.IndexedSlices):
-                return of_rows + of_whole_VE
-            index, values = of_rows.indices[:, None], of_rows.values
+    def copy(table_VE: tf.Tensor):
+        def gradient(grad_lookup, grad_matmul_VE):
+            if not isinstance(grad_lookup, tf.IndexedSlices):
+                return grad_lookup + grad_matmul_VE
+            index, rows = grad_lookup.indices[:, None], grad_lookup.values
             if not on_cpu:  # on a CPU this operation copies the table
-                return tf.tensor_scatter_nd_add(of_whole_VE, index, values)
+                return tf.tensor_scatter_nd_add(grad_matmul_VE, index, rows)
             return tf.raw_ops.ScatterNdNonAliasingAdd(
-                input=of_whole_VE, indices=index, updates=values
+                input=grad_matmul_VE, indices=index, updates=rows
             )
 
         return (tf.identity(table_VE), tf.identity(table_VE)), gradient
 
-    return uses(table_VE)
+    return copy(table_VE)
 
 
 @tf.custom_gradient
@@ -207,26 +219,26 @@ def _vocab_logits(x_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
     def gradient(upstream_XV: tf.Tensor):
         with tf.name_scope("vocabulary_backward"):
             # As a batch of one, because oneDNN's batched matmul is faster here.
-            of_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
-            of_table_VE = tf.cast(tf.squeeze(of_table_1VE, 0), table_VE.dtype)
-            of_bias_V = _sum_rows(upstream_XV, bias_V.dtype)
-            return tf.matmul(upstream_XV, table_VE), of_table_VE, of_bias_V
+            grad_table_1VE = tf.matmul(upstream_XV[None], x_XE[None], transpose_a=True)
+            grad_table_VE = tf.cast(tf.squeeze(grad_table_1VE, 0), table_VE.dtype)
+            grad_bias_V = _sum_rows(upstream_XV, bias_V.dtype)
+            return tf.matmul(upstream_XV, table_VE), grad_table_VE, grad_bias_V
 
     logits_XV = tf.matmul(x_XE, table_VE, transpose_b=True)
     return tf.nn.bias_add(logits_XV, bias_V), gradient
 
 
-def _sum_rows(t: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def _sum_rows(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Sum over all axes but the last."""
-    total = tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(t, tf.float32))
+    total = tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(x, tf.float32))
     return tf.cast(total, dtype)
 
 
 @tf.custom_gradient
 def _bias_gelu(x: tf.Tensor, bias: tf.Tensor):
     def gradient(upstream):
-        of_x = _bias_gelu_backward(upstream, x, bias)
-        return of_x, _sum_rows(of_x, bias.dtype)
+        grad_x = _bias_gelu_backward(upstream, x, bias)
+        return grad_x, _sum_rows(grad_x, bias.dtype)
 
     return _bias_gelu_forward(x, bias), gradient
 
@@ -243,12 +255,12 @@ def _bias_gelu_backward(
 ) -> tf.Tensor:
     y = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
     density = tf.exp(-0.5 * tf.square(y)) / math.sqrt(2 * math.pi)
-    slope = _normal_cdf(y) + y * density
-    return tf.cast(tf.cast(upstream, tf.float32) * slope, x.dtype)
+    derivative = _normal_cdf(y) + y * density
+    return tf.cast(tf.cast(upstream, tf.float32) * derivative, x.dtype)
 
 
 def _normal_cdf(y: tf.Tensor) -> tf.Tensor:
-    """Compute the standard normal CDF."""
+    """Return the cumulative distribution function of the standard normal."""
     return 0.5 * (1.0 + tf.math.erf(y * math.sqrt(0.5)))
 
 
@@ -262,28 +274,29 @@ def _dropout(x: tf.Tensor, seeds: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 @xla_compiled
-def _attention_mean(
-    upstream_BLNH: tf.Tensor, seen_BLNH: tf.Tensor, on_cpu: bool
+def _mean_grad_weights(
+    upstream_BLNH: tf.Tensor, output_BLNH: tf.Tensor, on_cpu: bool
 ) -> tf.Tensor:
-    """Compute sum(weights * gradient of weights) over the keys of each query.
+    """Return sum(weights * gradient of weights) over the keys of each query.
 
-    It equals the sum of upstream * output over the head's width (FlashAttention), which
-    is shorter than the keys.
+    It equals sum(upstream * output) over the head's width (FlashAttention), which is
+    shorter than the keys.
     """
-    parts_BLNH = tf.cast(upstream_BLNH, tf.float32) * tf.cast(seen_BLNH, tf.float32)
-    return _row_sums(parts_BLNH, tf.ones(parts_BLNH.shape[-1]), on_cpu)
+    terms_BLNH = tf.cast(upstream_BLNH, tf.float32) * tf.cast(output_BLNH, tf.float32)
+    return _row_sums(terms_BLNH, tf.ones(terms_BLNH.shape[-1]), on_cpu)
 
 
 @xla_compiled
-def _attention_backward(
+def _softmax_backward(
     upstream: tf.Tensor,
     weights: tf.Tensor,
     mean: tf.Tensor,
     seeds: tf.Tensor | None,
     rate: float,
 ) -> tf.Tensor:
-    of_weights = apply_dropout(tf.cast(upstream, tf.float32), seeds, rate)
-    return tf.cast(weights, tf.float32) * (of_weights - mean)
+    """Return the gradient of the scores, through dropout and softmax."""
+    grad_weights = apply_dropout(tf.cast(upstream, tf.float32), seeds, rate)
+    return tf.cast(weights, tf.float32) * (grad_weights - mean)
 
 
 def _swap_heads(x: tf.Tensor) -> tf.Tensor:
@@ -296,40 +309,43 @@ def _bias_dropout_add_norm(
     gamma, beta, x, bias, residual, seeds, rate, epsilon, on_cpu
 ):
     """Return the normalised sum, the sum, its mean and its scale."""
-    given = (x, bias, residual, gamma, beta)
-    x32, bias, residual, gamma, beta = (tf.cast(t, tf.float32) for t in given)
-    total = residual + apply_dropout(x32 + bias, seeds, rate)
-    shares = tf.ones_like(gamma) / gamma.shape[0]
-    mean = _row_sums(total, shares, on_cpu)
+    dtype, operands = x.dtype, (x, bias, residual, gamma, beta)
+    x, bias, residual, gamma, beta = (tf.cast(t, tf.float32) for t in operands)
+    total = residual + apply_dropout(x + bias, seeds, rate)
+    mean_weights = tf.ones_like(gamma) / gamma.shape[0]
+    mean = _row_sums(total, mean_weights, on_cpu)
     centred = total - mean
-    variance = _row_sums(tf.square(centred), shares, on_cpu)
+    variance = _row_sums(tf.square(centred), mean_weights, on_cpu)
     scale = tf.math.rsqrt(variance + epsilon)
     normed = centred * scale * gamma + beta
-    return tf.cast(normed, x.dtype), tf.cast(total, x.dtype), mean, scale
+    return tf.cast(normed, dtype), tf.cast(total, dtype), mean, scale
 
 
 @xla_compiled
 def _bias_dropout_add_norm_backward(
     upstream, gamma, total, mean, scale, seeds, rate, on_cpu
 ):
-    """Return the gradients of x and of the sum, and that of gamma per position."""
+    """Return the gradients of x, of the sum, and of gamma at each position."""
     dtype = total.dtype
     upstream, gamma, total = (tf.cast(t, tf.float32) for t in (upstream, gamma, total))
-    normal = (total - mean) * scale
-    along, shares = upstream * normal, gamma / gamma.shape[0]
-    slope, level = (_row_sums(t, shares, on_cpu) for t in (along, upstream))
-    of_total = scale * (upstream * gamma - level - normal * slope)
+    standardized = (total - mean) * scale
+    grad_gammas, mean_weights = upstream * standardized, gamma / gamma.shape[0]
+    # Means of upstream * gamma * standardized and of upstream * gamma.
+    projection, mean_grad = (
+        _row_sums(t, mean_weights, on_cpu) for t in (grad_gammas, upstream)
+    )
+    grad_total = scale * (upstream * gamma - mean_grad - standardized * projection)
     return (
-        tf.cast(apply_dropout(of_total, seeds, rate), dtype),
-        tf.cast(of_total, dtype),
-        along,
+        tf.cast(apply_dropout(grad_total, seeds, rate), dtype),
+        tf.cast(grad_total, dtype),
+        grad_gammas,
     )
 
 
 def _row_sums(x: tf.Tensor, weights: tf.Tensor, on_cpu: bool) -> tf.Tensor:
-    """Return the weighted sum over the last axis, with that axis kept.
+    """Return the weighted sum over the last axis, with a last axis of size 1.
 
-    On a CPU XLA adds one value after the other; a matmul uses vector instructions. On a
+    On a CPU XLA adds the values one by one, and a matmul uses vector instructions. On a
     TPU a matmul would round to bfloat16.
     """
     if on_cpu:

@@ -1,8 +1,8 @@
 """Random numbers as a function of (seed, step, purpose, row of the global batch).
 
-All numbers derive from Philox bits, which are equal in graph, XLA and eager mode.
-Philox is counter-based and each row of the global batch has its own range of counters,
-so rows draw the same numbers on one replica and on several. Dropout needs a number for
+All numbers are computed from Philox bits, which are equal in graph, XLA and eager mode.
+Philox is counter-based, and each row of the global batch has its own range of counters,
+so a row's numbers do not depend on the number of replicas. Dropout needs a number for
 each hidden value. It draws two seeds for each row and dropout call, and hashes the
 indices of the values with them.
 """
@@ -15,16 +15,16 @@ import tensorflow as tf
 Size = int | tf.Tensor
 
 TRAINING, EVALUATION = 0, 1
-# Purposes. Blocks of dropout seeds have the purposes DROPOUT, DROPOUT + 1, ...
+# Purposes. The blocks of dropout seeds have the purposes DROPOUT, DROPOUT + 1, ...
 POSITIONS, REPLACEMENTS, TOKENS, SAMPLES, DROPOUT = 0, 1, 2, 3, 16
-_SITES = 64  # dropout calls whose seeds are drawn at once
+_CALLS_PER_BLOCK = 64  # dropout calls whose seeds are drawn at once
 
 
 class RngStream(NamedTuple):
     """Random numbers for the rows of one replica's batch."""
 
     seed: tf.Tensor
-    """int64 [2]: seed and kind, with the step folded in."""
+    """int64 [2]: seed and kind, combined with the step."""
     first_row: tf.Tensor
     """int32: index of this replica's first row in the global batch."""
 
@@ -35,12 +35,13 @@ class RngStream(NamedTuple):
         """
         size = math.prod(shape)
         groups = -(-size // 4)  # Philox returns four numbers for each counter
-        # Not `StatelessRandomGetKeyCounter`: XLA drops the upper half of its seed.
+        # `StatelessRandomGetKeyCounter` is unsuitable: XLA ignores the upper half of
+        # its seed.
         key = tf.random.stateless_uniform(
             [1], self.seed, minval=None, maxval=None, dtype=tf.uint64, alg="philox"
         )
-        skipped = tf.cast(self.first_row, tf.uint64) * tf.cast(groups, tf.uint64)
-        counter = tf.stack([skipped, tf.constant(purpose, tf.uint64)])
+        start = tf.cast(self.first_row, tf.uint64) * tf.cast(groups, tf.uint64)
+        counter = tf.stack([start, tf.constant(purpose, tf.uint64)])
         numbers = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[rows, groups * 4], key=key, counter=counter, alg=1, dtype=tf.uint32
         )
@@ -64,19 +65,19 @@ class DropoutSeeds:
     """
 
     def __init__(self, rng: RngStream):
-        self._rng, self._site, self._seeds = rng, 0, None
+        self._rng, self._num_calls, self._seeds = rng, 0, None
 
     def seeds(self, x: tf.Tensor) -> tf.Tensor:
         """Return the next seeds, uint32 [rows, 2].
 
         The first axis of `x` is the rows; their number must be the same in every call.
         """
-        block, site = divmod(self._site, _SITES)
-        if not site:
+        block, index = divmod(self._num_calls, _CALLS_PER_BLOCK)
+        if index == 0:
             rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
-            self._seeds = self._rng.bits(DROPOUT + block, rows, (_SITES, 2))
-        self._site += 1
-        return self._seeds[:, site]
+            self._seeds = self._rng.bits(DROPOUT + block, rows, (_CALLS_PER_BLOCK, 2))
+        self._num_calls += 1
+        return self._seeds[:, index]
 
 
 def apply_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:
@@ -95,12 +96,10 @@ def apply_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tens
     """
     if seeds is None:
         return x
-    limit = min(round(rate * 2**32), 2**32 - 1)
-    scaled = tf.cast(x, tf.float32) * (1 / (1 - limit / 2**32))
-    return tf.cast(
-        tf.where(_hash(seeds, x) >= tf.constant(limit, tf.uint32), scaled, 0.0),
-        x.dtype,
-    )
+    threshold = min(round(rate * 2**32), 2**32 - 1)
+    scaled = tf.cast(x, tf.float32) * (1 / (1 - threshold / 2**32))
+    is_kept = _hash(seeds, x) >= tf.constant(threshold, tf.uint32)
+    return tf.cast(tf.where(is_kept, scaled, 0.0), x.dtype)
 
 
 def _hash(seeds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
@@ -109,36 +108,36 @@ def _hash(seeds: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     Each step is invertible, so two values of a row never have the same hash. Shifts and
     factors are those of triple32 (C. Wellons, hash prospector), a hash of low bias.
     """
-    axes, stride = x.shape.rank, 1
-    first, second = (tf.reshape(seeds[:, i], [-1] + [1] * (axes - 1)) for i in range(2))
-    # The indices are added to a seed axis by axis: XLA would store the indices alone
-    # as a constant of the size of the tensor.
-    number = first
-    for axis in range(axes - 1, 0, -1):
+    rank, stride = x.shape.rank, 1
+    seed_0, seed_1 = (tf.reshape(seeds[:, i], [-1] + [1] * (rank - 1)) for i in (0, 1))
+    # Indices are added to a seed axis by axis, because XLA would store the sum of all
+    # index tensors as a constant of the size of `x`.
+    bits = seed_0
+    for axis in range(rank - 1, 0, -1):
         size = x.shape[axis] or tf.shape(x)[axis]
-        along = tf.reshape(stride * tf.range(size), [-1] + [1] * (axes - 1 - axis))
-        number, stride = number + tf.cast(along, tf.uint32), stride * size
-    number = _mix(number, 17, 0xED5AD4BB)
-    number = _mix(number, 11, 0xAC4C1B51)
-    number = _mix(tf.bitwise.bitwise_xor(number, second), 15, 0x31848BAB)
-    return _mix(number, 14)
+        index = tf.reshape(stride * tf.range(size), [-1] + [1] * (rank - 1 - axis))
+        bits, stride = bits + tf.cast(index, tf.uint32), stride * size
+    bits = _mix(bits, 17, 0xED5AD4BB)
+    bits = _mix(bits, 11, 0xAC4C1B51)
+    bits = _mix(tf.bitwise.bitwise_xor(bits, seed_1), 15, 0x31848BAB)
+    return _mix(bits, 14)
 
 
-def _mix(number: tf.Tensor, shift: int, factor: int = 1) -> tf.Tensor:
-    """XOR the upper bits into the lower ones, then multiply to spread them upwards."""
-    shifted = tf.bitwise.right_shift(number, tf.constant(shift, tf.uint32))
-    number = tf.bitwise.bitwise_xor(number, shifted)
-    return number * tf.constant(factor, tf.uint32) if factor != 1 else number
+def _mix(bits: tf.Tensor, shift: int, factor: int = 1) -> tf.Tensor:
+    """XOR the upper bits into the lower ones, then spread changes upwards."""
+    shifted = tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32))
+    bits = tf.bitwise.bitwise_xor(bits, shifted)
+    return bits * tf.constant(factor, tf.uint32) if factor != 1 else bits
 
 
 def make_rng(seed: Size, kind: int, step: Size, first_row: Size = 0) -> RngStream:
     """Create the random stream of one step.
 
-    Equal arguments give equal numbers, in every mode and after a restart.
+    Equal arguments give equal numbers, also in other modes and after a restart.
 
     Args:
         seed: Seed of the run, below 2^63.
-        kind: TRAINING or EVALUATION, which have different streams.
+        kind: TRAINING or EVALUATION, which give different streams.
         step: Index of the update, or of the batch of an evaluation.
         first_row: Index of this replica's first row in the global batch.
 
@@ -147,5 +146,5 @@ def make_rng(seed: Size, kind: int, step: Size, first_row: Size = 0) -> RngStrea
     """
     step = tf.cast(step, tf.int64)  # the dtype changes the numbers
     pair = tf.stack([tf.convert_to_tensor(seed, tf.int64), tf.constant(kind, tf.int64)])
-    folded = tf.random.fold_in(pair, step, alg="philox")
-    return RngStream(folded, tf.cast(first_row, tf.int32))
+    step_seed = tf.random.fold_in(pair, step, alg="philox")
+    return RngStream(step_seed, tf.cast(first_row, tf.int32))

@@ -1,238 +1,244 @@
-"""Says in words what goes wrong in a run, from the numbers that it reports.
+"""Warn about problems of a run, from its logged training metrics.
 
-The rules are made to be silent in a healthy run, whose curves look alarming in places:
+The rules must not warn about a healthy run, whose metrics look alarming in places:
 
-* At first the discriminator calls every token real (the original does after 50 steps):
-  few are replaced, and it must be more sure than not. It is judged only after the
-  warm-up, 2,000 steps and 5% of training, and not while it ranks replaced tokens before
-  real ones (disc_auc), which comes first.
-* After a steep start the masked-LM loss rests for a while where word frequencies are
-  all that is known, and at the end of training it hardly falls any more. So a loss
-  that stands still is told only after a long stretch, and only while the predictions
-  are hardly better than guessing: less than 10% right, where the commonest token alone
-  makes some 5% of most text, or a loss within 5% of log(vocabulary size). Even a small
-  model does better once it has begun to use the context.
-* Single logs are noisy. Rises are told of averages (over about 20 logs, or 1% of
-  training where that is more), and everything must hold for several logs in a row.
-* Single large gradients are clipped and do no harm; a norm that stays at a multiple
-  of what it used to be is another matter.
+* At first the discriminator predicts "original" for every token (the released code does
+  so after 50 steps), because few tokens are replaced. A collapse is reported only after
+  the warm-up, 2,000 steps and 5% of training, and not while the AUC (disc_auc), which
+  improves first, shows that replaced tokens get larger logits than original ones.
+* After a steep fall the masked-LM loss is flat for a while, when the model has learned
+  only word frequencies, and again at the end of training. A stall is therefore reported
+  only after many steps, and only while the predictions are hardly better than guessing:
+  an accuracy below 10% (always predicting the most frequent token gives about 5% on
+  most text) or a loss within 5% of log(vocabulary size). Even a small model is better
+  once it uses the context.
+* Single logs are noisy. Rises are computed on moving averages (over about 20 logs, or
+  1% of training if that is more), and each condition must hold in several logs in a
+  row.
+* Single large gradients are clipped and do no harm. A norm that stays at a multiple of
+  its average is a problem.
 """
 
 import math
 from collections.abc import Mapping
 
 COLLAPSE_RECALL = 0.005
-"""A discriminator that finds a smaller share of the replaced tokens finds none; one
-that finds all but this share, with most answers wrong, calls everything replaced."""
+"""Recall below which the discriminator predicts "original" for every token. It predicts
+"replaced" for every token above 1 minus this recall, if its accuracy is below 0.5."""
 COLLAPSE_AUC = 0.7
-"""A discriminator that ranks better than this learns; knowing which tokens are common
-already gives more than 0.5."""
+"""AUC above which the discriminator is learning. Token frequencies alone give more than
+0.5."""
 COLLAPSE_LOGS = 5
-"""Logs in a row that make a collapse, or its end."""
+"""Consecutive logs that start or end a collapse."""
 GRACE_STEPS, GRACE_SHARE = 2000, 0.05
-"""Steps, and share of training, in which no collapse is told."""
+"""Steps, and share of training, during which no collapse is reported."""
 STALL_STEPS, STALL_SHARE = 5000, 0.05
-"""A stall lasts at least so many steps and this share of training, after warm-up."""
+"""Minimum steps after the warm-up, and share of training, of a stall."""
 STALL_GAIN = 0.01
-"""A loss that falls by less than this share of itself stands still."""
+"""Relative fall of the loss below which it stalls."""
 GUESSING_ACCURACY, GUESSING_LOSS = 0.1, 0.95
-"""Predictions are hardly better than guessing below this share of right answers, or
-above this share of log(vocabulary size)."""
+"""Predictions are hardly better than guessing below this accuracy, or above this share
+of log(vocabulary size)."""
 MASKED_LM_RISE = 1.1
-"""The masked-LM loss has turned when its average is this multiple of its best."""
+"""Ratio of the average masked-LM loss to its minimum that is reported."""
 LOSS_RISE = 1.2
-"""The same for the whole loss, of which the discriminator's part is noisier."""
+"""Ratio of the average loss to its minimum that is reported. The discriminator's part
+is noisier than the masked-LM loss."""
 GRADIENT_RISE = 20.0
-"""A gradient explodes when its norm is this multiple of its (geometric) average."""
+"""Ratio of the gradient norm to its geometric average that is reported."""
 RISE_LOGS = 3
-"""Logs in a row that make a rise, a stall or an explosion, or their end."""
+"""Consecutive logs that start or end a rise, a stall or an explosion."""
 INPUT_SHARE, INPUT_LOGS = 0.2, 3
-"""Share of the time spent waiting for input that is told, and logs in a row."""
+"""Share of the time spent waiting for input that is reported, and consecutive logs."""
 AVERAGE_LOGS, AVERAGE_SHARE = 10, 0.01
-"""The newest log weighs 1 / 10 in an average, or less: as its steps to this share of
-training."""
+"""An average weights the newest log by 1 / AVERAGE_LOGS, or by the log's steps relative
+to AVERAGE_SHARE of training if that is less."""
 
-_GENTLER = "Lower optimizer.learning_rate or raise optimizer.warmup_steps"
+_REMEDY = "Lower optimizer.learning_rate or raise optimizer.warmup_steps"
 
 
 class HealthCheck:
-    """Watches the logs of one run and speaks once for each thing that goes wrong.
+    """Check of a run's logs that warns once about each problem.
 
-    It knows nothing but what it was shown: one that is shown the lines of
-    metrics.jsonl again (those of kind `train`) goes on where the earlier one was.
+    Its state depends only on the logs passed to `check`. A resumed run restores the
+    state by passing the `train` lines of metrics.jsonl again.
 
     Args:
-        steps: Steps of the whole training.
+        steps: Number of steps of the whole training.
         warmup_steps: Steps over which the learning rate rises.
-        vocabulary_size: Entries the masked-LM head chooses from.
+        vocabulary_size: Number of tokens that the masked-LM head predicts.
     """
 
     def __init__(self, steps: int, warmup_steps: int, vocabulary_size: int):
-        self._judged_from = max(warmup_steps, GRACE_STEPS, GRACE_SHARE * steps)
-        self._stall = max(STALL_STEPS, STALL_SHARE * steps)
+        self._collapse_from = max(warmup_steps, GRACE_STEPS, GRACE_SHARE * steps)
+        self._stall_steps = max(STALL_STEPS, STALL_SHARE * steps)
         self._warmup_steps = warmup_steps
         self._guessing_loss = math.log(vocabulary_size)
         span = AVERAGE_SHARE * steps
         self._loss, self._masked_lm = _Average(span), _Average(span)
         self._accuracy, self._log_norm = _Average(span), _Average(span)
-        self._all_real = _Debouncer(COLLAPSE_LOGS)
+        self._all_original = _Debouncer(COLLAPSE_LOGS)
         self._all_replaced = _Debouncer(COLLAPSE_LOGS)
-        self._stalled, self._turned = _Debouncer(RISE_LOGS), _Debouncer(RISE_LOGS)
-        self._diverged, self._exploded = _Debouncer(RISE_LOGS), _Debouncer(RISE_LOGS)
-        self._broken, self._starved = _Debouncer(1), _Debouncer(INPUT_LOGS)
+        self._stalled = _Debouncer(RISE_LOGS)
+        self._masked_lm_rising = _Debouncer(RISE_LOGS)
+        self._loss_rising = _Debouncer(RISE_LOGS)
+        self._exploding = _Debouncer(RISE_LOGS)
+        self._not_finite = _Debouncer(1)
+        self._input_bound = _Debouncer(INPUT_LOGS)
 
     def check(self, step: int, values: Mapping[str, float]) -> list[str]:
-        """Takes in a log of training.
+        """Check a log of training metrics.
 
         Args:
-            step: Steps done so far.
-            values: Numbers by name. One that is missing or not finite is no evidence
-                either way, but for `loss` and `gradient_norm`, which must be finite.
+            step: Number of completed steps.
+            values: Numbers by name. Rules skip missing and non-finite numbers, except
+                that `loss` and `gradient_norm` must be finite if present.
 
         Returns:
-            A paragraph for each trouble that begins here: what is seen, what it means
-            and what to try. A trouble is told again only after it was over.
+            A paragraph for each problem that starts here, with its evidence, meaning
+            and remedy. A problem is reported again only after it has ended.
         """
-        told = (
-            self._collapse(step, values),
-            self._generator(step, values),
-            self._divergence(step, values),
-            self._gradient(step, values),
-            self._input(values),
+        warnings = (
+            self._check_collapse(step, values),
+            self._check_masked_lm(step, values),
+            self._check_loss(step, values),
+            self._check_gradient(step, values),
+            self._check_input(values),
         )
-        return [text for text in told if text]
+        return [text for text in warnings if text]
 
-    def _collapse(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _check_collapse(self, step: int, values: Mapping[str, float]) -> str | None:
         recall, accuracy = _get(values, "disc_recall"), _get(values, "disc_accuracy")
-        if math.isnan(recall) or step <= self._judged_from:
+        if math.isnan(recall) or step <= self._collapse_from:
             return None
         auc = _get(values, "disc_auc")
-        seen = (
-            f"disc_recall {recall:.2%}, disc_accuracy {accuracy:.1%}, "
-            f"disc_auc {auc:.2f}, and alike in the {COLLAPSE_LOGS - 1} logs before"
+        evidence = (
+            f"disc_recall {recall:.2%}, disc_accuracy {accuracy:.1%}, disc_auc "
+            f"{auc:.2f}, and similar values in the {COLLAPSE_LOGS - 1} previous logs"
         )
-        ranks = auc > COLLAPSE_AUC
-        if self._all_real.begins(recall < COLLAPSE_RECALL and not ranks):
+        is_learning = auc > COLLAPSE_AUC
+        if self._all_original.begins(recall < COLLAPSE_RECALL and not is_learning):
             return (
-                f"At step {step:,} the discriminator calls every token real: {seen}. "
-                "It has collapsed to the majority class: as most tokens are real, that "
-                f"answer alone makes the accuracy look good. {_GENTLER}, and see that "
-                "objective.discriminator_weight is not small (the paper's is 50); a "
-                "smaller model.generator_width makes replaced tokens easier to find."
+                f"At step {step:,} the discriminator predicts 'original' for every "
+                f"token: {evidence}. It has collapsed to the majority class, which "
+                f"gives a high accuracy because few tokens are replaced. {_REMEDY}, "
+                "and check that objective.discriminator_weight is not small (50 in the "
+                "paper). A smaller model.generator_width makes replaced tokens easier "
+                "to detect."
             )
         if self._all_replaced.begins(recall > 1 - COLLAPSE_RECALL and accuracy < 0.5):
             return (
-                f"At step {step:,} the discriminator calls every token replaced: "
-                f"{seen}. It gives one answer to everything and learns nothing from "
-                f"the text. {_GENTLER}, and start again from an earlier checkpoint."
+                f"At step {step:,} the discriminator predicts 'replaced' for every "
+                f"token: {evidence}. Its predictions do not depend on the text. "
+                f"{_REMEDY}, and restart from an earlier checkpoint."
             )
         return None
 
-    def _generator(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _check_masked_lm(self, step: int, values: Mapping[str, float]) -> str | None:
         loss = self._masked_lm
         self._accuracy.add(step, _get(values, "masked_lm_accuracy"))
         if not loss.add(step, _get(values, "masked_lm_loss")):
             return None
-        who = "generator" if "disc_loss" in values else "model"
-        if self._stalled.begins(self._stands_still(step)):
+        model = "generator" if "disc_loss" in values else "model"
+        if self._stalled.begins(self._is_stalled(step)):
             return (
-                f"The {who} has stopped learning: masked_lm_loss is "
-                f"{loss.value:.2f} at step {step:,}, where blind guessing gives "
-                f"{self._guessing_loss:.2f}, and has not fallen by "
-                f"{STALL_GAIN:.0%} since step {loss.gained_at:,}; "
-                f"masked_lm_accuracy is {self._accuracy.value:.1%}, little more "
-                "than for naming the commonest token each time. The context is not "
-                f"used. {_GENTLER}, try a larger input.batch_size, and see that the "
-                "records hold sensible text."
+                f"The {model} has stopped learning: masked_lm_loss is "
+                f"{loss.value:.2f} at step {step:,} (random guessing gives "
+                f"{self._guessing_loss:.2f}) and has not fallen by {STALL_GAIN:.0%} "
+                f"since step {loss.gained_at:,}; masked_lm_accuracy is "
+                f"{self._accuracy.value:.1%}, hardly more than for always predicting "
+                "the most frequent token. The model does not use the context. "
+                f"{_REMEDY}, try a larger input.batch_size, and check that the records "
+                "contain meaningful text."
             )
-        if self._turned.begins(loss.value > MASKED_LM_RISE * loss.best):
+        if self._masked_lm_rising.begins(loss.value > MASKED_LM_RISE * loss.best):
             return (
-                f"The {who} gets worse: masked_lm_loss is {loss.value:.2f} at step "
-                f"{step:,} (an average over the last logs) after {loss.best:.2f} at "
-                f"step {loss.best_at:,}. It forgets what it had learnt. {_GENTLER}; "
-                "a checkpoint from before the rise is worth going back to."
+                f"The {model} is getting worse: masked_lm_loss (a moving average) is "
+                f"{loss.value:.2f} at step {step:,} after {loss.best:.2f} at step "
+                f"{loss.best_at:,}. {_REMEDY}, and restart from a checkpoint before "
+                "the rise."
             )
         return None
 
-    def _stands_still(self, step: int) -> bool:
+    def _is_stalled(self, step: int) -> bool:
         since = max(self._masked_lm.gained_at, self._warmup_steps)
-        return step - since >= self._stall and (
+        return step - since >= self._stall_steps and (
             self._accuracy.value < GUESSING_ACCURACY
             or self._masked_lm.value > GUESSING_LOSS * self._guessing_loss
         )
 
-    def _divergence(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _check_loss(self, step: int, values: Mapping[str, float]) -> str | None:
         names = [n for n in ("loss", "gradient_norm") if n in values]
-        broken = [n for n in names if not math.isfinite(values[n])]
-        if self._broken.begins(bool(broken)):
+        not_finite = [n for n in names if not math.isfinite(values[n])]
+        if self._not_finite.begins(bool(not_finite)):
             return (
-                f"At step {step:,} {' and '.join(broken)} is no longer a number "
-                f"({', '.join(str(values[n]) for n in broken)}). The weights are "
-                f"most likely spoilt and will not recover. {_GENTLER}, and start "
-                "again from the last checkpoint before this step."
+                f"At step {step:,} {' and '.join(not_finite)} must be finite and is "
+                f"{', '.join(str(values[n]) for n in not_finite)}. The weights are "
+                f"probably damaged and will not recover. {_REMEDY}, and restart from "
+                "the last checkpoint before this step."
             )
         loss = self._loss
         if not loss.add(step, _get(values, "loss")):
             return None
-        if self._diverged.begins(loss.value > LOSS_RISE * loss.best):
+        if self._loss_rising.begins(loss.value > LOSS_RISE * loss.best):
             return (
-                f"The loss has risen to {loss.value:.2f} at step {step:,} (an average "
-                f"over the last logs) from {loss.best:.2f} at step {loss.best_at:,}. "
-                f"The training diverges: its steps are too large. {_GENTLER}, and "
-                "start again from a checkpoint from before the rise."
+                f"The loss (a moving average) has risen to {loss.value:.2f} at step "
+                f"{step:,} from {loss.best:.2f} at step {loss.best_at:,}. Training "
+                f"diverges because the updates are too large. {_REMEDY}, and restart "
+                "from a checkpoint before the rise."
             )
         return None
 
-    def _gradient(self, step: int, values: Mapping[str, float]) -> str | None:
+    def _check_gradient(self, step: int, values: Mapping[str, float]) -> str | None:
         norm = _get(values, "gradient_norm")
         if math.isnan(norm) or norm <= 0:
             return None
-        usual = math.exp(self._log_norm.value)
-        explodes = self._log_norm.settled and norm > GRADIENT_RISE * usual
-        if not explodes:  # or what is wrong would soon pass for usual
+        average = math.exp(self._log_norm.value)
+        is_exploding = self._log_norm.is_reliable and norm > GRADIENT_RISE * average
+        if not is_exploding:  # or the average would follow the explosion
             self._log_norm.add(step, math.log(norm))
-        if self._exploded.begins(explodes):
+        if self._exploding.begins(is_exploding):
             return (
                 f"The gradient explodes: gradient_norm is {norm:.3g} at step {step:,} "
-                f"and was {usual:.3g} before. Clipping (optimizer.clip_norm) bounds "
-                "each update, but its direction is no longer worth much, and the loss "
-                f"mostly rises next. {_GENTLER}."
+                f"after an average of {average:.3g}. Clipping (optimizer.clip_norm) "
+                "limits the size of each update, but not its wrong direction, and the "
+                f"loss usually rises next. {_REMEDY}."
             )
         return None
 
-    def _input(self, values: Mapping[str, float]) -> str | None:
+    def _check_input(self, values: Mapping[str, float]) -> str | None:
         share = _get(values, "input_share")
-        if math.isnan(share) or not self._starved.begins(share > INPUT_SHARE):
+        if math.isnan(share) or not self._input_bound.begins(share > INPUT_SHARE):
             return None
         return (
-            f"The input is the bottleneck: {share:.0%} of the time the training waits "
-            "for its next batch. Copy the records to a local disk or into memory "
-            "(files are read one after the other, and every host reads all of them), "
-            "and leave processor cores free for parsing. On a network's disk build "
-            "fewer and larger files (records.shards). If an epoch is short, lower "
-            "input.shuffle_window: a window is read in full before its first record."
+            f"The input is the bottleneck: training waits {share:.0%} of the time for "
+            "its next batch. Copy the records to a local disk or into memory (every "
+            "host reads all files, one after the other), and leave CPU cores free for "
+            "parsing. On a network disk, build fewer and larger files "
+            "(records.shards). If an epoch is short, lower input.shuffle_window, "
+            "because a window is read in full before its first record is used."
         )
 
 
 class _Debouncer:
-    """Whether a condition holds, believed after some logs in a row that say so."""
+    """Detector of a condition that starts and ends after several consecutive logs."""
 
     def __init__(self, logs: int):
         self._logs = logs
-        self._on = False
-        self._against = 0
+        self._is_on = False
+        self._num_changed = 0
 
-    def begins(self, holds: bool) -> bool:
-        """Takes in a log; true where a spell begins."""
-        self._against = self._against + 1 if holds != self._on else 0
-        if self._against < self._logs:
+    def begins(self, condition: bool) -> bool:
+        """Add the condition of a log and return whether the state turns on."""
+        self._num_changed = self._num_changed + 1 if condition != self._is_on else 0
+        if self._num_changed < self._logs:
             return False
-        self._on, self._against = holds, 0
-        return holds
+        self._is_on, self._num_changed = condition, 0
+        return condition
 
 
 class _Average:
-    """A moving average, its best (lowest) value and when it last fell markedly."""
+    """Moving average with its minimum and the step of its last marked fall."""
 
     def __init__(self, span: float):
         self._span = span
@@ -244,11 +250,12 @@ class _Average:
         self.best_at = self.gained_at = 0
 
     @property
-    def settled(self) -> bool:
+    def is_reliable(self) -> bool:
+        """Whether the average covers enough logs."""
         return self._count >= AVERAGE_LOGS
 
     def add(self, step: int, value: float) -> bool:
-        """Takes in a value; true where it says something new and can be judged."""
+        """Add a value and return whether the average changed and is reliable."""
         if math.isnan(value):
             return False
         self._count += 1
@@ -257,7 +264,7 @@ class _Average:
         share = min(1 / AVERAGE_LOGS, (step - self._step) / self._span)
         self.value += max(1 / self._count, share) * (value - self.value)
         self._step = step
-        if not self.settled:
+        if not self.is_reliable:
             return False
         if self.value < self.best:
             self.best, self.best_at = self.value, step
@@ -267,6 +274,6 @@ class _Average:
 
 
 def _get(values: Mapping[str, float], name: str) -> float:
-    """The number, or NaN for one that is missing or not finite."""
+    """Return a number, or NaN if it is missing or not finite."""
     value = values.get(name, math.nan)
     return value if math.isfinite(value) else math.nan
