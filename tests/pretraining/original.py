@@ -1,4 +1,4 @@
-"""What the original computed, and this project's model set up to compute it too."""
+"""Numbers of the released code, and models with its weights and draws."""
 
 import json
 
@@ -35,7 +35,7 @@ _PARTS = (  # of a name: the original's, this project's
 
 
 def our_name(name):
-    """The path, below the model, of the weight the original calls `name`."""
+    """Return the path within our model of the weight `name` of the released code."""
     places = {
         "electra/encoder/": "discriminator/encoder/",
         "electra/": "discriminator/encoder/",
@@ -53,7 +53,7 @@ def our_name(name):
 
 
 class Fixture:
-    """One file of numbers, with a pretrainer that has its weights."""
+    """File of golden numbers, with a pretrainer that has its weights."""
 
     def __init__(self, file, path=GOLDEN):
         self.arrays = np.load(path / file)
@@ -89,7 +89,7 @@ class Fixture:
         return Batch(*(tf.constant(self[name]) for name in names))
 
     def masked(self):
-        """The batch, masked where and as the original drew."""
+        """Return the batch with the masks of the released code."""
         batch, masker = self.batch(), self.pretrainer.objective.mask
         count_B = masker.num_masked_by_length[self["input_mask"].sum(1)]
         everything_BL = tf.ones_like(batch.input_ids_BL, tf.bool)
@@ -106,7 +106,7 @@ class Fixture:
 
 
 class _Given:
-    """Noise with the original's random numbers; nothing is dropped."""
+    """Stream with the random numbers of the released code, without dropout."""
 
     def __init__(self, uniform_BMV):
         self.uniform_BMV = uniform_BMV

@@ -1,4 +1,4 @@
-"""Small texts, experiments and random numbers that tests make up."""
+"""Synthetic batches, small configs and statistics for tests."""
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ from electra_tf.pretraining.masking import SpecialTokens
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = 50
 LENGTH = 16
-# Every third entry goes on a word.
+# Every third entry is a continuation piece.
 TOKENS = SpecialTokens(
     cls=CLS,
     sep=SEP,
@@ -27,9 +27,9 @@ TOKENS = SpecialTokens(
 
 
 def batch(lengths, length=LENGTH, seed=0):
-    """A row for each number of real tokens: [CLS] A [SEP] B [SEP], then padding.
+    """Return a row for each number of real tokens: [CLS] A [SEP] B [SEP], padding.
 
-    Rows shorter than four have nothing but special tokens; 0 is an empty row.
+    Rows with fewer than four tokens have only special tokens; 0 is an empty row.
     """
     random = np.random.default_rng(seed)
     ids_BL, mask_BL, segments_BL = (
@@ -47,7 +47,7 @@ def batch(lengths, length=LENGTH, seed=0):
 
 
 def config(*, masking=None, objective=None, length=LENGTH, **model):
-    """An experiment with two small towers that drop nothing."""
+    """Return the config of a small generator and discriminator without dropout."""
     shape = {
         "depth": 1,
         "width": 16,
@@ -68,7 +68,7 @@ def config(*, masking=None, objective=None, length=LENGTH, **model):
 
 
 def in_every_mode(function, *arguments):
-    """What `function` answers as it is, in a graph, and compiled by XLA."""
+    """Return the results of `function` in eager mode, in a graph and with XLA."""
     modes = (
         function,
         tf.function(function, autograph=False),
@@ -78,9 +78,9 @@ def in_every_mode(function, *arguments):
 
 
 def chi_square(counts, expected):
-    """Pearson's statistic, as its distance from the mean in standard deviations.
+    """Return Pearson's statistic as a distance from its mean in standard deviations.
 
-    `expected` sums to what `counts` sums to.
+    `counts` and `expected` must have the same sum.
     """
     counts, expected = np.ravel(counts), np.ravel(expected)
     np.testing.assert_allclose(counts.sum(), expected.sum(), rtol=1e-4)

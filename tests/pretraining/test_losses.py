@@ -25,7 +25,7 @@ def assert_close(pair, total, weight):
     assert float(pair.weight) == weight
 
 
-def test_the_masked_lm_loss_by_hand():
+def test_masked_lm_loss():
     logits_BMV = LOGITS_BMV.astype(np.float64)
     normaliser_BM = np.log(np.exp(logits_BMV).sum(-1))
     label_BM = np.take_along_axis(logits_BMV, LABELS_BM[..., None], -1)[..., 0]
@@ -33,14 +33,13 @@ def test_the_masked_lm_loss_by_hand():
     assert_close(masked_lm_loss(LOGITS_BMV, LABELS_BM, WEIGHTS_BM), total, 6)
 
 
-def test_one_softmax_answers_all():
-    """As TensorFlow's own, which takes no part in it."""
+def test_mlm_predictions_equal_tensorflow():
     far_BMV = LOGITS_BMV.copy()
     far_BMV[0, 0] *= 1e4  # what is not the largest has a probability of exactly 0
     logits_BMV, labels_BM = tf.constant(far_BMV), tf.constant(LABELS_BM)
     upstream_BM = tf.constant(RANDOM.normal(size=(4, 3)).astype(np.float32))
 
-    def found(logits_BMV):
+    def result(logits_BMV):
         with tf.GradientTape() as tape:
             tape.watch(logits_BMV)
             predictions = mlm_predictions(logits_BMV, labels_BM)
@@ -55,12 +54,12 @@ def test_one_softmax_answers_all():
     assert 0 < np.mean(right_BM) < 1
     assert (tf.nn.softmax(logits_BMV).numpy() == 0).any()
     expected = (xent_BM, tf.nn.softmax(logits_BMV), right_BM, gradient)
-    for mode in in_every_mode(found, logits_BMV):
+    for mode in in_every_mode(result, logits_BMV):
         for one, other in zip(mode, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=2e-6)
 
 
-def test_no_gradient_goes_through_the_probabilities():
+def test_probabilities_have_no_gradient():
     logits_BMV = tf.Variable(LOGITS_BMV)
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(
@@ -69,7 +68,7 @@ def test_no_gradient_goes_through_the_probabilities():
     assert tape.gradient(total, logits_BMV) is None
 
 
-def test_the_replaced_token_loss_by_hand():
+def test_replaced_token_loss():
     fake_BL = 1 / (1 + np.exp(-LOGITS_BL.astype(np.float64)))
     chance_BL = np.where(FAKE_BL == 1, fake_BL, 1 - fake_BL)
     total = -np.log(chance_BL[MASK_BL]).sum()
@@ -78,11 +77,11 @@ def test_the_replaced_token_loss_by_hand():
     )
 
 
-def test_who_knows_nothing_loses_log_of_the_choices():
+def test_equal_logits_give_the_log_of_the_number_of_classes():
     zeros_BMV, zeros_BL = np.zeros_like(LOGITS_BMV), np.zeros_like(LOGITS_BL)
     assert_close(masked_lm_loss(zeros_BMV, LABELS_BM, WEIGHTS_BM), 6 * np.log(11), 6)
-    found = replaced_token_loss(zeros_BL, FAKE_BL, MASK_BL.astype(np.int32))
-    assert_close(found, 11 * np.log(2), 11)
+    result = replaced_token_loss(zeros_BL, FAKE_BL, MASK_BL.astype(np.int32))
+    assert_close(result, 11 * np.log(2), 11)
 
 
 @pytest.mark.parametrize("size", [1e4, 1e30])
@@ -96,7 +95,7 @@ def test_huge_logits_give_finite_losses_and_gradients(size):
     assert np.isfinite(tape.gradient(total, logits)).all()
 
 
-def test_what_does_not_count_does_not_matter():
+def test_unused_positions_and_padding_do_not_matter():
     junk_BMV = np.where(WEIGHTS_BM[..., None] == 1, LOGITS_BMV, 99)
     junk_BM = np.where(WEIGHTS_BM == 1, LABELS_BM, 7).astype(np.int32)
     one = masked_lm_loss(LOGITS_BMV, LABELS_BM, WEIGHTS_BM)
@@ -105,12 +104,12 @@ def test_what_does_not_count_does_not_matter():
     one = replaced_token_loss(LOGITS_BL, FAKE_BL, mask_BL)
     junk_BL, fake_BL = np.where(MASK_BL, LOGITS_BL, -99), FAKE_BL | (1 - mask_BL)
     assert_close(replaced_token_loss(junk_BL, fake_BL, mask_BL), one.total, 11)
-    # Nor how much padding there is.
+    # The amount of padding does not matter either.
     wide = [np.pad(x, [(0, 0), (0, 5)]) for x in (LOGITS_BL, FAKE_BL, mask_BL)]
     assert_close(replaced_token_loss(*wide), one.total, 11)
 
 
-def test_rows_in_another_order_and_in_parts_add_up_to_the_same():
+def test_sums_do_not_depend_on_order_and_batching():
     for loss, fields in (
         (masked_lm_loss, (LOGITS_BMV, LABELS_BM, WEIGHTS_BM)),
         (replaced_token_loss, (LOGITS_BL, FAKE_BL, MASK_BL.astype(np.int32))),
@@ -125,7 +124,7 @@ def test_rows_in_another_order_and_in_parts_add_up_to_the_same():
         assert weight == whole.weight
 
 
-def test_nothing_that_counts_is_0_over_0():
+def test_empty_batches_give_a_loss_of_0_and_a_weight_of_0():
     pair = masked_lm_loss(LOGITS_BMV, LABELS_BM, np.zeros_like(WEIGHTS_BM))
     assert_close(pair, 0, 0)
     assert_close(replaced_token_loss(LOGITS_BL, FAKE_BL, 0 * FAKE_BL), 0, 0)

@@ -37,7 +37,7 @@ SCHEMES = ("paper", "whole_word", "original")
 SPECIAL = (CLS, SEP, MASK)
 
 
-def masker(length=LENGTH, **settings):
+def make_masker(length=LENGTH, **settings):
     return Masker(MaskingConfig(**settings), TOKENS, length)
 
 
@@ -45,12 +45,12 @@ def rng(step=0):
     return make_rng(0, TRAINING, step)
 
 
-def numbers(structure):
+def to_numpy(structure):
     return tf.nest.map_structure(np.asarray, structure)
 
 
 def copies(row, times, length=LENGTH):
-    """One row many times, with its ids."""
+    """Return a batch of copies of one row, and the row's ids."""
     ids_BL = np.zeros((times, length), np.int32)
     ids_BL[:, : len(row)] = row
     mask_BL = (np.arange(length) < len(row)) * np.ones((times, 1), np.int32)
@@ -62,31 +62,34 @@ def at(values_BL, positions_BM):
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.25, 0.2, 0.1, 0.3, 0.07, 0.5, 1.0])
-def test_the_paper_masks_exactly_the_share_rounded_up(rate):
-    found = masker(512, rate=rate)
+def test_the_paper_scheme_rounds_up(rate):
+    masker = make_masker(512, rate=rate)
     hundredths = round(rate * 100)
-    wanted = [max(1, -(-hundredths * n // 100)) for n in range(513)]
-    assert found.num_masked_by_length.tolist() == wanted
-    assert found.max_predictions_per_seq == wanted[-1]
+    expected = [max(1, -(-hundredths * n // 100)) for n in range(513)]
+    assert masker.num_masked_by_length.tolist() == expected
+    assert masker.max_predictions_per_seq == expected[-1]
     assert (
-        masker(512, rate=rate, scheme="whole_word").num_masked_by_length.tolist()
-        == wanted
+        make_masker(512, rate=rate, scheme="whole_word").num_masked_by_length.tolist()
+        == expected
     )
 
 
-def test_the_original_rounds_half_to_even_up_to_its_slots():
+def test_the_original_scheme_rounds_half_to_even():
     for rate, length, slots in ((0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130)):
-        found = masker(length, rate=rate, scheme="original")
-        assert found.max_predictions_per_seq == slots
+        masker = make_masker(length, rate=rate, scheme="original")
+        assert masker.max_predictions_per_seq == slots
         product = np.float32(rate) * np.arange(length + 1, dtype=np.float32)
         below = np.floor(product)
         halves = product - below == 0.5
         rounded = np.where(halves, below + below % 2, np.floor(product + 0.5))
-        wanted = np.maximum(1, np.minimum(slots, rounded))
-        assert found.num_masked_by_length.tolist() == wanted.tolist()
+        expected = np.maximum(1, np.minimum(slots, rounded))
+        assert masker.num_masked_by_length.tolist() == expected.tolist()
         # The specification's own examples.
         if rate == 0.15:
-            assert (found.num_masked_by_length[10], found.num_masked_by_length[30]) == (
+            assert (
+                masker.num_masked_by_length[10],
+                masker.num_masked_by_length[30],
+            ) == (
                 2,
                 4,
             )
@@ -94,32 +97,32 @@ def test_the_original_rounds_half_to_even_up_to_its_slots():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rate", [0.15, 0.6])
-def test_only_words_of_the_text_are_masked_as_many_as_there_should_be(scheme, rate):
+def test_only_maskable_positions_are_masked_with_the_right_count(scheme, rate):
     text = batch(range(33), length=32)
-    found = masker(32, scheme=scheme, rate=rate)
+    masker = make_masker(32, scheme=scheme, rate=rate)
     can_be_BL = maskable(text, TOKENS).numpy()
     np.testing.assert_array_equal(
         can_be_BL,
         (text.input_mask_BL.numpy() == 1) & ~np.isin(text.input_ids_BL, SPECIAL),
     )
     for step in range(5):
-        masked = numbers(found(text, rng(step)))
+        masked = to_numpy(masker(text, rng(step)))
         positions_BM, used_BM = masked.positions_BM, masked.weights_BM == 1
         assert set(np.unique(masked.weights_BM)) <= {0.0, 1.0}
-        assert positions_BM.shape == (33, found.max_predictions_per_seq)
+        assert positions_BM.shape == (33, masker.max_predictions_per_seq)
         assert at(can_be_BL, positions_BM)[used_BM].all()
         assert not positions_BM[~used_BM].any()
         assert not masked.labels_BM[~used_BM].any()
         np.testing.assert_array_equal(
             masked.labels_BM[used_BM], at(text.input_ids_BL, positions_BM)[used_BM]
         )
-        wanted_B = np.minimum(
-            found.num_masked_by_length[np.arange(33)], can_be_BL.sum(1)
+        expected_B = np.minimum(
+            masker.num_masked_by_length[np.arange(33)], can_be_BL.sum(1)
         )
         if scheme == "whole_word":
-            assert (used_BM.sum(1) <= wanted_B).all()
+            assert (used_BM.sum(1) <= expected_B).all()
         else:
-            np.testing.assert_array_equal(used_BM.sum(1), wanted_B)
+            np.testing.assert_array_equal(used_BM.sum(1), expected_B)
         if scheme != "original":
             for row, used in zip(positions_BM, used_BM, strict=True):
                 assert len(set(row[used])) == used.sum()
@@ -128,9 +131,9 @@ def test_only_words_of_the_text_are_masked_as_many_as_there_should_be(scheme, ra
 
 
 @pytest.mark.parametrize("scheme", ["paper", "whole_word"])
-def test_mask_is_written_there_and_nowhere_else(scheme):
+def test_mask_is_written_only_at_the_positions(scheme):
     text = batch(range(8, 33), length=32)
-    masked = numbers(masker(32, scheme=scheme)(text, rng()))
+    masked = to_numpy(make_masker(32, scheme=scheme)(text, rng()))
     expected_BL = text.input_ids_BL.numpy()
     for row, position, weight in zip(
         expected_BL, masked.positions_BM, masked.weights_BM, strict=True
@@ -140,11 +143,11 @@ def test_mask_is_written_there_and_nowhere_else(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_mode_masks_the_same(scheme):
+def test_all_modes_mask_the_same(scheme):
     text = batch([0, 3, 4, 9, 15, 16])
     replacement = "mask" if scheme == "original" else "bert"
-    found = masker(scheme=scheme, rate=0.4, replacement=replacement)
-    modes = in_every_mode(lambda step: found(text, rng(step)), tf.constant(7))
+    masker = make_masker(scheme=scheme, rate=0.4, replacement=replacement)
+    modes = in_every_mode(lambda step: masker(text, rng(step)), tf.constant(7))
     for masked in modes:
         for one, other in zip(masked, modes[0], strict=True):
             assert one.dtype == other.dtype
@@ -154,8 +157,8 @@ def test_every_mode_masks_the_same(scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_shapes_are_static(scheme):
-    found = masker(scheme=scheme)
-    graph = tf.function(lambda text, step: found(text, rng(step)))
+    masker = make_masker(scheme=scheme)
+    graph = tf.function(lambda text, step: masker(text, rng(step)))
     given = Batch(*[tf.TensorSpec([4, LENGTH], tf.int32)] * 3)
     outputs = graph.get_concrete_function(given, tf.TensorSpec([], tf.int64))
     for output in outputs.structured_outputs:
@@ -163,11 +166,11 @@ def test_shapes_are_static(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_rows_with_nothing_to_mask_use_no_slots(scheme):
+def test_rows_without_maskable_tokens_have_no_positions(scheme):
     rows = [[], [CLS, SEP], [CLS, SEP, SEP], [CLS, MASK, SEP, MASK]]
     for row in rows:
         text = copies(row, 3)
-        masked = numbers(masker(scheme=scheme)(text, rng()))
+        masked = to_numpy(make_masker(scheme=scheme)(text, rng()))
         assert not masked.weights_BM.any()
         assert not masked.positions_BM.any()
         assert not masked.labels_BM.any()
@@ -176,33 +179,33 @@ def test_rows_with_nothing_to_mask_use_no_slots(scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_unknown_words_can_be_masked(scheme):
-    masked = numbers(masker(scheme=scheme)(copies([CLS, UNK, SEP], 50), rng()))
+    masked = to_numpy(make_masker(scheme=scheme)(copies([CLS, UNK, SEP], 50), rng()))
     assert (masked.weights_BM[:, 0] == 1).all()
     assert (masked.positions_BM[:, 0] == 1).all()
     assert (masked.labels_BM[:, 0] == UNK).all()
 
 
-def test_the_paper_masks_every_position_equally_often():
-    # Two of eight: all 28 pairs alike, so positions know nothing of each other.
+def test_the_paper_scheme_masks_all_positions_equally_often():
+    # Two of eight: all 28 pairs are equally likely, so positions are independent.
     row = [CLS, 5, 6, 7, 8, SEP, 10, 11, 12, 13, SEP]
     text, times = copies(row, 2000), 5
     pairs = np.zeros((LENGTH, LENGTH))
     for step in range(times):
-        masked = masker()(text, rng(step))
+        masked = make_masker()(text, rng(step))
         assert masked.weights_BM.numpy()[:, :2].all()
         assert not masked.weights_BM.numpy()[:, 2:].any()
         np.add.at(pairs, tuple(masked.positions_BM.numpy()[:, :2].T), 1)
     there = [i for i, token in enumerate(row) if token not in SPECIAL]
-    # The order of slots is as random as the choice.
+    # The order of the positions is random as well.
     counts = pairs[np.ix_(there, there)][~np.eye(8, dtype=bool)]
     assert counts.sum() == 2000 * times
     assert chi_square(counts, np.full(56, 2000 * times / 56)) < 5
 
 
-def test_the_original_draws_each_slot_for_itself():
+def test_the_original_scheme_samples_independently():
     row = [CLS, *range(5, 45), SEP]
     text = copies([*row, *[9] * (127 - len(row)), SEP], 4000, 128)
-    masked = numbers(masker(128, scheme="original")(text, rng()))
+    masked = to_numpy(make_masker(128, scheme="original")(text, rng()))
     assert masked.weights_BM.all()
     counts = np.bincount(masked.positions_BM.ravel(), minlength=128)
     there = ~np.isin(text.input_ids_BL[0], SPECIAL)
@@ -216,18 +219,18 @@ def test_the_original_draws_each_slot_for_itself():
     assert round(expected, 2) == 17.69  # of 19, as the original was measured
     distinct = [len(set(positions)) for positions in masked.positions_BM]
     assert abs(np.mean(distinct) - expected) < 5 * np.std(distinct) / 4000**0.5
-    # Slots are independent: neighbours are drawn apart.
+    # Neighbouring samples are independent.
     kept_BM = masked.masked_ids_BL[np.arange(4000)[:, None], masked.positions_BM]
     alone = [(row == value).sum() == 1 for row in masked.positions_BM for value in row]
     shares = (kept_BM == MASK).ravel()[alone]
     assert abs(shares.mean() - 0.85) < 5 * (0.85 * 0.15 / len(shares)) ** 0.5
 
 
-def test_the_original_by_hand():
+def test_apply_mask_as_original():
     text = copies([CLS, 10, 11, 12, 13, SEP], 1, 8)
     positions_BM = tf.constant([[2, 4, 2, 3, 0]])
     weights_BM = tf.constant([[1.0, 1, 1, 1, 0]])
-    # One of two draws says so: masked. At the edge of 0.85: kept. Unused: kept.
+    # Masked if one of two draws is below 0.85; not masked at 0.85 and if unused.
     uniform_BM = tf.constant([[0.9, 0.84999, 0.1, 0.85, 0.0]])
     masked = apply_mask_as_original(text, positions_BM, weights_BM, uniform_BM, MASK)
     assert masked.masked_ids_BL.numpy().tolist() == [
@@ -236,31 +239,33 @@ def test_the_original_by_hand():
     assert masked.labels_BM.numpy().tolist() == [[11, 13, 11, 12, 0]]
 
 
-def test_what_is_written_twice_is_averaged_and_unused_slots_write_nothing():
+def test_scatter_tokens_averages_duplicates_and_skips_weight_0():
     ids_BL = tf.constant([[2, 20, 21, 22], [2, 30, 31, 32]])
     positions_BM = tf.constant([[1, 3, 1, 1, 0], [2, 0, 0, 0, 0]])
     weights_BM = tf.constant([[1.0, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
     written_BM = tf.constant([[7, 8, 9, 12, 40], [41, 42, 43, 44, 45]])
-    for found_BL in in_every_mode(
+    for written_BL in in_every_mode(
         scatter_tokens, ids_BL, positions_BM, weights_BM, written_BM
     ):
-        assert found_BL.tolist() == [[2, 28 // 3, 21, 8], [2, 30, 41, 32]]
+        assert written_BL.tolist() == [[2, 28 // 3, 21, 8], [2, 30, 41, 32]]
 
 
-def test_first_slots_by_hand():
+def test_first_positions():
     positions_BM = tf.constant([[5, 2, 7], [4, 4, 4], [1, 2, 3]])
     maskable_BL = tf.constant([[0, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]]) > 0
-    found = numbers(first_positions(positions_BM, tf.constant([2, 2, 1]), maskable_BL))
-    assert found[0].tolist() == [[5, 2, 0], [4, 0, 0], [0, 0, 0]]
-    assert found[1].tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
+    result = to_numpy(
+        first_positions(positions_BM, tf.constant([2, 2, 1]), maskable_BL)
+    )
+    assert result[0].tolist() == [[5, 2, 0], [4, 0, 0], [0, 0, 0]]
+    assert result[1].tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("scheme", ["paper", "whole_word"])
-def test_bert_writes_mask_a_random_token_or_the_token(scheme):
+def test_bert_replacement_writes_mask_random_or_original_tokens(scheme):
     row = [CLS, 5, 7, 8, 10, 11, 13, 14, 16, SEP]
     text = copies(row, 4000)
-    found = masker(scheme=scheme, replacement="bert", rate=0.5)
-    masked = numbers(found(text, rng()))
+    masker = make_masker(scheme=scheme, replacement="bert", rate=0.5)
+    masked = to_numpy(masker(text, rng()))
     used = masked.weights_BM == 1
     assert used.sum() == 4000 * math.ceil(fractions.Fraction(1, 2) * len(row))
     written = at(masked.masked_ids_BL, masked.positions_BM)[used]
@@ -268,7 +273,7 @@ def test_bert_writes_mask_a_random_token_or_the_token(scheme):
     total, random = len(labels), len(labels) * 0.1 / VOCABULARY
     kept = (written == labels).sum()
     tokens = np.bincount(written[written != labels], minlength=VOCABULARY)
-    # A random token is any: [MASK] and the label too.
+    # Random tokens include [MASK] and the label.
     label_share = np.bincount(labels, minlength=VOCABULARY) / total
     expected = random * (1 - label_share)
     expected[MASK] += 0.8 * total
@@ -283,27 +288,27 @@ def test_bert_writes_mask_a_random_token_or_the_token(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_masks_follow_the_seed_the_step_and_the_row_alone(scheme):
+def test_masks_depend_only_on_seed_step_and_row(scheme):
     text = batch([16, 12, 16, 9])
-    found = masker(scheme=scheme, rate=0.4)
-    first = numbers(found(text, rng()))
-    again = numbers(found(text, rng()))
+    masker = make_masker(scheme=scheme, rate=0.4)
+    first = to_numpy(masker(text, rng()))
+    again = to_numpy(masker(text, rng()))
     np.testing.assert_array_equal(first.positions_BM, again.positions_BM)
-    other = numbers(found(text, rng(1)))
+    other = to_numpy(masker(text, rng(1)))
     assert (first.positions_BM != other.positions_BM).any()
     half = Batch(*(field[2:] for field in text))
-    part = numbers(found(half, make_rng(0, TRAINING, 0, 2)))
+    part = to_numpy(masker(half, make_rng(0, TRAINING, 0, 2)))
     np.testing.assert_array_equal(part.positions_BM, first.positions_BM[2:])
     np.testing.assert_array_equal(part.masked_ids_BL, first.masked_ids_BL[2:])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_stands_in_the_padding_does_not_matter(scheme):
+def test_padding_tokens_do_not_matter(scheme):
     text = batch([16, 12, 5, 0])
-    found = masker(scheme=scheme, rate=0.4)
+    masker = make_masker(scheme=scheme, rate=0.4)
     padding_BL = 1 - text.input_mask_BL
     other = text._replace(input_ids_BL=text.input_ids_BL + padding_BL * 17)
-    one, two = (numbers(found(batch, rng())) for batch in (text, other))
+    one, two = (to_numpy(masker(batch, rng())) for batch in (text, other))
     np.testing.assert_array_equal(one.positions_BM, two.positions_BM)
     np.testing.assert_array_equal(one.labels_BM, two.labels_BM)
     real = text.input_mask_BL.numpy() == 1

@@ -1,4 +1,4 @@
-"""Whole words: the greedy rule against plain Python, and its chances."""
+"""Whole-word masking, compared with plain Python, and its probabilities."""
 
 import itertools
 
@@ -19,7 +19,7 @@ from pretraining.synthetic import CLS, MASK, SEP, TOKENS, batch, chi_square
 
 LENGTH = 24
 SPECIAL = (CLS, SEP, MASK)
-# Pieces that begin a word, and one that goes on.
+# Wordpieces that start a word, and a continuation piece.
 A, B, C, D, GOES_ON = 5, 7, 8, 10, 6
 
 
@@ -32,7 +32,7 @@ def text_of(rows, length=LENGTH):
 
 
 def words_of(ids, real):
-    """Positions of each word, as a person would group the pieces."""
+    """Return the positions of each word."""
     words, open_word = [], False
     for position in range(real):
         if ids[position] in SPECIAL:
@@ -45,8 +45,8 @@ def words_of(ids, real):
     return words
 
 
-def plainly_drawn(words, keys, count):
-    """The rule in plain Python: words by their first piece's key, highest first."""
+def select_words(words, keys, count):
+    """Select words by the key of their first piece, highest first."""
     taken = []
     for word in sorted(words, key=lambda word: -keys[word[0]]):
         if len(taken) + len(word) <= count:
@@ -54,7 +54,7 @@ def plainly_drawn(words, keys, count):
     return sorted(taken)
 
 
-def test_a_piece_goes_on_the_word_before_it_unless_a_special_token_stands_between():
+def test_word_starts():
     rows = [
         [CLS, A, GOES_ON, GOES_ON, B, SEP, GOES_ON, GOES_ON, C, SEP],
         [CLS, GOES_ON, A, SEP, B, SEP],
@@ -70,7 +70,7 @@ def test_a_piece_goes_on_the_word_before_it_unless_a_special_token_stands_betwee
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])
-def test_the_greedy_rule_is_that_of_plain_python(rate):
+def test_selection_equals_plain_python(rate):
     lengths = [0, 1, 3, 4, *range(5, LENGTH + 1), *[LENGTH] * 30]
     text = batch(lengths, LENGTH, seed=3)
     masker = Masker(MaskingConfig(scheme="whole_word", rate=rate), TOKENS, LENGTH)
@@ -89,14 +89,14 @@ def test_the_greedy_rule_is_that_of_plain_python(rate):
     for row, real in enumerate(lengths):
         words = words_of(text.input_ids_BL.numpy()[row], real)
         sizes |= {len(word) for word in words}
-        wanted = plainly_drawn(words, keys_BL[row], masker.num_masked_by_length[real])
+        expected = select_words(words, keys_BL[row], masker.num_masked_by_length[real])
         used = weights_BM.numpy()[row] == 1
-        assert sorted(positions_BM.numpy()[row][used].tolist()) == wanted
+        assert sorted(positions_BM.numpy()[row][used].tolist()) == expected
         assert not positions_BM.numpy()[row][~used].any()
     assert {1, 2, 3} <= sizes
 
 
-def test_pieces_of_a_word_are_masked_together_or_not_at_all():
+def test_words_are_masked_completely_or_not_at_all():
     lengths = list(range(4, LENGTH + 1)) * 5
     text = batch(lengths, LENGTH)
     masker = Masker(MaskingConfig(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
@@ -112,7 +112,7 @@ def test_pieces_of_a_word_are_masked_together_or_not_at_all():
 
 
 def test_words_of_one_size_are_equally_likely():
-    # ceil(0.3 x 11) = 4 of eight positions: two of four words of two pieces.
+    # ceil(0.3 x 11) = 4 of eight positions: two of four words with two pieces each.
     row = [CLS, A, GOES_ON, B, GOES_ON, SEP, C, GOES_ON, D, GOES_ON, SEP]
     text, times = text_of([row] * 3000), 3
     masker = Masker(MaskingConfig(scheme="whole_word", rate=0.3), TOKENS, LENGTH)
@@ -125,14 +125,14 @@ def test_words_of_one_size_are_equally_likely():
     assert chi_square(list(counts.values()), np.full(6, 3000 * times / 6)) < 5
 
 
-def test_a_word_that_does_not_fit_leaves_room_for_one_that_does():
-    # One position may be masked; only the words of one piece fit.
+def test_words_that_do_not_fit_are_skipped():
+    # One position may be masked, so only words with one piece fit.
     text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200)
     masker = Masker(MaskingConfig(scheme="whole_word", rate=0.1), TOKENS, LENGTH)
     masked = masker(text, make_rng(0, TRAINING, 0))
     assert masker.num_masked_by_length[7] == 1
     assert (masked.positions_BM.numpy()[:, 0] == 3).all()
     assert masked.weights_BM.numpy().sum() == 200
-    # Where no word fits, nothing is masked.
+    # If no word fits, nothing is masked.
     long_words = text_of([[CLS, A, GOES_ON, B, GOES_ON, SEP]])
     assert not masker(long_words, make_rng(0, TRAINING, 0)).weights_BM.numpy().any()

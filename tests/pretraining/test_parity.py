@@ -1,4 +1,4 @@
-"""The numbers google-research/electra computed on the same weights and draws."""
+"""Comparison with numbers of google-research/electra for equal weights and draws."""
 
 import numpy as np
 import pytest
@@ -119,31 +119,31 @@ def gradients(fixture, factors=None):
         if factors:
             losses = losses._replace(factors=factors)
         loss = losses.combined(objective.weights(masked))
-    found = tape.gradient(loss, variables, unconnected_gradients="zero")
-    found = [tf.convert_to_tensor(g).numpy() for g in found]
-    return losses, loss, dict(zip(fixture.variables, found, strict=True))
+    actual = tape.gradient(loss, variables, unconnected_gradients="zero")
+    actual = [tf.convert_to_tensor(g).numpy() for g in actual]
+    return losses, loss, dict(zip(fixture.variables, actual, strict=True))
 
 
-def close(found, expected):
+def close(actual, expected):
     atol = 1e-4 * np.abs(expected).max() + 1e-5
-    np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
+    np.testing.assert_allclose(actual, expected, atol=atol, rtol=0)
 
 
 def test_losses_and_every_gradient(fixture):
-    losses, loss, found = gradients(fixture)
+    losses, loss, actual = gradients(fixture)
     for name, theirs in (("masked_lm", "gen_loss"), ("disc", "disc_loss")):
         total, weight = losses.parts[name]
         np.testing.assert_allclose(total / weight, fixture[theirs], rtol=1e-5)
     np.testing.assert_allclose(loss, fixture["total_loss"], rtol=1e-5)
-    for name, gradient in found.items():
+    for name, gradient in actual.items():
         close(gradient, fixture["grad/" + name])
 
 
-def test_the_gradient_of_each_loss_alone():
+def test_gradients_of_each_loss():
     fixture = Fixture(FILES[0])
     for key, factors in (("gen", {"masked_lm": 1.0}), ("disc", {"disc": 1.0})):
-        _, _, found = gradients(fixture, factors)
-        for name, gradient in found.items():
+        _, _, actual = gradients(fixture, factors)
+        for name, gradient in actual.items():
             if f"grad_{key}/{name}" in fixture.arrays:
                 close(gradient, fixture[f"grad_{key}/{name}"])
             else:

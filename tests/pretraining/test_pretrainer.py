@@ -1,4 +1,4 @@
-"""The train step against the original's trajectory, and the laws of `train_step`."""
+"""Train step: the trajectory of the released code, and invariances."""
 
 import dataclasses
 import re
@@ -33,7 +33,7 @@ FILES = (
 
 
 @pytest.mark.parametrize(("file", "steps"), FILES)
-def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
+def test_the_trajectory_equals_the_original(file, steps, monkeypatch):
     fixture = Fixture(file)
     settings = OptimizerConfig(
         learning_rate=fixture.theirs["learning_rate"],
@@ -47,13 +47,13 @@ def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
     monkeypatch.setattr(trained.objective, "mask", lambda batch, rng: masked)
     monkeypatch.setattr(pretrainer_lib, "make_rng", lambda *_: rng)
     step = tf.function(lambda: trained.train_step(fixture.batch()), autograph=False)
-    found = [step() for _ in range(steps)]
+    metrics_by_step = [step() for _ in range(steps)]
     after = [n for n in fixture.arrays if n.startswith("var_after/")]
     assert len(after) == (len(fixture.variables) if file == "pretraining.npz" else 0)
     for name in after:
         ours = fixture.variables[name.removeprefix("var_after/")].numpy()
         np.testing.assert_allclose(ours, fixture[name], rtol=1e-5, atol=2e-6)
-    found.append(step())
+    metrics_by_step.append(step())
     for name, theirs in (
         ("loss", "total_loss"),
         ("masked_lm_loss", "gen_loss"),
@@ -61,10 +61,10 @@ def test_the_trajectory_is_the_originals(file, steps, monkeypatch):
         ("gradient_norm", "dense_norm"),
         ("learning_rate", "lr"),
     ):
-        ours = [float(values[name]) for values in found[:steps]]
+        ours = [float(values[name]) for values in metrics_by_step[:steps]]
         np.testing.assert_allclose(ours, fixture[f"traj/{theirs}"], rtol=1e-5)
     np.testing.assert_allclose(
-        found[steps]["loss"], fixture["traj/final_total_loss"], rtol=1e-5
+        metrics_by_step[steps]["loss"], fixture["traj/final_total_loss"], rtol=1e-5
     )
 
 
@@ -88,19 +88,19 @@ CONFIG = PretrainingConfig(
 )
 
 
-def make(**changes):
-    """A compiled pretrainer whose config differs in some settings of some sections."""
+def make_pretrainer(**changes):
+    """Return a compiled pretrainer; `changes` are settings by section."""
     config = CONFIG
     for section, settings in changes.items():
         new = dataclasses.replace(getattr(config, section), **settings)
         config = dataclasses.replace(config, **{section: new})
-    found = Pretrainer(config, TOKENS)
-    found.compile(create_optimizer(config.optimizer, config.training.steps))
-    return found
+    pretrainer = Pretrainer(config, TOKENS)
+    pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
+    return pretrainer
 
 
 def rows(count=8, length=16, seed=0, words=95):
-    """Rows of unlike lengths with some of the words; the last one is empty."""
+    """Return rows of different lengths with `words` tokens; the last one is empty."""
     rng = np.random.default_rng(seed)
     ids_BL = rng.integers(5, 5 + words, (count, length))
     ids_BL[:, 0] = 2
@@ -130,42 +130,41 @@ def assert_equal_weights(one, other, **tolerance):
 
 @pytest.fixture(scope="module")
 def trained():
-    """Three steps with dropout, and what they answered."""
-    pretrainer = make()
+    """Return a pretrainer after three steps with dropout, and their metrics."""
+    pretrainer = make_pretrainer()
     return pretrainer, train(pretrainer)
 
 
 def test_the_same_seed_gives_the_same_bits(trained):
-    again = make()
+    again = make_pretrainer()
     assert train(again) == trained[1]
     assert_equal_weights(again, trained[0], rtol=0)
 
 
 def test_another_seed_gives_other_masks_and_weights(trained):
-    other = train(make(training={"seed": 1}))
+    other = train(make_pretrainer(training={"seed": 1}))
     assert other[0]["loss"] != trained[1][0]["loss"]
 
 
-def test_xla_computes_the_same(trained):
-    whole = make(training={"xla": "on"})
-    found = train(whole, jit=True)
-    for ours, theirs in zip(found, trained[1], strict=True):
+def test_xla_gives_equal_results(trained):
+    whole = make_pretrainer(training={"xla": "on"})
+    metrics_by_step = train(whole, jit=True)
+    for ours, theirs in zip(metrics_by_step, trained[1], strict=True):
         for name, value in theirs.items():
             np.testing.assert_allclose(ours[name], value, rtol=2e-4, atol=2e-5)
     assert_equal_weights(whole, trained[0], atol=2e-4)
 
 
-def test_parts_of_a_batch_add_up_to_the_batch(trained):
-    parted = make(training={"accumulation": 4})
-    for ours, theirs in zip(train(parted), trained[1], strict=True):
+def test_accumulation_gives_equal_results(trained):
+    accumulated = make_pretrainer(training={"accumulation": 4})
+    for ours, theirs in zip(train(accumulated), trained[1], strict=True):
         for name, value in theirs.items():
             np.testing.assert_allclose(ours[name], value, rtol=1e-4, err_msg=name)
-    # The sums are those of the whole; Adam turns their rounding into steps where a
-    # gradient is nearly nothing.
-    assert_equal_weights(parted, trained[0], atol=2e-4)
+    # Adam amplifies rounding errors of nearly zero gradients.
+    assert_equal_weights(accumulated, trained[0], atol=2e-4)
 
 
-def test_what_is_measured_has_the_originals_names(trained):
+def test_metrics_have_the_names_of_the_released_code(trained):
     generator = {"masked_lm_loss", "masked_lm_accuracy", "sampled_masked_lm_accuracy"}
     discriminator = {f"disc_{n}" for n in ("loss", "accuracy", "precision", "recall")}
     update = {"loss", "tokens", "learning_rate", "gradient_norm"}
@@ -177,29 +176,31 @@ def test_what_is_measured_has_the_originals_names(trained):
     assert [v["learning_rate"] for v in trained[1]][:2] == [0, pytest.approx(4.95e-3)]
 
 
-def test_the_evaluation_draws_the_same_for_the_same_number(trained):
+def test_the_batch_number_determines_the_evaluation(trained):
     pretrainer, _ = trained
     one, same, other = (
         metrics.compute_metrics(pretrainer.test_step(rows(), number, as_ratios=False))
         for number in (0, 0, 1)
     )
-    # As text, because NaN equals nothing.
+    # Compared as text, because NaN != NaN.
     assert str(one) == str(same)
     assert str(one) != str(other)
     assert 0 <= one["disc_auc"] <= 1
 
 
 def test_mlm_trains_one_encoder(trained):
-    pretrainer = make(objective={"name": "mlm"}, masking={"replacement": "bert"})
-    # It learns which three words there are.
-    found = train(pretrainer, steps=60, words=3)
-    assert abs(found[0]["masked_lm_loss"] - np.log(100)) < 0.3
-    assert found[-1]["masked_lm_loss"] < np.log(3) + 0.5
+    pretrainer = make_pretrainer(
+        objective={"name": "mlm"}, masking={"replacement": "bert"}
+    )
+    # It learns which three tokens occur.
+    metrics_by_step = train(pretrainer, steps=60, words=3)
+    assert abs(metrics_by_step[0]["masked_lm_loss"] - np.log(100)) < 0.3
+    assert metrics_by_step[-1]["masked_lm_loss"] < np.log(3) + 0.5
     assert not any("discriminator" in path for path in weights(pretrainer))
 
 
-def test_a_batch_with_nothing_to_mask_gives_finite_losses():
-    pretrainer = make()
+def test_a_batch_without_maskable_tokens_gives_finite_losses():
+    pretrainer = make_pretrainer()
     empty = Batch(*(tf.zeros([8, 16], tf.int32) for _ in range(3)))
     values = {k: float(v) for k, v in pretrainer.train_step(empty).items()}
     assert values["loss"] == values["masked_lm_loss"] == values["disc_loss"] == 0
@@ -207,20 +208,22 @@ def test_a_batch_with_nothing_to_mask_gives_finite_losses():
 
 
 def test_mixed_bfloat16_is_near_float32(trained):
-    pretrainer = make(training={"precision": "mixed_bfloat16"})
-    found = train(pretrainer)
+    pretrainer = make_pretrainer(training={"precision": "mixed_bfloat16"})
+    metrics_by_step = train(pretrainer)
     assert {v.dtype for v in pretrainer.trainable_variables} == {"float32"}
     for name in ("masked_lm_loss", "disc_loss"):
-        np.testing.assert_allclose(found[0][name], trained[1][0][name], rtol=2e-2)
-        assert found[0][name] != trained[1][0][name]
+        np.testing.assert_allclose(
+            metrics_by_step[0][name], trained[1][0][name], rtol=2e-2
+        )
+        assert metrics_by_step[0][name] != trained[1][0][name]
 
 
 def operations(graph):
-    """Types of all operations, those of the functions it calls too."""
-    found = {op.type for op in graph.get_operations()}
+    """Return the types of all operations, including those of called functions."""
+    types = {op.type for op in graph.get_operations()}
     for function in graph.as_graph_def().library.function:
-        found |= {node.op for node in function.node_def}
-    return found
+        types |= {node.op for node in function.node_def}
+    return types
 
 
 KINDS = {
@@ -234,16 +237,16 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_in_the_step_calls_back_to_python_and_all_shapes_are_static(kind):
-    pretrainer = make(**KINDS[kind])
+def test_the_step_does_not_call_python_and_has_static_shapes(kind):
+    pretrainer = make_pretrainer(**KINDS[kind])
     step = tf.function(
         lambda b: pretrainer.train_step(b, as_ratios=False), autograph=False
     )
     graph = step.get_concrete_function(rows()).graph
-    found = operations(graph)
-    # The last one adds to the vocabulary's gradient where it lies.
-    assert {"MatMul", "BatchMatMulV2", "Erf", "ScatterNdNonAliasingAdd"} <= found
-    assert not {name for name in found if re.search("PyFunc|Print|HostCall", name)}
+    types = operations(graph)
+    # The last one adds to the gradient of the vocabulary in place.
+    assert {"MatMul", "BatchMatMulV2", "Erf", "ScatterNdNonAliasingAdd"} <= types
+    assert not {name for name in types if re.search("PyFunc|Print|HostCall", name)}
     for op in graph.get_operations():
         for output in op.outputs:
             if output.dtype not in (tf.resource, tf.variant):
@@ -251,9 +254,11 @@ def test_nothing_in_the_step_calls_back_to_python_and_all_shapes_are_static(kind
 
 
 @pytest.mark.parametrize("kind", ["paper", "parts"])
-def test_nothing_in_the_compiled_step_leaves_the_device(kind):
-    own = KINDS[kind].get("training", {})
-    pretrainer = make(**KINDS[kind] | {"training": {**own, "xla": "on"}})
+def test_the_compiled_step_stays_on_the_device(kind):
+    training = KINDS[kind].get("training", {})
+    pretrainer = make_pretrainer(
+        **KINDS[kind] | {"training": {**training, "xla": "on"}}
+    )
     step = tf.function(
         lambda b: pretrainer.train_step(b, as_ratios=False),
         autograph=False,
@@ -266,13 +271,13 @@ def test_nothing_in_the_compiled_step_leaves_the_device(kind):
 
 
 def test_keras_fit_trains_and_evaluates():
-    pretrainer = make()
+    pretrainer = make_pretrainer()
     batches = tf.data.Dataset.from_tensors(rows(words=3)).repeat()
     history = pretrainer.fit(batches, steps_per_epoch=30, epochs=2, verbose=0).history
-    assert history["masked_lm_loss"][-1] < np.log(3) + 0.5  # it was log 100
+    assert history["masked_lm_loss"][-1] < np.log(3) + 0.5  # log 100 at first
     assert int(pretrainer.optimizer.iterations) == 60
-    measured = pretrainer.evaluate(batches, steps=2, verbose=0, return_dict=True)
-    assert 0 < measured["masked_lm_loss"] < 5
+    evaluated = pretrainer.evaluate(batches, steps=2, verbose=0, return_dict=True)
+    assert 0 < evaluated["masked_lm_loss"] < 5
     logits_BL = pretrainer.predict(
         {"token_ids": rows()[0], "padding_mask": rows()[1], "segment_ids": rows()[2]},
         verbose=0,
@@ -280,26 +285,26 @@ def test_keras_fit_trains_and_evaluates():
     assert logits_BL.shape == (8, 16)
 
 
-def test_keras_save_names_what_writes_a_checkpoint(trained, tmp_path):
+def test_keras_save_is_an_error(trained, tmp_path):
     with pytest.raises(InputError, match=r"save\('.*model.keras'\).*save_checkpoint"):
         trained[0].save(tmp_path / "model.keras")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
-def test_the_global_policy_changes_nothing(trained, policy):
+def test_the_global_dtype_policy_is_ignored(trained, policy):
     try:
         keras.config.set_dtype_policy(policy)
-        again = make()
-        found = train(again)
+        again = make_pretrainer()
+        metrics_by_step = train(again)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert found == trained[1]
+    assert metrics_by_step == trained[1]
     assert_equal_weights(again, trained[0], rtol=0)
 
 
-def test_a_uniform_generator_is_no_network():
-    pretrainer = make(objective={"uniform_generator": True})
+def test_a_uniform_generator_has_no_weights():
+    pretrainer = make_pretrainer(objective={"uniform_generator": True})
     values = train(pretrainer, steps=1)[0]
     combined = np.log(100) + 50 * values["disc_loss"]
     np.testing.assert_allclose(values["loss"], combined, rtol=1e-5)

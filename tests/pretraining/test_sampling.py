@@ -22,8 +22,8 @@ def sampled(sampler, logits_BMV, labels_BM, uniform, **settings):
     return sample_inverse_cdf(logits_BMV, shares_BMV, uniform, labels_BM, **settings)
 
 
-def drawn(sampler, logits_V, labels=0, draws=DRAWS, step=0, **settings):
-    """How often each token is drawn from the same logits."""
+def sample_counts(sampler, logits_V, labels=0, draws=DRAWS, step=0, **settings):
+    """Return how often each token is sampled from the same logits."""
     logits_BMV = tf.tile(tf.constant(logits_V)[None, None], [draws, 1, 1])
     numbers = len(logits_V) if sampler == "gumbel" else 2
     uniform = make_rng(0, TRAINING, step).uniform(SAMPLES, draws, (1, numbers))
@@ -42,42 +42,45 @@ def softmax(logits_V):
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_samples_follow_the_softmax(sampler, temperature):
     expected = DRAWS * softmax(LOGITS / temperature)
-    assert chi_square(drawn(sampler, LOGITS, temperature=temperature), expected) < 5
+    assert (
+        chi_square(sample_counts(sampler, LOGITS, temperature=temperature), expected)
+        < 5
+    )
 
 
 @SAMPLERS
 @pytest.mark.parametrize("size", [196, 200, 211])  # of a square; with a shorter block
-def test_equal_logits_draw_the_whole_vocabulary_evenly(sampler, size):
-    counts = drawn(sampler, np.zeros(size, np.float32))
+def test_equal_logits_are_sampled_uniformly(sampler, size):
+    counts = sample_counts(sampler, np.zeros(size, np.float32))
     assert chi_square(counts, np.full(size, DRAWS / size)) < 5
 
 
 @SAMPLERS
-def test_a_large_vocabulary_is_followed_from_its_most_to_its_least_likely(sampler):
+def test_samples_of_a_large_vocabulary_follow_the_softmax(sampler):
     # Tokens of 1 in 100 and 1 in 100,000, spread over all blocks, in groups.
     logits_V = np.random.default_rng(0).normal(0, 2.5, 3000).astype(np.float32)
-    counts = sum(drawn(sampler, logits_V, step=step) for step in range(3))
+    counts = sum(sample_counts(sampler, logits_V, step=step) for step in range(3))
     order = np.argsort(logits_V)
     expected = 3 * DRAWS * softmax(logits_V)[order]
     hundred = np.floor(np.cumsum(expected) / 100)  # of draws, in rising likelihood
     group = np.unique(hundred, return_inverse=True)[1]
-    found, wanted = (np.bincount(group, x) for x in (counts[order], expected))
-    assert chi_square(found, wanted) < 5
+    group_counts = np.bincount(group, counts[order])
+    assert chi_square(group_counts, np.bincount(group, expected)) < 5
 
 
 @SAMPLERS
-def test_the_texts_token_is_never_drawn_if_that_is_disallowed(sampler):
+def test_disallow_correct_excludes_the_original_token(sampler):
     expected = softmax(np.delete(LOGITS, 3)) * DRAWS
-    counts = drawn(sampler, LOGITS, labels=3, disallow_correct=True)
+    counts = sample_counts(sampler, LOGITS, labels=3, disallow_correct=True)
     assert counts[3] == 0
     assert chi_square(np.delete(counts, 3), expected) < 5
     certain = np.where(np.arange(6) == 3, np.float32(40), LOGITS)
-    assert drawn(sampler, certain, labels=3, draws=100)[3] == 100
-    counts = drawn(sampler, certain, labels=3, draws=100, disallow_correct=True)
+    assert sample_counts(sampler, certain, labels=3, draws=100)[3] == 100
+    counts = sample_counts(sampler, certain, labels=3, draws=100, disallow_correct=True)
     assert counts[3] == 0
 
 
-def test_a_draw_is_where_two_running_sums_are_reached():
+def test_inverse_cdf_equals_two_cumulative_sums():
     shares_BMV = np.random.default_rng(0).dirichlet(np.ones(10), (50, 3))
     shares_BMV = shares_BMV.astype(np.float32)
     uniform_BM2 = np.random.default_rng(1).random((50, 3, 2), np.float32)
@@ -91,28 +94,28 @@ def test_a_draw_is_where_two_running_sums_are_reached():
         within = int((sums < uniform_BM2[place][1] * sums[-1]).sum())
         expected_BM[place] = 4 * block + within
 
-    def found(shares_BMV):
+    def sample(shares_BMV):
         return sample_inverse_cdf(
             tf.math.log(shares_BMV), shares_BMV, uniform_BM2, labels_BM
         )
 
-    for mode in in_every_mode(found, tf.constant(shares_BMV)):
+    for mode in in_every_mode(sample, tf.constant(shares_BMV)):
         np.testing.assert_array_equal(mode, expected_BM)
 
 
 @pytest.mark.parametrize("end", [2.0**-24, 1 - 2.0**-24])
-def test_what_has_no_share_is_never_drawn(end):
+def test_zero_probabilities_are_never_sampled(end):
     ends_BM2 = np.full((4, 1, 2), end, np.float32)
     shares_BMV = np.zeros((4, 1, 30), np.float32)
     for row, tokens in enumerate(([0], [29], [7, 13], [5, 6])):
         shares_BMV[row, 0, tokens] = 1.0000001 / len(tokens)
     logits_BMV, labels_BM = np.log(shares_BMV + 1e-30), np.zeros((4, 1), np.int32)
-    found_BM = sample_inverse_cdf(logits_BMV, shares_BMV, ends_BM2, labels_BM).numpy()
+    sampled_BM = sample_inverse_cdf(logits_BMV, shares_BMV, ends_BM2, labels_BM).numpy()
     first = end < 0.5
-    assert found_BM[:, 0].tolist() == [0, 29, 7 if first else 13, 5 if first else 6]
+    assert sampled_BM[:, 0].tolist() == [0, 29, 7 if first else 13, 5 if first else 6]
 
 
-def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
+def test_gumbel_samples_are_the_argmax_of_logits_plus_noise():
     random = np.random.default_rng(0)
     logits_BMV = random.normal(size=(3, 4, 30)).astype(np.float32)
     uniform_BMV = random.random((3, 4, 30), np.float32)
@@ -124,7 +127,7 @@ def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
         np.where(allowed_BMV, logits_BMV / 0.7 + gumbel_BMV, -np.inf).argmax(-1),
     )
     assert (expected[0] == labels_BM).any() or (expected[0] != expected[1]).any()
-    for disallow, wanted_BM in zip((False, True), expected, strict=True):
+    for disallow, expected_BM in zip((False, True), expected, strict=True):
 
         def draw(logits_BMV, disallow=disallow):
             return sample_gumbel(
@@ -135,18 +138,16 @@ def test_a_sample_is_the_largest_of_logits_and_gumbel_noise():
                 disallow_correct=disallow,
             )
 
-        for found_BM in in_every_mode(draw, tf.constant(logits_BMV)):
-            np.testing.assert_array_equal(found_BM, wanted_BM)
+        for sampled_BM in in_every_mode(draw, tf.constant(logits_BMV)):
+            np.testing.assert_array_equal(sampled_BM, expected_BM)
 
 
 @SAMPLERS
 @pytest.mark.parametrize("temperature", [1.0, 0.01, 1e-6])
-def test_the_texts_own_token_is_never_drawn_however_sure_the_generator(
-    sampler, temperature
-):
+def test_disallow_correct_holds_for_extreme_logits(sampler, temperature):
     logits_V = np.array([120.0, 0.0, -3.0, 1.0], np.float32)
     settings = {"temperature": temperature, "disallow_correct": True}
-    assert drawn(sampler, logits_V, draws=50, **settings)[0] == 0
+    assert sample_counts(sampler, logits_V, draws=50, **settings)[0] == 0
 
 
 def test_uniform_numbers_at_the_ends_give_finite_noise():
@@ -162,7 +163,7 @@ def test_uniform_numbers_at_the_ends_give_finite_noise():
 
 
 @SAMPLERS
-def test_no_gradient_goes_through_a_sample(sampler):
+def test_samples_have_no_gradient(sampler):
     logits_BMV = tf.Variable(LOGITS[None, None])
     with tf.GradientTape() as tape:
         uniform = tf.fill([1, 1, 6 if sampler == "gumbel" else 2], 0.5)
@@ -172,7 +173,7 @@ def test_no_gradient_goes_through_a_sample(sampler):
     assert tape.gradient(value, logits_BMV) is None
 
 
-def test_what_was_sampled_right_is_real():
+def test_correct_samples_are_labelled_real():
     text = batch([8, 6], length=8)
     ids_BL = text.input_ids_BL.numpy()
     positions_BM = tf.constant([[1, 5, 6], [2, 0, 0]])
@@ -188,8 +189,8 @@ def test_what_was_sampled_right_is_real():
     np.testing.assert_array_equal(corrupted.is_fake_BL, fake_BL)
 
 
-def test_two_samples_at_one_position_become_the_mean_of_their_ids():
-    # The original does so (google-research/electra#41); its masking alone can.
+def test_two_samples_at_one_position_are_averaged():
+    # As in google-research/electra#41; only the scheme `original` repeats positions.
     text = batch([8], length=8)
     ids_BL = text.input_ids_BL
     positions_BM, weights_BM = tf.constant([[3, 5, 3, 3]]), tf.ones([1, 4])
