@@ -84,7 +84,7 @@ def weights(folder):
 
 def test_it_tells_and_leaves_what_it_should(whole):
     output, said = whole
-    assert "csv: 32 examples to learn from, 9 steps in 3 epochs; dev 8" in said
+    assert "csv: 32 training examples, 9 steps in 3 epochs; dev 8" in said
     assert re.search(r"^train: \d+ of class 'bad', \d+ of class 'good'$", said, re.M)
     assert said.count("  epoch 3: ") == 2
     last = said.strip().splitlines()[-1]
@@ -118,7 +118,7 @@ def test_a_killed_run_ends_as_if_nothing_had(pretrained, table, whole, tmp_path)
     process = begun(given(pretrained, table, output))
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert "csv trial 2: going on after " in out
+    assert "csv trial 2: resuming after " in out
     assert "csv trial 1 of 2" not in out
     assert written(output) == written(whole[0])
     assert tiny.distance(weights(output), weights(whole[0])) == 0

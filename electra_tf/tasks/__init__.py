@@ -1,4 +1,4 @@
-"""Examples -> features -> head -> score, trained by Keras."""
+"""Fine-tuning: models, tasks, metrics, prediction and evaluation."""
 
 from electra_tf import backend
 

@@ -1,8 +1,8 @@
-"""Examples of their own lengths -> batches of like length.
+"""Group examples of similar lengths into padded batches.
 
-A batch is as long as its longest example, rounded up to one of few lengths, so that
-few shapes are compiled. Batches are a function of (seed, epoch), and a row that only
-fills up the last one has the weight 0.
+A batch is as long as its longest example, rounded up to one of a few lengths, so that
+few shapes are compiled. Batches are a function of (seed, epoch). Padding rows of the
+last batch have the weight 0.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ LENGTHS = (
     *(8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
     *range(160, 513, 32),
 )
-IGNORE_LABEL = -1  # the target of a position that none is asked of
-_WINDOW = 50  # batches whose examples are sorted by length among each other
+IGNORE_LABEL = -1  # target of a position without a label
+_WINDOW = 50  # batches per window; examples are sorted by length within a window
 
 Inputs = Mapping[str, Any]
 """`token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L]."""
@@ -29,25 +29,25 @@ Inputs = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """What an encoder reads and what its head should say, not yet padded."""
+    """Token ids and targets of examples, not yet padded."""
 
     ids: Sequence[Sequence[int]]
     """Token ids with [CLS] and [SEP], one sequence for each example."""
     segments: Sequence[Sequence[int]]
     """Segment ids of the same lengths."""
     max_length: int
-    """Positions of the longest example there may be."""
+    """Largest number of positions of an example."""
     targets: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None
-    """A number for each example, or one for each of its positions; or several such
-    by name; None: not known."""
+    """A number for each example or each position, or a dictionary of such sequences;
+    None: unlabelled."""
     truncated: int = 0
-    """How many of them lost pieces, as they were longer."""
+    """Number of examples that were truncated to `max_length`."""
     origins: Sequence[Any] = ()
-    """What each was made of, where items and examples are not one to one."""
+    """Source of each example; empty if there is one example for each item."""
     items: Sequence[int] | None = None
-    """The place of the item that each was made of; None: they are one to one."""
+    """Index of the item of each example; None: one example for each item."""
     weights: Sequence[float] | None = None
-    """What each counts for in losses and scores; None: 1."""
+    """Weight of each example in losses and metrics; None: 1."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,61 +64,61 @@ class EncodedExamples:
             weights: float32, one for each item.
 
         Returns:
-            New examples; several of one item have its weight each.
+            New examples; all examples of an item have the item's weight.
 
         Raises:
-            InputError: Another number of weights than of items.
+            InputError: The number of weights differs from the number of items.
         """
         items = range(len(self)) if self.items is None else self.items
-        found = np.asarray(weights, np.float32)
-        known = len(self) if self.items is None else max(items, default=-1) + 1
+        values = np.asarray(weights, np.float32)
+        num_items = len(self) if self.items is None else max(items, default=-1) + 1
         if (
-            found.ndim != 1
-            or len(found) < known
-            or (self.items is None and len(found) != known)
+            values.ndim != 1
+            or len(values) < num_items
+            or (self.items is None and len(values) != num_items)
         ):
             raise InputError(
                 "There must be a weight for each item",
-                f"weights of the shape {list(found.shape)} for {known} items",
+                f"weights of the shape {list(values.shape)} for {num_items} items",
                 "Pass as many weights as items",
             )
-        return dataclasses.replace(self, weights=found[list(items)])
+        return dataclasses.replace(self, weights=values[list(items)])
 
     @functools.cached_property
-    def _kinds(self) -> Mapping[str | None, type]:
-        """Of the targets, by name: one for all batches, whatever a batch holds."""
-        several = isinstance(self.targets, Mapping)
-        named = self.targets if several else {None: self.targets}
-        return {name: _kind(values) for name, values in named.items()}
+    def _dtypes(self) -> Mapping[str | None, type]:
+        """Return the dtype of the targets, by name; the same for all batches."""
+        by_name = isinstance(self.targets, Mapping)
+        targets = self.targets if by_name else {None: self.targets}
+        return {name: _dtype(values) for name, values in targets.items()}
 
     def batch(self, rows: Sequence[int], size: int) -> tuple[Inputs, Any, np.ndarray]:
-        """Pads some examples to a batch.
+        """Pad examples to a batch.
 
         Args:
-            rows: Which examples.
-            size: Rows of the batch; those beyond the examples have the weight 0.
+            rows: Indices of the examples.
+            size: Rows of the batch; rows without an example have the weight 0.
 
         Returns:
-            Inputs, targets (numbers [B], or [B, L] filled up with `IGNORE_LABEL`; zeros
-            where none are known) and weights, float32 [B].
+            Inputs, targets (numbers [B], or [B, L] padded with `IGNORE_LABEL`; zeros
+            if there are none) and weights, float32 [B].
         """
         longest = max(len(self.ids[row]) for row in rows)
         length = min(padded_length(longest), max(self.max_length, longest))
         ids_BL, segments_BL, mask_BL = np.zeros((3, size, length), np.int32)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             end = len(self.ids[row])
-            ids_BL[place, :end] = self.ids[row]
-            segments_BL[place, :end] = self.segments[row]
-            mask_BL[place, :end] = 1
+            ids_BL[index, :end] = self.ids[row]
+            segments_BL[index, :end] = self.segments[row]
+            mask_BL[index, :end] = 1
         targets: Any = np.zeros(size, np.int32)
         if isinstance(self.targets, Mapping):
             targets = {
-                name: _stack([of[row] for row in rows], size, length, self._kinds[name])
-                for name, of in self.targets.items()
+                name: _stack([v[row] for row in rows], size, length, self._dtypes[name])
+                for name, v in self.targets.items()
             }
         elif self.targets is not None:
-            chosen = [self.targets[row] for row in rows]
-            targets = _stack(chosen, size, length, self._kinds[None])
+            values = [self.targets[row] for row in rows]
+            targets = _stack(values, size, length, self._dtypes[None])
         weights_B = np.zeros(size, np.float32)
         weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
         inputs = {
@@ -130,7 +130,7 @@ class EncodedExamples:
 
 
 def padded_length(length: int) -> int:
-    """The least of `LENGTHS`, or multiple of 128, that is not shorter.
+    """Round a length up to one of `LENGTHS`, or to a multiple of 128.
 
     Args:
         length: Positions of a batch's longest example.
@@ -138,34 +138,35 @@ def padded_length(length: int) -> int:
     Returns:
         Positions of the batch.
     """
-    for known in LENGTHS:
-        if length <= known:
-            return known
+    for candidate in LENGTHS:
+        if length <= candidate:
+            return candidate
     return -(-length // 128) * 128
 
 
 def training_batch_indices(
     lengths: np.ndarray, size: int, seed: int, epoch: int, bucketed: bool = True
 ) -> list[np.ndarray]:
-    """Which examples make up which batch of an epoch.
+    """Assign examples to the batches of an epoch.
 
-    The examples are shuffled; within a window of 50 batches they are sorted by length
-    and parted into batches, whose order is shuffled again.
+    The examples are shuffled. Each window of 50 batches is sorted by length and cut
+    into batches. The order of all batches is shuffled again.
 
     Args:
         lengths: Positions of each example.
-        size: Examples of a batch.
-        seed: Decides the order, with the epoch.
-        epoch: Number of the pass, from 0.
-        bucketed: False: the shuffled examples one after the other.
+        size: Examples per batch.
+        seed: Seed of the order, together with the epoch.
+        epoch: Number of the epoch, from 0.
+        bucketed: Whether to sort by length; False only shuffles.
 
     Returns:
-        Rows of each batch; each example is in one of them. One batch, any of the last
-        window's, may have fewer: were it always that of the longest examples, a mean
-        over the batch would let these weigh more in each epoch.
+        Indices of the examples of each batch; each example is in one batch. One batch
+        may be smaller.
     """
-    draw = np.random.default_rng([seed, epoch])
-    order = draw.permutation(len(lengths))
+    # The smaller batch is a random one of the last window. If it always had the longest
+    # examples, a mean over the batch would give these a larger weight in each epoch.
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(lengths))
     if not bucketed:
         return [order[at : at + size] for at in range(0, len(order), size)]
     batches = []
@@ -173,21 +174,23 @@ def training_batch_indices(
         window = order[at : at + _WINDOW * size]
         window = window[np.argsort(lengths[window], kind="stable")]
         ends = np.arange(size, len(window), size)
-        short = draw.integers(len(ends) + 1)
+        short = rng.integers(len(ends) + 1)
         ends[short:] -= -len(window) % size
         batches += np.split(window, ends)
-    return [batches[number] for number in draw.permutation(len(batches))]
+    return [batches[number] for number in rng.permutation(len(batches))]
 
 
 def prediction_batch_indices(lengths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Batches of all examples, the longest first, so that memory is told at once.
+    """Assign examples to batches, the longest examples first.
+
+    A lack of memory then shows in the first batch.
 
     Args:
         lengths: Positions of each example.
-        size: Examples of a batch.
+        size: Examples per batch.
 
     Returns:
-        Rows of each batch.
+        Indices of the examples of each batch.
     """
     order = np.argsort(-lengths, kind="stable")
     return [order[at : at + size] for at in range(0, len(order), size)]
@@ -201,18 +204,18 @@ def epoch_batch_indices(
     shuffle: bool = True,
     bucketed: bool = True,
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the batches of one epoch after the other, without end.
+    """Yield the batches of successive epochs, endlessly.
 
     Args:
         lengths: Positions of each example.
         size: Examples per batch.
-        state: Returns the model's seed and its number of updates; the order of an
-            epoch depends on both, so that a training can be resumed.
-        shuffle: False: the examples in their order.
+        state: Returns the model's seed and its number of updates. The order of an
+            epoch depends on both, so that training can be resumed.
+        shuffle: Whether to shuffle; False keeps the order of the examples.
         bucketed: As for `training_batch_indices`.
 
     Yields:
-        Rows of each batch of an epoch.
+        Indices of the examples of each batch of an epoch.
     """
     if not shuffle:
         rows = np.arange(len(lengths))
@@ -237,8 +240,8 @@ def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
     replicas = strategy.num_replicas_in_sync
     if size % replicas:
         raise InputError(
-            f"The batch size must be a multiple of the {replicas} replicas",
-            f"batches of {size}",
+            f"batch_size must be a multiple of the {replicas} replicas",
+            f"batch_size={size}",
             f"Set training.batch_size={-(-size // replicas) * replicas}",
         )
 
@@ -247,7 +250,7 @@ def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
     """Pad all examples to one batch.
 
     Args:
-        examples: One example or more.
+        examples: One or more examples.
 
     Returns:
         Inputs, targets and weights as tensors.
@@ -256,61 +259,60 @@ def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
         InputError: There are no examples.
     """
     if not len(examples):
-        raise InputError("A batch must have a text or more", "no text", "Pass texts")
+        raise InputError("A batch must have one or more texts", "no text", "Pass texts")
     batch = examples.batch(range(len(examples)), len(examples))
     return tf.nest.map_structure(tf.convert_to_tensor, batch)
 
 
 def training_dataset(
-    examples: EncodedExamples, size: int, plans: Iterator[list[np.ndarray]]
+    examples: EncodedExamples, size: int, epochs: Iterator[list[np.ndarray]]
 ) -> tf.data.Dataset:
-    """Batches for Keras; each pass over the data set takes the next plan.
+    """Return padded batches; each pass over the data set is the next epoch.
 
     Args:
-        examples: What to pad.
+        examples: One or more examples.
         size: Rows of a batch.
-        plans: One for each pass.
+        epochs: Yields the batches of each epoch, as lists of indices.
 
     Returns:
-        Pairs of inputs and targets with weights, as `Examples.batch` makes them.
+        Inputs, targets and weights, as `EncodedExamples.batch` returns them.
 
     Raises:
         InputError: There are no examples.
     """
     if not len(examples):
         raise InputError(
-            "There is one example or more", "none", "Check the file that was named"
+            "There must be one or more examples", "no example", "Check the data"
         )
 
-    def passing() -> Iterator[Any]:
-        for rows in next(plans):
+    def next_epoch() -> Iterator[Any]:
+        for rows in next(epochs):
             yield examples.batch(rows, size)
 
-    probe = examples.batch([0], size)
-    signature = tf.nest.map_structure(_spec, probe)
+    signature = tf.nest.map_structure(_spec, examples.batch([0], size))
     batches = len(prediction_batch_indices(examples.lengths, size))
-    found = tf.data.Dataset.from_generator(passing, output_signature=signature)
-    found = found.apply(tf.data.experimental.assert_cardinality(batches))
+    dataset = tf.data.Dataset.from_generator(next_epoch, output_signature=signature)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
     )
-    options.autotune.enabled = False  # it holds up the end of a pass for seconds
-    return found.prefetch(2).with_options(options)
+    options.autotune.enabled = False  # the tuner delays the end of a pass by seconds
+    return dataset.prefetch(2).with_options(options)
 
 
 def eval_dataset(examples: EncodedExamples, size: int) -> tf.data.Dataset:
-    """All examples in batches of like length, the same ones in each pass.
+    """Return padded batches of similar lengths, the same ones in each pass.
 
     Args:
-        examples: What to pad.
+        examples: One or more examples.
         size: Rows of a batch.
 
     Returns:
-        As `dataset`.
+        As `training_dataset`.
     """
-    plan = prediction_batch_indices(examples.lengths, size)
-    return training_dataset(examples, size, itertools.repeat(plan))
+    batches = prediction_batch_indices(examples.lengths, size)
+    return training_dataset(examples, size, itertools.repeat(batches))
 
 
 def _spec(array: np.ndarray) -> tf.TensorSpec:
@@ -318,17 +320,17 @@ def _spec(array: np.ndarray) -> tf.TensorSpec:
     return tf.TensorSpec(shape, array.dtype)
 
 
-def _kind(values: Sequence[Any]) -> type:
+def _dtype(values: Sequence[Any]) -> type:
     floats = any(isinstance(value, float | np.floating) for value in values)
     return np.float32 if floats else np.int32
 
 
-def _stack(values: list[Any], size: int, length: int, kind: type) -> np.ndarray:
+def _stack(values: list[Any], size: int, length: int, dtype: type) -> np.ndarray:
     if np.ndim(values[0]):
-        filled = np.full((size, length), IGNORE_LABEL, np.int32)
-        for place, row in enumerate(values):
-            filled[place, : len(row)] = row
-        return filled
-    filled = np.zeros(size, kind)
-    filled[: len(values)] = values
-    return filled
+        padded = np.full((size, length), IGNORE_LABEL, np.int32)
+        for index, row in enumerate(values):
+            padded[index, : len(row)] = row
+        return padded
+    padded = np.zeros(size, dtype)
+    padded[: len(values)] = values
+    return padded

@@ -1,7 +1,7 @@
-"""What happens at the end of an epoch: scores, checkpoints, the best weights, stopping.
+"""Evaluate, checkpoint, select the best weights and stop early, resumably.
 
-Keras's callbacks for this forget what they knew when a run dies; this one finds it
-again, so that a trial that goes on ends as if it had never been disturbed.
+Keras's own callbacks lose their state when a run is killed. This one stores it, so a
+resumed trial gives the same result as an uninterrupted one.
 """
 
 import dataclasses
@@ -28,122 +28,122 @@ _BEST = "best"
 
 @dataclasses.dataclass(frozen=True)
 class SelectionPolicy:
-    """What of a trial is kept, and when it ends."""
+    """Which weights of a trial are used, and when it stops early."""
 
     best: bool
-    """The weights of the epoch with the best score, not the last one's."""
+    """Use the weights of the epoch with the best score, not of the last epoch."""
     patience: int
-    """Epochs without a better score that end it; 0: none do."""
+    """Epochs without a better score after which to stop; 0: never."""
 
 
 def format_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """What of the scores is for people to read.
+    """Return the scores to print, without counts and thresholds.
 
     Args:
-        scores: By name.
+        scores: Scores by name.
 
     Returns:
-        Without counts (`_total`) and thresholds (`_thresh`).
+        Scores whose names do not end with `_total` or `_thresh`.
     """
     return {n: v for n, v in scores.items() if not n.endswith(("_total", "_thresh"))}
 
 
 class TrialCheckpoint(keras.callbacks.Callback):
-    """Measures and saves after each epoch; begins where a dead trial was.
+    """Callback that evaluates and saves after each epoch, and resumes a trial.
 
     Args:
-        folder: The trial's own.
-        measure: From nothing to scores by name.
-        monitor: The name of the score that counts; more is better.
-        keeping: What is kept.
-        say: Gets a line for each epoch.
+        folder: Folder of the trial.
+        evaluate: Returns scores by name.
+        monitor: Name of the score to compare epochs by; higher is better.
+        policy: Which weights to use, and when to stop.
+        log: Called with a line for each epoch.
     """
 
     def __init__(
         self,
         folder: str,
-        measure: Callable[[], Mapping[str, float]],
+        evaluate: Callable[[], Mapping[str, float]],
         monitor: str,
-        keeping: SelectionPolicy,
-        say: Callable[[str], None],
+        policy: SelectionPolicy,
+        log: Callable[[str], None],
     ):
         super().__init__()
-        self._measure, self._monitor, self._say = measure, monitor, say
-        self._keeping = keeping
-        places = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
+        self._evaluate, self._monitor, self._log = evaluate, monitor, log
+        self._policy = policy
+        self._folders = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
         self._newest, self._best = (
-            CheckpointManager(place, 1, (), 1, remedy="Free space") for place in places
+            CheckpointManager(path, 1, (), 1, remedy="Free space")
+            for path in self._folders
         )
-        self._folders = places
         self.history: list[dict[str, float]] = []
         """Scores of each epoch so far."""
 
     def resume(self, model: keras.Model) -> int:
-        """Puts a dead trial's weights, slots and scores back.
+        """Restore weights, optimizer slots and scores of an interrupted trial.
 
         Args:
-            model: Compiled, with a built optimizer.
+            model: Compiled model with a built optimizer.
 
         Returns:
-            Epochs that are done.
+            Number of finished epochs.
         """
         self._newest.clean()
         self._best.clean()
-        found = self._newest.newest()
-        if found is None:
+        checkpoint = self._newest.newest()
+        if checkpoint is None:
             return 0
-        restore(model, found)
-        self.history = [dict(scores) for scores in found.metadata["history"]]
+        restore(model, checkpoint)
+        self.history = [dict(scores) for scores in checkpoint.metadata["history"]]
         return len(self.history)
 
     @property
     def is_over(self) -> bool:
-        """Whether the scores so far end the trial."""
-        patience = self._keeping.patience
+        """Return whether early stopping ends the trial."""
+        patience = self._policy.patience
         if not patience or len(self.history) <= patience:
             return False
         return len(self.history) - 1 - self._best_epoch() >= patience
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Keras's hook; the scores join its logs.
+        """Evaluate, add the scores to Keras's logs, and save.
 
         Args:
             epoch: Number of the epoch, from 0.
-            logs: What Keras measured.
+            logs: Keras's loss and metrics.
         """
-        scores = dict(self._measure())
+        scores = dict(self._evaluate())
         self.history.append(scores)
         if logs is not None:
             logs.update(scores)
-        told = {**({"loss": logs["loss"]} if logs else {}), **scores}
-        words = "  ".join(f"{name} {v:.4g}" for name, v in format_scores(told).items())
-        self._say(f"  epoch {epoch + 1}: {words}")
+        values = {**({"loss": logs["loss"]} if logs else {}), **scores}
+        text = "  ".join(f"{name} {v:.4g}" for name, v in format_scores(values).items())
+        self._log(f"  epoch {epoch + 1}: {text}")
         weights, slots = training_state(self.model)
         step = int_value(self.model.optimizer.iterations)
-        details = {"history": self.history}
-        if self._keeping.best and self._best_epoch() == epoch:
-            self._best.save(step, weights, {}, {}, details)
-        self._newest.save(step, weights, slots, {}, details)
+        metadata = {"history": self.history}
+        if self._policy.best and self._best_epoch() == epoch:
+            self._best.save(step, weights, {}, {}, metadata)
+        self._newest.save(step, weights, slots, {}, metadata)
         if self.is_over:
             self.model.stop_training = True
 
     def finish(self, model: keras.Model) -> dict[str, Any]:
-        """Puts the weights that are kept into the model.
+        """Load the selected weights into the model.
 
         Args:
-            model: Trained.
+            model: The trained model.
 
         Returns:
-            The scores of their epoch.
+            Scores of the selected epoch.
         """
-        if not self._keeping.best:
+        if not self._policy.best:
             return self.history[-1]
         best = self._best.newest()
         assign({v.path: v for v in model.trainable_variables}, best.weights(), "best")
         return self.history[self._best_epoch()]
 
-    def forget(self) -> None:
-        """Deletes the checkpoints, which a finished trial needs no more."""
+    def delete(self) -> None:
+        """Delete the checkpoints of a finished trial."""
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 

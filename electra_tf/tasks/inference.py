@@ -22,10 +22,10 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import foreign_weights, is_checkpoint
 
 FORMATS = ("text", "jsonl", "tsv")
-_AT_A_TIME = 1024
+_CHUNK_ITEMS = 1024
 _SAVED_MODEL = "saved_model.pb"
-_Written = Iterator[tuple[str, list[str], dict[str, Any]]]
-"""Of each item: its line of text, its rows of a table, its JSON record."""
+_Formatted = Iterator[tuple[str, list[str], dict[str, Any]]]
+"""For each item: its line of text, its rows of a table, its JSON record."""
 
 
 def _print(line: str) -> None:
@@ -49,9 +49,9 @@ def load(path: str) -> TextModel:
     try:
         model = keras.saving.load_model(file, compile=False, safe_mode=True)
     except (ValueError, TypeError, OSError, KeyError) as error:
-        words = str(error).strip().splitlines() or [type(error).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"{file} must be a whole model that finetune wrote", words[0][:200],
+            f"{file} must be a complete model that finetune wrote", lines[0][:200],
             "Copy it again, or train it again",
         ) from error  # fmt: skip
     if not isinstance(model, TextModel):
@@ -64,12 +64,12 @@ def load(path: str) -> TextModel:
 
 
 def _check_file(path: str, file: str) -> None:
-    """Raise an error for a path without a .keras archive, with what is there."""
+    """Raise an error for a path without a .keras archive that describes the path."""
     rule = f"--model must be a folder of finetune with a {MODEL}, or a .keras file"
     remedy = "Name the --output of finetune"
     found = None
-    if kind := foreign_weights(path):
-        found = kind
+    if library := foreign_weights(path):
+        found = library
         remedy = (
             "Weights of other libraries are not read; pre-train with electra_tf."
             "pretrain, fine-tune with electra_tf.finetune, and name its --output"
@@ -81,15 +81,15 @@ def _check_file(path: str, file: str) -> None:
         names = {name for _, _, files in os.walk(path) for name in files}
         found = f"a folder without a {MODEL}"
         if _SAVED_MODEL in names:
-            found = "a folder of a SavedModel, which is served and not loaded"
+            found = "a folder of a SavedModel, which cannot be loaded here"
         elif os.path.isdir(os.path.join(path, "trial_1")):
             found += " yet"
-            remedy = "Run the same finetune command again until a trial is done"
+            remedy = "Run the same finetune command again until a trial is finished"
     elif not os.path.isfile(file):
         found = "which does not exist"
     elif not file.endswith(".keras"):
         found = "a file of another kind"
-    elif not zipfile.is_zipfile(file):  # Keras would say that there is no such file
+    elif not zipfile.is_zipfile(file):  # Keras would raise "File not found"
         found = f"{os.path.getsize(file):,} bytes that are not a .keras archive"
         remedy = "Copy it again, or train it again"
     if found:
@@ -99,70 +99,72 @@ def _check_file(path: str, file: str) -> None:
 def predict_lines(
     model: TextModel,
     lines: Iterable[str],
-    form: str = "text",
-    tell: Callable[[str], None] = _print,
+    output_format: str = "text",
+    log: Callable[[str], None] = _print,
 ) -> Iterator[str]:
     """Predict for lines of text or JSON.
 
     Args:
         model: The result of `load`.
-        lines: As for `items_of_lines`.
-        form: One of `FORMS`.
-        tell: Gets a line where texts were too long.
+        lines: As for `read_line_items`.
+        output_format: One of `FORMATS`.
+        log: Called with a warning if inputs are truncated.
 
     Yields:
         As `predict_items`.
     """
-    yield from predict_items(model, read_line_items(model, lines), form, tell=tell)
+    items = read_line_items(model, lines)
+    yield from predict_items(model, items, output_format, log=log)
 
 
 def predict_items(
     model: TextModel,
     items: Iterable[Item],
-    form: str = "text",
+    output_format: str = "text",
     nbest: int | None = None,
-    tell: Callable[[str], None] = _print,
+    log: Callable[[str], None] = _print,
 ) -> Iterator[str]:
-    """Predict for items, a thousand at a time.
+    """Predict for items in chunks of 1024.
 
     Args:
         model: The result of `load`.
         items: The inputs.
-        form: One of `FORMS`.
-        nbest: Candidates in the records of a model of questions, best first; None: the
-            answer alone.
-        tell: Gets a line where texts were too long.
+        output_format: One of `FORMATS`.
+        nbest: Number of candidates in each record of a QuestionAnswerer, best first;
+            None: the answer alone.
+        log: Called with a warning if inputs are truncated.
 
     Yields:
-        Lines, those of an item after another. Where the items have ids, each line
-        begins with the id and a tab, or is a JSON object with `id`.
+        Lines in the order of the items. If the items have ids, each line begins with
+        the id and a tab, or is a JSON object with `id`.
 
     Raises:
-        InputError: An item without an id after one with an id, or the reverse;
-            `nbest` for another model or form, or more than the model keeps.
+        InputError: Some items have an id and some have none; `nbest` is used with
+            another model or format, or exceeds the model's `model.n_best`.
     """
-    _check_nbest(model, form, nbest)
+    _check_nbest(model, output_format, nbest)
     items = iter(items)
     first = list(itertools.islice(items, 1))
-    named = any(item.id is not None for item in first)
-    if form == "tsv" and (header := _header(model)):
-        yield f"id\t{header}" if named else header
+    have_ids = any(item.id is not None for item in first)
+    if output_format == "tsv" and (header := _header(model)):
+        yield f"id\t{header}" if have_ids else header
     items = itertools.chain(first, items)
     done = 0
-    while chunk := list(itertools.islice(items, _AT_A_TIME)):
-        if form != "jsonl":
-            _check_ids(chunk, named, done)
-        yield from _predicted(model, chunk, form, nbest, tell)
+    while chunk := list(itertools.islice(items, _CHUNK_ITEMS)):
+        if output_format != "jsonl":
+            _check_ids(chunk, have_ids, done)
+        yield from _format_chunk(model, chunk, output_format, nbest, log)
         done += len(chunk)
 
 
-def _check_nbest(model: TextModel, form: str, nbest: int | None) -> None:
+def _check_nbest(model: TextModel, output_format: str, nbest: int | None) -> None:
     if nbest is None:
         return
-    if not isinstance(model, QuestionAnswerer) or form != "jsonl":
+    if not isinstance(model, QuestionAnswerer) or output_format != "jsonl":
         raise InputError(
-            "--nbest must be used with a model of questions and --format=jsonl",
-            f"--nbest={nbest} with a {type(model).__name__} and --format={form}",
+            "--nbest must be used with a QuestionAnswerer and --format=jsonl",
+            f"--nbest={nbest} with a {type(model).__name__} and "
+            f"--format={output_format}",
             "Leave --nbest out, or pass --format=jsonl",
         )
     if nbest > model.settings.model.n_best:
@@ -174,13 +176,13 @@ def _check_nbest(model: TextModel, form: str, nbest: int | None) -> None:
         )
 
 
-def _check_ids(chunk: Sequence[Item], named: bool, done: int) -> None:
+def _check_ids(chunk: Sequence[Item], have_ids: bool, done: int) -> None:
     for number, item in enumerate(chunk, done + 1):
-        if (item.id is not None) != named:
+        if (item.id is not None) != have_ids:
             raise InputError(
                 "All records must have an id, or none, for --format=text and tsv",
-                f"record {number} {'without' if named else 'with'} an id, unlike the "
-                "first",
+                f"record {number} {'without' if have_ids else 'with'} an id, unlike "
+                "the first",
                 "Pass --format=jsonl, or give each record an id",
             )
 
@@ -193,73 +195,79 @@ def _header(model: TextModel) -> str | None:
     return None if isinstance(model, TokenClassifier) else "answer\tnull_odds"
 
 
-def _predicted(
+def _format_chunk(
     model: TextModel,
     items: Sequence[Item],
-    form: str,
+    output_format: str,
     nbest: int | None,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Iterator[str]:
     values = [item.value for item in items]
     examples = model.examples(values)
     if examples.truncated:
-        tell(
-            f"{examples.truncated:,} of {len(items):,} inputs were longer than the "
-            f"{model.settings.data.max_length} positions of training and were cut"
+        log(
+            f"{examples.truncated:,} of {len(items):,} inputs were truncated to the "
+            f"{model.settings.data.max_length} positions of training"
         )
     if isinstance(model, QuestionAnswerer):
-        found = _of_answers(model, values, nbest)
+        formatted = _format_answers(model, values, nbest)
     else:
-        decoded = model.decode(values, examples, model.outputs_of(examples))
-        found = _WRITERS[type(model)](model, values, decoded)
-    for item, (plain, table, record) in zip(items, found, strict=True):
-        if form == "jsonl":
-            own = {} if item.id is None else {"id": item.id}
-            yield json.dumps(own | record, ensure_ascii=False)
+        predictions = model.decode(values, examples, model.outputs_of(examples))
+        formatted = _FORMATTERS[type(model)](model, values, predictions)
+    for item, (text, table, record) in zip(items, formatted, strict=True):
+        if output_format == "jsonl":
+            item_id = {} if item.id is None else {"id": item.id}
+            yield json.dumps(item_id | record, ensure_ascii=False)
             continue
-        for line in table if form == "tsv" else [plain]:
-            ends = form == "tsv" and not line  # of a sentence's rows
-            bare = item.id is None or ends
-            yield line if bare else f"{' '.join(str(item.id).split())}\t{line}"
+        for line in table if output_format == "tsv" else [text]:
+            # An empty line ends the rows of a sentence; it gets no id.
+            without_id = item.id is None or (output_format == "tsv" and not line)
+            yield line if without_id else f"{' '.join(str(item.id).split())}\t{line}"
 
 
-def _of_classes(model: TextClassifier, values: Sequence[Any], shares: Any) -> _Written:
-    for row in shares:
+def _format_classes(
+    model: TextClassifier, values: Sequence[Any], probabilities: Any
+) -> _Formatted:
+    for row in probabilities:
         label = model.labels[int(np.argmax(row))]
-        named = dict(zip(model.labels, map(float, row), strict=True))
-        numbers = "\t".join(f"{share:.6f}" for share in row)
-        yield label, [f"{label}\t{numbers}"], {"label": label, "probabilities": named}
+        by_label = dict(zip(model.labels, map(float, row), strict=True))
+        cells = "\t".join(f"{probability:.6f}" for probability in row)
+        yield label, [f"{label}\t{cells}"], {"label": label, "probabilities": by_label}
 
 
-def _of_scores(model: TextRegressor, values: Sequence[Any], scores: Any) -> _Written:
+def _format_scores(
+    model: TextRegressor, values: Sequence[Any], scores: Any
+) -> _Formatted:
     for score in scores:
-        word = f"{score:.6g}"
-        yield word, [word], {"score": float(score)}
+        text = f"{score:.6g}"
+        yield text, [text], {"score": float(score)}
 
 
-def _of_tags(model: TokenClassifier, values: Sequence[Any], tagged: Any) -> _Written:
-    for words, tags in zip(values, tagged, strict=True):
+def _format_tags(
+    model: TokenClassifier, values: Sequence[Any], tags_of_sentences: Any
+) -> _Formatted:
+    for words, tags in zip(values, tags_of_sentences, strict=True):
         rows = list(zip(words, tags, strict=True))
-        plain = " ".join(f"{word}/{tag}" for word, tag in rows)
+        text = " ".join(f"{word}/{tag}" for word, tag in rows)
         table = [*(f"{word}\t{tag}" for word, tag in rows), ""]
-        yield plain, table, {"words": list(words), "tags": tags}
+        yield text, table, {"words": list(words), "tags": tags}
 
 
-def _of_answers(
+def _format_answers(
     model: QuestionAnswerer, values: Sequence[Any], nbest: int | None
-) -> _Written:
-    for found in model.predict_nbest(values):
-        text = found.answer_text(model.null_threshold)
-        record = {"answer": text, "null_odds": found.null_odds}
+) -> _Formatted:
+    for prediction in model.predict_nbest(values):
+        text = prediction.answer_text(model.null_threshold)
+        record = {"answer": text, "null_odds": prediction.null_odds}
         if nbest:
-            best = found.nbest[:nbest]
+            best = prediction.nbest[:nbest]
             record["nbest"] = [dataclasses.asdict(candidate) for candidate in best]
         one_line = " ".join(text.split())
-        yield one_line, [f"{one_line}\t{found.null_odds:.6g}"], record
+        yield one_line, [f"{one_line}\t{prediction.null_odds:.6g}"], record
 
 
-_WRITERS: dict[type[TextModel], Callable[..., _Written]] = {
-    TextClassifier: _of_classes,
-    TextRegressor: _of_scores,
-    TokenClassifier: _of_tags,
+_FORMATTERS: dict[type[TextModel], Callable[..., _Formatted]] = {
+    TextClassifier: _format_classes,
+    TextRegressor: _format_scores,
+    TokenClassifier: _format_tags,
 }

@@ -1,8 +1,4 @@
-"""Checks and conversions of the arguments of Keras's methods.
-
-A mean is weighted as by Keras's reduction `mean_with_sample_weight`: the sum of
-weight times loss, divided by the sum of the weights.
-"""
+"""Validate and convert the arguments of Keras's methods."""
 
 import itertools
 import math
@@ -28,23 +24,23 @@ def positive_or_default(name: str, value: Any, default: int) -> int:
 
     Args:
         name: Name of the argument.
-        value: Value that was passed; None: the default.
+        value: Value of the argument; None: the default.
         default: Value of the settings.
 
     Returns:
         The number.
 
     Raises:
-        InputError: The value is not such a number.
+        InputError: The value is not a whole number of 1 or more.
     """
     if value is None:
         return default
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < 1:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < 1:
         raise InputError(
             f"{name} must be a whole number of 1 or more",
             f"{name}={value!r:.80}",
-            f"Leave it out for the {default} of the settings",
+            f"Leave it out to use the settings' value, {default}",
         )
     return int(value)
 
@@ -57,7 +53,7 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
         columns: Whether targets of the shape [N, 1] are one for each text.
 
     Returns:
-        One target for each text; None: `y` is None.
+        One target for each text; None if `y` is None.
     """
     if y is None:
         return None
@@ -76,10 +72,10 @@ def to_weights(weights: Any, count: int) -> np.ndarray | None:
         count: Number of items.
 
     Returns:
-        float32 [count]; None: `weights` is None.
+        float32 [count]; None if `weights` is None.
 
     Raises:
-        InputError: Their number differs from `count`, or one is negative or not finite.
+        InputError: There are not `count` weights, or one is negative or not finite.
     """
     if weights is None:
         return None
@@ -93,7 +89,7 @@ def to_weights(weights: Any, count: int) -> np.ndarray | None:
         raise _bad_weights(f"the shape {list(values.shape)} for {count} items")
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
-        raise _bad_weights(f"{values[bad[0]]} at place {bad[0]}")
+        raise _bad_weights(f"{values[bad[0]]} at index {bad[0]}")
     return values
 
 
@@ -102,35 +98,36 @@ def num_training_rows(count: int, share: float) -> int:
 
     Args:
         count: Number of items.
-        share: Share to validate on, the last items: `validation_split`.
+        share: `validation_split`, the share of the items, the last ones, to validate
+            on.
 
     Returns:
-        The number of the first ones.
+        The number of the items, the first ones, to train on.
 
     Raises:
-        InputError: One of the two parts has no item.
+        InputError: There would be no item to train or to validate on.
     """
-    number = isinstance(share, numbers.Real) and 0 < share < 1
-    count_left = math.floor(count * (1.0 - share)) if number else 0
-    if not 0 < count_left < count:
+    is_share = isinstance(share, numbers.Real) and 0 < share < 1
+    num_training = math.floor(count * (1.0 - share)) if is_share else 0
+    if not 0 < num_training < count:
         raise InputError(
-            "validation_split must leave one item or more to train and to validate on",
+            "validation_split must leave one or more items to train and to validate on",
             f"validation_split={share!r:.40} of {count} items",
             "Choose another share, or pass validation_data=(texts, targets)",
         )
-    return count_left
+    return num_training
 
 
 def split_texts(
     x: Any, y: Any, weights: tuple, share: float, pairs: bool, columns: bool
 ) -> tuple[tuple, tuple]:
-    """Split texts into the first ones to train and the last ones to validate on.
+    """Split texts into the first ones to train on and the last ones to validate on.
 
     Args:
         x: Texts.
-        y: Their targets.
+        y: Targets of the texts.
         weights: Weights of texts, and weights of classes.
-        share: Share to validate on: `validation_split`.
+        share: Value of `validation_split`.
         pairs: As for `to_rows`.
         columns: As for `to_targets`.
 
@@ -139,19 +136,22 @@ def split_texts(
         validate on.
 
     Raises:
-        InputError: `x` is not a list of texts, or one of the two has no text.
+        InputError: `x` is not a list of texts, or one of the splits has no text.
     """
     if not is_texts(x):
         raise InputError(
-            "validation_split must be the share of a list of texts, or of ids",
-            f"validation_split={share!r:.40} of a {type(x).__name__}",
+            "validation_split must be used with a list of texts, or ids",
+            f"validation_split={share!r:.40} with a {type(x).__name__}",
             "Pass validation_data instead",
         )
     rows, y = to_rows(x, pairs), to_targets(y, columns)
     sample_weight = to_weights(weights[0], len(rows))
     count = num_training_rows(len(rows), share)
     first, last = (
-        [part if part is None else part[span] for part in (rows, y, sample_weight)]
+        [
+            None if values is None else values[span]
+            for values in (rows, y, sample_weight)
+        ]
         for span in (slice(count), slice(count, None))
     )
     return (first[0], first[1], (first[2], weights[1])), tuple(last)
@@ -166,7 +166,7 @@ def steps_per_epoch(x: Any, size: int, arguments: Mapping[str, Any]) -> int:
         arguments: Other arguments of `fit`.
 
     Returns:
-        The number; negative if it is unknown.
+        The number of steps; negative if it is unknown.
     """
     if arguments.get("steps_per_epoch"):
         return arguments["steps_per_epoch"]
@@ -190,7 +190,8 @@ def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
     steps = arguments.get("steps_per_epoch")
     if steps is not None:
         raise InputError(
-            "An epoch of a list of texts must be one pass over all of them",
+            "steps_per_epoch must be left out with a list of texts, as an epoch is one "
+            "pass over all of them",
             f"steps_per_epoch={steps!r:.40}",
             "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets) "
             "with repeat()",
@@ -198,23 +199,24 @@ def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
 
 
 def check_compile_arguments(model: str, arguments: Mapping[str, Any]) -> None:
-    """Raise an error for arguments of `compile` that a text model has to reject.
+    """Raise an error for arguments of `compile` that a text model does not support.
 
     Args:
-        model: The model's class, for the message.
+        model: Name of the model's class, for the message.
         arguments: Arguments of `compile`.
 
     Raises:
         InputError: `loss`, `loss_weights`, or `jit_compile` other than "auto" is set.
     """
     names = ("loss", "loss_weights", "jit_compile")
-    own = [name for name in names if arguments.get(name)]
-    if own and arguments[own[0]] != "auto":
+    unsupported = [name for name in names if arguments.get(name)]
+    if unsupported and arguments[unsupported[0]] != "auto":
+        name = unsupported[0]
         raise InputError(
-            f"A {model} must have the loss of its task, and XLA compiles only the "
-            "element-wise operations between its matmuls",
-            f"compile({own[0]}={arguments[own[0]]!r})",
-            "Leave it out, or use the model as a layer of a model of yours",
+            f"{name} of compile must be left out: a {model} has the loss of its task, "
+            "and compiles with XLA only the element-wise operations between matmuls",
+            f"compile({name}={arguments[name]!r})",
+            "Leave it out, or use the model as a layer of your own model",
         )
 
 
@@ -244,7 +246,7 @@ def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
         data: First argument of `train_step`.
 
     Returns:
-        Inputs, targets, and weights float32 [B], which are 1 if Keras got no weights.
+        Inputs, targets, and weights float32 [B], 1 by default.
     """
     inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
     if weights_B is None:
@@ -266,25 +268,25 @@ def check_length(length: int, max_positions: int) -> None:
         raise InputError(
             f"An input must have at most the encoder's {max_positions} positions",
             f"{length} positions",
-            f"Cut or split it, or set data.max_length={max_positions} or less",
+            f"Truncate or split it, or set data.max_length={max_positions} or less",
         )
 
 
 def require_ids(x: Mapping[str, Any]) -> None:
-    """Raise an error if a dictionary lacks ids.
+    """Raise an error if a dictionary lacks one of `INPUTS`.
 
     Args:
         x: First argument of a method.
 
     Raises:
-        InputError: A name is missing.
+        InputError: A key is missing.
     """
     missing = [name for name in INPUTS if name not in x]
     if missing:
         raise InputError(
             f"A dictionary of ids must have {', '.join(INPUTS)}, each [B, L]",
             f"{sorted(map(str, x))}, without {', '.join(missing)}",
-            "Pass a list of texts, or add the missing ids",
+            "Pass a list of texts, or add the missing keys",
         )
 
 
@@ -295,39 +297,40 @@ def check_iterator(x: Any) -> Any:
         x: First argument of a method.
 
     Returns:
-        A generator of the same elements; an array for a Series; else `x`.
+        A generator of the same elements; an array for a Series; otherwise `x`.
 
     Raises:
-        InputError: A single string; a set, an iterator or a generator of texts.
+        InputError: The input is a single string, or a set, an iterator or a generator
+            of texts.
     """
     if isinstance(x, types.GeneratorType):
-        return _unread(x)
+        return _check_generator(x)
     if isinstance(x, keras.utils.PyDataset):
-        _refuse_texts(x[0], x)
+        _reject_texts(x[0], x)
         return x
     if isinstance(x, set | frozenset) or (
         isinstance(x, Iterator) and not isinstance(x, tf.data.Iterator)
     ):
         raise InputError(
-            "Texts must come in an order that can be read twice",
+            "Texts must be a sequence with an order, which can be read twice",
             f"a {type(x).__name__}",
             _REMEDY,
         )
     return to_array(x)
 
 
-def _unread(generator: Iterator[Any]) -> Iterator[Any]:
-    """Return a generator of the same elements, the first of which has been checked."""
+def _check_generator(generator: Iterator[Any]) -> Iterator[Any]:
+    """Check the first element and return a generator of all elements."""
     first = list(itertools.islice(generator, 1))
     if first:
-        _refuse_texts(first[0], generator)
+        _reject_texts(first[0], generator)
     return (element for element in itertools.chain(first, generator))
 
 
-def _refuse_texts(element: Any, source: Any) -> None:
+def _reject_texts(element: Any, source: Any) -> None:
     x = element[0] if isinstance(element, tuple) and element else element
-    alone = not isinstance(x, list | tuple) and is_texts(x)
-    if alone or _holds_text(x):
+    is_array_of_texts = not isinstance(x, list | tuple) and is_texts(x)
+    if is_array_of_texts or _first_is_text(x):
         raise InputError(
             f"A {type(source).__name__} must yield batches of ids",
             f"the texts {x!r:.60}",
@@ -335,15 +338,15 @@ def _refuse_texts(element: Any, source: Any) -> None:
         )
 
 
-def _holds_text(x: Any) -> bool:
+def _first_is_text(x: Any) -> bool:
     while isinstance(x, Sequence) and not isinstance(x, str | bytes) and len(x):
         x = x[0]
     return isinstance(x, str | bytes) or (isinstance(x, np.ndarray) and is_texts(x))
 
 
-def _bad_weights(arrived: str) -> InputError:
+def _bad_weights(received: str) -> InputError:
     return InputError(
         "sample_weight must have a finite number of 0 or more for each item",
-        arrived,
+        received,
         "Pass as many weights as texts, sentences or questions",
     )

@@ -1,4 +1,4 @@
-"""Losses of classes, scores, tags and spans, as sums and weights of examples."""
+"""Losses of classes, scores, tags and spans, as weighted sums over examples."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ class Loss(NamedTuple):
     """Sums over the rows of this replica."""
 
     total: tf.Tensor
-    """float32: the sum of the losses of the items."""
+    """float32: weighted sum of the losses."""
     weight: tf.Tensor
-    """float32: the sum of the weights of the items."""
+    """float32: sum of the weights."""
     metric_sum: tf.Tensor
-    """float32: weights of the right predictions; for scores, the squared error."""
+    """float32: weights of the correct predictions; for scores, the squared error."""
 
 
 def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) -> Loss:
@@ -23,8 +23,8 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
 
     Args:
         logits_BC: float32.
-        labels_B: int32; or the classes' probabilities [B, C], such as one-hot rows.
-        weights_B: float32; 0 in rows that only fill up.
+        labels_B: int32; or probabilities of the classes [B, C], such as one-hot rows.
+        weights_B: float32; 0 in padding rows.
 
     Returns:
         Sums over the rows.
@@ -33,17 +33,17 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
     if labels_B.shape.rank == 2 and labels_B.shape[1] == 1:
         labels_B = labels_B[:, 0]
     if labels_B.shape.rank == 2:
-        shares_BC = tf.cast(labels_B, tf.float32)
-        losses_B = tf.nn.softmax_cross_entropy_with_logits(shares_BC, logits_BC)
-        labels_B = tf.argmax(shares_BC, -1, tf.int32)
+        probabilities_BC = tf.cast(labels_B, tf.float32)
+        losses_B = tf.nn.softmax_cross_entropy_with_logits(probabilities_BC, logits_BC)
+        labels_B = tf.argmax(probabilities_BC, -1, tf.int32)
     else:
         labels_B = tf.cast(labels_B, tf.int32)
         losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_B, logits_BC)
-    hits_B = tf.cast(tf.argmax(logits_BC, -1, tf.int32) == labels_B, tf.float32)
+    correct_B = tf.cast(tf.argmax(logits_BC, -1, tf.int32) == labels_B, tf.float32)
     return Loss(
         tf.reduce_sum(losses_B * weights_B),
         tf.reduce_sum(weights_B),
-        tf.reduce_sum(hits_B * weights_B),
+        tf.reduce_sum(correct_B * weights_B),
     )
 
 
@@ -54,8 +54,8 @@ def score_loss(
 
     Args:
         outputs_B1: float32.
-        scores_B: float32, in the units that the head is trained in.
-        weights_B: float32; 0 in rows that only fill up.
+        scores_B: float32, in the units of the head's output.
+        weights_B: float32; 0 in padding rows.
 
     Returns:
         Sums over the rows.
@@ -71,27 +71,27 @@ def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) ->
     Args:
         logits_BLC: float32.
         tags_BL: int32; `IGNORE_LABEL` at positions without a tag.
-        weights_B: float32; 0 in rows that only fill up.
+        weights_B: float32; 0 in padding rows.
 
     Returns:
         Sums over words.
     """
     tagged_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
-    safe_BL = tf.maximum(tags_BL, 0)
-    losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(safe_BL, logits_BLC)
-    hits_BL = tf.cast(tf.argmax(logits_BLC, -1, tf.int32) == tags_BL, tf.float32)
+    valid_BL = tf.maximum(tags_BL, 0)
+    losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(valid_BL, logits_BLC)
+    correct_BL = tf.cast(tf.argmax(logits_BLC, -1, tf.int32) == tags_BL, tf.float32)
     return Loss(
         tf.reduce_sum(losses_BL * tagged_BL),
         tf.reduce_sum(tagged_BL),
-        tf.reduce_sum(hits_BL * tagged_BL),
+        tf.reduce_sum(correct_BL * tagged_BL),
     )
 
 
 def sum_over_replicas(weight: tf.Tensor) -> tf.Tensor:
-    """Add up a weight over all replicas.
+    """Sum a weight over all replicas.
 
     Args:
-        weight: float32, this replica's.
+        weight: float32, the weight of this replica.
 
     Returns:
         float32, the same on each replica.
@@ -102,7 +102,7 @@ def sum_over_replicas(weight: tf.Tensor) -> tf.Tensor:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight)
 
 
-ANSWERABLE_WEIGHT = 0.5  # the original's answerable_weight
+ANSWERABLE_WEIGHT = 0.5  # answerable_weight of the original
 
 
 def position_loss(logits_BL: tf.Tensor, positions_B: tf.Tensor) -> tf.Tensor:
@@ -110,7 +110,7 @@ def position_loss(logits_BL: tf.Tensor, positions_B: tf.Tensor) -> tf.Tensor:
 
     Args:
         logits_BL: Outputs of the head.
-        positions_B: int32, the right position.
+        positions_B: int32, the correct position.
 
     Returns:
         float32 [B].
@@ -124,7 +124,7 @@ def impossible_loss(logit_B: tf.Tensor, impossible_B: tf.Tensor) -> tf.Tensor:
     """Compute the cross-entropy of whether a row has no answer, in float32.
 
     Args:
-        logit_B: Above 0 means that there is no answer.
+        logit_B: Logit of having no answer.
         impossible_B: 1 where there is no answer, else 0.
 
     Returns:
@@ -144,18 +144,19 @@ def span_loss(
     impossible_B: tf.Tensor,
     answerable_weight: float = ANSWERABLE_WEIGHT,
 ) -> tf.Tensor:
-    """Compute the loss of each row; the original adds them up over the batch.
+    """Compute the loss of each row; the original sums it over the batch.
 
     (start + end) / 2 + answerable_weight * impossible, each a cross-entropy.
 
     Args:
-        start_logits_BL: Of `SpanHead`.
-        end_logits_BL: Of `SpanHead`, given the right start.
-        answerable_logit_B: Of `SpanHead`; None: the head has none.
+        start_logits_BL: Start logits of `SpanHead`.
+        end_logits_BL: End logits of `SpanHead`, conditioned on the correct start.
+        answerable_logit_B: Logit of `SpanHead` of having no answer; None: no such
+            output.
         starts_B: int32, 0 where there is no answer.
         ends_B: int32, 0 where there is no answer.
         impossible_B: 1 where there is no answer, else 0.
-        answerable_weight: Factor of the last part.
+        answerable_weight: Factor of the loss of `answerable_logit_B`.
 
     Returns:
         float32 [B].

@@ -29,7 +29,7 @@ def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None
         variable.assign(value)
 
 
-def rate_used_up(optimizer: Optimizer, updates: int, more: int) -> InputError:
+def schedule_end_error(optimizer: Optimizer, updates: int, more: int) -> InputError:
     """Return the error for updates after the end of a schedule.
 
     Args:

@@ -1,4 +1,4 @@
-"""Read the inputs of `predict`: lines of text, tables, questions in SQuAD's layout."""
+"""Read the inputs of `predict`: lines of text, tables, questions in SQuAD's format."""
 
 import dataclasses
 import io
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.tables import Row, read_table, require_columns
+from electra_tf.tasks.data.tables import read_table, require_columns
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.model import TokenClassifier
@@ -24,34 +24,34 @@ STANDARD_INPUT = "standard input"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Item:
-    """One input of a model."""
+    """Input of a model with its id."""
 
     value: Any
-    """An element of the list that `model.examples` takes."""
+    """An element of the argument `x` of `model.examples`."""
     id: str | int | None = None
-    """The id in the file; None: the record has none."""
+    """Id of the record in the file; None: it has none."""
 
 
 def check_input(path: str | None) -> None:
     """Raise an error if a path cannot be an input.
 
     Args:
-        path: A file; None: standard input.
+        path: Path of a file; None: standard input.
 
     Raises:
-        InputError: The path is not a file, or its format is not read.
+        InputError: The path is not a file, or its format is not supported.
     """
     if path is None:
         return
     if not os.path.isfile(path):
-        found = "a folder" if os.path.isdir(path) else "no such file"
+        reason = "a folder" if os.path.isdir(path) else "no such file"
         raise InputError(
-            "--input must be a file", f"{path!r}, {found}", "Check the path"
+            "--input must be a file", f"{path!r}, {reason}", "Check the path"
         )
     if inner_suffix(path) == ".parquet":
         raise InputError(
             "--input must be lines of text, a table (.csv, .tsv, .jsonl) or questions "
-            "in SQuAD's layout (.json)",
+            "in SQuAD's format (.json)",
             f"{path!r}, a Parquet file",
             "Convert it to .jsonl",
         )
@@ -61,29 +61,29 @@ def check_output(source: str | None, path: str | None, overwrite: bool) -> None:
     """Raise an error if predictions cannot be written to a path.
 
     Args:
-        source: The file of the inputs; None: standard input.
-        path: The file of the predictions; None: standard output.
-        overwrite: Whether a file there may be replaced.
+        source: File of the inputs; None: standard input.
+        path: File of the predictions; None: standard output.
+        overwrite: Whether an existing file may be replaced.
 
     Raises:
-        InputError: The path is the input, exists, or is in no folder.
+        InputError: The path is the input or exists, or its folder does not exist.
     """
     if path is None:
         return
-    rule, found, remedy = "--output must be a new file", "", "Name another file"
+    rule, reason, remedy = "--output must be a new file", "", "Name another file"
     if source and os.path.realpath(source) == os.path.realpath(path):
         rule = "--output must be another file than --input"
-        found = "the same file for both"
+        reason = "the same file for both"
     elif os.path.isdir(path):
-        found = "a folder"
+        reason = "a folder"
     elif os.path.exists(path) and not overwrite:
-        found = "which exists"
+        reason = "which exists"
         remedy += ", or pass --overwrite to replace it"
     elif not os.path.isdir(os.path.dirname(path) or "."):
-        found = "in a folder that does not exist"
+        reason = "in a folder that does not exist"
         remedy = "Create the folder, or name another file"
-    if found:
-        raise InputError(rule, f"{path!r}, {found}", remedy)
+    if reason:
+        raise InputError(rule, f"{path!r}, {reason}", remedy)
 
 
 def read_items(
@@ -96,37 +96,38 @@ def read_items(
 
     Args:
         model: The model that predicts.
-        path: A table (.csv, .tsv), questions in SQuAD's layout (.json, for a model of
-            questions), or lines: texts or JSON objects. None: lines of standard input.
-        columns: The columns of the texts in a table or in JSON objects; None: `stored`,
-            or else `text` and `text_b`, `words`, or `question` and `context`.
-        stored: The columns that the model was trained with.
+        path: A table (.csv, .tsv), questions in SQuAD's format (.json, for a
+            QuestionAnswerer), or lines: texts or JSON objects. None: lines of standard
+            input.
+        columns: Columns of the texts in a table or in JSON objects; None: `stored`, or
+            else `text` and `text_b`, `words`, or `question` and `context`.
+        stored: Columns that the model was trained with.
 
     Yields:
         An item for each row, question or line.
 
     Raises:
-        InputError: A record is not what the model takes; with the file and the line.
-            A file without records.
+        InputError: A record is not an input of the model (the message has the file and
+            the line), or there are no records.
     """
     check_input(path)
-    choices = _choices(model, columns, stored)
-    kind = inner_suffix(path) if path else ""
-    if kind in _TABLES:
-        yield from _items_of_table(model, path, choices)
-    elif kind == ".json" and isinstance(model, QuestionAnswerer):
+    choices = _column_choices(model, columns, stored)
+    suffix = inner_suffix(path) if path else ""
+    if suffix in _TABLES:
+        yield from _read_table_items(model, path, choices)
+    elif suffix == ".json" and isinstance(model, QuestionAnswerer):
         yield from (Item(q, q.id) for q in read_squad_ignoring_offsets(path))
     else:
-        number, name = 0, path or STANDARD_INPUT
-        items = read_line_items(model, _lines(path), choices, name)
-        for number, item in enumerate(items, 1):  # noqa: B007 - counted
+        count, name = 0, path or STANDARD_INPUT
+        items = read_line_items(model, _read_lines(path), choices, name)
+        for count, item in enumerate(items, 1):  # noqa: B007 - used after the loop
             yield item
-        if not number and path:
+        if not count and path:
             raise InputError(
-                "--input must have a line or more", f"{path!r}, an empty file",
+                "--input must have one or more lines", f"{path!r}, an empty file",
                 "Check the path",
             )  # fmt: skip
-        if not number:
+        if not count:
             print("standard input has no lines: no predictions", file=sys.stderr)
 
 
@@ -140,18 +141,17 @@ def read_line_items(
 
     Args:
         model: The model that predicts.
-        lines: Texts; two of them with a tab between, for a model of pairs. Words with
-            spaces between for a tagger; JSON objects for a model of questions, and for
-            any other model too.
-        choices: Keys of the texts in JSON objects, those to try first; None: the
+        lines: JSON objects for any model; or texts, for a model of pairs two texts
+            separated by a tab, for a TokenClassifier words separated by spaces.
+        choices: Keys of the texts in JSON objects, in order of preference; None: the
             standard ones.
-        name: The source of the lines, for messages.
+        name: Source of the lines, for messages.
 
     Yields:
         An item for each line.
 
     Raises:
-        InputError: A line is not what the model takes.
+        InputError: A line is not an input of the model.
     """
     choices = choices or [_standard_names(model)]
     for number, line in enumerate(lines, 1):
@@ -161,9 +161,9 @@ def read_line_items(
         place = f"{name}, line {number}"
         record = _parse_json(line, place)
         if record is not None:
-            yield _item_of_json(model, record, choices, place, line)
+            yield _parse_record(model, record, choices, place, line)
         else:
-            yield Item(_value_of_text(model, line, place))
+            yield Item(_parse_text(model, line, place))
 
 
 def _standard_names(model: TextModel) -> tuple[str, ...]:
@@ -174,34 +174,34 @@ def _standard_names(model: TextModel) -> tuple[str, ...]:
     return ("text", "text_b") if model.pairs else ("text",)
 
 
-def _choices(
-    model: TextModel, given: Sequence[str] | None, stored: Sequence[str]
+def _column_choices(
+    model: TextModel, columns: Sequence[str] | None, stored: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return the columns to look for, in order."""
+    """Return the columns to look for, in order of preference."""
     standard = _standard_names(model)
-    if given is None:
+    if columns is None:
         return [*([tuple(stored)] if stored else []), standard]
-    if len(given) != len(standard):
+    if len(columns) != len(standard):
         raise InputError(
             f"--text_columns must name {len(standard)} "
             f"column{'s' * (len(standard) > 1)} for this {type(model).__name__}",
-            f"--text_columns={','.join(given)}",
+            f"--text_columns={','.join(columns)}",
             "Name a column for each text of the model",
         )
-    return [tuple(given)]
+    return [tuple(columns)]
 
 
-def _first_in(choices: Sequence[tuple[str, ...]], names: Iterable[str]) -> tuple:
-    """Return the first choice of columns that are all there; else the first one."""
-    known = set(names)
-    return next((c for c in choices if known.issuperset(c)), choices[0])
+def _choose_columns(choices: Sequence[tuple[str, ...]], names: Iterable[str]) -> tuple:
+    """Return the first choice whose columns all exist, or else the first choice."""
+    existing = set(names)
+    return next((c for c in choices if existing.issuperset(c)), choices[0])
 
 
-def _items_of_table(
+def _read_table_items(
     model: TextModel, path: str, choices: Sequence[tuple[str, ...]]
 ) -> Iterator[Item]:
     rows = read_table(path, DataErrorLog("stop", "", "A table must be readable"))
-    columns = _first_in(choices, rows[0].values)
+    columns = _choose_columns(choices, rows[0].values)
     try:
         require_columns(rows, columns)
     except InputError as error:
@@ -212,47 +212,44 @@ def _items_of_table(
             "without column names must not end with .csv or .tsv",
         ) from error
     for row in rows:
-        yield Item(_value_of_row(model, row, columns), row.values.get(_ID))
+        texts = tuple(row.values[column] for column in columns)
+        yield Item(_to_value(model, texts, f"{row}"), row.values.get(_ID))
 
 
-def _value_of_row(model: TextModel, row: Row, columns: Sequence[str]) -> Any:
-    values = tuple(row.values[column] for column in columns)
-    return _value(model, values, f"{row}")
-
-
-def _item_of_json(
+def _parse_record(
     model: TextModel,
     record: Mapping[str, Any],
     choices: Sequence[tuple[str, ...]],
     place: str,
     line: str,
 ) -> Item:
-    names = _first_in(choices, record)
+    names = _choose_columns(choices, record)
     words = isinstance(model, TokenClassifier)
-    right = all(
+    valid = all(
         isinstance(record.get(name), str)
         or (words and isinstance(record.get(name), list))
         for name in names
     )
-    if not right:
+    if not valid:
         raise InputError(
             f"A line must be a JSON object with {' and '.join(names)}, each a "
             + ("list of strings" if words else "string"),
             f"{place}: {line!r:.80}",
             "Correct the line, or name the keys with --text_columns",
         )
-    found = record.get(_ID)
-    if not isinstance(found, str | int | None):
+    item_id = record.get(_ID)
+    if not isinstance(item_id, str | int | None):
         raise InputError(
             f"`{_ID}` must be a string or a whole number",
-            f"{place}: {found!r:.80}",
+            f"{place}: {item_id!r:.80}",
             "Correct the line",
         )
-    return Item(_value(model, tuple(record[name] for name in names), place), found)
+    texts = tuple(record[name] for name in names)
+    return Item(_to_value(model, texts, place), item_id)
 
 
-def _value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
-    """Return what `model.examples` takes for the texts of a record."""
+def _to_value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
+    """Convert the texts of a record to an input of `model.examples`."""
     if isinstance(model, TokenClassifier):
         (words,) = texts
         return words.split() if isinstance(words, str) else words
@@ -267,14 +264,14 @@ def _value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
     return texts[0] if len(texts) == 1 else texts
 
 
-def _value_of_text(model: TextModel, line: str, place: str) -> Any:
-    """Return what `model.examples` takes for a line that is not JSON."""
+def _parse_text(model: TextModel, line: str, place: str) -> Any:
+    """Convert a line that is not JSON to an input of `model.examples`."""
     if isinstance(model, QuestionAnswerer):
         raise InputError(
             "A line must be a JSON object with question and context",
             f"{place}: {line!r:.80}",
-            "Write each question as a JSON object in a line of its own, or name a file "
-            "in SQuAD's layout that ends with .json",
+            "Write each question as a JSON object on its own line, or name a .json "
+            "file in SQuAD's format",
         )
     if isinstance(model, TokenClassifier):
         return line.split()
@@ -283,7 +280,7 @@ def _value_of_text(model: TextModel, line: str, place: str) -> Any:
     texts = line.split("\t")
     if len(texts) != 2:
         raise InputError(
-            "A line must have two texts with a tab between, as the model takes pairs",
+            "A line must be two texts separated by a tab, as the model takes pairs",
             f"{place}, with {len(texts)}",
             "Correct the line, or write JSON objects with text and text_b",
         )
@@ -294,7 +291,7 @@ def _parse_json(line: str, place: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError as error:
         if not line.startswith('{"'):  # a text may begin with a brace
             return None
@@ -303,14 +300,14 @@ def _parse_json(line: str, place: str) -> dict[str, Any] | None:
             f"{place}: {error}",
             'Correct the line, or write the text itself as {"text": "..."}',
         ) from error
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _lines(path: str | None) -> Iterator[str]:
+def _read_lines(path: str | None) -> Iterator[str]:
     name = path or STANDARD_INPUT
     try:
         if path is None:
-            # Python lets what is no UTF-8 pass there, to stumble over it later.
+            # By default, invalid UTF-8 in standard input raises no error here.
             sys.stdin.reconfigure(encoding="utf-8", errors="strict")
             yield from sys.stdin
         else:
@@ -318,10 +315,10 @@ def _lines(path: str | None) -> Iterator[str]:
                 yield from file
     except UnicodeDecodeError as error:
         raise InputError(
-            "The lines must be UTF-8", f"{name}: {error}", "Convert them with iconv"
+            "Lines must be UTF-8", f"{name}: {error}", "Convert them with iconv"
         ) from error
     except (OSError, *BROKEN) as error:
         raise InputError(
             f"{name} must be readable to its end", str(error),
-            "Copy or compress it again, or check who may read it",
+            "Copy or compress it again, or check its permissions",
         ) from error  # fmt: skip

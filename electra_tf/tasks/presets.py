@@ -1,4 +1,4 @@
-"""Models of tasks, and encoders, from checkpoints, saved models and configs."""
+"""Load models of tasks, and encoders, from checkpoints, saved models and configs."""
 
 import dataclasses
 import os
@@ -26,7 +26,7 @@ _SAVED = "model.keras"
 
 @dataclasses.dataclass(frozen=True)
 class PresetArguments:
-    """The arguments of `from_preset` that all tasks share."""
+    """Arguments of `from_preset` that all tasks share."""
 
     source: str | os.PathLike
     vocabulary: str | None = None
@@ -38,22 +38,22 @@ class PresetArguments:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the source is a saved model."""
+        """Return whether the source is a saved model."""
         return is_saved_model(os.fspath(self.source))
 
     def build(self, kind: type[Model], **head: Any) -> Model:
-        """Return the saved model of the source, or a new model on its encoder.
+        """Load the saved model, or create a new model on the source's encoder.
 
         Args:
-            kind: The class of the model.
-            head: The arguments of the constructor that belong to the task.
+            kind: Class of the model.
+            head: Arguments of the constructor that belong to the task.
 
         Returns:
             A model that is not compiled.
 
         Raises:
-            InputError: The source is of no known kind, or the saved model is of
-                another class or has other settings than the arguments ask for.
+            InputError: The source is of no known kind, or the saved model has another
+                class or other settings than the arguments.
         """
         if self.is_saved:
             return self._load(kind, head)
@@ -68,14 +68,14 @@ class PresetArguments:
         )
 
     def _load(self, kind: type[Model], head: Mapping[str, Any]) -> Model:
-        # Imported here: that module imports the models, which import this one.
+        # Imported here, as that module imports the models, which import this one.
         from electra_tf.tasks.inference import load
 
         _check_no_vocabulary(self.source, self.vocabulary)
         model = load(os.fspath(self.source))
         if not isinstance(model, kind):
             raise InputError(
-                f"{kind.__name__}.from_preset must get a model of this class",
+                f"path_or_name must be a model of the class {kind.__name__}",
                 f"{os.fspath(self.source)!r}, a {type(model).__name__}",
                 f"Call {type(model).__name__}.from_preset, or name a checkpoint",
             )
@@ -86,7 +86,7 @@ class PresetArguments:
         ]
         if differing:
             raise InputError(
-                "The arguments of from_preset must be those of the saved model",
+                "The arguments of from_preset must equal those of the saved model",
                 f"{os.fspath(self.source)!r} with {', '.join(differing)}",
                 "Leave these arguments out, or name a checkpoint to train a new model",
             )
@@ -95,7 +95,7 @@ class PresetArguments:
         return model
 
     def _stored(self, model: "TextModel", head: Mapping[str, Any]) -> list[tuple]:
-        """Return (name, argument, value of the model) of the arguments that are set."""
+        """Return (name, argument, value of the model) for each argument that is set."""
         values = [(name, value, getattr(model, name)) for name, value in head.items()]
         if self.settings is not None:
             values.append(("settings", self.settings, model.settings))
@@ -110,13 +110,13 @@ class PresetArguments:
 def load_model(path: str | os.PathLike) -> keras.Model:
     """Load a model that `save` wrote, without compiling it.
 
-    No code of the file is run.
+    No code in the file is run.
 
     Args:
         path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
 
     Returns:
-        The model: one of a task, or any Keras model that has layers of this package.
+        The model: one of a task, or any Keras model with layers of this package.
 
     Raises:
         InputError: There is no such file.
@@ -132,9 +132,9 @@ def load_model(path: str | os.PathLike) -> keras.Model:
         file = os.path.join(file, _SAVED)
     if not os.path.isfile(file):
         raise InputError(
-            f"load_model must get a .keras file, or a folder with {_SAVED}",
+            f"path must be a .keras file, or a folder with {_SAVED}",
             repr(os.fspath(path)),
-            "Check the path; a checkpoint is read by from_preset of a model class",
+            "Check the path; load a checkpoint with from_preset of a model class",
         )
     return keras.saving.load_model(file, compile=False, safe_mode=True)
 
@@ -143,7 +143,7 @@ def is_saved_model(path: str) -> bool:
     """Return whether a path is a `.keras` file or a folder with `model.keras`.
 
     Args:
-        path: Any.
+        path: Any path.
     """
     return path.endswith(".keras") or os.path.isfile(os.path.join(path, _SAVED))
 
@@ -152,12 +152,12 @@ def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
     """Return the settings with the precision of a dtype policy.
 
     Args:
-        settings: All of fine-tuning.
+        settings: All settings of fine-tuning.
         dtype: `float32` or `mixed_bfloat16`, as a name or a Keras policy; None: the
             precision of the settings.
 
     Raises:
-        InputError: Another policy.
+        InputError: `dtype` is another policy.
     """
     if dtype is None:
         return settings
@@ -187,12 +187,12 @@ def _read_saved_model(path: str, vocabulary: str | None) -> PretrainedEncoder:
 
 
 def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
-    """Return the shape of a config with random weights."""
+    """Return the shape of a config, without weights."""
     if vocabulary is None:
         raise InputError(
-            "A config must come with a vocabulary",
-            f"{name!r} without one",
-            "Pass vocabulary=PATH, the vocab.txt that the model reads texts with",
+            "vocabulary must be set for a config",
+            f"{name!r} without it",
+            "Pass vocabulary=PATH, the vocab.txt of the model",
         )
     entries = Vocabulary.read(vocabulary)
     stored = stored_settings(vocabulary, entries)
@@ -200,7 +200,7 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     check_settings(config.tokenization, stored, vocabulary)
     if config.model.vocabulary_size not in (None, len(entries)):
         raise InputError(
-            f"The vocabulary must have the {config.model.vocabulary_size} entries of "
+            f"vocabulary must have {config.model.vocabulary_size} entries, as "
             "model.vocabulary_size",
             f"{os.fspath(vocabulary)!r}, {len(entries)} entries",
             "Name the vocabulary of the config",
@@ -220,14 +220,14 @@ def _pretraining_configs() -> list[str]:
 
 
 def _is_ours(path: str) -> bool:
-    """Return whether a path is a checkpoint, or explains itself when it is opened."""
+    """Return whether a path is a checkpoint, or weights that get their own error."""
     return is_checkpoint(path) or foreign_weights(path) is not None
 
 
 def _check_no_vocabulary(source: str | os.PathLike, vocabulary: str | None) -> None:
     if vocabulary is not None:
         raise InputError(
-            "vocabulary must be left out for a source that has its own",
+            "vocabulary must be left out for a source with a vocabulary",
             f"vocabulary={os.fspath(vocabulary)!r} for {os.fspath(source)!r}",
             "Leave it out",
         )
@@ -240,7 +240,7 @@ for _name, _reader in {
         _read_saved_model,
     ),
     "checkpoint": PresetReader(
-        "a checkpoint's folder, or a run's, whose newest checkpoint is read",
+        "a folder of a checkpoint, or of a run, whose newest checkpoint is read",
         _is_ours,
         _read_checkpoint,
     ),

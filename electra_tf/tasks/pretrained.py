@@ -1,4 +1,4 @@
-"""What fine-tuning takes from a pre-training checkpoint: encoder and tokenizer."""
+"""Load the encoder and the tokenizer of a pre-training checkpoint."""
 
 import dataclasses
 import glob
@@ -19,42 +19,42 @@ from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, WEIGHTS, assign, open_checkpoint
 
-# Where the encoder that is left lies in a checkpoint, by objective.
+# Paths of the encoder to fine-tune in a checkpoint, by objective.
 _ENCODERS = ("electra/discriminator/encoder/", "bert/encoder/")
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedEncoder:
-    """An encoder's shape, its tokenizer and, where it has been trained, its weights."""
+    """Shape and tokenizer of an encoder, with its weights if it is pre-trained."""
 
     shape: EncoderConfig
     tokenizer: Tokenizer
     weights: Mapping[str, np.ndarray] | None
-    """By path below the encoder; None: it begins with random ones."""
+    """Weights by path below the encoder; None: random initial weights."""
     source: str
-    """Where it is from, for messages."""
+    """Path or name of the source, for messages."""
     identity: str = ""
-    """A checksum of the checkpoint's weights."""
+    """Checksum of the checkpoint's weights."""
 
     @classmethod
     def open(cls, path: str) -> "PretrainedEncoder":
-        """Reads a checkpoint.
+        """Read a checkpoint.
 
         Args:
-            path: A checkpoint's folder, or a run's, whose newest is taken.
+            path: Folder of a checkpoint, or of a run, whose newest checkpoint is read.
 
         Returns:
-            Its discriminator's encoder, or BERT's.
+            The encoder of the discriminator, or of BERT.
 
         Raises:
-            InputError: No checkpoint, a fine-tuned model, or a vocabulary that is not
-                the table's.
+            InputError: There is no checkpoint, the folder has a fine-tuned model, or
+                the sizes of vocabulary and embedding table differ.
         """
         if os.path.isdir(path) and glob.glob(f"{glob.escape(path)}/*.keras"):
             raise InputError(
-                "Fine-tuning begins with what pretrain wrote",
+                "Fine-tuning must start from a checkpoint of pretrain",
                 f"{path!r}, a folder of finetune",
-                "Name the --checkpoint that folder was trained from",
+                "Name the --checkpoint that this folder was trained from",
             )
         checkpoint = open_checkpoint(path)
         settings = loader.parse_config(
@@ -62,27 +62,28 @@ class PretrainedEncoder:
         )
         file = os.path.join(checkpoint.path, VOCABULARY)
         tokenizer = Tokenizer(Vocabulary.read(file), settings.tokenization)
-        weights = _encoder_of(checkpoint.weights(), checkpoint.path)
+        weights = _encoder_weights(checkpoint.weights(), checkpoint.path)
         rows = len(weights["embeddings/word_embeddings"])
         if rows != len(tokenizer.vocabulary):
             raise InputError(
-                f"{file} has an entry for each of the {rows} rows of the token table",
+                f"{file} must have an entry for each of the {rows} rows of the "
+                "embedding table",
                 f"{len(tokenizer.vocabulary)} entries",
-                "Use the vocabulary the checkpoint was trained with",
+                "Use the vocabulary that the checkpoint was trained with",
             )
         identity = hashlib.sha256(checkpoint.read(WEIGHTS)).hexdigest()
         shape = settings.model.encoder
         return cls(shape, tokenizer, weights, checkpoint.path, identity)
 
     def untrained(self) -> "PretrainedEncoder":
-        """The same shape and tokenizer with random weights."""
+        """Return the same shape and tokenizer without weights."""
         return dataclasses.replace(self, weights=None)
 
     def load_into(self, encoder: Encoder) -> None:
-        """Assigns the weights, if there are any.
+        """Assign the weights, if there are any.
 
         Args:
-            encoder: A built one of this shape.
+            encoder: A built encoder of this shape.
         """
         if self.weights is not None:
             variables = {
@@ -92,56 +93,59 @@ class PretrainedEncoder:
 
 
 def from_saved_config(
-    config_of: Mapping[str, Any],
+    model_config: Mapping[str, Any],
 ) -> tuple[PretrainedEncoder, FinetuningConfig]:
-    """What a saved model told of its encoder, tokenizer and settings.
+    """Read encoder, tokenizer and settings from the config of a saved model.
 
     Args:
-        config_of: What `TextModel.get_config` returned.
+        model_config: The return value of `TextModel.get_config`.
 
     Returns:
-        A start without weights, and the settings.
+        An encoder without weights, and the settings.
     """
-    stored = config_of["vocabulary"]
-    # Models saved by earlier versions hold a list of entries.
-    if isinstance(stored, str):
-        vocabulary = Vocabulary.parse(stored, "the saved model")
+    text = model_config["vocabulary"]
+    # Models saved by earlier versions have a list of entries.
+    if isinstance(text, str):
+        vocabulary = Vocabulary.parse(text, "the saved model")
     else:
-        vocabulary = Vocabulary(tuple(stored), "the saved model")
-    tokenizer = Tokenizer(vocabulary, TokenizationConfig(**config_of["tokenization"]))
-    tree = config_of["settings"]
-    named = {f"{part}.{name}": v for part in tree for name, v in tree[part].items()}
-    settings = loader.load_config(base=named, root=FinetuningConfig)
-    start = PretrainedEncoder(
-        EncoderConfig(**config_of["shape"]), tokenizer, None, "the saved model"
-    )
-    return start, settings
+        vocabulary = Vocabulary(tuple(text), "the saved model")
+    tokenization = TokenizationConfig(**model_config["tokenization"])
+    tokenizer = Tokenizer(vocabulary, tokenization)
+    sections = model_config["settings"]
+    base = {
+        f"{section}.{name}": value
+        for section, values in sections.items()
+        for name, value in values.items()
+    }
+    settings = loader.load_config(base=base, root=FinetuningConfig)
+    shape = EncoderConfig(**model_config["shape"])
+    return PretrainedEncoder(shape, tokenizer, None, "the saved model"), settings
 
 
 def path_below_encoder(path: str, name: str = "encoder") -> str:
-    """The part of a variable's path that is below its encoder.
+    """Return a variable's path relative to its encoder.
 
     Args:
-        path: Of a variable of an encoder.
-        name: Of the encoder.
+        path: Path of a variable of an encoder.
+        name: Name of the encoder.
 
     Returns:
-        `layer_0/attention/query/kernel` and the like.
+        A path such as `layer_0/attention/query/kernel`.
     """
     return path.split(f"{name}/", 1)[1]
 
 
-def _encoder_of(weights: Mapping[str, np.ndarray], source: str) -> dict:
+def _encoder_weights(weights: Mapping[str, np.ndarray], source: str) -> dict:
     for prefix in _ENCODERS:
-        found = {
+        by_path = {
             path.removeprefix(prefix): values
             for path, values in weights.items()
             if path.startswith(prefix)
         }
-        if found:
-            return found
+        if by_path:
+            return by_path
     raise InputError(
-        "A checkpoint to fine-tune holds an encoder",
+        "A checkpoint to fine-tune must have an encoder",
         f"{source}, with {', '.join(sorted(weights)[:3])} and others",
         "Name a checkpoint that pretrain wrote",
     )

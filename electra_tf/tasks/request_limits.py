@@ -3,42 +3,42 @@
 import tensorflow as tf
 
 MAX_POSITIONS = 2**16
-"""Positions of a request: 128 rows of 512, or 512 of 128."""
+"""Maximum number of positions of a request: 128 rows of 512, or 512 of 128."""
 MAX_PARTS = 1024
-"""Rows that the texts of a request may be split into."""
+"""Maximum number of parts, one row each, that the texts of a request are split into."""
 
 
 def assert_max_positions(rows: tf.Tensor, longest: tf.Tensor) -> tf.Operation:
-    """Assert that a request has `MAX_POSITIONS` at most.
+    """Assert that a request has at most `MAX_POSITIONS` positions.
 
     Args:
-        rows: int32, how many.
+        rows: int32, number of rows.
         longest: int32, positions of the longest row.
 
     Returns:
-        What a control dependency takes; `InvalidArgumentError` at run time where rows
-        times positions are more, also where they are more than an int32 can hold.
+        An operation for a control dependency. It raises `InvalidArgumentError` at run
+        time if rows times positions exceed the limit, without int32 overflow.
     """
     positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
     return tf.debugging.Assert(
         positions <= MAX_POSITIONS,
         [f"A request must have at most {MAX_POSITIONS} positions, rows times the "
-         "longest. Received:", rows, longest, "Send it in parts."],
+         "longest. Received:", rows, longest, "Send several smaller requests."],
     )  # fmt: skip
 
 
 def assert_max_parts(count: tf.Tensor) -> tf.Operation:
-    """Assert that the texts of a request are read in `MOST` parts at most.
+    """Assert that the texts of a request are split into at most `MAX_PARTS` parts.
 
     Args:
-        count: int32, the parts of all texts.
+        count: int32, number of parts of all texts.
 
     Returns:
-        What a control dependency takes; `InvalidArgumentError` at run time where there
-        are more.
+        An operation for a control dependency. It raises `InvalidArgumentError` at run
+        time if there are more.
     """
     return tf.debugging.Assert(
         count <= MAX_PARTS,
-        [f"The texts of a request must be read in at most {MAX_PARTS} parts. Received:",
-         count, "Send it in parts."],
+        [f"The texts of a request must be split into at most {MAX_PARTS} parts. "
+         "Received:", count, "Send several smaller requests."],
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""The same task with several seeds: a line for each, then how they are spread.
+"""Fine-tune a task with several seeds, resumably.
 
 output/
-  config.yaml       the settings, themselves a --config
-  trials.jsonl      a line for each trial that is done
-  model.keras       the trial with the best score on the dev data
-  trial_1/          its predictions for each part, TensorBoard's files
+  config.yaml       the settings; can be passed as --config
+  trials.jsonl      a line for each finished trial
+  model.keras       the trial with the best score on the dev split
+  trial_1/          predictions for each split, TensorBoard's files
 """
 
 import contextlib
@@ -40,31 +40,31 @@ CONFIG, TRIALS, MODEL = "config.yaml", "trials.jsonl", "model.keras"
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What came of one seed."""
+    """Result of one seed."""
 
     number: int
-    """From 1."""
+    """Number of the trial, from 1."""
     seed: int
     scores: Mapping[str, float]
-    """By part and metric, `dev_mcc`."""
+    """Scores by split and metric, such as `dev_mcc`."""
     degenerate: str | None
-    """What is wrong with it, in words."""
+    """Description of degenerate predictions; None: they are not degenerate."""
     epochs: list[Mapping[str, float]]
     """Scores after each epoch."""
     seconds: float
-    """Training and measuring, in the process that ended it."""
+    """Duration of training and evaluation, in the last process of the trial."""
 
 
 class MultiSeedRunner:
-    """Runs what is not done yet of a number of trials.
+    """Runner of trials that differ in their seeds; finished trials are not repeated.
 
     Args:
-        task: Read.
+        task: The task with its data.
         start: The pre-trained encoder.
-        settings: All of fine-tuning.
-        output: The folder.
+        settings: All settings of fine-tuning.
+        output: Folder of the results.
         devices: The replicas.
-        say: Gets the lines for people.
+        log: Called with each line of progress.
     """
 
     def __init__(
@@ -74,49 +74,50 @@ class MultiSeedRunner:
         settings: FinetuningConfig,
         output: str,
         devices: tf.distribute.Strategy,
-        say: Callable[[str], None] = print,
+        log: Callable[[str], None] = print,
     ):
         self._task, self._start, self._settings = task, start, settings
-        self._output, self._devices, self._say = pathlib.Path(output), devices, say
+        self._output, self._devices, self._log = pathlib.Path(output), devices, log
         self._model: TextModel | None = None
         self._examples: EncodedExamples | None = None
 
     def run(self, count: int) -> list[Trial]:
-        """Trains and measures, seed by seed.
+        """Train and evaluate with one seed after the other.
 
         Args:
-            count: Trials in all.
+            count: Number of trials, finished ones included.
 
         Returns:
-            Those that were done before, and the new ones.
+            The trials, finished ones included.
 
         Raises:
-            InputError: The folder holds trials of other settings or another
+            InputError: The folder has trials of other settings, other data or another
                 checkpoint.
         """
-        done = self._resume()
-        for trial in done:  # what a kill after its line left
-            self._keeper(trial.number).forget()
-        for number in range(len(done) + 1, count + 1):
+        trials = self._finished_trials()
+        for trial in trials:  # a process killed after it wrote its line left these
+            self._checkpoint(trial.number).delete()
+        for number in range(len(trials) + 1, count + 1):
             with reraise_full_disk(
                 str(self._output),
                 "Free space, then run the same command again; it resumes after the "
                 "last finished epoch",
             ):
-                trial = self._one(number)
-                if self._value(trial) > max(map(self._value, done), default=-math.inf):
+                trial = self._run_trial(number)
+                best = max(map(self._monitored, trials), default=-math.inf)
+                if self._monitored(trial) > best:
                     self._save_model()
-                # Last: what stands here is done.
+                # Written last, as a line marks its trial as finished.
                 with (self._output / TRIALS).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(dataclasses.asdict(trial)) + "\n")
-            self._keeper(number).forget()
-            done.append(trial)
-            self._say(self._line(trial, count))
-        return done[:count]
+            self._checkpoint(number).delete()
+            trials.append(trial)
+            self._log(self._format_trial(trial, count))
+        return trials[:count]
 
     @functools.cached_property
-    def _beginning(self) -> str:
-        """What `config.yaml` says."""
+    def _config_text(self) -> str:
+        """Return the contents of `config.yaml`."""
         identity = {
             "task": self._task.name,
             "data": self._task.fingerprint,
@@ -124,73 +125,79 @@ class MultiSeedRunner:
         }
         return f"# {json.dumps(identity)}\n{loader.dump_config(self._settings)}"
 
-    def _begin(self) -> None:
-        """Binds the folder to the settings, now that a model was made of them."""
+    def _write_config(self) -> None:
+        # Written after the model was created, so that settings which are rejected do
+        # not bind the folder.
         file = self._output / CONFIG
         if not file.exists():
             partial = file.with_suffix(".partial")
-            partial.write_text(self._beginning, encoding="utf-8")
+            partial.write_text(self._config_text, encoding="utf-8")
             partial.replace(file)
 
-    def _resume(self) -> list[Trial]:
+    def _finished_trials(self) -> list[Trial]:
+        """Check that the folder has the same settings, and read its trials."""
         self._output.mkdir(parents=True, exist_ok=True)
-        file, text = self._output / CONFIG, self._beginning
-        known = file.read_text(encoding="utf-8") if file.exists() else text
-        if known != text:
+        file, text = self._output / CONFIG, self._config_text
+        previous = file.read_text(encoding="utf-8") if file.exists() else text
+        if previous != text:
             raise InputError(
-                f"{self._output} goes on with the task, data, checkpoint and settings "
-                "it began with, those in its config.yaml",
-                _changed(known, text),
+                f"{self._output} must be resumed with the task, data, checkpoint and "
+                "settings in its config.yaml",
+                _config_changes(previous, text),
                 "Name another --output, or delete that folder",
             )
-        lines = self._output / TRIALS
-        if not lines.exists():
+        path = self._output / TRIALS
+        if not path.exists():
             return []
-        whole = [line for line in lines.read_text().split("\n")[:-1] if line]
-        partial = lines.with_suffix(".partial")
-        partial.write_text("".join(f"{line}\n" for line in whole), encoding="utf-8")
-        partial.replace(lines)
-        return [Trial(**json.loads(line)) for line in whole]
+        # The last line of a killed process may lack its end.
+        complete = [line for line in path.read_text().split("\n")[:-1] if line]
+        partial = path.with_suffix(".partial")
+        partial.write_text("".join(f"{line}\n" for line in complete), encoding="utf-8")
+        partial.replace(path)
+        return [Trial(**json.loads(line)) for line in complete]
 
-    def _one(self, number: int) -> Trial:
-        begun = time.monotonic()
-        model = self._prepared(self._settings.training.seed + number - 1)
-        self._begin()
-        keeper = self._keeper(number)
-        first = keeper.resume(model)
+    def _run_trial(self, number: int) -> Trial:
+        begin = time.monotonic()
+        model = self._initial_model(self._settings.training.seed + number - 1)
+        self._write_config()
+        checkpoint = self._checkpoint(number)
+        first = checkpoint.resume(model)
         if first:
-            self._say(
-                f"{self._task.name} trial {number}: going on after "
+            self._log(
+                f"{self._task.name} trial {number}: resuming after "
                 f"{pluralize(first, 'epoch')}"
             )
         epochs = self._settings.training.epochs
-        if not keeper.is_over and first < epochs:
-            board = str(self._output / f"trial_{number}" / "tensorboard")
+        if not checkpoint.is_over and first < epochs:
+            logs = str(self._output / f"trial_{number}" / "tensorboard")
             model.fit(
                 self._examples,
                 epochs=epochs,
                 initial_epoch=first,
-                callbacks=[keeper, keras.callbacks.TensorBoard(board)],
+                callbacks=[checkpoint, keras.callbacks.TensorBoard(logs)],
                 verbose=1 if os.isatty(1) else 0,
             )
-        keeper.finish(model)
-        scores, wrong = self._measured(model, number)
-        seed = int_value(model.seed)
+        checkpoint.finish(model)
+        scores, degenerate = self._evaluate(model, number)
         return Trial(
-            number, seed, scores, wrong, keeper.history,
-            time.monotonic() - begun,
-        )  # fmt: skip
+            number,
+            int_value(model.seed),
+            scores,
+            degenerate,
+            checkpoint.history,
+            time.monotonic() - begin,
+        )
 
-    def _prepared(self, seed: int) -> TextModel:
-        """The compiled model with initial weights; made once, then made new again."""
+    def _initial_model(self, seed: int) -> TextModel:
+        """Return the compiled model with initial weights, created only once."""
         if self._model is not None:
             self._model.reinitialize(self._start, seed)
             return self._model
         training = self._settings.training
-        # A strategy hands batches out through a data set of its own, with tf.data's
-        # tuner on, which holds up the end of a pass for seconds.
-        alone = self._devices.num_replicas_in_sync == 1
-        with contextlib.nullcontext() if alone else self._devices.scope():
+        # Under a strategy, Keras distributes batches through a data set of its own,
+        # whose autotuning delays the end of each pass by seconds.
+        single = self._devices.num_replicas_in_sync == 1
+        with contextlib.nullcontext() if single else self._devices.scope():
             model = self._task.model(self._start, self._settings, seed)
             self._examples = self._task.training_examples(model)
             batches = len(
@@ -200,102 +207,104 @@ class MultiSeedRunner:
             depth = model.shape.depth
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
-        self._say(
-            f"{self._task.name}: {len(self._examples):,} examples to learn from, "
+        self._log(
+            f"{self._task.name}: {len(self._examples):,} training examples, "
             f"{steps:,} steps in {pluralize(training.epochs, 'epoch')}; "
-            + ", ".join(f"{n} {len(p):,}" for n, p in self._task.eval_splits.items())
+            + ", ".join(f"{n} {len(s):,}" for n, s in self._task.eval_splits.items())
         )
         if self._task.label_counts:
-            self._say(f"train: {self._task.label_counts}")
-        self._tell_cut(model)
+            self._log(f"train: {self._task.label_counts}")
+        self._log_truncation(model)
         self._model = model
         return model
 
-    def _tell_cut(self, model: TextModel) -> None:
-        """Print how many texts are longer than the settings allow."""
-        squad = self._task.name.startswith("squad")  # whose contexts have windows
-        name_of = "max_query_length" if squad else "max_length"
-        limit = getattr(self._settings.data, name_of)
-        for name, part in self._task.splits.items():
+    def _log_truncation(self, model: TextModel) -> None:
+        # SQuAD's long contexts become several windows; only questions are truncated.
+        squad = self._task.name.startswith("squad")
+        setting = "max_query_length" if squad else "max_length"
+        limit = getattr(self._settings.data, setting)
+        for name, split in self._task.splits.items():
             train = name == "train"
-            made = self._examples if train else model.examples(part.items)
-            if made.truncated:
-                self._say(
-                    f"{name}: {made.truncated:,} of {len(made):,} inputs were cut: "
-                    f"they were longer than data.{name_of} {limit} allows"
+            examples = self._examples if train else model.examples(split.items)
+            if examples.truncated:
+                self._log(
+                    f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
+                    f"truncated to data.{setting}={limit}"
                 )
 
-    def _keeper(self, number: int) -> TrialCheckpoint:
+    def _checkpoint(self, number: int) -> TrialCheckpoint:
         training = self._settings.training
-        keeping = SelectionPolicy(training.keep == "best", training.early_stopping)
+        policy = SelectionPolicy(training.keep == "best", training.early_stopping)
         folder = str(self._output / f"trial_{number}")
         return TrialCheckpoint(
-            folder, self._scores, self._task.monitor, keeping, self._say
+            folder, self._dev_scores, self._task.monitor, policy, self._log
         )
 
-    def _scores(self) -> dict[str, float]:
-        """Of the dev part."""
-        name, part = next(iter(self._task.eval_splits.items()))
-        predictions = self._task.predictions(self._model, part)
-        return _named(name, self._task.score(part, predictions))
+    def _dev_scores(self) -> dict[str, float]:
+        name, split = next(iter(self._task.eval_splits.items()))
+        predictions = self._task.predictions(self._model, split)
+        return _with_prefix(name, self._task.score(split, predictions))
 
-    def _measured(
+    def _evaluate(
         self, model: TextModel, number: int
     ) -> tuple[dict[str, float], str | None]:
-        """Scores of all parts, what is wrong with the first; predictions as files."""
+        """Write predictions for all splits.
+
+        Returns the scores, and what is degenerate in the predictions for dev.
+        """
         folder = self._output / f"trial_{number}"
         folder.mkdir(parents=True, exist_ok=True)
-        scores, wrong = {}, None
-        for name, part in self._task.splits.items():
+        scores, degenerate = {}, None
+        for name, split in self._task.splits.items():
             if name == "train":
                 continue
-            predictions = self._task.predictions(model, part)
-            if part.targets is not None and not scores:
+            predictions = self._task.predictions(model, split)
+            if split.targets is not None and not scores:
                 predictions = self._task.tune_threshold(model, predictions)
-                wrong = self._task.degenerate(part, predictions)
-            self._task.write(part, predictions, str(folder / name))
-            if part.targets is not None:
-                scores |= _named(name, self._task.score(part, predictions))
-        return scores, wrong
+                degenerate = self._task.degenerate(split, predictions)
+            self._task.write(split, predictions, str(folder / name))
+            if split.targets is not None:
+                scores |= _with_prefix(name, self._task.score(split, predictions))
+        return scores, degenerate
 
     def _save_model(self) -> None:
-        """Without what only training needs."""
+        """Save the model without its optimizer."""
         model = self._model
-        plain = model.clone_with_seed(self._start, int_value(model.seed))
-        for variable, value in zip(plain.weights, model.weights, strict=True):
+        copy = model.clone_with_seed(self._start, int_value(model.seed))
+        for variable, value in zip(copy.weights, model.weights, strict=True):
             variable.assign(value)
         partial = self._output / f"unfinished.{MODEL}"
         try:
-            plain.save(partial)
+            copy.save(partial)
             partial.replace(self._output / MODEL)
         finally:
             partial.unlink(missing_ok=True)
 
-    def _value(self, trial: Trial) -> float:
+    def _monitored(self, trial: Trial) -> float:
         value = trial.scores[self._task.monitor]
         return value if math.isfinite(value) else -sys.float_info.max
 
-    def _line(self, trial: Trial, count: int) -> str:
-        words = "  ".join(
+    def _format_trial(self, trial: Trial, count: int) -> str:
+        scores = "  ".join(
             f"{name} {v:.2f}" for name, v in format_scores(trial.scores).items()
         )
-        wrong = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
+        warning = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
         return (
             f"{self._task.name} trial {trial.number} of {count} (seed {trial.seed}): "
-            f"{words}{wrong}  {trial.seconds:.0f} s"
+            f"{scores}{warning}  {trial.seconds:.0f} s"
         )
 
 
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
-    """How a score is spread.
+    """Compute the statistics of a score over trials.
 
     Args:
-        trials: One or more.
-        name: Of the score, `dev_mcc`.
+        trials: One or more trials.
+        name: Name of the score, such as `dev_mcc`.
 
     Returns:
-        Median, mean, standard deviation (of a sample), least and most, and how many
-        runs there are and how many of them are degenerate, all counted in.
+        Median, mean, sample standard deviation, minimum and maximum over all trials,
+        the number of trials, and the number of degenerate ones.
     """
     values = [trial.scores[name] for trial in trials]
     return {
@@ -310,44 +319,43 @@ def summary(trials: list[Trial], name: str) -> dict[str, float]:
 
 
 def _deviation(values: list[float]) -> float:
-    """Of a sample; infinite where a value is, which `statistics` does not take."""
+    """Return the sample standard deviation; infinity if a value is not finite."""
     if not all(map(math.isfinite, values)):
-        return math.inf
+        return math.inf  # `statistics` would raise an error
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def format_summary(trials: list[Trial], task: str) -> str:
-    """The summary of every score, for people.
+    """Format the statistics of every score.
 
     Args:
-        trials: One or more.
-        task: Its name.
+        trials: One or more trials.
+        task: Name of the task.
 
     Returns:
-        A line for each score; none for counts and thresholds.
+        A line for each score, without counts and thresholds.
     """
     lines = []
     for name in format_scores(trials[0].scores):
-        found = summary(trials, name)
+        stats = summary(trials, name)
         numbers = "  ".join(
-            f"{word} {found[word]:.2f}"
+            f"{word} {stats[word]:.2f}"
             for word in ("median", "mean", "sd", "min", "max")
         )
-        failed = (
-            f", {found['degenerate']:.0f} degenerate" if found["degenerate"] else ""
+        degenerate = (
+            f", {stats['degenerate']:.0f} degenerate" if stats["degenerate"] else ""
         )
-        lines.append(
-            f"{task} {name}: {numbers}  ({pluralize(found['trials'], 'trial')}{failed})"
-        )
+        count = pluralize(stats["trials"], "trial")
+        lines.append(f"{task} {name}: {numbers}  ({count}{degenerate})")
     return "\n".join(lines)
 
 
 def pluralize(number: int, noun: str) -> str:
-    """A number of things, in words.
+    """Format a number with its noun.
 
     Args:
-        number: How many.
-        noun: One of them, with a plural in -s.
+        number: The number.
+        noun: Singular of a noun with a plural in -s.
 
     Returns:
         `1 epoch`, `1,200 epochs`.
@@ -355,23 +363,23 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _changed(known: str, text: str) -> str:
-    """What differs between two `config.yaml`, in words."""
+def _config_changes(previous: str, text: str) -> str:
+    """Describe the differences of two `config.yaml`."""
     try:
-        then = json.loads(known.partition("\n")[0].strip("#"))
+        then = json.loads(previous.partition("\n")[0].strip("#"))
     except ValueError:  # edited by hand
         then = {}
     now = json.loads(text.partition("\n")[0].strip("#"))
-    named = {
+    descriptions = {
         "task": f"the task {now['task']!r}, not {then.get('task')!r}",
         "data": "data with other contents",
         "checkpoint": "another checkpoint",
     }
-    words = [named[name] for name in now if now[name] != then.get(name)]
-    others = set(text.splitlines()[1:]) - set(known.splitlines())
-    words += [line.strip() for line in text.splitlines() if line in others]
-    return "; ".join(words) or "fewer settings"
+    changes = [descriptions[name] for name in now if now[name] != then.get(name)]
+    new_lines = set(text.splitlines()[1:]) - set(previous.splitlines())
+    changes += [line.strip() for line in text.splitlines() if line in new_lines]
+    return "; ".join(changes) or "fewer settings"
 
 
-def _named(part: str, scores: Mapping[str, Any]) -> dict[str, float]:
-    return {f"{part}_{name}": float(value) for name, value in scores.items()}
+def _with_prefix(split: str, scores: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{split}_{name}": float(value) for name, value in scores.items()}

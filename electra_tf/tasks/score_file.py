@@ -1,4 +1,4 @@
-"""A file of predictions and the right answers -> official scores."""
+"""Score a file of predictions by the official metrics of its task."""
 
 import collections
 import json
@@ -28,45 +28,48 @@ def score_predictions(
     data: str,
     predictions: str,
     na_prob: str | None = None,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Scores a file of predictions.
+    """Score a file of predictions.
 
     Args:
         task: One of `NAMES`.
-        data: The right answers: a task's labelled file as published; or its folder,
-            whose dev file is read, or the file with the name of the predictions.
-        predictions: SQuAD: JSON, text by id. GLUE: the leaderboard's form (index and
-            prediction, with a header, in any order), or a label a line in the order
-            of the data. Tagging: columns, the last of which is the predicted tag.
+        data: The labels: a task's labelled file as published; or its folder, whose
+            dev file is read, or the file with the name of the predictions.
+        predictions: SQuAD: JSON, text by id. GLUE: the leaderboard's format (index and
+            prediction, with a header, in any order), or one label per line in the
+            order of the data. Tagging: columns, the last of which is the predicted
+            tag.
         na_prob: SQuAD 2: JSON, odds of no answer by id.
-        tell: Called with the file of labels and with warnings.
+        log: Called with the file of labels and with warnings.
 
     Returns:
         Scores by their official names.
 
     Raises:
-        InputError: Files that do not belong together, or are none of theirs.
+        InputError: The files do not belong together, or have another format.
     """
     if na_prob and task != "squad2":
         raise InputError(
-            "--na_prob goes with --task=squad2", f"--task={task}", "Leave it out"
+            "--na_prob must be used with --task=squad2",
+            f"--task={task}",
+            "Leave it out",
         )
-    data = _labels_of(task, data, predictions, tell)
+    data = _find_labels(task, data, predictions, log)
     if task.startswith("squad"):
         questions = read_squad_ignoring_offsets(data)
-        said = _by_id(predictions)
+        answers = _read_by_id(predictions)
         if task == "squad1":
-            return score_v1(questions, said, warn=tell)
-        odds = _by_id(na_prob) if na_prob else None
-        return score_v2(questions, said, odds, warn=tell)
+            return score_v1(questions, answers, warn=log)
+        odds = _read_by_id(na_prob) if na_prob else None
+        return score_v2(questions, answers, odds, warn=log)
     if task in ("chunking", "tagging"):
-        return _judge_tags(data, predictions, tell)
-    return _judge_glue(task, data, predictions, tell)
+        return _score_tags(data, predictions, log)
+    return _score_glue(task, data, predictions, log)
 
 
-def _labels_of(
-    task: str, data: str, predictions: str, tell: Callable[[str], None]
+def _find_labels(
+    task: str, data: str, predictions: str, log: Callable[[str], None]
 ) -> str:
     """Find the labelled file in a folder, or in a data set of TFDS."""
     whole = task in glue.TASKS and data.startswith(TFDS) and "@" not in data
@@ -77,192 +80,197 @@ def _labels_of(
         path = glue.require(data, task, _dev_stem(task, data, stem))
     else:
         tags = task in ("chunking", "tagging")
-        part = "test" if tags and stem == "test" else "dev"
-        path = find_columns(data, part) if tags else find_squad(data, part, task)
+        split = "test" if tags and stem == "test" else "dev"
+        path = find_columns(data, split) if tags else find_squad(data, split, task)
     if path is None:
         raise InputError(
-            f"--data must be {task}'s labelled file, or a folder with {part}"
+            f"--data must be {task}'s labelled file, or a folder with {split}"
             + (".txt, .conll, .tsv or .bio" if tags else ".json"),
             f"{data!r} without one; it has {listed(sorted(os.listdir(data)))}",
-            "Name the file of the right answers",
+            "Name the labelled file",
         )
-    tell(f"right answers: {path}")
+    log(f"labels: {path}")
     return path
 
 
 def _dev_stem(task: str, data: str, stem: str) -> str:
-    """The dev file that predictions are of, by their file's name if there are two."""
-    known = glue.TASKS[task].dev
-    if stem in known:
+    """Return the stem of the dev file that the predictions belong to."""
+    stems = glue.TASKS[task].dev
+    if stem in stems:
         return stem
-    found = [name for name in known if glue.find(data, task, name)]
-    if len(known) == 1 or len(found) == 1:
-        return (found or known)[0]
+    existing = [name for name in stems if glue.find(data, task, name)]
+    if len(stems) == 1 or len(existing) == 1:
+        return (existing or stems)[0]
     raise InputError(
         f"--data must be {task}'s labelled file, or a folder with one dev file",
-        f"the folder {data!r} with {listed(found) if found else 'none'}",
+        f"the folder {data!r} with {listed(existing) if existing else 'none'}",
         "Name the file itself, such as dev_matched.tsv"
-        if known
+        if stems
         else f"{task} has no published labels; name a labelled file",
     )
 
 
-def _judge_glue(
-    task: str, data: str, predictions: str, tell: Callable[[str], None]
+def _score_glue(
+    task: str, data: str, predictions: str, log: Callable[[str], None]
 ) -> dict[str, float]:
-    row, log = glue.TASKS[task], DataErrorLog("stop", "", "GLUE's columns are there")
-    rows = glue.read(data, task, log)
-    require_columns(rows, (row.label,))
-    found = _lines(predictions, log)
-    if found.indexes is None and len(found.said) != len(rows):
+    glue_task = glue.TASKS[task]
+    errors = DataErrorLog("stop", "", "A file must have GLUE's columns")
+    rows = glue.read(data, task, errors)
+    require_columns(rows, (glue_task.label,))
+    predicted = _read_glue_predictions(predictions, errors)
+    if predicted.indexes is None and len(predicted.labels) != len(rows):
         raise InputError(
-            "There is a prediction for each row",
-            f"{len(rows)} rows in {data}, {len(found.said)} in {predictions}",
+            "There must be a prediction for each row",
+            f"{len(rows)} rows in {data}, {len(predicted.labels)} in {predictions}",
             _REMEDY,
         )
-    if found.indexes is not None:
-        whole, rows = len(rows), _aligned(rows, found, data, predictions)
-        if len(rows) < whole:
-            tell(f"{len(rows):,} of {whole:,} rows have a prediction and are scored")
-    gold = [one.values[row.label] for one in rows]
-    places = [f"row {n} of {predictions}" for n in range(1, len(found.said) + 1)]
+    if predicted.indexes is not None:
+        count, rows = len(rows), _align_rows(rows, predicted, data, predictions)
+        if len(rows) < count:
+            log(f"{len(rows):,} of {count:,} rows have a prediction and are scored")
+    gold = [row.values[glue_task.label] for row in rows]
+    places = [f"row {n} of {predictions}" for n in range(1, len(predicted.labels) + 1)]
     numbers = (
-        _numbers(task, gold, list(map(str, rows))),
-        _numbers(task, found.said, places),
+        _to_numbers(task, gold, list(map(str, rows))),
+        _to_numbers(task, predicted.labels, places),
     )
-    return {name: metrics.METRICS[name](*numbers) for name in row.metrics}
+    return {name: metrics.METRICS[name](*numbers) for name in glue_task.metrics}
 
 
-def _aligned(
-    rows: list[Row], found: "_Lines", data: str, predictions: str
+def _align_rows(
+    rows: list[Row], predicted: "_GluePredictions", data: str, predictions: str
 ) -> list[Row]:
-    """The row of each prediction, by its index; by its line where finetune wrote it."""
-    if found.lines is not None:  # finetune left bad rows out
-        known, wanted, name = {r.line: r for r in rows}, found.lines, "lines"
-        required = set(wanted)
+    """Return the row of each prediction."""
+    if predicted.lines is not None:  # finetune omits predictions for bad rows
+        by_key, keys, name = {r.line: r for r in rows}, predicted.lines, "lines"
+        required = set(keys)
     else:
-        known, wanted, name = dict(enumerate(rows)), found.indexes, "indexes"
-        required = set(known)
-    counts = collections.Counter(wanted)
-    faults = {
-        f"{name} that {data} does not have": sorted(counts.keys() - known.keys()),
+        by_key, keys, name = dict(enumerate(rows)), predicted.indexes, "indexes"
+        required = set(by_key)
+    counts = collections.Counter(keys)
+    errors = {
+        f"{name} that {data} does not have": sorted(counts.keys() - by_key.keys()),
         f"{name} that occur more than once": [n for n, c in counts.items() if c > 1],
         f"{name} without a prediction": sorted(required - counts.keys()),
     }
-    told = [f"{kind}: {listed(values)}" for kind, values in faults.items() if values]
-    if told:
+    found = [f"{kind}: {listed(values)}" for kind, values in errors.items() if values]
+    if found:
         raise InputError(
-            f"Each row has one prediction; indexes are 0 to {len(rows) - 1:,}",
-            f"{predictions} with {'; '.join(told)}",
+            "Each row must have one prediction; indexes must be 0 to "
+            f"{len(rows) - 1:,}",
+            f"{predictions} with {'; '.join(found)}",
             _REMEDY,
         )
-    return [known[number] for number in wanted]
+    return [by_key[key] for key in keys]
 
 
-def _numbers(task: str, words: Sequence[str], places: Sequence[str]) -> np.ndarray:
-    labels = glue.TASKS[task].labels
-    known = {label: number for number, label in enumerate(labels or ())}
+def _to_numbers(task: str, labels: Sequence[str], places: Sequence[str]) -> np.ndarray:
+    """Convert labels to class ids or scores; `places` is for messages."""
+    classes = glue.TASKS[task].labels
+    class_ids = {label: index for index, label in enumerate(classes or ())}
     numbers = []
-    for place, word in zip(places, words, strict=True):
+    for place, label in zip(places, labels, strict=True):
         try:
-            numbers.append(float(word) if labels is None else known[word])
+            numbers.append(float(label) if classes is None else class_ids[label])
         except (KeyError, ValueError) as error:
             raise InputError(
-                "Labels are " + (listed(labels) if labels else "numbers"),
-                f"{word!r} in {place}",
-                "Mend that line",
+                "Labels must be " + (listed(classes) if classes else "numbers"),
+                f"{label!r} in {place}",
+                "Correct that line",
             ) from error
     return np.array(numbers)
 
 
-class _Lines(NamedTuple):
-    """Predictions of GLUE's form."""
+class _GluePredictions(NamedTuple):
+    """Predictions in GLUE's format."""
 
-    said: list[str]
+    labels: list[str]
     indexes: list[int] | None
-    """None: there is no column `index`."""
+    """Indices of the rows; None: there is no column `index`."""
     lines: list[int] | None
-    """The lines of the data they are of, where finetune wrote them."""
+    """Line numbers of the rows; None: the file was not written by finetune."""
 
 
-def _lines(path: str, log: DataErrorLog) -> _Lines:
-    lines = read_text(path, log).split("\n")
+def _read_glue_predictions(path: str, errors: DataErrorLog) -> _GluePredictions:
+    lines = read_text(path, errors).split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
-    cells = [[c.strip() for c in line.split("\t")] for line in lines]
-    names, *rest = cells
-    if names == ["prediction"]:
-        return _Lines([cell[-1] for cell in rest], None, None)
-    if names[0].startswith(("index,", "prediction,")):
+    rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
+    header, *body = rows
+    if header == ["prediction"]:
+        return _GluePredictions([row[-1] for row in body], None, None)
+    if header[0].startswith(("index,", "prediction,")):
         raise InputError(
-            "Predictions have tabs between their columns",
+            "Columns of predictions must be separated by tabs",
             f"{path}:1: {lines[0]!r:.80}",
             "Write them with sep='\\t'",
         )
-    if "index" not in names:
-        return _Lines([cell[-1] for cell in cells], None, None)
-    if "prediction" not in names:
+    if "index" not in header:
+        return _GluePredictions([row[-1] for row in rows], None, None)
+    if "prediction" not in header:
         raise InputError(
-            "Predictions with an index have the columns 'index' and 'prediction'",
-            f"{path}:1 with {listed(names)}",
+            "Predictions with an index must have the columns 'index' and 'prediction'",
+            f"{path}:1 with {listed(header)}",
             "Rename the column of the predictions",
         )
     records: list[tuple[str, int, int]] = []
-    for number, cell in enumerate(rest, 2):
-        record = dict(zip(names, cell, strict=False))
+    for number, row in enumerate(body, 2):
+        record = dict(zip(header, row, strict=False))
         place = record.get("place", "0").rpartition(":")[2]
-        if len(cell) != len(names) or not (record["index"] + place).isdecimal():
+        if len(row) != len(header) or not (record["index"] + place).isdecimal():
             raise InputError(
-                f"Each prediction has the columns {listed(names)}, the index a number",
+                f"Each prediction must have the columns {listed(header)}, and a number "
+                "as index",
                 f"{path}:{number}: {lines[number - 1]!r:.80}",
                 "Correct that line",
             )
         records.append((record["prediction"], int(record["index"]), int(place)))
-    said, indexes, places = (
+    labels, indexes, places = (
         map(list, zip(*records, strict=True)) if records else [[]] * 3
     )
-    return _Lines(said, indexes, places if "place" in names else None)
+    return _GluePredictions(labels, indexes, places if "place" in header else None)
 
 
-def _judge_tags(
-    data: str, predictions: str, tell: Callable[[str], None]
+def _score_tags(
+    data: str, predictions: str, log: Callable[[str], None]
 ) -> dict[str, Any]:
-    log = DataErrorLog("stop", "", "Columns are words and tags")
+    errors = DataErrorLog("stop", "", "Columns must be words and tags")
     files = {
-        path: read_conll(path, 0, -1, log, tell=tell) for path in (data, predictions)
+        path: read_conll(path, 0, -1, errors, tell=log) for path in (data, predictions)
     }
-    files = without_headers(files, tell)
-    gold, said = files[data], files[predictions]
-    for right, other in zip(gold, said, strict=False):
-        if right.words != other.words:
+    files = without_headers(files, log)
+    gold, predicted = files[data], files[predictions]
+    for expected, sentence in zip(gold, predicted, strict=False):
+        if expected.words != sentence.words:
             raise InputError(
-                "Both files have the same words",
-                f"{other.source}:{other.line}, a sentence that is not the one at "
-                f"{right.source}:{right.line}",
+                "Both files must have the same words",
+                f"{sentence.source}:{sentence.line}, a sentence that is not the one at "
+                f"{expected.source}:{expected.line}",
                 _REMEDY,
             )
-    if len(gold) != len(said):
+    if len(gold) != len(predicted):
         raise InputError(
-            "Both files have the same sentences", f"{len(gold)} and {len(said)}",
+            "Both files must have the same number of sentences",
+            f"{len(gold)} and {len(predicted)}",
             _REMEDY,
-        )  # fmt: skip
-    tags = [[sentence.tags for sentence in side] for side in (gold, said)]
+        )
+    tags = [[sentence.tags for sentence in side] for side in (gold, predicted)]
     spans = is_span_scheme(tag for sentence in tags[0] for tag in sentence)
     return (score_spans if spans else score_tokens)(*tags)
 
 
-def _by_id(path: str) -> dict[str, Any]:
-    text = read_text(path, DataErrorLog("stop", "", "Predictions are JSON in UTF-8"))
+def _read_by_id(path: str) -> dict[str, Any]:
+    text = read_text(path, DataErrorLog("stop", "", "Predictions must be UTF-8"))
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise InputError(
-            "Predictions are JSON", f"{path}: {error}", "Mend it"
+            "Predictions must be JSON", f"{path}: {error}", "Correct the file"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise InputError(
-            "Predictions are one JSON object, a value for each question's id",
-            f"{pathlib.Path(path).name}: a {type(found).__name__}",
+            "Predictions must be one JSON object, with a value for each question's id",
+            f"{pathlib.Path(path).name}: a {type(values).__name__}",
             "Write them as {id: text}",
         )
-    return found
+    return values

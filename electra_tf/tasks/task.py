@@ -1,4 +1,4 @@
-"""What every task is: parts of data, a model, scores."""
+"""Base class of the fine-tuning tasks: splits of data, a model, scores."""
 
 import abc
 import dataclasses
@@ -15,73 +15,74 @@ from electra_tf.tasks.text_model import TextModel
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split of a task's data, read."""
+    """A split of a task's data."""
 
     items: Sequence[Any]
-    """What a model's `examples` and `predict` take."""
+    """Inputs of the model's `examples` and `predict`."""
     targets: Sequence[Any] | None
-    """What should be said of each; None: not known."""
+    """Target of each item; None: unlabelled."""
     places: Sequence[str] | None = dataclasses.field(default=None, compare=False)
-    """FILE:LINE of each; None: its number among the items is its row's number."""
+    """FILE:LINE of each item; None: row numbers equal the indices of the items."""
 
     def __len__(self) -> int:
         return len(self.items)
 
 
 class Task(abc.ABC):
-    """Data, read and checked, with what is to be learnt of it.
+    """Data of a task, validated, with its model and its scores.
 
     Args:
-        name: As typed.
-        parts: By name: `train`, unless a trained model is evaluated; those that are
-            measured on, those that are not labelled.
-        metric: The name of the score that tells trials apart; more is better.
+        name: Name of the task, as for `--task`.
+        splits: Splits by name: `train`, unless a trained model is evaluated; labelled
+            splits to evaluate on; unlabelled splits to predict.
+        metric: Name of the score to compare trials by; higher is better.
 
     Raises:
-        InputError: Nothing to learn from, or nothing to measure on.
+        InputError: The training split is empty, or no other split is labelled.
     """
 
-    def __init__(self, name: str, parts: Mapping[str, Split], metric: str):
-        self.name, self.splits, self.metric = name, dict(parts), metric
+    def __init__(self, name: str, splits: Mapping[str, Split], metric: str):
+        self.name, self.splits, self.metric = name, dict(splits), metric
         empty = "train" in self.splits and not len(self.splits["train"])
         if empty or not self.eval_splits:
             raise InputError(
-                "A task has examples to learn from, and a labelled part to measure on",
-                ", ".join(f"{part} with {len(p)}" for part, p in self.splits.items())
+                "A task must have training examples and a labelled split to evaluate "
+                "on",
+                ", ".join(f"{n} with {len(s)}" for n, s in self.splits.items())
                 + f"; labelled beside train: {', '.join(self.eval_splits) or 'none'}",
-                "Check the files, and what was left out of them",
+                "Check the files, and the rows that were dropped",
             )
 
     @property
     def eval_splits(self) -> dict[str, Split]:
-        """The labelled parts that are not trained on; the first one is dev."""
+        """Return the labelled splits other than `train`; the first one is dev."""
         return {
-            name: part
-            for name, part in self.splits.items()
-            if name != "train" and part.targets is not None and len(part)
+            name: split
+            for name, split in self.splits.items()
+            if name != "train" and split.targets is not None and len(split)
         }
 
     @property
     def monitor(self) -> str:
-        """The dev part's metric, as logs name it: `dev_mcc`."""
+        """Return the name of the dev split's metric, such as `dev_mcc`."""
         return f"{next(iter(self.eval_splits))}_{self.metric}"
 
     @property
     def label_counts(self) -> str:
-        """What the training part holds of each class, in words; empty: no classes."""
+        """Return the training examples of each class, as text; empty: no classes."""
         return ""
 
     @property
     def fingerprint(self) -> str:
-        """A checksum of all parts, wherever their files lie."""
+        """Return a checksum of all splits, independent of the files' locations."""
         digest = hashlib.sha256()
-        for name, part in self.splits.items():
-            digest.update(f"{name} {len(part)} {part.targets is None}\n".encode())
-            for item in part.items:
+        for name, split in self.splits.items():
+            digest.update(f"{name} {len(split)} {split.targets is None}\n".encode())
+            for item in split.items:
                 if dataclasses.is_dataclass(item):
                     item = dataclasses.replace(item, source="")
                 digest.update(repr(item).encode())
-            for target in part.targets or ():
+            for target in split.targets or ():
                 digest.update(repr(target).encode())
         return digest.hexdigest()
 
@@ -89,44 +90,44 @@ class Task(abc.ABC):
     def model(
         self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int
     ) -> TextModel:
-        """A model of this task on an encoder."""
+        """Create a model of this task on an encoder."""
 
     @abc.abstractmethod
     def training_examples(self, model: TextModel) -> EncodedExamples:
-        """What the model is trained on."""
+        """Encode the training split."""
 
-    def predictions(self, model: TextModel, part: Split) -> Any:
-        """What the model says of a part, as `score` and `lines` take it.
+    def predictions(self, model: TextModel, split: Split) -> Any:
+        """Return a model's predictions, as `score` and `write` take them.
 
         Args:
-            model: Of this task.
-            part: Any.
+            model: A model of this task.
+            split: Any split.
 
         Returns:
-            What its `predict` returns, unless a task needs more.
+            The result of the model's `predict`, unless a task needs more.
         """
-        return model.predict(part.items)
+        return model.predict(split.items)
 
     def tune_threshold(self, model: TextModel, predictions: Any) -> Any:
-        """Sets what a trained model decides by.
+        """Set the decision threshold of a trained model, if it has one.
 
         Args:
-            model: Of this task, trained.
-            predictions: What it says of the first measured part.
+            model: A trained model of this task.
+            predictions: Its predictions for the first of `eval_splits`.
 
         Returns:
-            The predictions, decided so.
+            The predictions with that threshold.
         """
         return predictions
 
     @abc.abstractmethod
-    def score(self, part: Split, predictions: Any) -> dict[str, float]:
-        """Scores of what the model's `predict` said, by name."""
+    def score(self, split: Split, predictions: Any) -> dict[str, float]:
+        """Compute the scores of predictions, by name."""
 
     @abc.abstractmethod
-    def degenerate(self, part: Split, predictions: Any) -> str | None:
-        """What is wrong with a model that learnt nothing, in words."""
+    def degenerate(self, split: Split, predictions: Any) -> str | None:
+        """Describe predictions of a degenerate model, such as a constant; else None."""
 
     @abc.abstractmethod
-    def write(self, part: Split, predictions: Any, path: str) -> None:
-        """What the model said as files; the path lacks their ending."""
+    def write(self, split: Split, predictions: Any, path: str) -> None:
+        """Write predictions to files named `path` plus a suffix."""

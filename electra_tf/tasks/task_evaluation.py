@@ -31,7 +31,7 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.compression import SUFFIXES, inner_suffix
 from electra_tf.text.data_errors import DataErrorLog
 
-_RULE = "The data must be labelled, and of the kind that the model was trained on"
+_RULE = "The data must be labelled, for the task that the model was trained on"
 _COLUMN_FILES = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
 _QUESTIONS = (".json", "-v2.0.json", "-v1.1.json")
 
@@ -42,12 +42,12 @@ def _print(line: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a table."""
+    """Names of columns of a table."""
 
     texts: tuple[str, ...] = ()
-    """The text, or the two texts of a pair; empty: not given."""
+    """Column of the text, or of both texts of a pair; empty: not set."""
     target: str | None = None
-    """The label or the score; None: not given."""
+    """Column of the label or the score; None: not set."""
 
 
 def stored_task(path: str) -> str | None:
@@ -57,7 +57,7 @@ def stored_task(path: str) -> str | None:
         path: The output folder of finetune, or the .keras file in it.
 
     Returns:
-        The name that config.yaml has; None without one.
+        The name in config.yaml; None without that file.
     """
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     try:
@@ -75,7 +75,7 @@ def stored_columns(path: str, model: TextModel) -> Columns:
         model: The loaded model.
 
     Returns:
-        Those of its settings, or of its GLUE task; empty where neither has any.
+        Columns of its settings, or of its GLUE task; empty if neither has any.
     """
     data = model.settings.data
     if data.text_columns:
@@ -88,54 +88,55 @@ def evaluate_model(
     model: TextModel,
     path: str,
     data: str,
-    given: Columns = Columns(),
-    tell: Callable[[str], None] = _print,
+    columns: Columns = Columns(),
+    log: Callable[[str], None] = _print,
 ) -> dict[str, Any]:
     """Score a model on labelled data.
 
     Args:
         model: The loaded model.
-        path: Its folder or file, for the names of the task and the columns.
-        data: A labelled file; or a folder with dev and perhaps test; `tfds:glue` for a
+        path: Folder or file of the model, for the names of the task and the columns.
+        data: A labelled file; a folder with dev and optionally test; `tfds:glue` for a
             task of GLUE, or `tfds:NAME@SPLIT` for a table.
-        given: The columns that replace the stored ones.
-        tell: Gets the lines that are not scores.
+        columns: Columns that replace the stored ones.
+        log: Called with each message that is not a score.
 
     Returns:
-        Task, data, number of examples of each part, and the scores by name. The names
-        begin with the part's where `data` has several. SQuAD 2: also the threshold.
+        Task, data, number of examples of each split, and the scores by name, with the
+        split's name as prefix if `data` has several splits. SQuAD 2: also the
+        threshold.
 
     Raises:
-        InputError: No such data, data of another kind, an unknown label; with the file
-            and the line.
+        InputError: The data does not exist, is of another task, or has an unknown
+            label (the message has the file and the line).
     """
     is_text = isinstance(model, TextClassifier | TextRegressor)
-    if not is_text and given != Columns():
+    if not is_text and columns != Columns():
         raise InputError(
-            "--text_columns and --label_column must be used with a model of classes or "
-            "scores",
+            "--text_columns and --label_column must be used with a TextClassifier or a "
+            "TextRegressor",
             f"them with a {type(model).__name__}",
             "Leave them out",
         )
     if is_text:
-        task = _text_task(model, path, data, given, tell)
+        task = _text_task(model, path, data, columns, log)
     elif isinstance(model, TokenClassifier):
         task = _tagging_task(model, path, data)
     else:
         task = _squad_task(model, data)
     report: dict[str, Any] = {"task": task.name, "data": data}
-    report["examples"] = {name: len(part) for name, part in task.eval_splits.items()}
+    report["examples"] = {name: len(split) for name, split in task.eval_splits.items()}
     if isinstance(model, QuestionAnswerer) and model.null_threshold is not None:
         report["null_threshold"] = model.null_threshold
-        tell(
+        log(
             "a question has no answer where its null_odds are above the threshold "
             f"stored with the model, {model.null_threshold:.6g}"
         )
-    return report | _scores(task, model, tell)
+    return report | _scores(task, model, log)
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Format a report for people.
+    """Format a report as text.
 
     Args:
         report: The result of `evaluate_model`.
@@ -152,15 +153,15 @@ def format_report(report: Mapping[str, Any]) -> str:
 
 
 def _scores(
-    task: Task, model: TextModel, tell: Callable[[str], None]
+    task: Task, model: TextModel, log: Callable[[str], None]
 ) -> dict[str, float | None]:
     scores: dict[str, float | None] = {}
-    for name, part in task.eval_splits.items():
-        predictions = task.predictions(model, part)
-        if wrong := task.degenerate(part, predictions):
-            tell(f"DEGENERATE: the model {wrong} on {name}")
+    for name, split in task.eval_splits.items():
+        predictions = task.predictions(model, split)
+        if description := task.degenerate(split, predictions):
+            log(f"DEGENERATE: the model {description} on {name}")
         prefix = f"{name}_" if len(task.eval_splits) > 1 else ""
-        for key, value in task.score(part, predictions).items():
+        for key, value in task.score(split, predictions).items():
             finite = math.isfinite(value)
             scores[prefix + key] = float(value) if finite else None
     return scores
@@ -170,35 +171,35 @@ def _text_task(
     model: TextClassifier | TextRegressor,
     path: str,
     data: str,
-    given: Columns,
-    tell: Callable[[str], None],
+    columns: Columns,
+    log: Callable[[str], None],
 ) -> ClassificationTask:
     """Read the labelled rows of a table, or of a GLUE task."""
     stored, name = stored_columns(path, model), stored_task(path)
-    columns = Columns(given.texts or stored.texts, given.target or stored.target)
+    glue_task = glue.TASKS.get("mnli" if name == "ax" else name or "")
+    is_glue = glue_task is not None and columns == Columns()
+    columns = Columns(columns.texts or stored.texts, columns.target or stored.target)
     _check_columns(model, columns)
-    row = glue.TASKS.get("mnli" if name == "ax" else name or "")
-    of_glue = row is not None and given == Columns()
     labels = getattr(model, "labels", None)
     bounds = (model.low, model.high) if labels is None else (0.0, 1.0)
-    allowed = row.range if of_glue and labels is None else (-math.inf, math.inf)
-    parts = {}
-    for part, file in _tables(data, name if of_glue else None).items():
-        log = DataErrorLog("stop", "", _RULE)
-        rows = glue.read(file, name, log) if of_glue else read_rows(file, log)
-        has_labels = any(found.values.get(columns.target, "").strip() for found in rows)
-        if part == "test" and not has_labels:
-            tell(f"{file} has no labels, and is not scored")
+    allowed = glue_task.range if is_glue and labels is None else (-math.inf, math.inf)
+    splits = {}
+    for split, file in _tables(data, name if is_glue else None).items():
+        errors = DataErrorLog("stop", "", _RULE)
+        rows = glue.read(file, name, errors) if is_glue else read_rows(file, errors)
+        has_labels = any(row.values.get(columns.target, "").strip() for row in rows)
+        if split == "test" and not has_labels:
+            log(f"{file} has no labels, and is not scored")
             continue
         require_columns(rows, (*columns.texts, columns.target))
-        parts[part] = labelled_part(
-            rows, columns.texts, columns.target, labels, allowed, log
+        splits[split] = labelled_part(
+            rows, columns.texts, columns.target, labels, allowed, errors
         )
-    if of_glue:
-        return ClassificationTask(name, parts, row.metrics, labels, bounds)
+    if is_glue:
+        return ClassificationTask(name, splits, glue_task.metrics, labels, bounds)
     metrics = SCORE_METRICS if labels is None else class_metrics(labels)
     return ClassificationTask(
-        name or "csv", parts, metrics, labels, bounds, clipped=False
+        name or "csv", splits, metrics, labels, bounds, clipped=False
     )
 
 
@@ -215,8 +216,8 @@ def _check_columns(model: TextModel, columns: Columns) -> None:
     ]
     if missing:
         raise InputError(
-            "The columns of a table must be stored with the model or given as flags",
-            f"no {' and no '.join(missing)}, and none in its settings",
+            "The columns of a table must be stored with the model or set by flags",
+            f"no {' and no '.join(missing)}, and none in the model's settings",
             "Pass --text_columns=review --label_column=label",
         )
     if model.pairs is not None and len(columns.texts) != needed:
@@ -229,30 +230,30 @@ def _check_columns(model: TextModel, columns: Columns) -> None:
 
 
 def _tables(data: str, name: str | None) -> dict[str, str]:
-    """Return the files by part; `name` is that of a GLUE task."""
+    """Return the files by split; `name` is the name of a GLUE task."""
     if name and (data.startswith(TFDS) or os.path.isdir(data)):
         stems = glue.TASKS["mnli" if name == "ax" else name].dev
-        found = {stem: glue.find(data, name, stem) for stem in stems}
-        if not any(found.values()):
+        files = {stem: glue.find(data, name, stem) for stem in stems}
+        if not any(files.values()):
             glue.require(data, name, stems[0])
-        return {stem: file for stem, file in found.items() if file}
+        return {stem: file for stem, file in files.items() if file}
     if data.startswith(TFDS):
         return {"data": data}
     return _files(data, FORMATS)
 
 
 def _files(data: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the file; or dev and test of a folder."""
+    """Return the file, or dev and test of a folder, by split."""
     if os.path.isfile(data):
         return {"data": data}
-    found = {}
-    for part in ("dev", "test"):
-        names = (f"{part}{e}{suffix}" for e in endings for suffix in SUFFIXES)
+    files = {}
+    for split in ("dev", "test"):
+        names = (f"{split}{e}{suffix}" for e in endings for suffix in SUFFIXES)
         paths = (os.path.join(data, name) for name in names)
         if path := next(filter(os.path.isfile, paths), None):
-            found[part] = path
-    if found:
-        return found
+            files[split] = path
+    if files:
+        return files
     raise InputError(
         f"--data must be a labelled file, or a folder with dev{endings[0]} or "
         f"test{endings[0]}",
@@ -262,50 +263,50 @@ def _files(data: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 class _KnownTags(TaggingTask):
-    """The task of tags with the tags of a trained model."""
+    """Tagging task with the tags of a trained model."""
 
-    def __init__(self, name: str, parts: dict[str, Split], tags: Sequence[str]):
+    def __init__(self, name: str, splits: dict[str, Split], tags: Sequence[str]):
         self.tags, self.spans = tuple(tags), is_span_scheme(tags)
-        Task.__init__(self, name, parts, "f1" if self.spans else "accuracy")
+        Task.__init__(self, name, splits, "f1" if self.spans else "accuracy")
 
 
 def _tagging_task(model: TokenClassifier, path: str, data: str) -> TaggingTask:
-    own, parts = model.settings.data, {}
-    for part, file in _files(data, _COLUMN_FILES).items():
+    config, splits = model.settings.data, {}
+    for split, file in _files(data, _COLUMN_FILES).items():
         if inner_suffix(file) in (".csv", ".json", ".jsonl"):
             raise InputError(
                 _RULE,
                 f"{file!r} for a TokenClassifier",
                 "Name a file with a word on a line",
             )
-        log = DataErrorLog("stop", "", _RULE)
-        sentences = read_conll(file, own.word_column, own.tag_column, log)
+        errors = DataErrorLog("stop", "", _RULE)
+        sentences = read_conll(file, config.word_column, config.tag_column, errors)
         for sentence in sentences:
             _check_tags(sentence, model.tags)
-        parts[part] = Split(sentences, [sentence.tags for sentence in sentences])
-    return _KnownTags(stored_task(path) or "tagging", parts, model.tags)
+        splits[split] = Split(sentences, [sentence.tags for sentence in sentences])
+    return _KnownTags(stored_task(path) or "tagging", splits, model.tags)
 
 
-def _check_tags(sentence: Sentence, known: Sequence[str]) -> None:
+def _check_tags(sentence: Sentence, tags: Sequence[str]) -> None:
     """Raise an error for a tag that the model cannot predict."""
-    spans = is_span_scheme(known)
+    spans = is_span_scheme(tags)
     if spans and not is_span_scheme(sentence.tags):
-        odd = next(n for n, t in enumerate(sentence.tags) if not is_span_scheme([t]))
+        index = next(n for n, t in enumerate(sentence.tags) if not is_span_scheme([t]))
     else:
-        tags = to_bioes(sentence.tags) if spans else sentence.tags
-        odd = next((n for n, tag in enumerate(tags) if tag not in known), None)
-    if odd is not None:
+        converted = to_bioes(sentence.tags) if spans else sentence.tags
+        index = next((n for n, tag in enumerate(converted) if tag not in tags), None)
+    if index is not None:
         raise InputError(
-            f"A tag must be one of the model's: {', '.join(known[:20])}"
-            + ", ..." * (len(known) > 20),
-            f"{sentence.source}:{sentence.line + odd}: {sentence.tags[odd]!r}",
+            f"A tag must be one of the model's: {', '.join(tags[:20])}"
+            + ", ..." * (len(tags) > 20),
+            f"{sentence.source}:{sentence.line + index}: {sentence.tags[index]!r}",
             "Correct the tag, or check that the file has the tags of training",
         )
 
 
 def _squad_task(model: QuestionAnswerer, data: str) -> SquadTask:
-    name, parts = "squad1" if model.null_threshold is None else "squad2", {}
-    for part, file in _files(data, _QUESTIONS).items():
+    name, splits = "squad1" if model.null_threshold is None else "squad2", {}
+    for split, file in _files(data, _QUESTIONS).items():
         if inner_suffix(file) != ".json":
             raise InputError(
                 _RULE, f"{file!r} for a QuestionAnswerer", "Name a file of SQuAD's JSON"
@@ -316,5 +317,5 @@ def _squad_task(model: QuestionAnswerer, data: str) -> SquadTask:
                 _RULE, f"{file!r}, whose questions have no answers", "Name another file"
             )
         answers = [question.located for question in questions]
-        parts[part] = Split(questions, answers)
-    return SquadTask(name, parts)
+        splits[split] = Split(questions, answers)
+    return SquadTask(name, splits)

@@ -1,4 +1,4 @@
-"""What counts as texts where Keras takes arrays, and data sets of texts."""
+"""Recognise and convert texts in the arguments of Keras's methods."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ _Examples = Callable[[Sequence[Any], Sequence[Any] | None, Any, Any], EncodedExa
 
 
 def is_texts(x: Any) -> bool:
-    """Whether `x` is texts: not ids, not a data set.
+    """Return whether an input is texts, not ids or a data set.
 
     Args:
-        x: What `fit` or `predict` was given.
+        x: First argument of `fit` or `predict`.
 
     Returns:
         True for a list or an array of strings, of pairs, of lists of words, of
@@ -34,20 +34,20 @@ def is_texts(x: Any) -> bool:
 
 
 def to_array(x: Any) -> Any:
-    """Return a Series or a frame's one column of texts as an array, others as is.
+    """Convert a Series, or a frame of one column, to an array.
 
     Args:
-        x: What `fit`, `evaluate` or `predict` was given.
+        x: First argument of `fit`, `evaluate` or `predict`.
 
     Returns:
-        What Keras or `is_texts` knows.
+        An array for a Series or a frame; other inputs unchanged.
 
     Raises:
-        InputError: One text alone.
+        InputError: The input is a single text.
     """
     if isinstance(x, str | bytes):
         raise InputError(
-            "Texts come as a list", f"the text {x!r:.60} alone", "Pass [text]"
+            "x must be a list of texts", f"the text {x!r:.60} alone", "Pass [text]"
         )
     if not hasattr(x, "to_numpy"):
         return x
@@ -56,40 +56,40 @@ def to_array(x: Any) -> Any:
 
 
 def to_rows(x: Any, pairs: bool = True) -> list[Any]:
-    """One text, or pair, for each example.
+    """Return one text or pair for each example.
 
     Args:
-        x: What `is_texts` takes for texts.
+        x: Texts, as accepted by `is_texts`.
         pairs: Whether a tuple of two lists is the two columns of pairs.
 
     Returns:
         The rows; a tuple of two lists becomes a list of pairs.
 
     Raises:
-        InputError: Two lists of different lengths, bytes that are not UTF-8.
+        InputError: Two lists have different lengths, or bytes are not UTF-8.
     """
     if isinstance(x, np.ndarray | tf.Tensor):
-        return _listed(x)
+        return _to_list(x)
     columns = pairs and isinstance(x, tuple) and len(x) == 2
-    if columns and not any(isinstance(part, str | bytes) for part in x):
+    if columns and not any(isinstance(column, str | bytes) for column in x):
         if len(x[0]) != len(x[1]):
             raise InputError(
-                "The two texts of pairs come as two lists of one length",
+                "The two lists of pairs must have the same length",
                 f"{len(x[0])} and {len(x[1])}",
-                "Pass a tuple of two equally long lists, or a list of pairs",
+                "Pass a tuple of two lists of the same length, or a list of pairs",
             )
-        return list(zip(*(_listed(to_array(part)) for part in x), strict=True))
-    return _listed(x)
+        return list(zip(*(_to_list(to_array(column)) for column in x), strict=True))
+    return _to_list(x)
 
 
 def is_text_dataset(dataset: tf.data.Dataset) -> bool:
-    """Whether a data set's elements begin with strings.
+    """Return whether the first component of a data set's elements is strings.
 
     Args:
-        dataset: Any.
+        dataset: Any data set.
 
     Returns:
-        False for one of ids.
+        True for a data set of texts, False for one of ids.
     """
     return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
 
@@ -97,86 +97,89 @@ def is_text_dataset(dataset: tf.data.Dataset) -> bool:
 def tokenize_dataset(
     dataset: tf.data.Dataset, examples: _Examples, class_weight: Any = None
 ) -> tf.data.Dataset:
-    """Return a data set of batches of texts as one of batches of ids.
+    """Map a data set of batches of texts to batches of ids.
 
     Args:
-        dataset: Of (texts, targets) or (texts, targets, weights): texts a string [B],
-            or a pair of them.
-        examples: From texts, targets, weights and weights of classes to `Examples`.
-        class_weight: Weights of classes; None: none.
+        dataset: Data set of (texts, targets) or (texts, targets, weights); texts are
+            strings [B], or a pair of such.
+        examples: Encodes texts, targets, weights and weights of classes.
+        class_weight: Weights of classes; None: all 1.
 
     Returns:
-        Inputs, targets and weights, a batch as long as its longest text.
+        Inputs, targets and weights; a batch is as long as its longest text.
 
     Raises:
-        InputError: Elements of another form, no elements, bytes that are not UTF-8.
+        InputError: The elements have another structure, there are none, or bytes are
+            not UTF-8.
     """
     spec = dataset.element_spec
-    _require_batches(spec)
+    _check_element_spec(spec)
 
-    def batch_of(flat: Sequence[np.ndarray]) -> Any:
+    def encode_batch(flat: Sequence[np.ndarray]) -> Any:
         texts, targets, *weights = tf.nest.pack_sequence_as(spec, list(flat))
         columns = texts if isinstance(texts, tuple) else (texts,)
-        columns = [_listed(column) for column in columns]
+        columns = [_to_list(column) for column in columns]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        each = weights[0] if weights else None
-        found = examples(rows, list(targets), each, class_weight)
-        return found.batch(range(len(found)), len(found))
+        sample_weight = weights[0] if weights else None
+        encoded = examples(rows, list(targets), sample_weight, class_weight)
+        return encoded.batch(range(len(encoded)), len(encoded))
 
     first = next(dataset.take(1).as_numpy_iterator(), None)
     if first is None:
         raise InputError(
-            "A data set has one batch or more", "none", "Check how it is made"
+            "A data set must have one or more batches",
+            "an empty data set",
+            "Check how it is made",
         )
-    probe = batch_of(tf.nest.flatten(first))
-    flat = tf.nest.flatten(probe)
-    kinds = [array.dtype for array in flat]
+    encoded_first = encode_batch(tf.nest.flatten(first))
+    flat_first = tf.nest.flatten(encoded_first)
+    dtypes = [array.dtype for array in flat_first]
 
-    def mapped(*batch: Any) -> Any:
+    def tokenize(*batch: Any) -> Any:
         arrays = tf.numpy_function(
-            lambda *given: tf.nest.flatten(batch_of(given)),
+            lambda *flat: tf.nest.flatten(encode_batch(flat)),
             tf.nest.flatten(batch),
-            kinds,
+            dtypes,
         )
-        for array, known in zip(arrays, flat, strict=True):
-            array.set_shape([None] * known.ndim)
-        return tf.nest.pack_sequence_as(probe, arrays)
+        for array, first_array in zip(arrays, flat_first, strict=True):
+            array.set_shape([None] * first_array.ndim)
+        return tf.nest.pack_sequence_as(encoded_first, arrays)
 
-    return dataset.map(mapped)
+    return dataset.map(tokenize)
 
 
-def _listed(column: Any) -> list[Any]:
-    """Rows of an array or a tensor as a list; bytes as text."""
+def _to_list(column: Any) -> list[Any]:
+    """Convert an array or a tensor to a list, and bytes to strings."""
     if isinstance(column, tf.Tensor):
         column = column.numpy()
     if isinstance(column, np.ndarray):
         column = column.tolist()
-    return [_text(row, place) for place, row in enumerate(column)]
+    return [_decode(row, index) for index, row in enumerate(column)]
 
 
-def _text(row: Any, place: int) -> Any:
+def _decode(row: Any, index: int) -> Any:
     if type(row) in (list, tuple):
-        return type(row)(_text(part, place) for part in row)
+        return type(row)(_decode(text, index) for text in row)
     if not isinstance(row, bytes):
         return row
     try:
         return row.decode()
     except UnicodeDecodeError as error:
         raise InputError(
-            "Texts are UTF-8",
-            f"{row!r:.80} at place {place}: {error.reason}",
-            "Decode them with the encoding they have, and pass strings",
+            "Texts must be UTF-8",
+            f"{row!r:.80} at index {index}: {error.reason}",
+            "Decode them from their encoding, and pass strings",
         ) from error
 
 
-def _require_batches(spec: Any) -> None:
-    """Refuse elements that are not (texts, targets) or (texts, targets, weights)."""
-    several = isinstance(spec, tuple) and len(spec) in (2, 3)
-    texts = spec[0] if several else None
+def _check_element_spec(spec: Any) -> None:
+    """Require (texts, targets) or (texts, targets, weights)."""
+    is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
+    texts = spec[0] if is_tuple else None
     columns = texts if isinstance(texts, tuple) else (texts,)
     flat = tf.nest.flatten(spec)
-    good = len(columns) <= 2 and several and len(flat) == len(columns) + len(spec) - 1
-    if not good or any(
+    valid = len(columns) <= 2 and is_tuple and len(flat) == len(columns) + len(spec) - 1
+    if not valid or any(
         getattr(column, "dtype", None) != tf.string or column.shape.rank != 1
         for column in columns
     ):
@@ -184,5 +187,5 @@ def _require_batches(spec: Any) -> None:
             "A data set of texts must have batches of (text, target), of ((text, "
             "text), target), or of either with weights, each text a string [B]",
             f"elements of {spec}",
-            "Call its batch(), and map it to that form",
+            "Call its batch(), and map it to that structure",
         )

@@ -49,8 +49,8 @@ from electra_tf.tasks.keras_inputs import (
 from electra_tf.tasks.losses import Loss, sum_over_replicas
 from electra_tf.tasks.optimizer import (
     int_value,
-    rate_used_up,
     reset_optimizer,
+    schedule_end_error,
 )
 from electra_tf.tasks.presets import apply_dtype
 from electra_tf.tasks.pretrained import PretrainedEncoder
@@ -393,7 +393,7 @@ class TextModel(keras.Model, abc.ABC):
                 "Call compile(optimizer=...) first, or call fit",
             )
         if isinstance(optimizer, Optimizer) and updates >= optimizer.schedule.steps:
-            raise rate_used_up(optimizer, updates, 1)
+            raise schedule_end_error(optimizer, updates, 1)
         x, y, weights = self._single_batch(x, y, (sample_weight, class_weight))
         return super().train_on_batch(x, y, *weights, return_dict=return_dict)
 
@@ -664,7 +664,7 @@ class TextModel(keras.Model, abc.ABC):
         elif isinstance(optimizer, Optimizer):
             more = steps * (epochs - first_epoch)
             if updates + more > optimizer.schedule.steps:
-                raise rate_used_up(optimizer, updates, more)
+                raise schedule_end_error(optimizer, updates, more)
 
     def _ensure_compiled(self) -> None:
         if not self.compiled:

@@ -23,8 +23,8 @@ IDS = [[2, 7, 3], [2, 8, 9, 3], [2, 3]]
 SEGMENTS = [[0, 0, 0], [0, 0, 1, 1], [0, 0]]
 
 
-def lengths_of(count, most=100):
-    return np.random.default_rng(5).integers(2, most, count)
+def lengths_of(count, max_length=100):
+    return np.random.default_rng(5).integers(2, max_length, count)
 
 
 def examples_of(lengths, targets=None, max_length=128):
@@ -54,21 +54,21 @@ def test_a_batch_by_hand():
     assert weights_B.dtype == np.float32
 
 
-def test_weights_are_those_of_the_items():
+def test_weighted_repeats_the_weights_of_items():
     examples = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2])
     _, _, weights_B = examples.weighted([0.5, 0, 2]).batch([2, 0], 3)
     assert weights_B.tolist() == [2, 0.5, 0]
     assert weights_B.dtype == np.float32
     parts = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2], items=[0, 2, 2])
     assert parts.weighted([3, 4, 5]).weights.tolist() == [3, 5, 5]
-    for wrong in ([1, 2], [[1], [2], [3]], 1.0):
+    for invalid in ([1, 2], [[1], [2], [3]], 1.0):
         with pytest.raises(InputError, match="for 3 items"):
-            examples.weighted(wrong)
+            examples.weighted(invalid)
         with pytest.raises(InputError, match="for 3 items"):
-            parts.weighted(wrong)
+            parts.weighted(invalid)
 
 
-def test_targets_of_positions_are_filled_up_with_what_is_ignored():
+def test_targets_of_positions_are_padded_with_ignore_label():
     examples = EncodedExamples(
         IDS, SEGMENTS, 128, [[-1, 4, -1], [-1, 0, 5, -1], [-1, -1]]
     )
@@ -81,8 +81,8 @@ def test_targets_of_positions_are_filled_up_with_what_is_ignored():
 
 
 def test_targets_by_name_and_no_targets():
-    several = {"start": [1, 2, 0], "odds": [0.5, 1.0, 0.0], "tags": [[1], [2, 3], []]}
-    _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, several).batch([1], 2)
+    targets = {"start": [1, 2, 0], "odds": [0.5, 1.0, 0.0], "tags": [[1], [2, 3], []]}
+    _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([1], 2)
     assert targets["start"].tolist() == [2, 0]
     assert targets["odds"].tolist() == [1.0, 0.0]
     assert targets["odds"].dtype == np.float32
@@ -91,7 +91,7 @@ def test_targets_by_name_and_no_targets():
     assert targets_B.tolist() == [0, 0, 0]
 
 
-def test_scores_stay_scores_where_some_are_whole_numbers():
+def test_all_batches_of_scores_are_float32():
     examples = EncodedExamples(IDS, SEGMENTS, 128, [0, 0.5, 1])
     found = [
         targets_B.numpy().tolist() for _, targets_B, _ in eval_dataset(examples, 1)
@@ -103,7 +103,7 @@ def test_scores_stay_scores_where_some_are_whole_numbers():
         assert targets_B.tolist() == [0, 0.5]
 
 
-def test_few_lengths_are_used():
+def test_padded_length():
     assert [padded_length(n) for n in (1, 16, 17, 33, 128, 129, 512)] == [
         8, 16, 20, 40, 128, 160, 512
     ]  # fmt: skip
@@ -116,7 +116,9 @@ def test_few_lengths_are_used():
     ("longest", "max_length", "expected"),
     [(113, 128, 128), (113, 120, 120), (33, 39, 39), (30, 40, 32), (150, 128, 150)],
 )
-def test_no_batch_is_longer_than_it_may_be(longest, max_length, expected):
+def test_a_batch_is_at_most_max_length_unless_an_example_is_longer(
+    longest, max_length, expected
+):
     inputs, _, _ = examples_of([5, longest], max_length=max_length).batch([0, 1], 2)
     assert inputs["token_ids"].shape == (2, expected)
     assert inputs["token_ids"][1].sum() == 7 * longest
@@ -127,71 +129,75 @@ def test_no_batch_is_longer_than_it_may_be(longest, max_length, expected):
 def test_each_example_is_in_one_batch_of_an_epoch(count, bucketed):
     lengths = lengths_of(count)
     for epoch in range(3):
-        plan = training_batch_indices(lengths, 8, 3, epoch, bucketed)
-        assert sorted(np.concatenate(plan)) == list(range(count))
-        assert len(plan) == -(-count // 8) == len(prediction_batch_indices(lengths, 8))
-        sizes = sorted(map(len, plan))
-        assert sizes[1:] == [8] * (len(plan) - 1)
-        assert sizes[0] == count - 8 * (len(plan) - 1)
+        batches = training_batch_indices(lengths, 8, 3, epoch, bucketed)
+        assert sorted(np.concatenate(batches)) == list(range(count))
+        assert (
+            len(batches) == -(-count // 8) == len(prediction_batch_indices(lengths, 8))
+        )
+        sizes = sorted(map(len, batches))
+        assert sizes[1:] == [8] * (len(batches) - 1)
+        assert sizes[0] == count - 8 * (len(batches) - 1)
 
 
-def test_plans_are_a_function_of_seed_and_epoch():
-    def plan(seed, epoch):
+def test_batches_are_a_function_of_seed_and_epoch():
+    def batches(seed, epoch):
         return [
             rows.tolist() for rows in training_batch_indices(lengths, 8, seed, epoch)
         ]
 
     lengths = lengths_of(1000)
-    assert plan(1, 0) == plan(1, 0)
-    for other in (plan(1, 1), plan(2, 0)):
-        same = set(map(frozenset, plan(1, 0))) & set(map(frozenset, other))
+    assert batches(1, 0) == batches(1, 0)
+    for other in (batches(1, 1), batches(2, 0)):
+        same = set(map(frozenset, batches(1, 0))) & set(map(frozenset, other))
         assert len(same) < 3
 
 
-def test_like_lengths_go_together_and_batches_are_not_in_their_order():
+def test_batches_have_similar_lengths_in_random_order():
     lengths = lengths_of(4000)
-    plan = training_batch_indices(lengths, 8, 0, 0)
+    batches = training_batch_indices(lengths, 8, 0, 0)
 
-    def padding(plan):
-        return sum(len(rows) * lengths[rows].max() for rows in plan) / lengths.sum() - 1
+    def padding(batches):
+        return (
+            sum(len(rows) * lengths[rows].max() for rows in batches) / lengths.sum() - 1
+        )
 
     assert (
-        padding(plan)
+        padding(batches)
         < 0.03
         < 0.5
         < padding(training_batch_indices(lengths, 8, 0, 0, False))
     )
-    means = np.array([lengths[rows].mean() for rows in plan])
+    means = np.array([lengths[rows].mean() for rows in batches])
     assert abs(np.corrcoef(means[1:], means[:-1])[0, 1]) < 0.2
 
 
-def test_the_longest_examples_are_not_always_the_short_batch():
+def test_the_smaller_batch_is_random():
     # A mean over that batch gives each of its examples more weight.
     lengths = np.arange(2, 43)
-    alone = {
+    lengths_alone = {
         int(lengths[min(training_batch_indices(lengths, 8, 0, epoch), key=len)[0]])
         for epoch in range(100)
     }
-    assert len(alone) == 6
-    assert min(alone) < 10
-    assert max(alone) == 42
+    assert len(lengths_alone) == 6
+    assert min(lengths_alone) < 10
+    assert max(lengths_alone) == 42
 
 
-def test_prediction_begins_with_the_longest():
-    plan = prediction_batch_indices(np.array([3, 9, 5, 9, 4]), 2)
-    assert [rows.tolist() for rows in plan] == [[1, 3], [2, 4], [0]]
+def test_prediction_batches_begin_with_the_longest():
+    batches = prediction_batch_indices(np.array([3, 9, 5, 9, 4]), 2)
+    assert [rows.tolist() for rows in batches] == [[1, 3], [2, 4], [0]]
     assert prediction_batch_indices(np.array([], np.int64), 2) == []
 
 
-def test_each_pass_takes_the_next_plan():
+def test_each_pass_is_the_next_epoch():
     examples = examples_of([3, 20, 5, 40, 4], [0, 1, 2, 3, 4])
-    plans = [
+    epochs_of_batches = [
         training_batch_indices(examples.lengths, 2, 0, epoch) for epoch in range(3)
     ]
-    found = training_dataset(examples, 2, iter(plans))
+    found = training_dataset(examples, 2, iter(epochs_of_batches))
     assert found.cardinality() == 3
-    for plan in plans:
-        for (inputs, targets_B, weights_B), rows in zip(found, plan, strict=True):
+    for batches in epochs_of_batches:
+        for (inputs, targets_B, weights_B), rows in zip(found, batches, strict=True):
             assert targets_B.numpy()[: len(rows)].tolist() == rows.tolist()
             assert weights_B.numpy().tolist() == [1.0] * len(rows) + [0.0] * (
                 2 - len(rows)
@@ -204,7 +210,7 @@ def test_each_pass_takes_the_next_plan():
             )
 
 
-def test_the_same_batches_in_each_pass():
+def test_eval_dataset_repeats_the_same_batches():
     found = eval_dataset(examples_of(lengths_of(9), list(range(9))), 4)
     passes = [[b[1].numpy().tolist() for b in found] for _ in range(2)]
     assert passes[0] == passes[1]
@@ -215,28 +221,28 @@ def test_the_same_batches_in_each_pass():
     )
     assert shapes[0]["token_ids"] == [4, None]
     assert shapes[1:] == ([4], [4])
-    assert found.options().autotune.enabled is False  # or each pass ends with a wait
+    assert found.options().autotune.enabled is False  # it delays the end of each pass
 
 
-def test_no_examples_are_told():
-    with pytest.raises(InputError, match="one example or more"):
+def test_no_examples_raise_an_error():
+    with pytest.raises(InputError, match="Received: no example"):
         eval_dataset(examples_of([]), 4)
 
 
-def test_an_epoch_follows_from_seed_and_updates():
+def test_epoch_batch_indices_depend_on_seed_and_updates():
     lengths = np.arange(10, 30)
     updates = iter([0, 4, 10])  # of 5 in an epoch
     epochs = epoch_batch_indices(lengths, 4, lambda: (7, next(updates)))
     for epoch in (0, 0, 2):
-        wanted = training_batch_indices(lengths, 4, 7, epoch)
-        for mine, its in zip(next(epochs), wanted, strict=True):
-            np.testing.assert_array_equal(mine, its)
+        expected = training_batch_indices(lengths, 4, 7, epoch)
+        for batch, indices in zip(next(epochs), expected, strict=True):
+            np.testing.assert_array_equal(batch, indices)
     in_order = epoch_batch_indices(lengths[:5], 4, lambda: (7, 0), shuffle=False)
     for _ in range(2):
         assert [rows.tolist() for rows in next(in_order)] == [[0, 1, 2, 3], [4]]
 
 
-def test_a_batch_is_divided_by_the_replicas():
+def test_check_replicas():
     class Strategy:
         num_replicas_in_sync = 4
 
@@ -245,7 +251,7 @@ def test_a_batch_is_divided_by_the_replicas():
         check_replicas(10, Strategy)
 
 
-def test_all_examples_as_one_batch():
+def test_single_batch():
     examples = EncodedExamples([[5, 6], [7]], [[0, 0], [0]], 8, [1, 0])
     inputs, targets, weights_B = single_batch(examples)
     assert inputs["token_ids"].shape[0] == 2

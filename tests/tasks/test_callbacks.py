@@ -1,4 +1,4 @@
-"""Which epoch is kept, when a trial ends, and that a dead one goes on to the bit."""
+"""TrialCheckpoint: selection of an epoch, early stopping, exact resuming."""
 
 import keras
 import pytest
@@ -13,7 +13,7 @@ EPOCHS = 5
 
 
 class KilledError(Exception):
-    """What ends a process in these tests."""
+    """Simulates the end of a process."""
 
 
 @pytest.fixture(scope="module")
@@ -24,126 +24,124 @@ def model():
 
 @pytest.fixture
 def train(model, tmp_path):
-    """Trains from where the folder is, with scores that are told beforehand."""
+    """Start or resume a trial in a folder; each epoch has a given score."""
 
-    def run(scores, keeping, folder="trial", killed_in=None):
+    def run(scores, policy, folder="trial", killed_in=None):
         model.reinitialize(tiny.start(), 0)
-        after, lines = {}, []
+        weights_after, lines = {}, []
 
-        def measure():
+        def evaluate():
             epoch = int(model.optimizer.iterations) // 2
             if epoch == killed_in:
                 raise KilledError
-            after[epoch] = tiny.weights(model)
+            weights_after[epoch] = tiny.weights(model)
             return {"dev_f1": scores[epoch - 1], "dev_f1_thresh": 3.0}
 
-        place = str(tmp_path / folder)
-        keeper = TrialCheckpoint(place, measure, "dev_f1", keeping, lines.append)
-        first = keeper.resume(model)
-        if not keeper.is_over and first < EPOCHS:
+        path = str(tmp_path / folder)
+        checkpoint = TrialCheckpoint(path, evaluate, "dev_f1", policy, lines.append)
+        first = checkpoint.resume(model)
+        if not checkpoint.is_over and first < EPOCHS:
             model.fit(
                 TEXTS,
                 LABELS,
                 epochs=EPOCHS,
                 initial_epoch=first,
-                callbacks=[keeper],
+                callbacks=[checkpoint],
                 verbose=0,
             )
-        return keeper, first, after, lines
+        return checkpoint, first, weights_after, lines
 
     return run
 
 
-def test_the_last_epoch_or_the_best_is_kept(model, train):
+def test_finish_loads_the_last_or_the_best_epoch(model, train):
     scores = [10.0, 30.0, 20.0, 30.0, 5.0]
-    keeper, first, after, lines = train(scores, SelectionPolicy(best=False, patience=0))
+    checkpoint, first, after, lines = train(
+        scores, SelectionPolicy(best=False, patience=0)
+    )
     assert (first, len(after)) == (0, EPOCHS)
-    assert keeper.finish(model)["dev_f1"] == 5.0
+    assert checkpoint.finish(model)["dev_f1"] == 5.0
     assert tiny.distance(tiny.weights(model), after[5]) == 0
     assert [line.split("dev_f1 ")[1] for line in lines] == ["10", "30", "20", "30", "5"]
     assert not any("thresh" in line for line in lines)
-    keeper, _, after, _ = train(scores, SelectionPolicy(best=True, patience=0), "best")
-    assert keeper.finish(model)["dev_f1"] == 30.0
+    checkpoint, _, after, _ = train(
+        scores, SelectionPolicy(best=True, patience=0), "best"
+    )
+    assert checkpoint.finish(model)["dev_f1"] == 30.0
     assert tiny.distance(tiny.weights(model), after[2]) == 0  # the first of equals
     assert tiny.distance(after[2], after[5]) > 0
-    assert [s["dev_f1"] for s in keeper.history] == scores
+    assert [s["dev_f1"] for s in checkpoint.history] == scores
 
 
-def test_epochs_without_a_better_score_end_a_trial(model, train):
+def test_patience_stops_a_trial(model, train):
     scores = [10.0, 30.0, float("nan"), 30.0, 99.0]
-    keeper, _, after, _ = train(scores, SelectionPolicy(best=True, patience=2))
+    checkpoint, _, after, _ = train(scores, SelectionPolicy(best=True, patience=2))
     assert sorted(after) == [1, 2, 3, 4]
-    assert keeper.is_over
-    assert keeper.finish(model)["dev_f1"] == 30.0
+    assert checkpoint.is_over
+    assert checkpoint.finish(model)["dev_f1"] == 30.0
     assert tiny.distance(tiny.weights(model), after[2]) == 0
-    # What is over is over after a restart too, and what it kept is still there.
-    keeper, first, after_restart, _ = train(
+    # A finished trial stays finished after a restart, with its best weights.
+    checkpoint, first, after_restart, _ = train(
         scores, SelectionPolicy(best=True, patience=2)
     )
     assert (first, after_restart) == (4, {})
-    assert keeper.is_over
-    keeper.finish(model)
+    assert checkpoint.is_over
+    checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_a_trial_that_goes_on_ends_as_if_never_stopped(model, train, epoch):
-    scores, keeping = (
-        [10.0, 30.0, 20.0, 30.0, 5.0],
-        SelectionPolicy(best=True, patience=0),
-    )
-    keeper, _, whole, _ = train(scores, keeping, "whole")
-    kept = keeper.finish(model), tiny.weights(model)
+def test_a_resumed_trial_has_the_same_result(model, train, epoch):
+    scores, policy = [10.0, 30.0, 20.0, 30.0, 5.0], SelectionPolicy(True, 0)
+    checkpoint, _, uninterrupted, _ = train(scores, policy, "uninterrupted")
+    expected = checkpoint.finish(model), tiny.weights(model)
     with pytest.raises(KilledError):
-        train(scores, keeping, killed_in=epoch)
-    keeper, first, after, _ = train(scores, keeping)
+        train(scores, policy, killed_in=epoch)
+    checkpoint, first, after, _ = train(scores, policy)
     assert first == epoch - 1
     assert sorted(after) == list(range(epoch, EPOCHS + 1))
-    assert tiny.distance(after[EPOCHS], whole[EPOCHS]) == 0
-    assert [s["dev_f1"] for s in keeper.history] == scores
-    assert keeper.finish(model) == kept[0]
-    assert tiny.distance(tiny.weights(model), kept[1]) == 0
+    assert tiny.distance(after[EPOCHS], uninterrupted[EPOCHS]) == 0
+    assert [s["dev_f1"] for s in checkpoint.history] == scores
+    assert checkpoint.finish(model) == expected[0]
+    assert tiny.distance(tiny.weights(model), expected[1]) == 0
 
 
-def test_killed_between_its_two_checkpoints(model, train, monkeypatch):
-    scores, keeping = (
-        [10.0, 30.0, 20.0, 40.0, 5.0],
-        SelectionPolicy(best=True, patience=0),
-    )
-    _, _, whole, _ = train(scores, keeping, "whole")
+def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypatch):
+    scores, policy = [10.0, 30.0, 20.0, 40.0, 5.0], SelectionPolicy(True, 0)
+    _, _, uninterrupted, _ = train(scores, policy, "uninterrupted")
     save = TrialCheckpoint.on_epoch_end
 
-    def die_in_the_second_save(self, epoch, logs=None):
+    def fail_in_the_second_save(self, epoch, logs=None):
         if epoch == 3:
 
-            def die(*_):
+            def fail(*_):
                 raise KilledError
 
-            self._newest.save = die
+            self._newest.save = fail
         save(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrialCheckpoint, "on_epoch_end", die_in_the_second_save)
+        patch.setattr(TrialCheckpoint, "on_epoch_end", fail_in_the_second_save)
         with pytest.raises(KilledError):
-            train(scores, keeping)
-    keeper, first, after, _ = train(scores, keeping)
+            train(scores, policy)
+    checkpoint, first, after, _ = train(scores, policy)
     assert first == 3
-    assert keeper.finish(model)["dev_f1"] == 40.0
-    assert tiny.distance(tiny.weights(model), whole[4]) == 0
-    assert tiny.distance(after[5], whole[5]) == 0
+    assert checkpoint.finish(model)["dev_f1"] == 40.0
+    assert tiny.distance(tiny.weights(model), uninterrupted[4]) == 0
+    assert tiny.distance(after[5], uninterrupted[5]) == 0
 
 
-def test_one_checkpoint_of_each_kind_lies_there_until_forgotten(train, tmp_path):
-    keeper, *_ = train(
+def test_delete_removes_the_two_checkpoints(train, tmp_path):
+    checkpoint, *_ = train(
         [1.0, 2.0, 3.0, 2.0, 1.0], SelectionPolicy(best=True, patience=0)
     )
     assert sorted(saved_steps(str(tmp_path / "trial" / "checkpoints"))) == [10]
     assert sorted(saved_steps(str(tmp_path / "trial" / "best"))) == [6]
-    keeper.forget()
+    checkpoint.delete()
     assert list((tmp_path / "trial").iterdir()) == []
-    assert isinstance(keeper, keras.callbacks.Callback)
+    assert isinstance(checkpoint, keras.callbacks.Callback)
 
 
-def test_counts_and_thresholds_are_not_shown():
+def test_format_scores_omits_counts_and_thresholds():
     scores = {"dev_f1": 1.0, "dev_total": 2.0, "dev_f1_thresh": 3.0, "dev_total_f1": 4}
     assert format_scores(scores) == {"dev_f1": 1.0, "dev_total_f1": 4}

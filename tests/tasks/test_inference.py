@@ -1,4 +1,4 @@
-"""Lines in, lines out, for every kind of model; what is no model is told."""
+"""Predictions as lines for every model class, and errors of `load`."""
 
 import gzip
 import json
@@ -30,92 +30,105 @@ def start(vocabulary):
     return PretrainedEncoder(SHAPE, Tokenizer(vocabulary), None, "a test")
 
 
-def said(model, lines, **how):
-    return list(predict_lines(model, [f"{line}\n" for line in lines], **how))
+def predict(model, lines, **options):
+    return list(predict_lines(model, [f"{line}\n" for line in lines], **options))
 
 
-def test_a_classifier_says_labels_and_probabilities(start):
+def test_a_classifier_writes_labels_and_probabilities(start):
     model = TextClassifier(start, ["bad", "good"])
-    shares = model.predict(["the file", "the user"])
-    expected = [model.labels[n] for n in np.argmax(shares, -1)]
-    assert said(model, ["the file", "the user"]) == expected
-    header, *rows = said(model, ["the file", "the user"], form="tsv")
+    probabilities = model.predict(["the file", "the user"])
+    expected = [model.labels[n] for n in np.argmax(probabilities, -1)]
+    assert predict(model, ["the file", "the user"]) == expected
+    header, *rows = predict(model, ["the file", "the user"], output_format="tsv")
     assert header == "label\tbad\tgood"
-    assert rows[0] == f"{expected[0]}\t{shares[0, 0]:.6f}\t{shares[0, 1]:.6f}"
-    record = json.loads(said(model, ["the user"], form="jsonl")[0])
+    assert (
+        rows[0]
+        == f"{expected[0]}\t{probabilities[0, 0]:.6f}\t{probabilities[0, 1]:.6f}"
+    )
+    record = json.loads(predict(model, ["the user"], output_format="jsonl")[0])
     assert record["label"] == expected[1]
-    assert record["probabilities"]["good"] == pytest.approx(shares[1, 1], abs=1e-6)
+    assert record["probabilities"]["good"] == pytest.approx(
+        probabilities[1, 1], abs=1e-6
+    )
 
 
-def test_a_model_of_pairs_takes_them_with_a_tab_between_or_in_json(start):
+def test_pairs_are_separated_by_a_tab_or_in_json(start):
     model = TextClassifier(start, ["bad", "good"], pairs=True)
-    pair = json.loads(said(model, ["a\tb"], form="jsonl")[0])
+    pair = json.loads(predict(model, ["a\tb"], output_format="jsonl")[0])
     record = json.dumps({"text": "a", "text_b": "b"})
-    assert json.loads(said(model, [record], form="jsonl")[0]) == pair
+    assert json.loads(predict(model, [record], output_format="jsonl")[0]) == pair
     for line, words in (("a", "line 2, with 1"), ('{"text": "a"}', "text and text_b")):
         with pytest.raises(InputError, match=words):
-            said(model, ["a\tb", line])
+            predict(model, ["a\tb", line])
     # For a model of single texts a tab is white space.
     model = TextClassifier(start, ["bad", "good"])
-    both = said(model, ["a\tb", "a b"], form="tsv")[1:]
+    both = predict(model, ["a\tb", "a b"], output_format="tsv")[1:]
     assert both[0] == both[1]
 
 
-def test_json_is_read_as_such_or_told(start):
+def test_lines_of_json(start):
     model = TextClassifier(start, ["bad", "good"])
-    wanted = said(model, ["a", "{a}"], form="tsv")
-    assert said(model, ['\ufeff{"text": "a"}', "{a}"], form="tsv") == wanted
+    expected = predict(model, ["a", "{a}"], output_format="tsv")
+    assert (
+        predict(model, ['\ufeff{"text": "a"}', "{a}"], output_format="tsv") == expected
+    )
     with pytest.raises(InputError, match=r"JSON object\. .*line 2: "):
-        said(model, ["a", '{"text": "a"'])
+        predict(model, ["a", '{"text": "a"'])
 
 
-def test_files_of_lines_are_unpacked(start, tmp_path):
+def test_compressed_files_of_lines(start, tmp_path):
     model = TextClassifier(start, ["bad", "good"])
-    for suffix, packed in (("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)):
+    for suffix, compress in (
+        ("", bytes),
+        (".gz", gzip.compress),
+        (".xz", lzma.compress),
+    ):
         path = tmp_path / f"lines.txt{suffix}"
-        path.write_bytes(packed("é\nb\n".encode()))
+        path.write_bytes(compress("é\nb\n".encode()))
         assert [item.value for item in read_items(model, str(path))] == ["é", "b"]
-        path.write_bytes(packed(b"a\nb" * 99)[:-9] + b"\xff" * bool(not suffix))
+        path.write_bytes(compress(b"a\nb" * 99)[:-9] + b"\xff" * bool(not suffix))
         with pytest.raises(InputError, match=r"UTF-8|readable to its end"):
             list(read_items(model, str(path)))
 
 
-def test_more_lines_than_are_answered_at_a_time_keep_their_order(start):
+def test_several_chunks_keep_their_order(start):
     model = TextRegressor(start, 0, 5)
     lines = [" ".join(["file"] * (n % 7)) for n in range(1500)]
-    scores = [float(line) for line in said(model, lines)]
+    scores = [float(line) for line in predict(model, lines)]
     assert len(scores) == 1500
     for n, score in enumerate(scores):
         assert score == pytest.approx(scores[n % 7], abs=1e-5)
     assert len(set(scores[:7])) == 7
 
 
-def test_a_tagger_tags_words(start):
+def test_a_tagger_writes_words_and_tags(start):
     model = TokenClassifier(start, ["N", "V"])
     words = ["the", "file", "is"]
     tags = model.predict([words])[0]
-    assert said(model, ["the file  is"]) == [
+    assert predict(model, ["the file  is"]) == [
         " ".join(f"{w}/{t}" for w, t in zip(words, tags, strict=True))
     ]
-    table = said(model, ["the file is", ""], form="tsv")
+    table = predict(model, ["the file is", ""], output_format="tsv")
     rows = [f"{w}\t{t}" for w, t in zip(words, tags, strict=True)]
     assert table == [*rows, "", ""]
-    record = json.loads(said(model, ['{"words": ["the file"]}'], form="jsonl")[0])
+    record = json.loads(
+        predict(model, ['{"words": ["the file"]}'], output_format="jsonl")[0]
+    )
     assert record["words"] == ["the file"]
     assert len(record["tags"]) == 1
 
 
-def test_an_answerer_answers_with_words_of_the_text(start):
+def test_an_answerer_writes_a_span_of_the_context(start):
     model = QuestionAnswerer(start, None)
     line = json.dumps({"question": "who?", "context": "the user can change the file"})
-    record = json.loads(said(model, [line], form="jsonl")[0])
+    record = json.loads(predict(model, [line], output_format="jsonl")[0])
     assert record["answer"]
     assert record["answer"] in "the user can change the file"
     assert set(record) == {"answer", "null_odds"}
     model.null_threshold = -1e9
-    assert said(model, [line]) == [""]
+    assert predict(model, [line]) == [""]
     with pytest.raises(InputError, match=r"question and context.*line 1: 'who"):
-        said(model, ["who?"])
+        predict(model, ["who?"])
 
 
 def test_a_model_is_loaded_from_its_folder(start, tmp_path):
@@ -127,32 +140,32 @@ def test_a_model_is_loaded_from_its_folder(start, tmp_path):
     np.testing.assert_array_equal(loaded.predict(["a b"]), model.predict(["a b"]))
 
 
-def test_a_path_without_a_model_is_named_with_what_is_there(start, tmp_path):
-    def refused(path, words):
-        with pytest.raises(InputError, match=words) as error:
+def test_load_describes_a_path_without_a_model(start, tmp_path):
+    def check(path, description):
+        with pytest.raises(InputError, match=description) as error:
             load(str(path))
         assert repr(str(path)) in str(error.value) or "keras" in str(path)
 
-    refused(tmp_path, r"a folder without a model\.keras")
-    refused(tmp_path / "none", "does not exist")
+    check(tmp_path, r"a folder without a model\.keras")
+    check(tmp_path / "none", "does not exist")
     (tmp_path / "model.h5").write_bytes(b"\x89HDF")
-    refused(tmp_path / "model.h5", "a file of another kind")
+    check(tmp_path / "model.h5", "a file of another kind")
     for name in ("served/1", "trial/trial_1", "hf", "tf1"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "served" / "1" / "saved_model.pb").write_bytes(b"")
-    refused(tmp_path / "served", "a SavedModel")
-    refused(tmp_path / "trial", "same finetune command again")
+    check(tmp_path / "served", "a SavedModel")
+    check(tmp_path / "trial", "same finetune command again")
     (tmp_path / "hf" / "pytorch_model.bin").write_bytes(b"")
-    refused(tmp_path / "hf", r"Hugging Face.*pytorch_model\.bin.*not read")
+    check(tmp_path / "hf", r"Hugging Face.*pytorch_model\.bin.*not read")
     (tmp_path / "tf1" / "model.ckpt-10.index").write_bytes(b"")
-    refused(tmp_path / "tf1" / "model.ckpt-10", r"model\.ckpt-10\.index.*not read")
-    refused(GOLDEN / "saved" / "run", "a pre-trained checkpoint")
+    check(tmp_path / "tf1" / "model.ckpt-10", r"model\.ckpt-10\.index.*not read")
+    check(GOLDEN / "saved" / "run", "a pre-trained checkpoint")
     broken = tmp_path / "broken.keras"
     broken.write_bytes(b"PK\3\4")
-    refused(broken, "not a .keras archive")
+    check(broken, "not a .keras archive")
     other = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
     other.save(tmp_path / "other.keras")
-    refused(tmp_path / "other.keras", "Sequential")
+    check(tmp_path / "other.keras", "Sequential")
 
 
 def test_a_loaded_model_is_not_compiled_and_can_be_trained(start, tmp_path):

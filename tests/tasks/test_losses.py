@@ -23,7 +23,7 @@ def assert_loss(found, total, weight, right):
     np.testing.assert_allclose(found, [total, weight, right], rtol=1e-5)
 
 
-def test_classes_by_hand():
+def test_class_loss_by_hand():
     weights_B = np.float32([1, 0, 1, 1])
     asked = (0, 2, 3)
     assert_loss(
@@ -36,13 +36,13 @@ def test_classes_by_hand():
     assert class_loss(LOGITS_BC, right_B, np.ones(4, np.float32)).metric_sum == 4
 
 
-def test_even_odds_cost_the_logarithm_of_the_classes():
+def test_class_loss_of_equal_logits():
     found = class_loss(np.zeros((2, 7), np.float32), [3, 6], np.float32([1, 1]))
     assert_loss(found, 2 * math.log(7), 2, 0)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
-def test_one_hot_rows_and_columns_of_labels_are_labels(kind):
+def test_class_loss_of_one_hot_rows_and_columns(kind):
     weights_B = np.float32([1, 0, 2, 0.5])
     wanted = [float(v) for v in class_loss(LOGITS_BC, LABELS_B, weights_B)]
     one_hot_BC = np.eye(3, dtype=kind)[LABELS_B]
@@ -50,7 +50,7 @@ def test_one_hot_rows_and_columns_of_labels_are_labels(kind):
         assert_loss(class_loss(LOGITS_BC, labels, weights_B), *wanted)
 
 
-def test_scores_by_hand():
+def test_score_loss_by_hand():
     found = score_loss(
         np.float32([[0.5], [2.0], [9.0]]),
         np.float32([0, 1.5, 0]),
@@ -61,7 +61,7 @@ def test_scores_by_hand():
     assert_loss(score_loss(np.float32([[0.5]]), [1], np.float32([1])), 0.25, 1, 0.25)
 
 
-def test_tags_by_hand():
+def test_tag_loss_by_hand():
     asked = [(b, p) for b in (0, 2) for p in range(4) if TAGS_BL[b, p] != IGNORE_LABEL]
     assert len(asked) == 5
     assert_loss(
@@ -87,7 +87,7 @@ def test_tags_by_hand():
         (tag_loss, LOGITS_BLC, TAGS_BL),
     ],
 )
-def test_rows_that_fill_up_change_neither_sums_nor_gradients(of, outputs, targets):
+def test_padding_rows_change_neither_sums_nor_gradients(of, outputs, targets):
     rows = len(outputs)
     more = np.concatenate([outputs, 9 * np.ones_like(outputs[:2])])
     filled = np.concatenate([targets, np.zeros_like(targets[:2])])

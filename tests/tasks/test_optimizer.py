@@ -4,7 +4,7 @@ import pytest
 
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.optimizer import int_value, rate_used_up, reset_optimizer
+from electra_tf.tasks.optimizer import int_value, reset_optimizer, schedule_end_error
 from electra_tf.training.optimizer import create_optimizer
 
 PATHS = (
@@ -27,19 +27,21 @@ PATHS = (
         (0.0, 1, {0: 1, 1: 0}),
     ],
 )
-def test_rates_by_hand(share, steps, expected):
+def test_learning_rates_by_hand(share, steps, expected):
     settings = TaskOptimizerConfig(learning_rate=3e-4, warmup_share=share)
     schedule = create_optimizer(settings, steps, 12).schedule
     for step, factor in expected.items():
         np.testing.assert_allclose(schedule(step), 3e-4 * factor, rtol=1e-6)
 
 
-def test_the_decay_has_a_power():
+def test_decay_power():
     settings = TaskOptimizerConfig(learning_rate=1.0, warmup_share=0.0, decay_power=2.0)
     assert float(create_optimizer(settings, 10, 2).schedule(5)) == pytest.approx(0.25)
     settings = TaskOptimizerConfig(learning_rate=1.0, warmup_share=0.5, decay_power=0.0)
-    found = [float(create_optimizer(settings, 10, 2).schedule(t)) for t in (0, 1, 5, 9)]
-    assert found == pytest.approx([0, 0.2, 1, 1])
+    values = [
+        float(create_optimizer(settings, 10, 2).schedule(t)) for t in (0, 1, 5, 9)
+    ]
+    assert values == pytest.approx([0, 0.2, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -51,27 +53,27 @@ def test_the_decay_has_a_power():
         ("exact", 0.9, 24, (25, 25, 24, 23, 13, 0)),
     ],
 )
-def test_multipliers_by_hand(rule, decay, depth, distances):
+def test_layer_multipliers_by_hand(rule, decay, depth, distances):
     settings = TaskOptimizerConfig(layer_decay=decay, layer_rule=rule)
     factor = create_optimizer(settings, 10, depth).multipliers
     for path, distance in zip(PATHS, distances, strict=True):
         assert factor(path) == pytest.approx(decay**distance, rel=1e-12)
 
 
-def test_the_published_numbers_of_the_small_model():
+def test_published_multipliers_of_the_small_model():
     factor = create_optimizer(TaskOptimizerConfig(), 10, 12).multipliers
-    found = [round(factor(path), 5) for path in PATHS]
-    assert found == [0.04398, 0.04398, 0.05498, 0.06872, 0.64, 1.0]
+    values = [round(factor(path), 5) for path in PATHS]
+    assert values == [0.04398, 0.04398, 0.05498, 0.06872, 0.64, 1.0]
 
 
-def test_one_rate_for_all_layers():
+def test_no_multipliers_without_layer_decay():
     assert (
         create_optimizer(TaskOptimizerConfig(layer_decay=1.0), 10, 12).multipliers
         is None
     )
 
 
-def test_the_rule_is_the_settings():
+def test_the_optimizer_has_the_settings():
     settings = TaskOptimizerConfig(
         name="adamw",
         learning_rate=2e-4,
@@ -79,9 +81,13 @@ def test_the_rule_is_the_settings():
         epsilon=1e-5,
         clip_norm=None,
     )
-    found = create_optimizer(settings, 10, 2).settings
-    assert (found.name, found.learning_rate, found.weight_decay) == ("adamw", 2e-4, 0.1)
-    assert (found.epsilon, found.clip_norm) == (1e-5, None)
+    values = create_optimizer(settings, 10, 2).settings
+    assert (values.name, values.learning_rate, values.weight_decay) == (
+        "adamw",
+        2e-4,
+        0.1,
+    )
+    assert (values.epsilon, values.clip_norm) == (1e-5, None)
     paper = create_optimizer(TaskOptimizerConfig(), 10, 2).settings
     assert (paper.name, paper.weight_decay, paper.epsilon) == ("adam", 0.01, 1e-6)
     assert paper.clip_norm == 1.0
@@ -98,17 +104,17 @@ def test_an_update_by_hand():
 
 
 @pytest.mark.parametrize("steps", [0, -2, -1])
-def test_data_of_an_unknown_length_is_told(steps):
-    with pytest.raises(InputError, match="assert the data set's cardinality"):
+def test_unknown_cardinality_is_rejected(steps):
+    with pytest.raises(InputError, match="unknown cardinality"):
         create_optimizer(TaskOptimizerConfig(), steps, 2)
 
 
-def test_a_single_update_whose_rate_is_0_is_told():
+def test_a_single_warmup_update_is_rejected():
     with pytest.raises(InputError, match=r"one update.*warmup_share=0"):
         create_optimizer(TaskOptimizerConfig(), 1, 2)
 
 
-def test_an_integer_is_read_from_a_variable():
+def test_int_value():
     assert int_value(keras.Variable(2**40, dtype="int64")) == 2**40
 
 
@@ -130,5 +136,5 @@ def test_a_reset_optimizer_repeats_its_first_update(published):
 
 def test_the_error_after_the_last_update_contains_all_counts():
     optimizer = create_optimizer(TaskOptimizerConfig(), 10, 2)
-    assert "10 updates" in str(rate_used_up(optimizer, 8, 3))
-    assert "Received: 3 updates after the 8" in str(rate_used_up(optimizer, 8, 3))
+    assert "10 updates" in str(schedule_end_error(optimizer, 8, 3))
+    assert "Received: 3 updates after the 8" in str(schedule_end_error(optimizer, 8, 3))

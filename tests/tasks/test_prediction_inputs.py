@@ -1,4 +1,4 @@
-"""What `predict` reads: tables, questions, lines; ids stay with their records."""
+"""Inputs of `predict`: tables, questions and lines, with their ids."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ def pairs(items):
     return [(item.id, item.value) for item in items]
 
 
-def test_a_table_has_stored_named_or_standard_columns(models, tmp_path):  # noqa: F811
+def test_columns_of_a_table(models, tmp_path):  # noqa: F811
     model, path = models["classifier"], tmp_path / "new.csv.gz"
     path.write_bytes(gzip.compress(b'id,review,title\n7,"a, b",t\n8,,u\n'))
     path = str(path)
@@ -45,8 +45,8 @@ def test_questions_keep_their_ids_and_have_one_answer(models, tmp_path):  # noqa
     model, path = models["answerer"], str(squad(tmp_path / "new.json"))
     assert [item.id for item in read_items(model, path)] == ["a", "b"]
 
-    def records(**how):
-        lines = predict_items(model, read_items(model, path), "jsonl", **how)
+    def records(**options):
+        lines = predict_items(model, read_items(model, path), "jsonl", **options)
         return [json.loads(line) for line in lines]
 
     assert [set(record) for record in records()] == [{"id", "answer", "null_odds"}] * 2
@@ -100,20 +100,20 @@ def test_an_empty_file_is_an_error(models, tmp_path):  # noqa: F811
         list(read_items(models["answerer"], path))
 
 
-def test_paths_are_checked_before_a_model_is_loaded(tmp_path):
-    kept = tmp_path / "kept.txt"
-    kept.write_text("a\n")
+def test_check_input_and_check_output(tmp_path):
+    existing = tmp_path / "existing.txt"
+    existing.write_text("a\n")
     check_output(None, None, False)
     check_output(None, str(tmp_path / "new.txt"), False)
-    check_output(None, str(kept), True)
+    check_output(None, str(existing), True)
     for source, path, words in (
-        (None, kept, "--overwrite"),
-        (str(kept), kept, "another file than --input"),
+        (None, existing, "--overwrite"),
+        (str(existing), existing, "another file than --input"),
         (None, tmp_path, "a folder"),
         (None, tmp_path / "none" / "x", "does not exist"),
     ):
         with pytest.raises(InputError, match=words):
-            check_output(source, str(path), overwrite=path == kept and bool(source))
+            check_output(source, str(path), overwrite=path == existing and bool(source))
     for path, words in ((tmp_path, "a folder"), (tmp_path / "x", "no such file")):
         with pytest.raises(InputError, match=words):
             check_input(str(path))

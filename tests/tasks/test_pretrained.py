@@ -1,4 +1,4 @@
-"""A checkpoint as pretrain leaves it, read for fine-tuning."""
+"""PretrainedEncoder: reading checkpoints of pretrain, and errors."""
 
 import dataclasses
 import pathlib
@@ -68,7 +68,7 @@ def save(folder, settings, weights, vocabulary=(GOLDEN / "vocab.txt").read_bytes
         ("mlm", "embeddings", "bert/encoder/"),
     ],
 )
-def test_the_encoder_that_is_left_is_taken(tmp_path, name, sharing, prefix):
+def test_open_reads_the_encoder_of_each_objective(tmp_path, name, sharing, prefix):
     settings = settings_of(name, sharing, vocabulary_size=1000)
     trained = Pretrainer(settings, TOKENS)
     random = np.random.default_rng(0)
@@ -97,7 +97,7 @@ def weights():
     return {v.path: np.asarray(v) for v in trained.trainable_variables}
 
 
-def test_random_weights_leave_the_encoder_as_it_is(tmp_path, weights):
+def test_untrained_does_not_change_the_encoder(tmp_path, weights):
     save(tmp_path, settings_of(vocabulary_size=1000), weights)
     start = PretrainedEncoder.open(str(tmp_path))
     fresh = start.untrained()
@@ -111,7 +111,7 @@ def test_random_weights_leave_the_encoder_as_it_is(tmp_path, weights):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_identity_is_the_weights(tmp_path, weights):
+def test_the_identity_is_the_checksum_of_the_weights(tmp_path, weights):
     settings = settings_of(vocabulary_size=1000)
     other = {path: values + 1 for path, values in weights.items()}
     found = []
@@ -122,20 +122,20 @@ def test_the_identity_is_the_weights(tmp_path, weights):
     assert len(found[0]) == 64
 
 
-def test_a_fine_tuned_model_is_told(tmp_path):
+def test_a_fine_tuned_model_is_rejected(tmp_path):
     (tmp_path / "model.keras").touch()
     with pytest.raises(InputError, match=r"a folder of finetune.*trained from"):
         PretrainedEncoder.open(str(tmp_path))
 
 
-def test_a_vocabulary_of_another_size_is_told(tmp_path, weights):
+def test_a_vocabulary_of_another_size_is_rejected(tmp_path, weights):
     shorter = b"\n".join((GOLDEN / "vocab.txt").read_bytes().split(b"\n")[:900])
     save(tmp_path, settings_of(vocabulary_size=1000), weights, shorter)
     with pytest.raises(InputError, match=r"vocab\.txt.*1000 rows.*900 entries"):
         PretrainedEncoder.open(str(tmp_path))
 
 
-def test_a_checkpoint_without_an_encoder_is_told(tmp_path):
+def test_a_checkpoint_without_an_encoder_is_rejected(tmp_path):
     save(tmp_path, settings_of(), {"generator/head/bias": np.zeros(3, np.float32)})
     with pytest.raises(InputError, match="with generator/head/bias"):
         PretrainedEncoder.open(str(tmp_path))
@@ -143,7 +143,7 @@ def test_a_checkpoint_without_an_encoder_is_told(tmp_path):
         PretrainedEncoder.open(str(tmp_path / "nowhere"))
 
 
-def test_weights_of_another_shape_are_told(tmp_path, weights):
+def test_weights_of_another_shape_are_rejected(tmp_path, weights):
     path = "electra/discriminator/encoder/layer_1/output/bias"
     lost = {name: values for name, values in weights.items() if name != path}
     save(tmp_path, settings_of(vocabulary_size=1000), lost)
@@ -156,7 +156,7 @@ def test_weights_of_another_shape_are_told(tmp_path, weights):
     np.testing.assert_array_equal(encoder.trainable_variables[0], before)
 
 
-def test_what_a_saved_model_tells_is_restored(capsys):
+def test_from_saved_config(capsys):
     shape = settings_of(vocabulary_size=5).model.encoder
     settings = FinetuningConfig(
         data=DataConfig(text_columns=("a", "b"), label_column="c"),
@@ -183,7 +183,7 @@ def test_what_a_saved_model_tells_is_restored(capsys):
     assert len(start.tokenizer.vocabulary) == 5
 
 
-def test_paths_below_the_encoder():
+def test_path_below_encoder():
     for prefix in ("encoder/", "text_classifier/encoder/", "bert/encoder/"):
         assert (
             path_below_encoder(f"{prefix}layer_0/output/bias") == "layer_0/output/bias"

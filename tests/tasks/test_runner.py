@@ -1,4 +1,4 @@
-"""Seeds one after the other: what is written, what goes on, what is refused."""
+"""MultiSeedRunner: files, resuming, selection and statistics of trials."""
 
 import dataclasses
 import json
@@ -21,21 +21,21 @@ LABELS = [("bad", "good")[number] for number in NUMBERS]
 
 
 class KilledError(Exception):
-    """What ends a process in these tests."""
+    """Simulates the end of a process."""
 
 
 class Sorting(ClassificationTask):
-    """Good and bad texts; the second trial counts as degenerate, and may be killed."""
+    """Good and bad texts; the second trial is degenerate, and may be killed."""
 
     killed = False
 
     def __init__(self, texts=TEXTS):
-        parts = {
+        splits = {
             "train": Split(texts[:16], LABELS[:16]),
             "dev": Split(texts[16:], LABELS[16:]),
             "test": Split(texts[:4], None),
         }
-        super().__init__("sorting", parts, ("accuracy", "mcc"), ("bad", "good"))
+        super().__init__("sorting", splits, ("accuracy", "mcc"), ("bad", "good"))
 
     def model(self, start, settings, seed):
         self.built = super().model(start, settings, seed)
@@ -50,43 +50,43 @@ class Sorting(ClassificationTask):
         super().write(part, predictions, path)
 
 
-def trials(folder, lines=None, task=None, **changes):
+def make_runner(folder, lines=None, task=None, **changes):
     settings = tiny.settings(training_seed=5, training_keep="best", **changes)
-    say = (lambda line: None) if lines is None else lines.append
+    log = (lambda line: None) if lines is None else lines.append
     task = task or Sorting()
-    return MultiSeedRunner(task, tiny.start(), settings, str(folder), one_device(), say)
+    return MultiSeedRunner(task, tiny.start(), settings, str(folder), one_device(), log)
 
 
-def written(folder):
+def read_trials(folder):
     lines = (folder / "trials.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    return [{k: v for k, v in one.items() if k != "seconds"} for one in found]
+    records = [json.loads(line) for line in lines]
+    return [{k: v for k, v in r.items() if k != "seconds"} for r in records]
 
 
-def kept(folder):
+def saved_model(folder):
     model = keras.saving.load_model(folder / "model.keras")
     return int(model.seed), tiny.weights(model), model
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Three trials that nothing stopped, and what they said."""
+def uninterrupted(tmp_path_factory):
+    """Three trials and the lines they logged."""
     folder, lines = tmp_path_factory.mktemp("trials"), []
-    return folder, trials(folder, lines).run(3), lines
+    return folder, make_runner(folder, lines).run(3), lines
 
 
-def test_one_device_trains_without_a_data_set_of_its_strategy(tmp_path):
-    # That one would have tf.data's tuner on, and each pass would end with a wait.
+def test_one_device_trains_outside_the_strategy(tmp_path):
+    # A strategy's data set has autotuning, which delays the end of each pass.
     task = Sorting()
-    trials(tmp_path, task=task)._prepared(5)
+    make_runner(tmp_path, task=task)._initial_model(5)
     assert not isinstance(task.built.distribute_strategy, type(one_device()))
 
 
-def test_each_seed_has_its_line(whole):
-    folder, done, lines = whole
+def test_each_seed_has_its_line(uninterrupted):
+    folder, done, lines = uninterrupted
     assert [(t.number, t.seed) for t in done] == [(1, 5), (2, 6), (3, 7)]
     assert [t.degenerate for t in done] == [None, "made up", None]
-    assert written(folder) == [
+    assert read_trials(folder) == [
         {k: v for k, v in dataclasses.asdict(t).items() if k != "seconds"} for t in done
     ]
     assert all(list(t.scores) == ["dev_accuracy", "dev_mcc"] for t in done)
@@ -95,84 +95,85 @@ def test_each_seed_has_its_line(whole):
         t.scores["dev_accuracy"] == max(e["dev_accuracy"] for e in t.epochs)
         for t in done
     )
-    own = [line for line in lines if "of 3 (seed" in line]
-    assert ["DEGENERATE: made up" in line for line in own] == [False, True, False]
-    assert "16 examples to learn from, 4 steps in 2 epochs; dev 16" in lines[0]
+    results = [line for line in lines if "of 3 (seed" in line]
+    assert ["DEGENERATE: made up" in line for line in results] == [False, True, False]
+    assert "16 training examples, 4 steps in 2 epochs; dev 16" in lines[0]
 
 
-def test_it_leaves_predictions_and_the_best_model(whole):
-    folder, done, _ = whole
+def test_run_writes_predictions_and_the_best_model(uninterrupted):
+    folder, done, _ = uninterrupted
     best = max(done, key=lambda t: t.scores["dev_accuracy"])
-    seed, _, model = kept(folder)
+    seed, _, model = saved_model(folder)
     assert seed == best.seed
-    said = np.argmax(model.predict(TEXTS[16:]), -1)
-    accuracy = 100 * np.mean(said == NUMBERS[16:])
+    predicted = np.argmax(model.predict(TEXTS[16:]), -1)
+    accuracy = 100 * np.mean(predicted == NUMBERS[16:])
     assert accuracy == pytest.approx(best.scores["dev_accuracy"])
     rows = (folder / f"trial_{best.number}" / "dev.tsv").read_text().splitlines()
     assert [row.split("\t")[1] for row in rows[1:]] == [
-        ("bad", "good")[number] for number in said
+        ("bad", "good")[number] for number in predicted
     ]
     assert len((folder / "trial_1" / "test.tsv").read_text().splitlines()) == 5
     assert not list(folder.glob("trial_*/checkpoints"))
     assert not list(folder.glob("trial_*/best"))
 
 
-def test_what_is_done_is_not_done_again(whole):
-    folder, done, _ = whole
+def test_finished_trials_are_not_repeated(uninterrupted):
+    folder, done, _ = uninterrupted
     before = (folder / "trials.jsonl").read_bytes()
     lines = []
-    assert trials(folder, lines).run(2) == done[:2]
+    assert make_runner(folder, lines).run(2) == done[:2]
     assert lines == []
     assert (folder / "trials.jsonl").read_bytes() == before
 
 
-def test_killed_before_its_line_it_ends_as_if_nothing_had(whole, tmp_path):
-    folder, _, _ = whole
+def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
+    folder, _, _ = uninterrupted
     task = Sorting()
     task.killed = True
     with pytest.raises(KilledError):
-        trials(tmp_path, task=task).run(3)
-    assert len(written(tmp_path)) == 1
+        make_runner(tmp_path, task=task).run(3)
+    assert len(read_trials(tmp_path)) == 1
     assert saved_steps(str(tmp_path / "trial_2" / "checkpoints"))
     with (tmp_path / "trials.jsonl").open("a") as file:
-        file.write('{"number": 2, "se')  # a line the kill cut off
+        file.write('{"number": 2, "se')  # an incomplete line
     lines = []
-    trials(tmp_path, lines).run(3)
-    assert any("trial 2: going on after 2 epochs" in line for line in lines)
-    assert written(tmp_path) == written(folder)
-    (seed, mine, _), (other, its, _) = kept(tmp_path), kept(folder)
-    assert seed == other
-    assert tiny.distance(mine, its) == 0
+    make_runner(tmp_path, lines).run(3)
+    assert any("trial 2: resuming after 2 epochs" in line for line in lines)
+    assert read_trials(tmp_path) == read_trials(folder)
+    seed, weights, _ = saved_model(tmp_path)
+    expected_seed, expected_weights, _ = saved_model(folder)
+    assert seed == expected_seed
+    assert tiny.distance(weights, expected_weights) == 0
 
 
-def test_other_settings_checkpoints_and_data_are_refused(whole):
-    folder, _, _ = whole
+def test_other_settings_checkpoints_and_data_are_rejected(uninterrupted):
+    folder, _, _ = uninterrupted
     with pytest.raises(InputError, match=r"epochs: 3\. "):
-        trials(folder, training_epochs=3).run(3)
+        make_runner(folder, training_epochs=3).run(3)
     with pytest.raises(InputError, match="data with other contents"):
-        trials(folder, task=Sorting([*TEXTS[:-1], "in"])).run(3)
+        make_runner(folder, task=Sorting([*TEXTS[:-1], "in"])).run(3)
     task = Sorting(TEXTS)
     task.name = "csv"
     with pytest.raises(InputError, match="the task 'csv', not 'sorting'"):
-        trials(folder, task=task).run(3)
-    other = trials(folder)
-    other._start = dataclasses.replace(tiny.start(), identity="another")
+        make_runner(folder, task=task).run(3)
+    runner = make_runner(folder)
+    runner._start = dataclasses.replace(tiny.start(), identity="another")
     with pytest.raises(InputError, match="Received: another checkpoint"):
-        other.run(3)
+        runner.run(3)
 
 
-def test_settings_that_no_model_can_have_bind_no_folder(tmp_path):
+def test_invalid_settings_write_no_config(tmp_path):
     with pytest.raises(InputError, match="64 positions"):
-        trials(tmp_path, data_max_length=65).run(1)
+        make_runner(tmp_path, data_max_length=65).run(1)
     assert not list(tmp_path.iterdir())
 
 
-def trial(number, value, wrong=None):
+def trial(number, value, degenerate=None):
     scores = {"dev_f1": value, "dev_total": 5.0, "dev_f1_thresh": 1.0}
-    return Trial(number, number, scores, wrong, [], 1.0)
+    return Trial(number, number, scores, degenerate, [], 1.0)
 
 
-def test_a_summary_by_hand():
+def test_summary_by_hand():
     done = [trial(1, 1.0), trial(2, 2.0, "always says x"), trial(3, 6.0)]
     assert summary(done, "dev_f1") == {
         "median": 2.0,
@@ -190,9 +191,9 @@ def test_a_summary_by_hand():
     )
 
 
-def test_a_score_that_is_no_number_is_the_worst(tmp_path):
-    known = trials(tmp_path)
-    known._task.metric = "f1"
-    values = [known._value(trial(1, value)) for value in (float("nan"), 0.0, -1.0)]
+def test_nan_is_the_lowest_score(tmp_path):
+    runner = make_runner(tmp_path)
+    runner._task.metric = "f1"
+    values = [runner._monitored(trial(1, value)) for value in (math.nan, 0.0, -1.0)]
     assert sorted(values) == [values[0], -1.0, 0.0]
     assert values[0] > -math.inf

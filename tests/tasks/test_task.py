@@ -1,4 +1,4 @@
-"""What all tasks share: which parts are measured, and what tells data apart."""
+"""Splits, monitored metric and fingerprint of a task."""
 
 import dataclasses
 
@@ -13,20 +13,20 @@ from electra_tf.tasks.task import Split
 TRAIN = Split(["in", "of"], ["a", "b"])
 
 
-def task(**parts):
+def task(**splits):
     return ClassificationTask(
-        "csv", {"train": TRAIN, **parts}, ("accuracy",), ("a", "b")
+        "csv", {"train": TRAIN, **splits}, ("accuracy",), ("a", "b")
     )
 
 
-def test_labelled_parts_are_measured_and_the_first_one_names_the_headline():
+def test_eval_splits_are_labelled_and_the_first_is_monitored():
     mnli = task(test=Split(["in"], None), dev_m=TRAIN, dev_mm=Split(["to"], ["a"]))
     assert list(mnli.eval_splits) == ["dev_m", "dev_mm"]
     assert mnli.monitor == "dev_m_accuracy"
-    assert [len(part) for part in mnli.splits.values()] == [2, 1, 2, 1]
+    assert [len(split) for split in mnli.splits.values()] == [2, 1, 2, 1]
 
 
-def test_nothing_to_learn_from_or_to_measure_on_is_told():
+def test_a_task_without_training_or_labelled_data_is_rejected():
     with pytest.raises(InputError, match=r"test with 1; labelled beside train: none"):
         task(test=Split(["in"], None))
     with pytest.raises(InputError, match="dev with 0"):
@@ -35,23 +35,23 @@ def test_nothing_to_learn_from_or_to_measure_on_is_told():
         task(train=Split([], []), dev=TRAIN)
 
 
-def test_a_fingerprint_tells_data_apart():
-    one = task(dev=TRAIN).fingerprint
-    assert one == task(dev=Split(["in", "of"], ["a", "b"])).fingerprint
+def test_the_fingerprint_depends_on_the_data():
+    fingerprint = task(dev=TRAIN).fingerprint
+    assert fingerprint == task(dev=Split(["in", "of"], ["a", "b"])).fingerprint
     others = {
         task(dev=Split(["in", "of"], ["a", "a"])).fingerprint,
         task(dev=Split(["in", "to"], ["a", "b"])).fingerprint,
         task(valid=TRAIN).fingerprint,
         task(dev=TRAIN, test=Split(["in"], None)).fingerprint,
     }
-    assert len(others | {one}) == 5
+    assert len(others | {fingerprint}) == 5
 
 
-def test_a_fingerprint_does_not_tell_folders_apart():
+def test_the_fingerprint_ignores_the_source():
     def tagging(source):
         sentence = Sentence(("in",), ("A",), source, 1)
         other = dataclasses.replace(sentence, tags=("B",))
-        part = Split([sentence, other], [("A",), ("B",)])
-        return TaggingTask("tagging", {"train": part, "dev": part})
+        split = Split([sentence, other], [("A",), ("B",)])
+        return TaggingTask("tagging", {"train": split, "dev": split})
 
     assert tagging("a.txt").fingerprint == tagging("b.txt").fingerprint

@@ -19,7 +19,7 @@ PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]
 
 
 class Series:
-    """As much of a column of a data frame as is asked of it."""
+    """Stand-in for a column of a data frame."""
 
     def __init__(self, values):
         self.values = values
@@ -35,15 +35,12 @@ class Series:
 def examples(vocabulary):
     tokenizer = Tokenizer(vocabulary)
 
-    def made(texts, targets=None):
-        return encode_texts(tokenizer, texts, 32, targets)
+    def encode(texts, targets=None, sample_weight=None, class_weight=None):
+        encoded = encode_texts(tokenizer, texts, 32, targets)
+        assert class_weight is None
+        return encoded if sample_weight is None else encoded.weighted(sample_weight)
 
-    def weighted(texts, targets=None, each=None, of=None):
-        found = made(texts, targets)
-        assert of is None
-        return found if each is None else found.weighted(each)
-
-    return weighted
+    return encode
 
 
 @pytest.mark.parametrize(
@@ -69,7 +66,7 @@ def examples(vocabulary):
         ([], []),
     ],
 )
-def test_rows_of_all_forms_of_texts(x, rows):
+def test_to_rows(x, rows):
     assert is_texts(x)
     assert to_rows(x) == rows
 
@@ -91,42 +88,42 @@ def test_rows_of_all_forms_of_texts(x, rows):
         None,
     ],
 )
-def test_ids_and_data_sets_are_no_texts(x):
+def test_ids_and_data_sets_are_not_texts(x):
     assert is_texts(x) is False
 
 
-def test_two_sentences_are_no_columns_where_there_are_no_pairs():
+def test_to_rows_keeps_two_sentences_without_pairs():
     two = (["a", "b"], ["c", "d"])
     assert to_rows(two) == [("a", "c"), ("b", "d")]
     assert to_rows(two, pairs=False) == [["a", "b"], ["c", "d"]]
     assert to_rows((["a", "b"], ["c"]), pairs=False) == [["a", "b"], ["c"]]
 
 
-def test_a_series_is_an_array_and_one_text_alone_is_told():
+def test_to_array():
     assert to_array(Series(["a", "b"])).tolist() == ["a", "b"]
     assert to_array(["a"]) == ["a"]
     assert to_array(pd.DataFrame({"text": ["a", "b"]})).tolist() == ["a", "b"]
     assert to_array(pd.DataFrame({"a": ["b"], "c": ["d"]})).tolist() == [["b", "d"]]
     for text in ("good", b"good"):
-        with pytest.raises(InputError, match=r"as a list.*good' alone"):
+        with pytest.raises(InputError, match="good' alone"):
             to_array(text)
 
 
-def test_columns_of_different_lengths_and_other_encodings_are_told():
+def test_to_rows_rejects_unequal_columns_and_other_encodings():
     with pytest.raises(InputError, match="2 and 1"):
         to_rows((["a", "b"], ["c"]))
-    with pytest.raises(InputError, match="place 1"):
+    with pytest.raises(InputError, match="index 1"):
         to_rows(np.array([b"good", b"caf\xe9"]))
 
 
-def test_data_sets_of_texts_are_told_from_others():
+def test_is_text_dataset():
     texts, targets = tf.constant(TEXTS), tf.range(4)
-    of = tf.data.Dataset.from_tensor_slices
-    assert is_text_dataset(of((texts, targets))) is True
-    assert is_text_dataset(of(((texts, texts), targets))) is True
-    assert is_text_dataset(of(({"token_ids": targets}, targets))) is False
+    make = tf.data.Dataset.from_tensor_slices
+    assert is_text_dataset(make((texts, targets))) is True
+    assert is_text_dataset(make(((texts, texts), targets))) is True
+    assert is_text_dataset(make(({"token_ids": targets}, targets))) is False
     # Words as targets do not make ids texts.
-    assert is_text_dataset(of((targets, texts))) is False
+    assert is_text_dataset(make((targets, texts))) is False
 
 
 def check(found, expected):
@@ -140,13 +137,13 @@ def check(found, expected):
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_data_set_gives_the_batches_of_a_list(examples, pairs):
+def test_tokenize_dataset_gives_the_batches_of_a_list(examples, pairs):
     texts = (TEXTS, TEXTS[::-1]) if pairs else TEXTS
     rows = list(zip(*texts, strict=True)) if pairs else texts
     targets = [0.5, 1.0, 0.0, 0.25]
     texts = tuple(map(tf.constant, texts)) if pairs else tf.constant(texts)
-    given = tf.data.Dataset.from_tensor_slices((texts, targets)).batch(3)
-    found = tokenize_dataset(given, examples)
+    dataset = tf.data.Dataset.from_tensor_slices((texts, targets)).batch(3)
+    found = tokenize_dataset(dataset, examples)
     assert found.cardinality() == 2
     batches = list(found)
     for at, batch in zip((0, 3), batches, strict=True):
@@ -171,25 +168,25 @@ def test_a_data_set_gives_the_batches_of_a_list(examples, pairs):
         ((tf.constant(TEXTS), tf.range(4)), tf.range(4)),
     ],
 )
-def test_other_forms_of_elements_are_told(examples, elements):
-    given = tf.data.Dataset.from_tensor_slices(elements).batch(2)
+def test_tokenize_dataset_rejects_other_structures(examples, elements):
+    dataset = tf.data.Dataset.from_tensor_slices(elements).batch(2)
     with pytest.raises(InputError, match=r"batches of \(text, target\)"):
-        tokenize_dataset(given, examples)
+        tokenize_dataset(dataset, examples)
 
 
-def test_a_data_set_holds_weights_too(examples):
+def test_tokenize_dataset_keeps_weights(examples):
     elements = TEXTS, [0, 1, 1, 0], [0.5, 1.0, 2.0, 0.0]
-    given = tf.data.Dataset.from_tensor_slices(elements).batch(3)
-    found = list(tokenize_dataset(given, examples))
+    dataset = tf.data.Dataset.from_tensor_slices(elements).batch(3)
+    found = list(tokenize_dataset(dataset, examples))
     assert [weights_B.numpy().tolist() for _, _, weights_B in found] == [
         [0.5, 1.0, 2.0], [0.0]
     ]  # fmt: skip
     assert found[0][1].numpy().tolist() == [0, 1, 1]
 
 
-def test_single_texts_and_no_texts_are_told(examples):
-    given = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1, 0]))
+def test_tokenize_dataset_rejects_single_texts_and_no_batches(examples):
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1, 0]))
     with pytest.raises(InputError, match=r"Call its batch\(\)"):
-        tokenize_dataset(given, examples)
-    with pytest.raises(InputError, match="one batch or more"):
-        tokenize_dataset(given.batch(2).take(0), examples)
+        tokenize_dataset(dataset, examples)
+    with pytest.raises(InputError, match="Received: an empty data set"):
+        tokenize_dataset(dataset.batch(2).take(0), examples)

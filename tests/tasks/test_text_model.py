@@ -1,4 +1,4 @@
-"""Keras's ways with a model of texts: training, asking, saving, being a layer."""
+"""TextModel: training, prediction, saving, use as a layer, errors."""
 
 import keras
 import numpy as np
@@ -62,7 +62,7 @@ def gradients(model, inputs, labels, layer_ops):
     return dict(zip([v.path for v in variables], dense, strict=True))
 
 
-def test_the_same_seed_gives_the_same_bits_and_reset_a_new_model(model, trained):
+def test_training_is_deterministic_and_reinitialize_gives_a_new_model(model, trained):
     again(model)
     tiny.assert_same_bits(model, classifier())
     assert not any(values.any() for values in tiny.slots(model))
@@ -70,7 +70,7 @@ def test_the_same_seed_gives_the_same_bits_and_reset_a_new_model(model, trained)
     assert tiny.distance(trained, tiny.weights(model)) == 0
 
 
-def test_another_seed_gives_others(model, trained):
+def test_another_seed_gives_other_weights(model, trained):
     again(model, 1)
     assert int(model.seed) == 1
     assert tiny.distance(tiny.weights(model), tiny.weights(classifier())) > 1e-2
@@ -78,7 +78,7 @@ def test_another_seed_gives_others(model, trained):
     assert tiny.distance(trained, tiny.weights(model)) > 1e-2
 
 
-def test_dropout_follows_seed_and_step(model):
+def test_dropout_depends_on_seed_and_step(model):
     def after(seed, step):
         again(model)
         model.seed.assign(seed)
@@ -109,7 +109,7 @@ def test_the_loss_of_a_batch_by_hand(calm):
     assert told["loss"] == pytest.approx(wanted, rel=1e-5)
 
 
-def test_rows_of_weight_0_change_nothing(calm):
+def test_rows_of_weight_0_have_no_effect(calm):
     again(calm)
     calm.train_on_batch(*batch(calm, range(5), 5))
     alone = [m.numpy() for m in calm.optimizer.slots()["m"]]
@@ -128,7 +128,7 @@ def summed():
     return tiny.compiled(classifier(**tiny.NO_DROPOUT, **changes))
 
 
-def test_a_step_has_the_plain_chains_gradients_times_the_rows(summed):
+def test_fused_and_plain_layer_ops_have_equal_gradients(summed):
     again(summed)
     inputs, labels_B, weights_B = batch(summed)
     plain = gradients(summed, inputs, labels_B, LayerOps(training=False))
@@ -147,7 +147,7 @@ def test_a_step_has_the_plain_chains_gradients_times_the_rows(summed):
         )
 
 
-def test_the_mean_is_divided_by_the_weight(calm):
+def test_the_loss_is_divided_by_the_sum_of_weights(calm):
     again(calm)
     inputs, labels_B, weights_B = batch(calm)
     plain = gradients(calm, inputs, labels_B, LayerOps(training=False))
@@ -162,7 +162,7 @@ def test_the_mean_is_divided_by_the_weight(calm):
         )
 
 
-def test_lower_layers_have_lower_rates():
+def test_lower_layers_have_lower_learning_rates():
     """A first update is sign(g) times the rate, so its size tells the rate."""
     changes = {"optimizer_layer_decay": 0.5, "optimizer_weight_decay": 0.0}
     changes |= {"optimizer_warmup_share": 0.0, "optimizer_epsilon": 1e-12}
@@ -185,7 +185,7 @@ def test_lower_layers_have_lower_rates():
         assert moved == pytest.approx(step * factor, rel=1e-3), path
 
 
-def test_an_output_depends_on_its_own_text_alone(model, trained):
+def test_outputs_are_independent_of_other_texts(model, trained):
     whole = model.predict(TEXTS, batch_size=40)
     for size in (1, 7):
         np.testing.assert_allclose(
@@ -198,7 +198,7 @@ def test_an_output_depends_on_its_own_text_alone(model, trained):
     assert model.predict([]).shape == (0, 2)
 
 
-def test_ids_and_texts_are_answered_alike(model):
+def test_ids_and_texts_have_equal_predictions(model):
     inputs, labels_B, _ = model.examples(TEXTS, LABELS).batch(range(40), 40)
     logits_BC = model.predict(inputs, verbose=0)
     wanted = np.exp(logits_BC) / np.exp(logits_BC).sum(1, keepdims=True)
@@ -277,7 +277,7 @@ def test_each_epoch_has_its_own_order(model):
     assert len(prediction_batch_indices(examples.lengths, 8)) == 5
 
 
-def test_a_saved_model_says_and_learns_the_same(model, tmp_path):
+def test_a_saved_model_predicts_and_trains_the_same(model, tmp_path):
     again(model, 3)
     model.fit(SHORT, THEIRS, epochs=1, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -291,7 +291,7 @@ def test_a_saved_model_says_and_learns_the_same(model, tmp_path):
     tiny.assert_same_bits(model, other)
 
 
-def test_it_is_a_layer_of_a_keras_model(model):
+def test_a_text_model_is_a_layer_of_a_keras_model(model):
     again(model)
     inputs, labels_B, _ = batch(model)
     names = ("token_ids", "segment_ids", "padding_mask")
@@ -311,7 +311,7 @@ def test_it_is_a_layer_of_a_keras_model(model):
     again(model)
 
 
-def test_it_learns_what_can_be_learnt():
+def test_fit_learns_a_simple_task():
     """With an optimizer and a metric of Keras's."""
     model = classifier(**tiny.NO_DROPOUT)
     accuracy = keras.metrics.SparseCategoricalAccuracy("keras_accuracy")
@@ -327,13 +327,13 @@ def test_it_learns_what_can_be_learnt():
     assert float(model.optimizer.learning_rate) == pytest.approx(5e-3)
 
 
-def test_what_was_never_compiled_can_be_measured():
+def test_evaluate_without_compile():
     loss, accuracy = classifier().evaluate(SHORT, THEIRS, verbose=0)
     assert 0.5 < loss < 1
     assert 0 <= accuracy <= 1
 
 
-def test_an_input_beyond_the_positions_is_told(calm):
+def test_inputs_beyond_the_positions_are_rejected(calm):
     with pytest.raises(InputError, match=r"64 positions.*data.max_length=65"):
         classifier(data_max_length=65)
     longer = TextClassifier(tiny.start(128), "ab", tiny.settings(data_max_length=128))
@@ -368,19 +368,19 @@ def test_an_input_beyond_the_positions_is_told(calm):
         (lambda m: m.fit(TEXTS, [[1, 1]] * 40), r"\[1, 1\] at place 0"),
     ],
 )
-def test_what_cannot_be_done_is_told(calm, action, words):
+def test_unsupported_calls_raise_errors(calm, action, words):
     with pytest.raises(InputError, match=words):
         action(calm)
 
 
-def test_texts_without_targets_are_no_training_data():
+def test_fit_requires_targets():
     model = TextRegressor(tiny.start(), settings=tiny.settings())
     for asked in (model.fit, model.evaluate):
         with pytest.raises(InputError, match="2 examples without targets"):
             asked(["a", "b"])
 
 
-def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
+def test_fit_keeps_compiled_metrics(tmp_path):
     model = classifier()
     model.compile(metrics=[keras.metrics.SparseCategoricalAccuracy("mine")])
     few = SHORT[:8], THEIRS[:8]
@@ -413,7 +413,7 @@ def test_metrics_stay_where_fit_chooses_the_optimizer(tmp_path):
     tiny.assert_same_bits(model, other)
 
 
-def test_an_optimizer_that_is_given_goes_on_as_long_as_it_lasts():
+def test_a_compiled_optimizer_continues_until_its_schedule_ends():
     model = tiny.compiled(classifier())
     for done in (5, 10):
         model.fit(SHORT, THEIRS, epochs=1, verbose=0)

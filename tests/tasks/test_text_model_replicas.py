@@ -1,6 +1,6 @@
 """Fine-tuning on one device and on two replicas: the same model.
 
-Replicas need a process that starts as such; run as a program, this file is one.
+Replicas must be configured when a process starts, so this file is also a program.
 """
 
 import json
@@ -27,8 +27,8 @@ WEIGHTS = np.random.default_rng(3).uniform(0, 3, 85)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """What the process with two replicas says."""
+def results(tmp_path_factory):
+    """Results of a process with two replicas."""
     output = tmp_path_factory.mktemp("replicas") / "model.keras"
     done = subprocess.run(
         [sys.executable, "-m", "tasks.test_text_model_replicas", str(output)],
@@ -41,18 +41,18 @@ def told(tmp_path_factory):
     return {**json.loads(done.stdout.splitlines()[-1]), "output": output}
 
 
-def test_eleven_steps_on_two_replicas_are_those_on_one_device(told):
-    assert told["replicas"] == 2
-    assert told["steps"] == 11
-    assert told["moved"] > 1e-2
-    assert told["apart"] < 1e-5
-    assert told["loss"][0] == pytest.approx(told["loss"][1], rel=1e-5)
-    assert told["accuracy"][0] == pytest.approx(told["accuracy"][1], abs=1e-6)
-    assert told["predictions_apart"] < 1e-5
+def test_eleven_steps_on_two_replicas_equal_one_device(results):
+    assert results["replicas"] == 2
+    assert results["steps"] == 11
+    assert results["moved"] > 1e-2
+    assert results["apart"] < 1e-5
+    assert results["loss"][0] == pytest.approx(results["loss"][1], rel=1e-5)
+    assert results["accuracy"][0] == pytest.approx(results["accuracy"][1], abs=1e-6)
+    assert results["predictions_apart"] < 1e-5
 
 
-def test_weights_are_those_of_one_device(told):
-    weighted = told["weighted"]
+def test_sample_weights_on_two_replicas_equal_one_device(results):
+    weighted = results["weighted"]
     assert weighted["moved"] > 1e-2
     assert weighted["not_as_unweighted"] > 1e-3
     assert weighted["apart"] < 1e-5
@@ -63,14 +63,16 @@ def test_weights_are_those_of_one_device(told):
     assert measured_many == pytest.approx(measured_one, rel=1e-5)
 
 
-def test_a_model_of_replicas_begins_anew_and_is_saved(told):
-    assert told["as_new"] == 0
-    model = keras.saving.load_model(told["output"])
-    np.testing.assert_allclose(model.predict(TEXTS[:4]), told["said"], atol=1e-5)
+def test_a_model_on_replicas_is_reinitialized_and_saved(results):
+    assert results["after_reinitialize"] == 0
+    model = keras.saving.load_model(results["output"])
+    np.testing.assert_allclose(
+        model.predict(TEXTS[:4]), results["predictions"], atol=1e-5
+    )
 
 
-def test_a_batch_that_replicas_cannot_share_is_told(told):
-    assert "2 replicas. Received: batches of 9." in told["odd"]
+def test_an_indivisible_batch_size_is_rejected(results):
+    assert "2 replicas. Received: batch_size=9." in results["indivisible"]
 
 
 def trained(devices):
@@ -83,21 +85,21 @@ def trained(devices):
 
 
 def weighted(devices):
-    """Weights of texts and of classes, and a share that is held out."""
+    """Train with weights of texts, with weights of classes, and a validation split."""
     with devices.scope():
         settings = tiny.settings(training_epochs=1)
         model = TextClassifier(tiny.start(), ["bad", "good"], settings)
-    told = model.fit(
+    results = model.fit(
         TEXTS, LABELS, sample_weight=WEIGHTS, validation_split=0.2, verbose=0
     ).history
     first = tiny.weights(model)
     model.fit(TEXTS, LABELS, class_weight={1: 2.0}, epochs=1, verbose=0)
     measured = model.evaluate(TEXTS, LABELS, sample_weight=WEIGHTS, verbose=0)
-    return first, tiny.weights(model), told, measured
+    return first, tiny.weights(model), results, measured
 
 
-def of_weights(devices, before, unweighted):
-    """What weights do on two replicas and on one device."""
+def compare_weighted(devices, before, unweighted):
+    """Compare weighted training on two replicas and on one device."""
     many, one = weighted(devices), weighted(one_device())
     return {
         "moved": tiny.distance(before, many[0]),
@@ -115,7 +117,7 @@ def main(output):
     many, before, of_many = trained(devices)
     one, _, of_one = trained(one_device())
     weights = tiny.weights(many)
-    answer = {
+    results = {
         "replicas": many.distribute_strategy.num_replicas_in_sync,
         "steps": int_value(many.optimizer.iterations),
         "moved": tiny.distance(before, weights),
@@ -125,17 +127,17 @@ def main(output):
         "predictions_apart": float(
             np.abs(many.predict(TEXTS) - one.predict(TEXTS)).max()
         ),
-        "said": many.predict(TEXTS[:4]).tolist(),
+        "predictions": many.predict(TEXTS[:4]).tolist(),
     }
-    answer["weighted"] = of_weights(devices, before, weights)
+    results["weighted"] = compare_weighted(devices, before, weights)
     many.save(output)
     try:
         many.fit(TEXTS, LABELS, batch_size=9)
     except InputError as error:
-        answer["odd"] = str(error)
+        results["indivisible"] = str(error)
     many.reinitialize(tiny.start(), 0)
-    answer["as_new"] = tiny.distance(before, tiny.weights(many))
-    print(json.dumps(answer))
+    results["after_reinitialize"] = tiny.distance(before, tiny.weights(many))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A very small encoder, tasks it can learn, and what a training leaves."""
+"""A very small encoder, simple tasks, and weights of trained models."""
 
 import functools
 
@@ -21,7 +21,7 @@ FILLERS = ("in", "and", "to", "for", "with", "on")
 
 @functools.cache
 def start(max_positions=64):
-    """Depth 2, width 16, random weights."""
+    """Return an encoder of depth 2 and width 16, without weights."""
     vocabulary = Vocabulary.read(GOLDEN / "vocab.txt")
     shape = EncoderConfig(
         depth=2, width=16, embedding=8, heads=2, feed_forward=32,
@@ -33,16 +33,16 @@ def start(max_positions=64):
 
 
 def settings(**changes):
-    """Short inputs and small batches; `training_epochs=2` sets `training.epochs`."""
-    named = {
+    """Return settings; `training_epochs=2` sets `training.epochs`."""
+    overrides = {
         "data.max_length": 48,
         "training.batch_size": 8,
         "training.epochs": 2,
         "optimizer.learning_rate": 1e-2,
         "optimizer.layer_decay": 1.0,
     }
-    named |= {name.replace("_", ".", 1): value for name, value in changes.items()}
-    return loader.load_config(overrides=named, root=FinetuningConfig)
+    overrides |= {name.replace("_", ".", 1): value for name, value in changes.items()}
+    return loader.load_config(overrides=overrides, root=FinetuningConfig)
 
 
 NO_DROPOUT = {
@@ -53,15 +53,15 @@ NO_DROPOUT = {
 
 
 def texts(count=40, seed=0, longest=19, shortest=1):
-    """Texts of unlike length, and whether they hold one word or another."""
-    draw = np.random.default_rng(seed)
-    labels = draw.integers(0, 2, count)
-    made = []
+    """Return texts of various lengths, and a label that depends on one of two words."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    rows = []
     for label in labels:
-        words = draw.choice(FILLERS, draw.integers(shortest, longest + 1)).tolist()
-        words.insert(draw.integers(0, len(words) + 1), (BAD, GOOD)[label])
-        made.append(" ".join(words))
-    return made, labels.tolist()
+        words = rng.choice(FILLERS, rng.integers(shortest, longest + 1)).tolist()
+        words.insert(rng.integers(0, len(words) + 1), (BAD, GOOD)[label])
+        rows.append(" ".join(words))
+    return rows, labels.tolist()
 
 
 def weights(model):
@@ -73,10 +73,10 @@ def slots(model):
 
 
 def assert_same_bits(model, other):
-    mine, its = weights(model), weights(other)
-    assert mine.keys() == its.keys()
-    for path, values in mine.items():
-        np.testing.assert_array_equal(values, its[path], path)
+    first, second = weights(model), weights(other)
+    assert first.keys() == second.keys()
+    for path, values in first.items():
+        np.testing.assert_array_equal(values, second[path], path)
 
 
 def distance(one, other):
@@ -85,9 +85,9 @@ def distance(one, other):
 
 
 def compiled(model, steps=10):
-    """With the published optimizer, built."""
-    rule = create_optimizer(model.settings.optimizer, steps, model.shape.depth)
-    model.compile(rule)
+    """Compile with the published optimizer, and build it."""
+    settings, depth = model.settings.optimizer, model.shape.depth
+    model.compile(create_optimizer(settings, steps, depth))
     model.optimizer.build(model.trainable_variables)
     return model
 
