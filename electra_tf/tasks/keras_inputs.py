@@ -272,6 +272,24 @@ def check_length(length: int, max_positions: int) -> None:
         )
 
 
+def check_max_length(max_length: int, max_positions: int) -> None:
+    """Raise an error if `data.max_length` exceeds the encoder's positions.
+
+    Args:
+        max_length: Value of `data.max_length`.
+        max_positions: Positions of the encoder.
+
+    Raises:
+        InputError: It exceeds them.
+    """
+    if max_length > max_positions:
+        raise InputError(
+            f"data.max_length must be at most the encoder's {max_positions} positions",
+            f"data.max_length={max_length}",
+            f"Set data.max_length={max_positions} or less",
+        )
+
+
 def require_ids(x: Mapping[str, Any]) -> None:
     """Raise an error if a dictionary lacks one of `INPUTS`.
 

@@ -49,6 +49,27 @@ def schedule_end_error(optimizer: Optimizer, updates: int, more: int) -> InputEr
     )
 
 
+def check_updates_left(optimizer: Any) -> None:
+    """Raise an error if an optimizer cannot make another update.
+
+    Args:
+        optimizer: An optimizer of this package or of Keras; None: there is none.
+
+    Raises:
+        InputError: There is no optimizer, or its schedule has ended.
+    """
+    if optimizer is None:
+        raise InputError(
+            "train_on_batch must have an optimizer: the published learning rate "
+            "depends on the number of updates, which only fit can compute",
+            "no optimizer",
+            "Call compile(optimizer=...) first, or call fit",
+        )
+    updates = int_value(optimizer.iterations)
+    if isinstance(optimizer, Optimizer) and updates >= optimizer.schedule.steps:
+        raise schedule_end_error(optimizer, updates, 1)
+
+
 def int_value(variable: keras.Variable) -> int:
     """Return the value of an integer variable, on any number of replicas.
 

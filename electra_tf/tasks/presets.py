@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -170,6 +171,21 @@ def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
         )
     training = dataclasses.replace(settings.training, precision=name)
     return dataclasses.replace(settings, training=training)
+
+
+def warn_of_global_policy(name: str) -> None:
+    """Warn if Keras's global dtype policy is neither float32 nor the model's.
+
+    Args:
+        name: Name of the model's policy.
+    """
+    policy = keras.config.dtype_policy().name
+    if policy not in ("float32", name):
+        warnings.warn(
+            f"Keras's global dtype policy {policy!r} is not used: the model has the "
+            f"policy of its settings, training.precision={name!r}",
+            stacklevel=4,  # the caller of the constructor of a subclass
+        )
 
 
 def _read_checkpoint(path: str, vocabulary: str | None) -> PretrainedEncoder:

@@ -9,11 +9,10 @@ import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
@@ -25,40 +24,34 @@ from electra_tf.model.transformer import Encoder
 from electra_tf.tasks.batching import (
     EncodedExamples,
     Inputs,
-    check_replicas,
-    epoch_batch_indices,
     eval_dataset,
     prediction_batch_indices,
-    single_batch,
-    training_dataset,
 )
 from electra_tf.tasks.keras_inputs import (
     check_compile_arguments,
     check_iterator,
     check_length,
-    check_steps_per_epoch,
+    check_max_length,
     positive_or_default,
     reject_text_call,
     require_ids,
-    split_texts,
     steps_per_epoch,
-    to_targets,
-    to_weights,
     unpack_batch,
 )
 from electra_tf.tasks.losses import Loss, sum_over_replicas
+from electra_tf.tasks.model_inputs import encode_batch, encode_inputs, fit_arguments
 from electra_tf.tasks.optimizer import (
+    check_updates_left,
     int_value,
     reset_optimizer,
     schedule_end_error,
 )
-from electra_tf.tasks.presets import apply_dtype
+from electra_tf.tasks.presets import apply_dtype, warn_of_global_policy
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.text_inputs import (
     is_text_dataset,
     is_texts,
     to_rows,
-    tokenize_dataset,
 )
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 
@@ -66,8 +59,6 @@ if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
 
 Outputs = Any
-Weights = tuple[Any, Any]
-"""`sample_weight` and `class_weight`, each None where it is not set."""
 
 
 class TextModel(keras.Model, abc.ABC):
@@ -81,7 +72,7 @@ class TextModel(keras.Model, abc.ABC):
         settings: All settings of fine-tuning.
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         name: Name of the model.
-        dtype: Policy of the encoder in place of `training.precision`; None: that one.
+        dtype: Dtype policy of the encoder; None: `training.precision` of the settings.
         trainable: Whether the weights are trained.
 
     Raises:
@@ -91,7 +82,7 @@ class TextModel(keras.Model, abc.ABC):
     metric_name = "accuracy"
     """Name of the metric that `fit` and `evaluate` report beside the loss."""
     pairs: bool | None = None
-    """Whether texts are pairs; None: set by the first training, or not applicable."""
+    """Whether texts are pairs; None: not trained yet, or not applicable."""
     takes_pairs = True
     """Whether a tuple of two lists is a list of pairs."""
     has_classes = False
@@ -99,7 +90,7 @@ class TextModel(keras.Model, abc.ABC):
     takes_columns = False
     """Whether targets of the shape [N, 1] are one target for each text."""
     has_own_optimizer = False
-    """Whether `compile` got an optimizer; each `fit` then continues with it."""
+    """Whether `compile` got an optimizer, which each `fit` continues to use."""
 
     def __init__(
         self,
@@ -117,16 +108,10 @@ class TextModel(keras.Model, abc.ABC):
         self.shape = dataclasses.replace(
             start.shape, dropout=dropout[0], attention_dropout=dropout[1]
         )
-        max_length, positions = settings.data.max_length, start.shape.max_positions
-        if max_length > positions:
-            raise InputError(
-                f"data.max_length must be at most the encoder's {positions} positions",
-                f"data.max_length={max_length}",
-                f"Set data.max_length={positions} or less",
-            )
+        check_max_length(settings.data.max_length, start.shape.max_positions)
         policy = keras.DTypePolicy(settings.training.precision)
         if start.weights is not None:
-            _warn_of_policy(policy.name)
+            warn_of_global_policy(policy.name)
         self.encoder = Encoder(self.shape, seed, dtype=policy)
         self.head = self.make_head(seed)
         self.encoder.build()
@@ -139,7 +124,7 @@ class TextModel(keras.Model, abc.ABC):
         )
         self.seed.assign(seed)
         self.built = True
-        # Saved models contain a path with this attribute's name.
+        # The name of this attribute is part of paths in saved models.
         self._mean_quality = keras.metrics.Mean(self.metric_name, "float32")
         ids = tf.TensorSpec([None, None], tf.int32)
         names = ("token_ids", "segment_ids", "padding_mask")
@@ -149,42 +134,57 @@ class TextModel(keras.Model, abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def from_preset(cls, path_or_name: str | os.PathLike, **arguments: Any) -> "Self":
-        """Load a saved model, or make one on a pre-trained encoder."""
+    def from_preset(cls, path_or_name: str | os.PathLike, **options: Any) -> "Self":
+        """Load a saved model, or create one on a pre-trained encoder.
+
+        Args:
+            path_or_name: Folder of a checkpoint or of a run (its newest checkpoint is
+                read), a saved model, or the name or path of a config, for random
+                weights.
+            options: Fields of `PresetArguments`: `vocabulary`, `settings`, `seed`,
+                `name`, `dtype` and `trainable`.
+
+        Returns:
+            A model with an untrained head, or the saved model.
+
+        Raises:
+            InputError: The source is damaged or of no known kind, or the arguments
+                differ from those of the saved model.
+        """
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: str | os.PathLike, *arguments: Any, **named: Any
+        cls, checkpoint: str | os.PathLike, *arguments: Any, **options: Any
     ) -> "Self":
-        """Do what `from_preset` does, with a deprecation warning.
+        """Call `from_preset`, with a deprecation warning.
 
         Args:
-            checkpoint: The source.
-            arguments: Of `from_preset`.
-            named: The same.
+            checkpoint: As `path_or_name` of `from_preset`.
+            arguments: As for `from_preset`.
+            options: As for `from_preset`.
         """
         warnings.warn(
             f"{cls.__name__}.from_checkpoint is deprecated; call from_preset",
             DeprecationWarning,
             stacklevel=2,
         )
-        return cls.from_preset(checkpoint, *arguments, **named)
+        return cls.from_preset(checkpoint, *arguments, **options)
 
     # Methods of a task.
 
     @abc.abstractmethod
     def make_head(self, seed: int) -> keras.layers.Layer:
-        """Return the head, with initial weights from a seed."""
+        """Create the head, with initial weights from a seed."""
 
     @abc.abstractmethod
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Outputs:
-        """Compute from hidden states the arguments of `task_loss` and `decode`."""
+        """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
 
     @abc.abstractmethod
     def task_loss(self, outputs: Outputs, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute sums over the rows of this replica."""
+        """Compute the loss and the metric as sums over the rows of this replica."""
 
     @abc.abstractmethod
     def examples(
@@ -194,7 +194,7 @@ class TextModel(keras.Model, abc.ABC):
 
     @abc.abstractmethod
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Convert the outputs of all examples to the return value of `predict`."""
+        """Convert the outputs of all examples to predictions, as `predict` returns."""
 
     @abc.abstractmethod
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
@@ -208,14 +208,14 @@ class TextModel(keras.Model, abc.ABC):
             of: Weights by class, each class written as in `y`.
 
         Returns:
-            One weight for each target, 1 where `of` lacks its class.
+            One weight for each target, 1 by default.
 
         Raises:
-            InputError: The task has no classes, or there is no such class.
+            InputError: The targets of the task are not classes, or a class is unknown.
         """
         raise InputError(
-            f"A {type(self).__name__} must have weights of items, as its targets are "
-            "not classes",
+            f"class_weight must be left out for a {type(self).__name__}, as its "
+            "targets are not classes",
             f"class_weight={of!r:.60}",
             "Pass sample_weight, one number for each item",
         )
@@ -237,13 +237,14 @@ class TextModel(keras.Model, abc.ABC):
     ) -> keras.callbacks.History:
         """Train on texts, or on any input of Keras's `fit`.
 
-        Each call is a separate training from the current weights, with the published
-        warm-up and decay over its epochs. Pass `initial_epoch` to continue the last.
+        Each call starts a new training from the current weights, with the published
+        warm-up and decay over its epochs. Pass `initial_epoch` to continue the
+        previous training.
 
         The loss of a batch is the sum of weight times loss, divided by the sum of the
-        weights: Keras's reduction `mean_with_sample_weight`. A text of weight 2 counts
-        as if it were in the batch twice. The weight of a sentence applies to each of
-        its words, the weight of a question to each of its windows.
+        weights: Keras's reduction `mean_with_sample_weight`. A text of weight 2 has the
+        same effect as two copies in the batch. The weight of a sentence applies to
+        each of its words, the weight of a question to each of its windows.
 
         Args:
             x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
@@ -253,8 +254,8 @@ class TextModel(keras.Model, abc.ABC):
             batch_size: Examples per batch; None: the settings' value.
             epochs: Passes over the texts; None: the settings' value.
             validation_data: (x, y) or (x, y, weights), or x alone.
-            validation_split: Share of the texts, the last ones, to validate on; not
-                used if `validation_data` is set, as in Keras.
+            validation_split: Share of the texts, the last ones, to validate on;
+                ignored if `validation_data` is set, as in Keras.
             sample_weight: A weight for each text, sentence or question.
             class_weight: Weights by class, written as in `y`, for classifiers; other
                 classes have the weight 1. They do not apply to validation.
@@ -265,46 +266,21 @@ class TextModel(keras.Model, abc.ABC):
             Loss and metric of each epoch.
 
         Raises:
-            InputError: No targets, bad texts or weights, an optimizer whose rate is 0,
-                or `steps_per_epoch` with a list of texts.
+            InputError: Targets are missing, texts or weights are invalid, the learning
+                rate of the optimizer has fallen to 0, or `steps_per_epoch` is set with
+                a list of texts.
         """
         size = self._batch_size(batch_size)
         epochs = positive_or_default("epochs", epochs, self.settings.training.epochs)
         weights = sample_weight, class_weight
-        if validation_data is None and validation_split and not isinstance(x, Mapping):
-            forms = self.takes_pairs, self.takes_columns
-            (x, y, weights), validation_data = split_texts(
-                check_iterator(x), y, weights, validation_split, *forms
-            )
-        name = "validation_batch_size"
-        eval_size = positive_or_default(name, arguments.pop(name, None), size)
-        x, y, weights, validation = self._training_inputs(
-            x, y, weights, validation_data, eval_size
+        arguments = fit_arguments(
+            self, x, y, weights, validation_data, validation_split, size, arguments
         )
-        if isinstance(x, EncodedExamples):
-            check_steps_per_epoch(arguments)
-            check_replicas(size, self.distribute_strategy)
-            indices = self._batch_indices(x, size, arguments.get("shuffle", True))
-            x = training_dataset(x, size, indices)
-        if isinstance(x, tf.data.Dataset):
-            arguments["shuffle"] = False  # Keras warns that it ignores it
-        if isinstance(x, Mapping):
-            arguments["batch_size"] = size
-            if validation_split and validation is None:
-                arguments["validation_split"] = validation_split
-        steps = steps_per_epoch(x, size, arguments)
+        steps = steps_per_epoch(arguments["x"], size, arguments)
         self._prepare_optimizer(steps, arguments.get("initial_epoch", 0), epochs)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
             self.optimizer.build(self.trainable_variables)
-        return super().fit(
-            x,
-            y,
-            epochs=epochs,
-            validation_data=validation,
-            sample_weight=weights[0],
-            class_weight=weights[1],
-            **arguments,
-        )
+        return super().fit(epochs=epochs, **arguments)
 
     def evaluate(
         self, x: Any = None, y: Any = None, sample_weight: Any = None, **arguments: Any
@@ -321,7 +297,7 @@ class TextModel(keras.Model, abc.ABC):
             The return value of Keras's `evaluate`.
         """
         size = self._batch_size(arguments.pop("batch_size", None))
-        x, y, weights = self._encode_inputs(x, y, (sample_weight, None))
+        x, y, weights = encode_inputs(self, x, y, (sample_weight, None))
         if isinstance(x, EncodedExamples):
             x = eval_dataset(x, size)
         elif isinstance(x, Mapping):
@@ -341,7 +317,7 @@ class TextModel(keras.Model, abc.ABC):
             For texts the task's predictions, for ids the head's logits.
 
         Raises:
-            InputError: A data set or a generator of texts, or a single string.
+            InputError: `x` is a data set or a generator of texts, or a single string.
         """
         size, x = self._batch_size(batch_size), check_iterator(x)
         if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
@@ -375,26 +351,16 @@ class TextModel(keras.Model, abc.ABC):
             y: As for `fit`.
             sample_weight: As for `fit`.
             class_weight: As for `fit`.
-            return_dict: Return the values by name.
+            return_dict: Whether to return the values by name.
 
         Returns:
             Loss and metric of the batch.
 
         Raises:
-            InputError: No optimizer, or the published one after its last update.
+            InputError: There is no optimizer, or its schedule has ended.
         """
-        optimizer = self.optimizer if self.compiled else None
-        updates = int_value(optimizer.iterations) if optimizer is not None else 0
-        if optimizer is None:
-            raise InputError(
-                "train_on_batch must have an optimizer: the published learning rate "
-                "depends on the number of updates, which only fit can compute",
-                "no optimizer",
-                "Call compile(optimizer=...) first, or call fit",
-            )
-        if isinstance(optimizer, Optimizer) and updates >= optimizer.schedule.steps:
-            raise schedule_end_error(optimizer, updates, 1)
-        x, y, weights = self._single_batch(x, y, (sample_weight, class_weight))
+        check_updates_left(self.optimizer if self.compiled else None)
+        x, y, weights = encode_batch(self, x, y, (sample_weight, class_weight))
         return super().train_on_batch(x, y, *weights, return_dict=return_dict)
 
     def test_on_batch(
@@ -410,12 +376,12 @@ class TextModel(keras.Model, abc.ABC):
             x: As for `train_on_batch`.
             y: As for `fit`.
             sample_weight: As for `fit`.
-            return_dict: Return the values by name.
+            return_dict: Whether to return the values by name.
 
         Returns:
             Loss and metric of the batch.
         """
-        x, y, weights = self._single_batch(x, y, (sample_weight, None))
+        x, y, weights = encode_batch(self, x, y, (sample_weight, None))
         self._ensure_compiled()
         return super().test_on_batch(x, y, weights[0], return_dict=return_dict)
 
@@ -436,7 +402,7 @@ class TextModel(keras.Model, abc.ABC):
     def outputs_of(
         self, examples: EncodedExamples, batch_size: int | None = None
     ) -> list:
-        """Compute the head's outputs for each example, not padded.
+        """Compute the head's outputs for each example.
 
         Args:
             examples: Any number of examples.
@@ -468,10 +434,10 @@ class TextModel(keras.Model, abc.ABC):
 
         Args:
             inputs: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
-            training: Whether dropout is on.
+            training: Whether to apply dropout.
 
         Returns:
-            float32 logits in the structure of the task's head.
+            float32 logits; the structure depends on the task's head.
         """
         length = inputs["token_ids"].shape[1]
         if length is not None:
@@ -482,7 +448,7 @@ class TextModel(keras.Model, abc.ABC):
         """Update the weights once.
 
         Args:
-            data: Inputs, targets and weights; this replica's rows.
+            data: Inputs, targets and weights of the rows of this replica.
 
         Returns:
             Means over the epoch so far.
@@ -524,9 +490,9 @@ class TextModel(keras.Model, abc.ABC):
 
         Args:
             optimizer: Any optimizer of Keras; None: `fit` creates the published one
-                when it has counted the steps.
-            arguments: Other arguments of Keras's `compile`, such as `metrics`. The
-                loss is the task's.
+                for its number of steps.
+            arguments: Other arguments of Keras's `compile`, such as `metrics`, but no
+                `loss`.
         """
         check_compile_arguments(type(self).__name__, arguments)
         # XLA would compile the whole step again for each length of batches.
@@ -543,27 +509,28 @@ class TextModel(keras.Model, abc.ABC):
         """
         arguments = keras.saving.deserialize_keras_object(config)
         self.compile(**{name: value for name, value in arguments.items() if value})
-        # The file does not store who created the optimizer; `fit` creates this class.
+        # The file does not store whether `fit` created the optimizer, so its class
+        # decides: `fit` creates an `Optimizer`.
         self.has_own_optimizer = not isinstance(self.optimizer, Optimizer)
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Set weights and optimizer to those of a new model, without compiling again.
+        """Reset weights and optimizer to those of a new model, without compiling again.
 
         Args:
             start: The encoder's weights.
-            seed: As for a new model.
+            seed: Seed of the new model.
         """
-        fresh = self.clone_with_seed(start, seed)
-        for variable, value in zip(self.weights, fresh.weights, strict=True):
+        new_model = self.clone_with_seed(start, seed)
+        for variable, value in zip(self.weights, new_model.weights, strict=True):
             variable.assign(value)
         if self.compiled and self.optimizer is not None:
             with self.distribute_strategy.scope():
                 reset_optimizer(self.optimizer, self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
-        """Return a config of which `from_config` builds the same model, untrained."""
+        """Return a config from which `from_config` builds the same untrained model."""
         return super().get_config() | {
             "shape": dataclasses.asdict(self.shape),
             "vocabulary": self.tokenizer.vocabulary.text,
@@ -575,7 +542,7 @@ class TextModel(keras.Model, abc.ABC):
         """Set name and `trainable` from a config.
 
         Args:
-            config: The return value of `get_config`, of this or an earlier version.
+            config: Return value of `get_config`, of this or an earlier version.
 
         Returns:
             This model.
@@ -585,7 +552,7 @@ class TextModel(keras.Model, abc.ABC):
         return self
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Raise an error, as Keras would export a model without its tokenizer.
+        """Raise an error, as Keras would export the model without its tokenizer.
 
         Args:
             filepath: As for Keras's `export`.
@@ -593,7 +560,7 @@ class TextModel(keras.Model, abc.ABC):
             kwargs: As for Keras's `export`.
 
         Raises:
-            InputError: Always; it names the command that exports.
+            InputError: Always; the message has the command to use instead.
         """
         raise InputError(
             "A model of texts must be exported with its tokenizer",
@@ -626,23 +593,10 @@ class TextModel(keras.Model, abc.ABC):
         self._mean_quality.update_state(metric, sums.weight)
         batch = inputs, targets, outputs, weights_B
         if self._compile_metrics is not None:
-            # Rows that only fill up a batch have no token; unweighted metrics would
-            # count them.
+            # Padding rows have no token; unweighted metrics would count them.
             real_B = inputs["padding_mask"][:, 0] > 0
             batch = tf.nest.map_structure(lambda t: tf.boolean_mask(t, real_B), batch)
         return self.compute_metrics(*batch)
-
-    def _batch_indices(
-        self, examples: EncodedExamples, size: int, shuffle: bool
-    ) -> Iterator[list[np.ndarray]]:
-        bucketed = self.settings.training.length_buckets
-        return epoch_batch_indices(
-            examples.lengths,
-            size,
-            lambda: (int_value(self.seed), int_value(self.optimizer.iterations)),
-            shuffle=shuffle,
-            bucketed=bucketed,
-        )
 
     def _prepare_optimizer(self, steps: int, first_epoch: int, epochs: int) -> None:
         """Create the published optimizer for this `fit`, unless the caller set one."""
@@ -670,116 +624,6 @@ class TextModel(keras.Model, abc.ABC):
         if not self.compiled:
             with self.distribute_strategy.scope():
                 self.compile()
-
-    def _training_inputs(
-        self, x: Any, y: Any, weights: Weights, validation: Any, eval_size: int
-    ) -> tuple:
-        """Return inputs of `fit`; texts to train on set `pairs` anew."""
-        pairs, x = self.pairs, check_iterator(x)
-        if is_texts(x) or (isinstance(x, tf.data.Dataset) and is_text_dataset(x)):
-            self.pairs = None
-        try:
-            x, y, weights = self._encode_inputs(x, y, weights)
-            return x, y, weights, self._validation_inputs(validation, eval_size)
-        except InputError:
-            self.pairs = pairs
-            raise
-
-    def _validation_inputs(self, validation: Any, size: int) -> Any:
-        several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
-        x, y, *weight = validation if several else (validation, None)
-        x, y, weights = self._encode_inputs(x, y, (weight[0] if weight else None, None))
-        if isinstance(x, EncodedExamples):
-            check_replicas(size, self.distribute_strategy)
-            return eval_dataset(x, size)
-        return (x, y, *weights[: len(weight)]) if several else x
-
-    def _single_batch(self, x: Any, y: Any, weights: Weights) -> tuple:
-        """Encode all texts as one batch of ids."""
-        x = check_iterator(x)
-        if isinstance(x, tf.data.Dataset):
-            raise InputError(
-                "One batch must be a list of texts, or ids",
-                "a data set",
-                "Pass one of its elements, or call fit or evaluate",
-            )
-        x, y, weights = self._encode_inputs(x, y, weights)
-        if not isinstance(x, EncodedExamples):
-            return x, y, weights
-        inputs, targets, weights_B = single_batch(x)
-        return inputs, targets, (weights_B, None)
-
-    def _encode_inputs(self, x: Any, y: Any, weights: Weights) -> tuple:
-        """Encode texts as `EncodedExamples`, data sets of texts as data sets of ids."""
-        x, (sample_weight, class_weight) = check_iterator(x), weights
-        if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
-            if sample_weight is not None:
-                raise InputError(
-                    "A data set of texts must contain its weights",
-                    "sample_weight=...",
-                    "Map the data set to batches of (texts, targets, weights)",
-                )
-            return tokenize_dataset(x, self._encode, class_weight), y, (None, None)
-        if is_texts(x):
-            rows, y = to_rows(x, self.takes_pairs), to_targets(y, self.takes_columns)
-            x, y = self._encode(rows, y, sample_weight, class_weight), None
-            sample_weight = class_weight = None
-        if class_weight is not None and not self.has_classes:
-            self.class_weights([], class_weight)  # raises
-        if isinstance(x, EncodedExamples):
-            return self._check_examples(x, sample_weight, class_weight), y, (None, None)
-        if isinstance(x, Mapping):
-            require_ids(x)
-            check_length(x["token_ids"].shape[1], self.shape.max_positions)
-        return x, y, (sample_weight, class_weight)
-
-    def _encode(
-        self, rows: Sequence[Any], y: Any, sample_weight: Any, class_weight: Any
-    ) -> EncodedExamples:
-        """Encode texts and targets, with the weights of items or of classes."""
-        if sample_weight is not None and class_weight is not None:
-            raise InputError(
-                "Weights must be those of texts or those of classes",
-                "both sample_weight and class_weight",
-                "Multiply them, and pass the product as sample_weight",
-            )
-        examples = self.examples(rows, y)
-        if class_weight is not None and y is not None:
-            sample_weight = self.class_weights(y, class_weight)
-        if sample_weight is None:
-            return examples
-        return examples.weighted(to_weights(sample_weight, len(rows)))
-
-    def _check_examples(
-        self, examples: EncodedExamples, sample_weight: Any, class_weight: Any
-    ) -> EncodedExamples:
-        if examples.targets is None:
-            raise InputError(
-                "fit and evaluate must have y, the target of each text",
-                f"{len(examples)} examples without targets",
-                "Pass y",
-            )
-        if class_weight is not None:
-            raise InputError(
-                "class_weight must come with texts",
-                "EncodedExamples",
-                "Pass texts and y",
-            )
-        check_length(max(examples.lengths, default=0), self.shape.max_positions)
-        if sample_weight is None:
-            return examples
-        return examples.weighted(to_weights(sample_weight, len(sample_weight)))
-
-
-def _warn_of_policy(name: str) -> None:
-    """Warn if Keras's global policy is neither float32 nor the model's."""
-    policy = keras.config.dtype_policy().name
-    if policy not in ("float32", name):
-        warnings.warn(
-            f"Keras's global dtype policy {policy!r} is not used: the model has the "
-            f"policy of its settings, training.precision={name!r}",
-            stacklevel=4,
-        )
 
 
 def _to_json(tree: Any) -> Any:

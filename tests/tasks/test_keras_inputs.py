@@ -77,9 +77,9 @@ def test_to_weights(weights):
     [
         ([1.0], r"shape \[1\] for 2"),
         ([[1, 2], [3, 4]], r"shape \[2, 2\] for 2"),
-        ([1, -2], "-2.0 at place 1"),
-        ([np.nan, 1], "nan at place 0"),
-        ([1, np.inf], "inf at place 1"),
+        ([1, -2], "-2.0 at index 1"),
+        ([np.nan, 1], "nan at index 0"),
+        ([1, np.inf], "inf at index 1"),
         (["a", 1], "'a'"),
         ([[1], [2, 3]], r"\[1\]"),
         (2.0, r"shape \[\] for 2"),
@@ -178,7 +178,7 @@ def test_split_texts():
         None,
         None,
     )
-    with pytest.raises(InputError, match=r"validation_split=0\.3 of a dict"):
+    with pytest.raises(InputError, match=r"validation_split=0\.3 with a dict"):
         split_texts({}, None, (None, None), 0.3, True, True)
 
 

@@ -434,8 +434,8 @@ def test_a_killed_training_resumes_from_its_backup(tmp_path):
             lambda m: m.fit(TEXTS, LABELS, sample_weight=WEIGHTS, class_weight={1: 2}),
             "both sample_weight and class_weight",
         ),
-        (lambda m: m.evaluate(TEXTS, LABELS, [-1] * 24), "-1.0 at place 0"),
-        (lambda m: m.train_on_batch([], []), "a text or more"),
+        (lambda m: m.evaluate(TEXTS, LABELS, [-1] * 24), "-1.0 at index 0"),
+        (lambda m: m.train_on_batch([], []), "Received: no text"),
         (
             lambda m: m.fit(
                 tf.data.Dataset.from_tensors((TEXTS, LABELS)), sample_weight=WEIGHTS
@@ -446,7 +446,7 @@ def test_a_killed_training_resumes_from_its_backup(tmp_path):
             lambda m: m.fit(
                 tf.data.Dataset.from_tensors((TEXTS, LABELS)), validation_split=0.5
             ),
-            "validation_split=0.5 of a",
+            "validation_split=0.5 with a",
         ),
         (lambda m: m.fit(TEXTS, [[0.5, 0.5]] * 24), r"\[0.5, 0.5\] at place 0"),
         (lambda m: m.export("served"), "electra_tf.export --model=model.keras"),

@@ -10,6 +10,7 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import prediction_batch_indices, training_batch_indices
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.model_inputs import batch_indices
 from tasks import tiny
 
 TEXTS, LABELS = tiny.texts()
@@ -265,15 +266,15 @@ def test_fit_takes_pairs_as_columns_and_as_rows(calm):
     assert np.abs(together - alone).max() > 1e-4
 
 
-def test_each_epoch_has_its_own_order(model):
+def test_each_epoch_has_another_order(model):
     examples = model.examples(TEXTS, LABELS)
     again(model)
-    batch_indices = model._batch_indices(examples, 8, True)
+    epochs = batch_indices(model, examples, 8, True)
     for epoch in range(3):
         model.optimizer.iterations.assign(epoch * 5)
-        wanted = training_batch_indices(examples.lengths, 8, 0, epoch)
-        for mine, its in zip(next(batch_indices), wanted, strict=True):
-            np.testing.assert_array_equal(mine, its)
+        expected = training_batch_indices(examples.lengths, 8, 0, epoch)
+        for batch, indices in zip(next(epochs), expected, strict=True):
+            np.testing.assert_array_equal(batch, indices)
     assert len(prediction_batch_indices(examples.lengths, 8)) == 5
 
 
@@ -357,7 +358,7 @@ def test_inputs_beyond_the_positions_are_rejected(calm):
         (lambda m: m.evaluate(TEXTS), "40 examples without targets"),
         (lambda m: m.fit(TEXTS, LABELS[:3]), "40 texts and 3 targets"),
         (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "40 and 3"),
-        (lambda m: m.fit([], []), "one example or more"),
+        (lambda m: m.fit([], []), "Received: no example"),
         (lambda m: m.fit("good", 1), "the text 'good' alone"),
         (lambda m: m.predict("good"), "the text 'good' alone"),
         (lambda m: m.fit([("a", "b"), *TEXTS[1:]], LABELS), "at place 1"),
