@@ -17,16 +17,11 @@ from electra_tf.tasks.classification.glue_submission import (
 )
 from electra_tf.tasks.classification.task import csv_task, glue_task
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.runner import (
-    MultiSeedRunner,
-    Trial,
-    format_summary,
-    pluralize,
-    summary,
-)
+from electra_tf.tasks.runner import MultiSeedRunner
 from electra_tf.tasks.squad.task import squad_task
 from electra_tf.tasks.tagging.task import tagging_task
 from electra_tf.tasks.task import Task
+from electra_tf.tasks.trials import Trial, format_summary, pluralize, summary
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 

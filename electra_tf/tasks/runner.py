@@ -14,7 +14,6 @@ import json
 import math
 import os
 import pathlib
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -32,27 +31,11 @@ from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.task import Task
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.tasks.trials import Trial, pluralize
 from electra_tf.training.disk_errors import reraise_full_disk
 from electra_tf.training.optimizer import create_optimizer
 
 CONFIG, TRIALS, MODEL = "config.yaml", "trials.jsonl", "model.keras"
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """Result of one seed."""
-
-    number: int
-    """Number of the trial, from 1."""
-    seed: int
-    scores: Mapping[str, float]
-    """Scores by split and metric, such as `dev_mcc`."""
-    degenerate: str | None
-    """Description of degenerate predictions; None: they are not degenerate."""
-    epochs: list[Mapping[str, float]]
-    """Scores after each epoch."""
-    seconds: float
-    """Duration of training and evaluation, in the last process of the trial."""
 
 
 class MultiSeedRunner:
@@ -293,74 +276,6 @@ class MultiSeedRunner:
             f"{self._task.name} trial {trial.number} of {count} (seed {trial.seed}): "
             f"{scores}{warning}  {trial.seconds:.0f} s"
         )
-
-
-def summary(trials: list[Trial], name: str) -> dict[str, float]:
-    """Compute the statistics of a score over trials.
-
-    Args:
-        trials: One or more trials.
-        name: Name of the score, such as `dev_mcc`.
-
-    Returns:
-        Median, mean, sample standard deviation, minimum and maximum over all trials,
-        the number of trials, and the number of degenerate ones.
-    """
-    values = [trial.scores[name] for trial in trials]
-    return {
-        "median": statistics.median(values),
-        "mean": statistics.fmean(values),
-        "sd": _deviation(values),
-        "min": min(values),
-        "max": max(values),
-        "trials": len(values),
-        "degenerate": sum(trial.degenerate is not None for trial in trials),
-    }
-
-
-def _deviation(values: list[float]) -> float:
-    """Return the sample standard deviation; infinity if a value is not finite."""
-    if not all(map(math.isfinite, values)):
-        return math.inf  # `statistics` would raise an error
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def format_summary(trials: list[Trial], task: str) -> str:
-    """Format the statistics of every score.
-
-    Args:
-        trials: One or more trials.
-        task: Name of the task.
-
-    Returns:
-        A line for each score, without counts and thresholds.
-    """
-    lines = []
-    for name in format_scores(trials[0].scores):
-        stats = summary(trials, name)
-        numbers = "  ".join(
-            f"{word} {stats[word]:.2f}"
-            for word in ("median", "mean", "sd", "min", "max")
-        )
-        degenerate = (
-            f", {stats['degenerate']:.0f} degenerate" if stats["degenerate"] else ""
-        )
-        count = pluralize(stats["trials"], "trial")
-        lines.append(f"{task} {name}: {numbers}  ({count}{degenerate})")
-    return "\n".join(lines)
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Format a number with its noun.
-
-    Args:
-        number: The number.
-        noun: Singular of a noun with a plural in -s.
-
-    Returns:
-        `1 epoch`, `1,200 epochs`.
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _config_changes(previous: str, text: str) -> str:

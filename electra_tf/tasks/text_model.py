@@ -605,8 +605,8 @@ class TextModel(keras.Model, abc.ABC):
         if optimizer is None or not (first_epoch or self.has_own_optimizer):
             total = steps * epochs
             if optimizer is not None and optimizer.schedule.steps == total:
-                for variable in optimizer.variables:  # avoids compiling again
-                    variable.assign(tf.zeros_like(variable))
+                # Another optimizer would compile the step again.
+                reset_optimizer(optimizer, self.trainable_variables)
             else:
                 with self.distribute_strategy.scope():
                     rule, depth = self.settings.optimizer, self.shape.depth

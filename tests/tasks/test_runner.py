@@ -11,8 +11,9 @@ from training.toy import one_device
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.task import ClassificationTask
-from electra_tf.tasks.runner import MultiSeedRunner, Trial, format_summary, summary
+from electra_tf.tasks.runner import MultiSeedRunner
 from electra_tf.tasks.task import Split
+from electra_tf.tasks.trials import Trial, format_summary, summary
 from electra_tf.training.checkpoint import saved_steps
 from tasks import tiny
 
