@@ -151,7 +151,7 @@ def test_weights_of_another_shape_are_rejected(tmp_path, weights):
     encoder = Encoder(start.shape)
     encoder.build()
     before = encoder.trainable_variables[0].numpy()
-    with pytest.raises(InputError, match="no layer_1/output/bias"):
+    with pytest.raises(InputError, match="layer_1/output/bias"):
         start.load_into(encoder)
     np.testing.assert_array_equal(encoder.trainable_variables[0], before)
 
