@@ -82,7 +82,7 @@ def output_kind() -> str | None:
 def main() -> None:
     """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
-    export.check(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+    export.check_arguments(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     exportable = export.load_exportable(FLAGS.model, output_kind(), FLAGS.target)
     print(f"{exportable.kind}: exporting as {FLAGS.format}, compared with Keras:")
     folder = export.export(

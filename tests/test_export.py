@@ -1,4 +1,4 @@
-"""The command: a trained model's folder in, a version that a server can load out."""
+"""Test the command `export`."""
 
 import json
 import subprocess
@@ -11,24 +11,24 @@ from tasks.test_pretrained import save, settings_of
 
 from electra_tf.model.electra import Electra
 
-# Files of more bytes than this cannot be written, as on a full disk.
-FULL = """
+# Limits the size of files, which has the effect of a full disk.
+FULL_DISK = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
 runpy.run_module("electra_tf.export", run_name="__main__", alter_sys=True)
 """
-# As a server does: nothing but TensorFlow and tensorflow-text.
-ASK = """
+# Loads a SavedModel as a server does, with only TensorFlow and tensorflow-text.
+CLIENT = """
 import json, sys
 import tensorflow as tf
 import tensorflow_text
 served = tf.saved_model.load(sys.argv[1])
-given = {name: tf.constant(json.loads(of)) for name, of in
-         (argument.split("=", 1) for argument in sys.argv[3:])}
-said = served.signatures[sys.argv[2]](**given)
+inputs = {name: tf.constant(json.loads(values)) for name, values in
+          (argument.split("=", 1) for argument in sys.argv[3:])}
+tensors = served.signatures[sys.argv[2]](**inputs)
 assert "electra_tf" not in sys.modules
-found = {name: of.numpy().tolist() for name, of in said.items()}
-print(json.dumps(found, default=bytes.decode))
+outputs = {name: tensor.numpy().tolist() for name, tensor in tensors.items()}
+print(json.dumps(outputs, default=bytes.decode))
 """
 
 
@@ -39,68 +39,71 @@ def finetuned(tmp_path_factory):
     return folder
 
 
-def ask(folder, signature, **inputs):
-    given = [f"{name}={json.dumps(of)}" for name, of in inputs.items()]
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, folder, signature, *given],
+def call(folder, signature, **inputs):
+    arguments = [f"{name}={json.dumps(values)}" for name, values in inputs.items()]
+    result = subprocess.run(
+        [sys.executable, "-c", CLIENT, folder, signature, *arguments],
         capture_output=True, text=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_strings_in_labels_out(command, here, finetuned, tmp_path):
+def test_export_finetuned_model(command, here, finetuned, tmp_path):
     output = tmp_path / "served"
-    done = command("export", f"--model={finetuned}", f"--output={output}")
-    assert done.returncode == 0, done.stderr
-    assert f"exported to {output}/1" in done.stdout
-    assert "serving_default: probabilities differs by" in done.stdout
-    said = ask(output / "1", "serving_default", text=["the file", ""])
-    assert set(said) == {"probabilities", "logits", "label", "pieces_cut"}
+    result = command("export", f"--model={finetuned}", f"--output={output}")
+    assert result.returncode == 0, result.stderr
+    assert f"exported to {output}/1" in result.stdout
+    assert "serving_default: probabilities differs by" in result.stdout
+    outputs = call(output / "1", "serving_default", text=["the file", ""])
+    assert set(outputs) == {"probabilities", "logits", "label", "pieces_cut"}
     expected = model("classifier").predict(["the file", ""])
     for row in range(2):
-        assert said["probabilities"][row] == pytest.approx(expected[row], abs=1e-5)
-        assert said["label"][row] == LABELS[expected[row].argmax()]
+        assert outputs["probabilities"][row] == pytest.approx(expected[row], abs=1e-5)
+        assert outputs["label"][row] == LABELS[expected[row].argmax()]
     again = here("export", f"--model={finetuned}", f"--output={output}")
-    assert "higher --version" in failure(again)
+    assert "--version" in failure(again)
 
 
-def test_a_full_disk_is_told_and_nothing_stays(finetuned, tmp_path):
+def test_full_disk_leaves_no_export(finetuned, tmp_path):
     output = tmp_path / "served"
-    given = [f"--model={finetuned}", f"--output={output}", "--signatures=tokens"]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, *given], capture_output=True, text=True, cwd=ROOT
+    arguments = [f"--model={finetuned}", f"--output={output}", "--signatures=tokens"]
+    result = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
-    message = failure(done)
+    message = failure(result)
     assert repr(str(output)) in message
     assert "nothing was exported" in message
     assert not output.exists()
 
 
 @pytest.mark.slow
-def test_a_pre_trained_checkpoint_is_told_its_part(command, vocabulary, tmp_path):
+def test_export_pretrained_checkpoint(command, vocabulary, tmp_path):
     settings = settings_of(vocabulary_size=len(vocabulary))
-    towers = Electra(settings.model, 3)
-    towers.build()
-    save(tmp_path / "run", settings, {w.path: w.numpy() for w in towers.weights})
+    electra = Electra(settings.model, 3)
+    electra.build()
+    save(tmp_path / "run", settings, {w.path: w.numpy() for w in electra.weights})
     output = tmp_path / "served"
-    done = command(
+    result = command(
         "export", f"--model={tmp_path}/run", f"--output={output}", "--version=7",
         "--output_kind=electra", "--signatures=text",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = ask(output / "7", "masked_text", text=["the [MASK]"])
-    assert said["tokens"] == [["[CLS]", "the", "[MASK]", "[SEP]"]]
-    assert len(said["proposals"][0][0]) == 10
+    assert result.returncode == 0, result.stderr
+    outputs = call(output / "7", "masked_text", text=["the [MCLIENT]"])
+    assert outputs["tokens"] == [["[CLS]", "the", "[MCLIENT]", "[SEP]"]]
+    assert len(outputs["proposals"][0][0]) == 10
 
 
-def test_what_is_wrong_is_told(here, finetuned, tmp_path):
-    assert "--model and no --output" in failure(here("export"))
-    nothing = here("export", f"--model={tmp_path}", f"--output={tmp_path}/out")
-    assert "checkpoint" in failure(nothing)
-    wrong = here(
-        "export", f"--model={finetuned}", f"--output={tmp_path}/out", "--part=encoder"
-    )
-    assert "--output_kind=encoder for a fine-tuned model" in failure(wrong)
-    assert "warning: --part is deprecated" in wrong.stderr
+def test_invalid_flags(here, finetuned, tmp_path):
+    message = failure(here("export"))
+    assert "--model" in message
+    assert "--output" in message
+    output = f"--output={tmp_path}/out"
+    assert "checkpoint" in failure(here("export", f"--model={tmp_path}", output))
+    result = here("export", f"--model={finetuned}", output, "--part=encoder")
+    assert "--output_kind=encoder" in failure(result)
+    assert "--part is deprecated" in result.stderr
     assert not (tmp_path / "out").exists()

@@ -1,21 +1,19 @@
-"""Export a trained model's folder, completely or not at all."""
+"""Export a trained model as a versioned folder, completely or not at all."""
 
 import importlib.util
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
-from electra_tf.serving.export_spec import ExportSpec, Request, Signature
-from electra_tf.serving.formats.litert import run_litert, write_litert
-from electra_tf.serving.formats.onnx import run_onnx, write_onnx
-from electra_tf.serving.formats.saved_model import write_extra, write_saved_model
-from electra_tf.serving.formats.token_runtime import missing_extra
+from electra_tf.serving.export_spec import ExportSpec, Signature
+from electra_tf.serving.formats.litert import open_litert, write_litert
+from electra_tf.serving.formats.onnx import open_onnx, write_onnx
+from electra_tf.serving.formats.saved_model import write_metadata, write_saved_model
+from electra_tf.serving.formats.token_runtime import TokenRuntime, missing_extra
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
 from electra_tf.serving.task_models import task_export
@@ -31,7 +29,7 @@ _logger = logging.getLogger(__name__)
 SIGNATURES = ("text", "tokens")
 _DEFAULT = "serving_default"
 _PACKAGES = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntime")}
-_WARM_LENGTHS = 16, 64, 128, 256, 512
+_WARMUP_LENGTHS = 16, 64, 128, 256, 512
 
 
 def load_exportable(
@@ -42,19 +40,19 @@ def load_exportable(
     Args:
         path: The output of finetune, or a checkpoint or run of pretrain.
         output_kind: One of `OUTPUT_KINDS`, for a pre-trained checkpoint only (see
-            `pretrained_export`); None: `encoder`.
+            `pretrained_export`). Default: `encoder`.
         target: One of `TARGETS`: the device that serves a SavedModel.
 
     Returns:
         The model's functions.
 
     Raises:
-        InputError: The path is no trained model, the fine-tuning there has no model
-            yet, or `output_kind` is set for a fine-tuned model.
+        InputError: The path is not a trained model, the fine-tuning there is
+            unfinished, or `output_kind` is set for a fine-tuned model.
     """
     if not is_finetuned(path) and os.path.isdir(os.path.join(path, "trial_1")):
         raise InputError(
-            f"--model must be a fine-tuning that has written {MODEL}",
+            f"--model must be an output of finetune with a {MODEL}",
             f"{path!r}, without a {MODEL}",
             "Run the same finetune command again to resume",
         )
@@ -91,22 +89,23 @@ def is_finetuned(path: str) -> bool:
 
 
 def export(
-    exportable: ExportSpec,
+    spec: ExportSpec,
     output: str,
     version: int = 1,
-    chosen: Sequence[str] = SIGNATURES,
-    form: str = "saved_model",
+    signatures: Sequence[str] = SIGNATURES,
+    export_format: str = "saved_model",
     log: Callable[[str], None] = print,
 ) -> str:
     """Write a version under a temporary name, validate it, then rename it.
 
     Args:
-        exportable: The functions of `load_exportable`.
+        spec: The functions of `load_exportable`.
         output: The folder of all versions of the model.
         version: The version number for TF Serving.
-        chosen: Kinds of signatures of a SavedModel: `text`, `tokens`, or both.
-        form: One of `FORMATS`. LiteRT and ONNX contain only the function of ids.
-        log: Called with each line about the validation.
+        signatures: Kinds of signatures of a SavedModel: `text`, `tokens`, or both.
+        export_format: One of `FORMATS`. LiteRT and ONNX contain only the function of
+            ids.
+        log: Called with each line of the validation report.
 
     Returns:
         The version's folder.
@@ -114,15 +113,16 @@ def export(
     Raises:
         InputError: The version exists, or its validation failed.
     """
-    final = check(output, version, chosen, form)
+    final = check_arguments(output, version, signatures, export_format)
     os.makedirs(output, exist_ok=True)
     partial = tempfile.mkdtemp(prefix=f".{version}.partial.", dir=output)
-    os.chmod(partial, 0o755)  # the server is often another user
+    os.chmod(partial, 0o755)  # the server often runs as another user
     try:
         with reraise_full_disk(
             output, "Free space, then run the same command again; nothing was exported"
         ):
-            _WRITERS[form](exportable, partial, chosen, log)
+            for line in _WRITERS[export_format](spec, partial, signatures):
+                log(f"  {line}")
             os.rename(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -138,7 +138,7 @@ def export_saved_model(
 
     Args:
         model: A fine-tuned model, its `.keras` file or folder, or a pre-training
-            checkpoint or run, of which the encoder is served.
+            checkpoint or run, whose encoder is exported.
         output: The folder of all versions of the model.
         version: The number of this version.
 
@@ -168,14 +168,16 @@ def export_saved_model(
     return export(spec, os.fspath(output), version, log=_logger.info)
 
 
-def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
+def check_arguments(
+    output: str, version: int, signatures: Sequence[str], export_format: str
+) -> str:
     """Validate the arguments of `export` before anything is loaded or written.
 
     Args:
         output: As for `export`.
         version: As for `export`.
-        chosen: As for `export`.
-        form: As for `export`.
+        signatures: As for `export`.
+        export_format: As for `export`.
 
     Returns:
         The version's folder, which does not exist yet.
@@ -184,21 +186,24 @@ def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
         InputError: The folder exists, an extra is not installed, or the signatures are
             unknown or do not fit the format.
     """
-    if not chosen or set(chosen) - set(SIGNATURES):
+    if not signatures or set(signatures) - set(SIGNATURES):
         raise InputError(
             "--signatures must be text, tokens, or text,tokens",
-            repr(",".join(chosen)),
+            repr(",".join(signatures)),
             "Omit --signatures for both",
         )
-    if form != FORMATS[0] and "tokens" not in chosen:
+    if export_format != FORMATS[0] and "tokens" not in signatures:
         raise InputError(
-            f"--signatures must contain tokens for --format={form}, which has no other",
-            f"--format={form} --signatures={','.join(chosen)}",
+            f"--signatures must contain tokens for --format={export_format}, which has "
+            "no other",
+            f"--format={export_format} --signatures={','.join(signatures)}",
             "Omit --signatures",
         )
-    for package in _PACKAGES.get(form, ()):
+    for package in _PACKAGES.get(export_format, ()):
         if importlib.util.find_spec(package) is None:
-            raise missing_extra(form, ImportError(f"There is no package {package}"))
+            raise missing_extra(
+                export_format, ImportError(f"There is no package {package}")
+            )
     final = os.path.join(output, str(version))
     if os.path.exists(output) and not os.path.isdir(output):
         raise InputError(
@@ -208,49 +213,50 @@ def check(output: str, version: int, chosen: Sequence[str], form: str) -> str:
         )
     if os.path.exists(final):
         raise InputError(
-            "--version must be a new one, as a server may be serving the old one",
+            "--version must not exist, as a server may be serving it",
             f"{final!r}, which exists",
-            "Pass a higher --version, or delete it",
+            "Pass a higher --version, or delete the folder",
         )
     return final
 
 
-def chosen_signatures(
-    exportable: ExportSpec, chosen: Sequence[str]
-) -> dict[str, Signature]:
+def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:
     """Return the signatures of a SavedModel by name.
 
     Args:
-        exportable: The functions to export.
-        chosen: `text`, `tokens`, or both.
+        spec: The functions to export.
+        kinds: `text`, `tokens`, or both.
 
     Returns:
         The signatures. One of them is `serving_default`, which a server uses for
         requests that name no signature.
     """
-    known = {"text": exportable.text, "tokens": exportable.tokens}
+    by_kind = {"text": spec.text, "tokens": spec.tokens}
     signatures = {}
-    for kind in chosen:
-        signatures |= known[kind]
+    for kind in kinds:
+        signatures |= by_kind[kind]
     if _DEFAULT not in signatures:
         signatures[_DEFAULT] = next(iter(signatures.values()))
     return signatures
 
 
-def _saved_model(
-    exportable: ExportSpec, folder: str, chosen: Sequence[str], log: Callable
-) -> None:
-    signatures = chosen_signatures(exportable, chosen)
-    report = write_saved_model(exportable, signatures, folder)
+# Writers of the formats. Each yields the lines of its validation report.
+
+
+def _write_saved_model(
+    spec: ExportSpec, folder: str, kinds: Sequence[str]
+) -> Iterator[str]:
+    signatures = select_signatures(spec, kinds)
+    report = write_saved_model(spec, signatures, folder)
     for name, difference in report["differences"].items():
-        if not name.endswith(validate.ROWS):
-            log(f"  {name} differs by {difference:.1e}")
-    log(f"  {report['numbers']:,} numbers in {report['variables']} variables")
+        if not name.endswith(validate.ROWS_SUFFIX):
+            yield f"{name} differs by {difference:.1e}"
+    yield f"{report['numbers']:,} numbers in {report['variables']} variables"
     if importlib.util.find_spec("tensorflow_serving") is None:
-        log("  no warm-up requests: the extra `serving` is not installed")
+        yield "no warm-up requests: the extra `serving` is not installed"
         return
-    longest = exportable.details["max_length"]
-    lengths = sorted({min(length, longest) for length in _WARM_LENGTHS})
+    max_length = spec.metadata["max_length"]
+    lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
     write_warmup(
         folder,
         {
@@ -262,45 +268,40 @@ def _saved_model(
             for name, signature in signatures.items()
         },
     )
-    log(f"  warm-up requests of up to {lengths[-1]} positions")
+    yield f"warm-up requests of up to {lengths[-1]} positions"
 
 
-def _litert(
-    exportable: ExportSpec, folder: str, chosen: Sequence[str], log: Callable
-) -> None:
-    """Write the LiteRT files and compare the float32 one with Keras."""
-    signature = exportable.tokens["tokens"]
-    write_extra(exportable, folder)
-    for path in write_litert(signature.whole, folder):
+def _write_litert(spec: ExportSpec, folder: str, kinds: Sequence[str]) -> Iterator[str]:
+    signature = spec.tokens["tokens"]
+    write_metadata(spec, folder)
+    for path in write_litert(signature.unchunked, folder):
         exact = "float32" in os.path.basename(path)
-        _compare(path, signature, run_litert, exact, log)
+        yield from _compare(path, open_litert(path), signature, exact)
 
 
-def _onnx(
-    exportable: ExportSpec, folder: str, chosen: Sequence[str], log: Callable
-) -> None:
-    signature = exportable.tokens["tokens"]
-    write_extra(exportable, folder)
-    _compare(write_onnx(signature.whole, folder), signature, run_onnx, True, log)
+def _write_onnx(spec: ExportSpec, folder: str, kinds: Sequence[str]) -> Iterator[str]:
+    signature = spec.tokens["tokens"]
+    write_metadata(spec, folder)
+    path = write_onnx(signature.unchunked, folder)
+    yield from _compare(path, open_onnx(path), signature, exact=True)
 
 
 def _compare(
-    path: str,
-    signature: Signature,
-    run: Callable[[str, Request], Mapping[str, np.ndarray]],
-    exact: bool,
-    log: Callable[[str], None],
-) -> None:
-    """Compare a converted model's outputs with Keras's."""
+    path: str, model: TokenRuntime, signature: Signature, exact: bool
+) -> Iterator[str]:
+    """Compare the outputs of a converted model with Keras's.
+
+    With `exact`, raise an error for differences above the tolerance.
+    """
     name = os.path.basename(path)
-    log(f"  {name}: {os.path.getsize(path) / 1e6:.1f} MB")
+    yield f"{name}: {os.path.getsize(path) / 1e6:.1f} MB"
     for request in signature.requests[:-1]:  # the last one has no rows
-        expected, outputs = signature.expected(request), run(path, request)
-        for output, array in outputs.items():
+        expected = signature.expected(request)
+        for output, array in model(request).items():
             if array.dtype.kind != "f":
                 continue  # rounding decides between two nearly equal candidates
-            difference = validate.difference(array, expected[output])
-            log(f"  {name}: {output} differs by {difference:.1e}")
+            difference = validate.max_difference(array, expected[output])
+            yield f"{name}: {output} differs by {difference:.1e}"
             if exact and difference > validate.TOLERANCE:
                 raise InputError(
                     f"{name} must equal Keras's outputs to {validate.TOLERANCE:g}",
@@ -309,9 +310,9 @@ def _compare(
                 )
 
 
-_WRITERS: dict[str, Callable[..., None]] = {
-    "saved_model": _saved_model,
-    "litert": _litert,
-    "onnx": _onnx,
+_WRITERS: dict[str, Callable[[ExportSpec, str, Sequence[str]], Iterator[str]]] = {
+    "saved_model": _write_saved_model,
+    "litert": _write_litert,
+    "onnx": _write_onnx,
 }
 FORMATS = tuple(_WRITERS)

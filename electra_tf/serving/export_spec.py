@@ -1,4 +1,4 @@
-"""What is exported: functions of a graph, and requests that prove them."""
+"""Functions to export, with requests that validate them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -10,16 +10,10 @@ import tensorflow as tf
 from electra_tf.text.tokenizer import Tokenizer
 
 Request = Mapping[str, np.ndarray]
-Answer = dict[str, np.ndarray]
+Response = dict[str, np.ndarray]
 
 IDS = ("token_ids", "segment_ids", "padding_mask")
 """Inputs of signatures that take ids, int32 [B, L]."""
-
-MOST_ROWS = 4096
-"""Rows of a request of strings: so many of 16 positions are all an encoder takes."""
-MOST_BYTES = 2**21
-"""Bytes of all strings of a request, of which the tokenizer takes about a hundred
-times the memory: a mebibyte for each of two inputs."""
 
 PROBE_TEXTS = (
     "A film to remember, and one I would see again tomorrow.",
@@ -32,119 +26,65 @@ PROBE_TEXTS = (
     "",
     " ".join(f"word{number} of a text that is far too long" for number in range(90)),
 )
-"""Texts of many kinds, for the exporter's own proof and for the first requests."""
+"""Texts of many kinds, for validation and for warm-up requests."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """One function that is served."""
+    """Function that is served."""
 
     function: Any
     """A `tf.function` with an input signature, which returns tensors by name."""
     requests: Sequence[Request]
-    """What it is tried with; the first is of one row."""
-    expected: Callable[[Request], Answer]
-    """What the Keras model says to a request, or to those of its outputs that it has a
-    word on."""
-    whole: Any = None
-    """Of ids: the function that takes all rows at once, for formats without loops."""
+    """Requests to validate it with. The first has one row, the last has none."""
+    expected: Callable[[Request], Response]
+    """Function from a request to the Keras model's outputs, all or some of them."""
+    unchunked: Any = None
+    """For ids: the function that computes all rows at once, for formats without
+    loops."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportSpec:
-    """A model, ready to be written."""
+    """Functions of a model, with the files that belong to them."""
 
     kind: str
-    """What it does, in a word: `classifier`, `encoder`, ..."""
+    """Kind of model: `classifier`, `encoder`, ..."""
     module: tf.Module
-    """Holds every variable and table that the functions use, each once."""
+    """Module with every variable and table of the functions, each once."""
     text: Mapping[str, Signature]
     """Functions of strings by name."""
     tokens: Mapping[str, Signature]
     """Functions of ids by name."""
     tokenizer: Tokenizer
-    details: Mapping[str, Any]
-    """What a client may want to know: labels, lengths."""
+    metadata: Mapping[str, Any]
+    """Facts for clients: labels, lengths."""
 
 
-def text_signature(
-    function: Callable[..., dict[str, tf.Tensor]], names: Sequence[str]
-) -> Any:
-    """A function of strings as a signature takes it.
+def encode_texts(texts: Sequence[str | bytes]) -> np.ndarray:
+    """Return texts as an array of UTF-8 bytes, the form of requests.
 
     Args:
-        function: From tensors of strings [B] to tensors by name.
-        names: Of its inputs, in order.
+        texts: Strings, or bytes, which are not changed.
 
     Returns:
-        A `tf.function` for any number of rows; `InvalidArgumentError` at run time where
-        the inputs have different ones, more than `MOST_ROWS` of them, or more than
-        `MOST_BYTES` in all. None of the function's operations runs before that.
+        Objects of type bytes, [B].
     """
-    spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-
-    def checked(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        # A server feeds what it gets; a signature's shape alone refuses nothing.
-        texts = [tf.ensure_shape(text_B, [None]) for text_B in texts]
-        sizes = [tf.size(text_B) for text_B in texts]
-        same = [
-            tf.debugging.Assert(
-                tf.equal(sizes[0], size),
-                [f"{' and '.join(names)} have a row for each other. Received:", *sizes],
-            )
-            for size in sizes[1:]
-        ]
-        with tf.control_dependencies([*same, *_small(texts)]):
-            return function(*map(tf.identity, texts))
-
-    return tf.function(checked, input_signature=spec)
-
-
-def _small(texts: Sequence[tf.Tensor]) -> list[tf.Operation]:
-    """Assert that a request of strings has few rows and few bytes."""
-    rows = tf.size(texts[0])
-    lengths = [tf.cast(tf.strings.length(text_B), tf.int64) for text_B in texts]
-    size = tf.add_n([tf.reduce_sum(length_B) for length_B in lengths])
-    # Without a branch in the graph only of int32; more bytes than that are many, too.
-    told = tf.cast(tf.minimum(size, tf.int32.max), tf.int32)
-    return [
-        tf.debugging.Assert(
-            rows <= MOST_ROWS,
-            [f"A request must have at most {MOST_ROWS} rows. Received:", rows,
-             "Send it in parts."],
-        ),
-        tf.debugging.Assert(
-            size <= MOST_BYTES,
-            [f"The strings of a request must have at most {MOST_BYTES} bytes together. "
-             "Received:", told, "Send it in parts."],
-        ),
-    ]  # fmt: skip
-
-
-def strings(texts: Sequence[str | bytes]) -> np.ndarray:
-    """Texts as UTF-8 in an array of objects, as requests hold them.
-
-    Args:
-        texts: Any number.
-
-    Returns:
-        Bytes, [B].
-    """
-    found = np.empty(len(texts), object)
-    found[:] = [
+    array_B = np.empty(len(texts), object)
+    array_B[:] = [
         text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
         for text in texts
     ]
-    return found
+    return array_B
 
 
-def texts_of(array: np.ndarray) -> list[str]:
-    """The other way round; bytes that are no UTF-8 are dropped, as the tokenizer does.
+def decode_texts(array_B: np.ndarray) -> list[str]:
+    """Return the strings of an array of UTF-8 bytes.
 
     Args:
-        array: What `strings` returned.
+        array_B: Bytes. Invalid UTF-8 is dropped, as by the tokenizer.
 
     Returns:
-        Texts.
+        The strings.
     """
-    return [text.decode("utf-8", "ignore") for text in array]
+    return [text.decode("utf-8", "ignore") for text in array_B]

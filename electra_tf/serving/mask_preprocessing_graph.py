@@ -1,4 +1,4 @@
-"""Texts with [MASK] in them -> the encoder's inputs inside a graph."""
+"""Convert texts with [MASK] to the encoder's inputs inside a graph."""
 
 import tensorflow as tf
 
@@ -8,14 +8,15 @@ from electra_tf.text.vocab import CLS, MASK, SEP
 
 
 class GraphMasks(tf.Module):
-    """Tokenizes what stands between masks, and puts the masks there.
+    """Tokenizer of texts in which `[MASK]` is the special token.
 
-    The tokenizer itself makes no special token of any text; here `[MASK]`, written
-    exactly so, is one.
+    The tokenizer itself never converts text to special tokens. `[MASK]` is
+    case-sensitive.
 
     Args:
         tokenizer: The checkpoint's.
-        max_length: Positions with special tokens; what is beyond is cut off.
+        max_length: Maximum positions of a row, with special tokens. Longer texts are
+            truncated.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int):
@@ -26,22 +27,23 @@ class GraphMasks(tf.Module):
         self._cls, self._sep, self._mask = ids[CLS], ids[SEP], ids[MASK]
 
     def with_cut(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Packs texts to a batch as long as its longest, and tells what they lost.
+        """Return texts as a batch padded to its longest, and truncation counts.
 
         Args:
             text_B: UTF-8 strings.
 
         Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and how
-            many pieces were cut off, int32 [B]; `InvalidArgumentError` at run time,
-            before there are any, where positions are more than `MAX_POSITIONS`.
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the
+            number of wordpieces cut off, int32 [B]. `InvalidArgumentError` at run time
+            if the positions exceed `MAX_POSITIONS`; this is checked before the batch
+            is built.
         """
-        between = tf.strings.split(text_B, MASK)
-        pieces = self._tokenize(between.values)
-        masks = tf.fill([tf.size(between.values), 1], self._mask)
+        segments = tf.strings.split(text_B, MASK)
+        pieces = self._tokenize(segments.values)
+        masks = tf.fill([tf.size(segments.values), 1], self._mask)
         pieces = tf.concat([pieces, tf.RaggedTensor.from_tensor(masks)], axis=1)
-        pieces = between.with_values(pieces).merge_dims(1, 2)
-        # One mask too many: behind the last part there is none.
+        pieces = segments.with_values(pieces).merge_dims(1, 2)
+        # Each segment got a mask, but no mask follows the last segment of a text.
         length_B = pieces.row_lengths() - 1
         kept_B = tf.minimum(length_B, self._max_length - 2)
         longest = 2 + tf.cast(tf.reduce_max(tf.concat([[0], kept_B], 0)), tf.int32)

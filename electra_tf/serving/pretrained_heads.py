@@ -1,6 +1,6 @@
 """Outputs of a pre-trained model: hidden states, replaced tokens, proposals for masks.
 
-Each head is a module with the exported variables. Its `by_keras` computes the same
+Each head is a module with the exported variables. Its `expected` computes the same
 outputs with the Keras layers, which are not part of the module.
 """
 
@@ -13,24 +13,26 @@ import tensorflow as tf
 from electra_tf.model.electra import Discriminator, MaskedLanguageModel
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.chunked import chunked_encoder
+from electra_tf.serving.export_spec import IDS, Request, Response
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 
 MAX_MASKS = 1024
-"""Masks of a request: each has a logit for every entry of the vocabulary."""
+"""Masks of a request. Each needs memory for a logit of every vocabulary entry."""
 
 Inputs = dict[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
 
 
 class InferenceHead(tf.Module, abc.ABC):
-    """Outputs of a model, computed in a graph and by Keras.
+    """Head of a pre-trained model on an exported encoder.
 
     Args:
         network: The encoder below the head.
     """
 
-    by_keras: Callable[[Any], Outputs]
-    """The Keras model's outputs for the same ids."""
+    # Set by subclasses to lambdas: a module tracks layers that are its attributes, and
+    # would export their variables a second time.
+    _keras_outputs: Callable[[Any], Outputs]
 
     def __init__(self, network: InferenceEncoder):
         super().__init__()
@@ -46,14 +48,21 @@ class InferenceHead(tf.Module, abc.ABC):
         Returns:
             Tensors by name.
         """
-        return self.of_vectors(self._encode(**inputs), inputs)
+        return self.head_outputs(self._encode(**inputs), inputs)
 
-    def whole(self, inputs: Inputs) -> Outputs:
+    def call_unchunked(self, inputs: Inputs) -> Outputs:
         """Return the same outputs, computed for all rows at once."""
-        return self.of_vectors(self.network(**inputs), inputs)
+        return self.head_outputs(self.network(**inputs), inputs)
+
+    def expected(self, inputs: Request) -> Response:
+        """Return the Keras model's outputs for ids; none if there are no rows."""
+        if not len(inputs[IDS[0]]):
+            return {}
+        outputs = self._keras_outputs(inputs)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     @abc.abstractmethod
-    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head_outputs(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return outputs by name from the encoder's hidden states."""
 
 
@@ -67,9 +76,9 @@ class HiddenStates(InferenceHead):
 
     def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
         super().__init__(InferenceEncoder(encoder, target))
-        self.by_keras = lambda ids: _vector_outputs(encoder(**ids), ids)
+        self._keras_outputs = lambda ids: _vector_outputs(encoder(**ids), ids)
 
-    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head_outputs(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
         `sentence_vector` of [CLS] and `mean_vector` of all real tokens."""
         return _vector_outputs(hidden_BLD, inputs)
@@ -88,21 +97,21 @@ class ReplacedTokenDetection(InferenceHead):
         head = discriminator.head
         self.weights = [weight.value for weight in head.weights]
         self._logits = lambda hidden_BLD: head(hidden_BLD)
-        self.by_keras = lambda ids: _replaced_outputs(discriminator(**ids), ids)
+        self._keras_outputs = lambda ids: _replaced_outputs(discriminator(**ids), ids)
 
-    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head_outputs(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return `replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
         return _replaced_outputs(self._logits(hidden_BLD), inputs)
 
 
 class FillMask(InferenceHead):
-    """The most likely tokens for each mask.
+    """Most likely tokens for each mask.
 
     Args:
         generator: The generator, or BERT.
         network: The exported form of its encoder.
         mask: The id of [MASK].
-        count: Tokens for each mask.
+        count: Tokens per mask.
     """
 
     def __init__(
@@ -126,9 +135,9 @@ class FillMask(InferenceHead):
             )
 
         self._propose = propose
-        self.by_keras = lambda ids: propose(ids, encoder(**ids))
+        self._keras_outputs = lambda ids: propose(ids, encoder(**ids))
 
-    def of_vectors(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head_outputs(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return the outputs of `top_proposals`."""
         return self._propose(inputs, hidden_BLD)
 
@@ -147,13 +156,13 @@ def top_proposals(
         hidden_BLD: The encoder's hidden states.
         mask: The id of [MASK].
         vocab_logits: From vectors [X, D] to logits [X, V].
-        count: Tokens for each mask.
+        count: Tokens per mask.
 
     Returns:
-        `positions` int32 [B, M] of the masks, filled up with -1; `ids` int32
-        [B, M, count], best first, filled up with -1, and `probabilities` float32
-        [B, M, count], filled up with 0. `InvalidArgumentError` at run time where there
-        are more than `MAX_MASKS`.
+        `positions` int32 [B, M] of the masks, padded with -1; `ids` int32
+        [B, M, count], best first, padded with -1; `probabilities` float32
+        [B, M, count], padded with 0. `InvalidArgumentError` at run time if there are
+        more than `MAX_MASKS`.
     """
     is_mask_BL = tf.equal(ids_BL, mask)
     masks = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32))

@@ -13,12 +13,11 @@ from electra_tf.model.transformer import Encoder
 from electra_tf.serving.export_spec import (
     IDS,
     PROBE_TEXTS,
-    Answer,
     ExportSpec,
     Request,
+    Response,
     Signature,
-    strings,
-    text_signature,
+    encode_texts,
 )
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 from electra_tf.serving.mask_preprocessing_graph import GraphMasks
@@ -28,7 +27,11 @@ from electra_tf.serving.pretrained_heads import (
     InferenceHead,
     ReplacedTokenDetection,
 )
-from electra_tf.serving.signatures import check_request_size, token_signature
+from electra_tf.serving.signatures import (
+    check_request_size,
+    text_signature,
+    token_signature,
+)
 from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
@@ -36,9 +39,14 @@ from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
 
 OUTPUT_KINDS = ("encoder", "electra")
-PROPOSALS = 10
+NUM_PROPOSALS = 10
 """Tokens that are proposed for a mask."""
-_MASKED = (f"The {MASK} sat on the {MASK}.", MASK, "No mask.", f"巴黎是{MASK}国的首都")
+_MASKED_TEXTS = (
+    f"The {MASK} sat on the {MASK}.",
+    MASK,
+    "No mask.",
+    f"巴黎是{MASK}国的首都",
+)
 
 
 def pretrained_export(
@@ -57,21 +65,21 @@ def pretrained_export(
         Functions of strings and of ids. They compute in float32.
 
     Raises:
-        InputError: The path is no checkpoint, or its weights do not fit its config.
+        InputError: The path is not a checkpoint, or its weights do not fit its config.
     """
-    start, checkpoint = PretrainedEncoder.open(path), open_checkpoint(path)
+    pretrained, checkpoint = PretrainedEncoder.open(path), open_checkpoint(path)
     settings = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
     if output_kind == "encoder":
-        encoder = Encoder(start.shape)
+        encoder = Encoder(pretrained.shape)
         encoder.build()
-        start.load_into(encoder)
+        pretrained.load_into(encoder)
         heads = {"": HiddenStates(encoder, target)}
     else:
         model = _model(settings)
         weights = {weight.path: weight for weight in model.weights}
         assign(weights, checkpoint.weights(), checkpoint.path)
-        heads = _heads(model, start.tokenizer.vocabulary.ids[MASK], target)
-    return _export_spec(output_kind, heads, start, settings)
+        heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
+    return _export_spec(output_kind, heads, pretrained, settings)
 
 
 def _model(settings: PretrainingConfig) -> Any:
@@ -91,8 +99,8 @@ def _heads(model: Any, mask: int, target: str) -> dict[str, InferenceHead]:
     discriminator = model.discriminator if isinstance(model, Electra) else None
     generator = model.generator if discriminator else model
     networks: dict[int, InferenceEncoder] = {}
-    for encoder in (part.encoder for part in (discriminator, generator) if part):
-        if id(encoder) not in networks:  # both parts have the same if all is shared
+    for encoder in (owner.encoder for owner in (discriminator, generator) if owner):
+        if id(encoder) not in networks:  # both models have the same if all is shared
             networks[id(encoder)] = InferenceEncoder(encoder, target)
     heads: dict[str, InferenceHead] = {}
     if discriminator:
@@ -100,42 +108,40 @@ def _heads(model: Any, mask: int, target: str) -> dict[str, InferenceHead]:
         heads["replaced"] = ReplacedTokenDetection(discriminator, network)
     if generator:
         network = networks[id(generator.encoder)]
-        heads["masked"] = FillMask(generator, network, mask, PROPOSALS)
+        heads["masked"] = FillMask(generator, network, mask, NUM_PROPOSALS)
     return heads
 
 
 def _export_spec(
     kind: str,
     heads: dict[str, InferenceHead],
-    start: PretrainedEncoder,
+    pretrained: PretrainedEncoder,
     settings: PretrainingConfig,
 ) -> ExportSpec:
     """Return the signatures; the first head is `serving_default` and `tokens`."""
-    longest, tokenizer = settings.records.max_length, start.tokenizer
+    max_length, tokenizer = settings.records.max_length, pretrained.tokenizer
     texts, ids = {}, {}
     module = tf.Module()
     module.heads, module.packers = list(heads.values()), []
     for name, head in heads.items():
         first, masks = not texts, name == "masked"
-        pack = (GraphMasks if masks else GraphInputs)(tokenizer, longest)
+        pack = (GraphMasks if masks else GraphInputs)(tokenizer, max_length)
         module.packers.append(pack)
-        requests, ids_by_text = _requests(tokenizer, longest, masks)
-        by_keras = _by_keras(head)
-        from_texts = _from_texts(head, pack.with_cut, tokenizer)
+        requests, ids_by_text = _requests(tokenizer, max_length, masks)
         text = Signature(
-            text_signature(from_texts, ("text",)),
+            text_signature(_from_texts(head, pack.with_cut, tokenizer), ("text",)),
             requests,
-            _expected_of_texts(by_keras, ids_by_text, tokenizer),
+            _expected_from_texts(head, ids_by_text, tokenizer),
         )
         texts["serving_default" if first else f"{name}_text"] = text
         ids["tokens" if first else f"{name}_tokens"] = Signature(
-            token_signature(head, start.shape),
+            token_signature(head, pretrained.shape),
             [*ids_by_text.values()],
-            by_keras,
-            token_signature(head.whole, start.shape),
+            head.expected,
+            token_signature(head.call_unchunked, pretrained.shape),
         )
-    details = {"max_length": longest}
-    return ExportSpec(kind, module, texts, ids, tokenizer, details)
+    metadata = {"max_length": max_length}
+    return ExportSpec(kind, module, texts, ids, tokenizer, metadata)
 
 
 def _from_texts(
@@ -145,8 +151,8 @@ def _from_texts(
     vocabulary = tokenizer.vocabulary.tokens
     tokens_V = tf.constant([*vocabulary, ""])
 
-    def to_tokens(ids: tf.Tensor, known: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tokens_V, tf.where(known, ids, len(vocabulary)))
+    def to_tokens(ids: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tokens_V, tf.where(valid, ids, len(vocabulary)))
 
     def from_texts(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, cut_B = pack(text_B)
@@ -163,14 +169,17 @@ def _from_texts(
 
 
 def _requests(
-    tokenizer: Tokenizer, longest: int, masks: bool
+    tokenizer: Tokenizer, max_length: int, masks: bool
 ) -> tuple[list[Request], dict[tuple[bytes, ...], Request]]:
-    """Return requests of texts, and by these the ids of the tokenizer without graph."""
-    texts = _MASKED if masks else PROBE_TEXTS
+    """Return requests of texts, and requests of the same texts' ids by these texts.
+
+    The ids are computed without the graph.
+    """
+    probes = _MASKED_TEXTS if masks else PROBE_TEXTS
     requests, ids_by_text = [], {}
-    for part in (texts[:1], texts, ()):
-        request = {"text": strings(part)}
-        rows = [_packed(tokenizer, text, longest, masks) for text in part]
+    for texts in (probes[:1], probes, ()):
+        request = {"text": encode_texts(texts)}
+        rows = [_pack(tokenizer, text, max_length, masks) for text in texts]
         width = max(map(len, rows), default=0)
         mask_BL = np.array([[1] * len(r) + [0] * (width - len(r)) for r in rows])
         ids_BL = np.array([[*row, *[0] * (width - len(row))] for row in rows])
@@ -182,36 +191,25 @@ def _requests(
     return requests, ids_by_text
 
 
-def _packed(tokenizer: Tokenizer, text: str, longest: int, masks: bool) -> list[int]:
+def _pack(tokenizer: Tokenizer, text: str, max_length: int, masks: bool) -> list[int]:
+    """Return a text's ids with special tokens, truncated."""
     ids, special = [], tokenizer.vocabulary.ids
-    for part in text.split(MASK) if masks else [text]:
-        ids += [*tokenizer.encode(part), special[MASK]]
-    return [special[CLS], *ids[:-1][: longest - 2], special[SEP]]
+    for segment in text.split(MASK) if masks else [text]:
+        ids += [*tokenizer.encode(segment), special[MASK]]
+    return [special[CLS], *ids[:-1][: max_length - 2], special[SEP]]
 
 
-def _expected_of_texts(
-    by_keras: Callable[[Request], Answer], ids_by_text: Mapping, tokenizer: Tokenizer
-) -> Callable[[Request], Answer]:
+def _expected_from_texts(
+    head: InferenceHead, ids_by_text: Mapping, tokenizer: Tokenizer
+) -> Callable[[Request], Response]:
     """Return a function from texts to Keras's outputs and the tokens of the texts."""
     tokens_V = np.array([*map(str.encode, tokenizer.vocabulary.tokens), b""], object)
 
-    def expected(request: Request) -> Answer:
+    def expected(request: Request) -> Response:
         ids = ids_by_text[tuple(request["text"])]
         if not len(ids[IDS[0]]):
             return {}
         indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
-        return {**by_keras(ids), "tokens": tokens_V[indices]}
-
-    return expected
-
-
-def _by_keras(head: InferenceHead) -> Callable[[Request], Answer]:
-    """Return Keras's function of ids, which has no outputs where there are no rows."""
-
-    def expected(ids: Request) -> Answer:
-        if not len(ids[IDS[0]]):
-            return {}
-        outputs = head.by_keras(ids)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        return {**head.expected(ids), "tokens": tokens_V[indices]}
 
     return expected

@@ -1,7 +1,7 @@
 """Build the graph functions of a fine-tuned model, of texts and of ids."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,19 @@ from electra_tf.serving.chunked import chunked, chunked_encoder
 from electra_tf.serving.export_spec import (
     IDS,
     PROBE_TEXTS,
-    Answer,
     ExportSpec,
     Request,
+    Response,
     Signature,
-    strings,
-    text_signature,
-    texts_of,
+    decode_texts,
+    encode_texts,
 )
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
-from electra_tf.serving.signatures import check_request_size, token_signature
+from electra_tf.serving.signatures import (
+    check_request_size,
+    text_signature,
+    token_signature,
+)
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
 from electra_tf.tasks.squad.decoding import DecodingConfig
@@ -35,13 +38,12 @@ from electra_tf.tasks.tagging.preprocessing_graph import GraphWords
 from electra_tf.tasks.text_model import TextModel
 
 _QUESTION = "Where was the railroad completed?"
-Outputs = Callable[[dict[str, tf.Tensor]], Any]
 
 
 class TaskExport(abc.ABC):
-    """Graph functions of a fine-tuned model; subclasses add a task's outputs.
+    """Graph functions of a fine-tuned model. Subclasses add a task's outputs.
 
-    The defaults are for tasks with one row of ids for each text or pair of texts.
+    The defaults are for tasks with one row of ids per text or pair of texts.
 
     Args:
         model: A fine-tuned model.
@@ -50,22 +52,22 @@ class TaskExport(abc.ABC):
 
     kind = ""
     inputs: tuple[str, ...] = ("text",)
-    """Names of the inputs of strings."""
+    """Names of the string inputs."""
 
     def __init__(self, model: TextModel, target: str = TARGETS[0]):
         self.model = model
         self.module = tf.Module()
-        self._network = InferenceEncoder(model.encoder, target)
-        self.module.network = self._network
-        self._encode = chunked_encoder(self._network)
+        self._encoder = InferenceEncoder(model.encoder, target)
+        self.module.network = self._encoder
+        self._encode = chunked_encoder(self._encoder)
         self.module.head = [weight.value for weight in model.head.weights]
         self.prepare()
 
     @abc.abstractmethod
-    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return outputs of the signatures by name, from the head's outputs."""
 
-    # For one row of ids per row of texts; other tasks replace these.
+    # The default for one row of ids per text, which other tasks override.
 
     def prepare(self) -> None:
         """Add the tokenizer to the module."""
@@ -75,27 +77,27 @@ class TaskExport(abc.ABC):
         )
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the outputs of `named` and `pieces_cut`, each [B, ...]."""
+        """Return `pieces_cut` and the outputs of `name_outputs`, each [B, ...]."""
         inputs, cut_B = self._inputs.with_cut(*texts)
-        outputs = self.named(self.outputs(check_request_size(inputs)))
+        outputs = self.name_outputs(self.outputs(check_request_size(inputs)))
         return {**outputs, "pieces_cut": cut_B}
 
-    def expected(self, rows: list[Any]) -> Answer:
-        """Return Keras's outputs for texts, as `from_texts`."""
+    def expected(self, rows: list[Any]) -> Response:
+        """Return Keras's outputs for texts, by the names of `from_texts`."""
         examples = self.model.examples(rows)
-        outputs = self.named(tf.stack(self.model.outputs_of(examples)))
+        outputs = self.name_outputs(tf.stack(self.model.outputs_of(examples)))
         texts = [row if self.model.pairs else (row,) for row in rows]
-        # An input has its texts' wordpieces, [CLS], and a [SEP] after each text.
-        read_B = examples.lengths - 1 - len(self.inputs)
-        cut_B = [self._num_pieces(*row) for row in texts] - read_B
+        # A row has its texts' wordpieces, [CLS], and a [SEP] after each text.
+        used_B = examples.lengths - 1 - len(self.inputs)
+        cut_B = [self._num_pieces(*row) for row in texts] - used_B
         arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
         return {**arrays, "pieces_cut": cut_B}
 
-    def details(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return facts for clients: labels, limits."""
         return {}
 
-    # The same for all tasks.
+    # Common to all tasks.
 
     def outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
         """Return the head's outputs, computed in chunks of rows."""
@@ -105,36 +107,35 @@ class TaskExport(abc.ABC):
         """Return all functions with their requests and expected outputs."""
         text = Signature(
             text_signature(self.from_texts, self.inputs),
-            self._texts(),
-            self._expected_of_texts,
+            self._text_requests(),
+            self._expected_from_texts,
         )
         ids = Signature(
             token_signature(
-                lambda inputs: self.named(self.outputs(inputs)), self.model.shape
+                lambda inputs: self.name_outputs(self.outputs(inputs)), self.model.shape
             ),
-            self._ids(),
-            self._expected_of_ids,
-            token_signature(self._whole, self.model.shape),
+            self._token_requests(),
+            self._expected_from_ids,
+            token_signature(self._call_unchunked, self.model.shape),
         )
-        details = {"max_length": self.model.settings.data.max_length, **self.details()}
+        max_length = self.model.settings.data.max_length
         return ExportSpec(
             self.kind,
             self.module,
             {"serving_default": text},
             {"tokens": ids},
             self.model.tokenizer,
-            details,
+            {"max_length": max_length, **self.metadata()},
         )
 
-    def rows(self) -> list[Any]:
+    def probe_rows(self) -> list[Any]:
         """Return probe texts, or pairs of them."""
-        texts = texts_of(strings(PROBE_TEXTS))
         if len(self.inputs) == 1:
-            return texts
-        return list(zip(texts, reversed(texts), strict=True))
+            return list(PROBE_TEXTS)
+        return list(zip(PROBE_TEXTS, reversed(PROBE_TEXTS), strict=True))
 
-    def _whole(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return self.named(self._head_outputs(self._network(**inputs), inputs))
+    def _call_unchunked(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return self.name_outputs(self._head_outputs(self._encoder(**inputs), inputs))
 
     def _head_outputs(self, hidden_BLD: tf.Tensor, inputs: dict[str, tf.Tensor]) -> Any:
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
@@ -143,35 +144,35 @@ class TaskExport(abc.ABC):
         """Return the number of wordpieces of texts."""
         return sum(len(self.model.tokenizer.encode(text)) for text in texts)
 
-    def _texts(self) -> list[Request]:
-        rows = self.rows()
-        return [self._request(part) for part in (rows[:1], rows, [])]
+    def _text_requests(self) -> list[Request]:
+        rows = self.probe_rows()
+        return [self._text_request(subset) for subset in (rows[:1], rows, [])]
 
-    def _request(self, rows: Sequence[Any]) -> Request:
+    def _text_request(self, rows: Sequence[Any]) -> Request:
         if len(self.inputs) == 1:
-            return {self.inputs[0]: strings(rows)}
+            return {self.inputs[0]: encode_texts(rows)}
         columns = zip(*rows, strict=True) if rows else ((), ())
         return {
-            name: strings(column)
+            name: encode_texts(column)
             for name, column in zip(self.inputs, columns, strict=True)
         }
 
-    def _ids(self) -> list[Request]:
-        examples = self.model.examples(self.rows())
+    def _token_requests(self) -> list[Request]:
+        examples = self.model.examples(self.probe_rows())
         batches = [range(1), range(len(examples))]
         requests = [examples.batch(rows, len(rows))[0] for rows in batches]
         return [*requests, {name: ids[:0] for name, ids in requests[0].items()}]
 
-    def _expected_of_texts(self, request: Request) -> Answer:
-        columns = [texts_of(request[name]) for name in self.inputs]
+    def _expected_from_texts(self, request: Request) -> Response:
+        columns = [decode_texts(request[name]) for name in self.inputs]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         return self.expected(rows) if rows else {}
 
-    def _expected_of_ids(self, request: Request) -> Answer:
+    def _expected_from_ids(self, request: Request) -> Response:
         if not len(request[IDS[0]]):
             return {}
-        outputs = self.model(dict(request), training=False)
-        return {name: array.numpy() for name, array in self.named(outputs).items()}
+        outputs = self.name_outputs(self.model(dict(request), training=False))
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
 class ClassifierExport(TaskExport):
@@ -179,7 +180,7 @@ class ClassifierExport(TaskExport):
 
     kind = "classifier"
 
-    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return `probabilities`, `logits` and `label` from logits [B, C]."""
         best_B = tf.argmax(outputs, -1)
         return {
@@ -188,46 +189,46 @@ class ClassifierExport(TaskExport):
             "label": tf.gather(tf.constant(self.model.labels), best_B),
         }
 
-    def details(self) -> dict[str, Any]:
-        """Return the labels, and whether inputs are pairs."""
+    def metadata(self) -> dict[str, Any]:
+        """Return the labels and whether inputs are pairs."""
         return {"labels": list(self.model.labels), "pairs": bool(self.model.pairs)}
 
 
 class RegressorExport(TaskExport):
-    """Scores of texts or pairs, in the units they were trained with."""
+    """Scores of texts or pairs, in the units of the training data."""
 
     kind = "regressor"
 
-    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return `score` from the head's output [B, 1]."""
         low, high = self.model.low, self.model.high
         return {"score": low + outputs[:, 0] * (high - low)}
 
-    def details(self) -> dict[str, Any]:
-        """Return the lowest and the highest score of training."""
+    def metadata(self) -> dict[str, Any]:
+        """Return the range of scores in training and whether inputs are pairs."""
         bounds = {"low": self.model.low, "high": self.model.high}
         return {**bounds, "pairs": bool(self.model.pairs)}
 
 
 class TaggerExport(TaskExport):
-    """A tag for each word of a text."""
+    """Labels of the words of a text."""
 
     kind = "tagger"
 
     def prepare(self) -> None:
-        """Add the tokenizer of words to the module."""
+        """Add the word tokenizer to the module."""
         data = self.model.settings.data
         self.module.words = self._words = GraphWords(
             self.model.tokenizer, data.max_length, data.tagging_segment
         )
-        self._outputs_in_chunks = chunked(self.outputs)
+        self._chunked_outputs = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
         inputs, parts = self._words(*texts)
-        return self._words.tags(self._outputs_in_chunks(inputs), parts, self.model.tags)
+        return self._words.tags(self._chunked_outputs(inputs), parts, self.model.tags)
 
-    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
         best_BL = tf.argmax(outputs, -1)
         return {
@@ -236,12 +237,12 @@ class TaggerExport(TaskExport):
             "labels": tf.gather(tf.constant(self.model.tags), best_BL),
         }
 
-    def rows(self) -> list[Any]:
+    def probe_rows(self) -> list[Any]:
         """Return probe sentences as lists of words."""
-        return [text.split() for text in super().rows()]
+        return [text.split() for text in super().probe_rows()]
 
-    def expected(self, rows: list[Any]) -> Answer:
-        """Return Keras's outputs; a text's words are those of `str.split`."""
+    def expected(self, rows: list[Any]) -> Response:
+        """Return Keras's outputs. Words are split with `str.split`."""
         words = [row.split() if isinstance(row, str) else row for row in rows]
         examples = self.model.examples(words)
         outputs = self.model.outputs_of(examples)
@@ -251,28 +252,28 @@ class TaggerExport(TaskExport):
             probabilities[row] += best_L[np.flatnonzero(part.tagged)].tolist()
         labels = self.model.learned_tags(words, examples, outputs)
         return {
-            "words": _padded([*map(strings, words)]),
-            "labels": _padded([*map(strings, labels)]),
-            "probabilities": _padded([np.float32(of_row) for of_row in probabilities]),
+            "words": _pad_rows([*map(encode_texts, words)]),
+            "labels": _pad_rows([*map(encode_texts, labels)]),
+            "probabilities": _pad_rows([np.float32(row) for row in probabilities]),
         }
 
-    def details(self) -> dict[str, Any]:
-        """Return the labels, and the segment id of all positions."""
+    def metadata(self) -> dict[str, Any]:
+        """Return the labels and the segment id of all positions."""
         segment = self.model.settings.data.tagging_segment
         return {"labels": list(self.model.tags), "segment": segment}
 
-    def _request(self, rows: Sequence[Any]) -> Request:
-        return {"text": strings([" ".join(words) for words in rows])}
+    def _text_request(self, rows: Sequence[Any]) -> Request:
+        return {"text": encode_texts([" ".join(words) for words in rows])}
 
 
 class AnswererExport(TaskExport):
-    """Answers to questions from the words of a context."""
+    """Answers to questions, extracted from contexts."""
 
     kind = "answerer"
     inputs = ("question", "context")
 
     def prepare(self) -> None:
-        """Add the tokenizer, and the rules for windows, to the module."""
+        """Add the tokenizer, which splits contexts into windows, to the module."""
         data, decoding = self.model.settings.data, self.model.settings.model
         self._max_query_length = min(data.max_query_length, data.max_length // 2)
         config = QAFeatureConfig(
@@ -282,34 +283,33 @@ class AnswererExport(TaskExport):
         self._answers = GraphAnswers(
             DecodingConfig(decoding.n_best, decoding.max_answer_length)
         )
-        self._outputs_in_chunks = chunked(self.outputs)
+        self._chunked_outputs = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `answer`, `start`, `end`, `score`, `null_odds`, and the question's
         `pieces_cut`, each [B]."""
         inputs, windows = self._windows(*texts)
         threshold = self.model.null_threshold
-        answers = self._answers(self._outputs_in_chunks(inputs), windows, threshold)
+        answers = self._answers(self._chunked_outputs(inputs), windows, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}
 
-    def named(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return the head's outputs, without the axes in their names."""
         return {name.rsplit("_", 1)[0]: tensor for name, tensor in outputs.items()}
 
-    def rows(self) -> list[Any]:
+    def probe_rows(self) -> list[Any]:
         """Return probe questions with contexts."""
-        texts = texts_of(strings(PROBE_TEXTS))
-        return [(_QUESTION, text or "An empty one.") for text in reversed(texts)]
+        return [(_QUESTION, text or "No text.") for text in reversed(PROBE_TEXTS)]
 
-    def expected(self, rows: list[Any]) -> Answer:
+    def expected(self, rows: list[Any]) -> Response:
         """Return Keras's outputs, without `start` and `end`."""
-        answered = self.model.predict_nbest(rows)
+        predictions = self.model.predict_nbest(rows)
         threshold = self.model.null_threshold
-        best = [next((c for c in one.nbest if c.text), None) for one in answered]
+        best = [next((c for c in qa.nbest if c.text), None) for qa in predictions]
         lengths_B = np.array([self._num_pieces(question) for question, _ in rows])
         return {
-            "answer": strings([one.answer_text(threshold) for one in answered]),
-            "null_odds": np.array([one.null_odds for one in answered], np.float32),
+            "answer": encode_texts([qa.answer_text(threshold) for qa in predictions]),
+            "null_odds": np.array([qa.null_odds for qa in predictions], np.float32),
             "score": np.array(
                 [c.start_logit + c.end_logit if c else NO_SPAN for c in best],
                 np.float32,
@@ -317,8 +317,8 @@ class AnswererExport(TaskExport):
             "pieces_cut": np.maximum(0, lengths_B - self._max_query_length),
         }
 
-    def details(self) -> dict[str, Any]:
-        """Return the settings of windows and of decoding."""
+    def metadata(self) -> dict[str, Any]:
+        """Return the settings of windows and decoding."""
         data, decoding = self.model.settings.data, self.model.settings.model
         return {
             "null_threshold": self.model.null_threshold,
@@ -342,15 +342,15 @@ def task_export(model: TextModel, target: str = TARGETS[0]) -> ExportSpec:
 
     Args:
         model: The result of `tasks.inference.load`. A model of mixed precision is
-            exported in float32, the type of its weights: few CPUs have units for
-            bfloat16, and LiteRT and ONNX have none.
+            exported in float32, the type of its weights, because few CPUs and neither
+            LiteRT nor ONNX compute in bfloat16.
         target: As for `InferenceEncoder`.
 
     Returns:
         Functions of strings and of ids.
 
     Raises:
-        InputError: The model is of another class.
+        InputError: The class of the model cannot be exported.
     """
     export_class = _EXPORTS.get(type(model))
     if export_class is None:
@@ -358,16 +358,16 @@ def task_export(model: TextModel, target: str = TARGETS[0]) -> ExportSpec:
             "A model to export must be a "
             + ", a ".join(kind.__name__ for kind in _EXPORTS),
             type(model).__name__,
-            "Name the --output of finetune, or a checkpoint of pretrain",
+            "Pass the --output of finetune, or a checkpoint of pretrain",
         )
-    return export_class(in_float32(model), target).export_spec()
+    return export_class(to_float32(model), target).export_spec()
 
 
-def in_float32(model: TextModel) -> TextModel:
+def to_float32(model: TextModel) -> TextModel:
     """Return a model that computes in float32 with the same weights.
 
     Args:
-        model: Of any precision.
+        model: A model of any precision.
 
     Returns:
         The model itself if it computes in float32, else a copy.
@@ -376,12 +376,12 @@ def in_float32(model: TextModel) -> TextModel:
         return model
     config = model.get_config()
     config["settings"]["training"]["precision"] = "float32"
-    twin = type(model).from_config(config)
-    twin.set_weights(model.get_weights())
-    return twin
+    copy = type(model).from_config(config)
+    copy.set_weights(model.get_weights())
+    return copy
 
 
-def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+def _pad_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Return values of each row's words, padded with b"" or zeros, [B, W]."""
     padding = b"" if rows[0].dtype == object else 0
     padded = np.full((len(rows), max(map(len, rows))), padding, rows[0].dtype)

@@ -1,70 +1,73 @@
-"""Loads a SavedModel as a server does, and holds it against what it should answer.
+"""Load a SavedModel as a server does, and compare its outputs with Keras's.
 
-Run in a process of its own: `python proof.py SAVED_MODEL CASES`. It imports
-TensorFlow and tensorflow-text alone: what else a SavedModel needs would not be there on
-a server. CASES is a folder with `cases.json` and arrays; what was
-found is printed as one line of JSON.
+Run in a fresh process: `python validate.py SAVED_MODEL CASES`. It imports only
+TensorFlow and tensorflow-text, because a server has no other package. CASES is a folder
+with `cases.json` and arrays. The report is printed as one line of JSON.
 """
 
 import json
 import os
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
-# What stock TF Serving has of tensorflow-text (it embeds 2.12's kernels for these).
+# Operations of tensorflow-text in stock TF Serving, which embeds kernels of 2.12.
 TEXT_OPERATIONS = frozenset(
     ("CaseFoldUTF8", "NormalizeUTF8", "RegexSplitWithOffsets",
      "WordpieceTokenizeWithOffsets")
 )  # fmt: skip
-# They call back into the Python that made the graph.
-_PYTHON = frozenset(("PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction"))
+# Operations that call back into the Python process that built the graph.
+_PYTHON_OPERATIONS = frozenset(
+    ("PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction")
+)
 TOLERANCE = 1e-5
-ROWS = ": rows"
-"""Beside the outputs it is told, as 0 or infinity, whether all have a row for each."""
+ROWS_SUFFIX = ": rows"
+"""Ends the key of a signature's row check, which is 0 if every output has one row for
+each row of the request, else infinity."""
 
 
 def unknown_operations(folder: str) -> list[str]:
-    """Operations of a SavedModel that a stock server would not run.
+    """Return operations of a SavedModel that a stock server cannot run.
 
     Args:
-        folder: With saved_model.pb. `tensorflow_text` must not be imported yet, as it
-            registers operations.
+        folder: Folder with saved_model.pb. `tensorflow_text` must not be imported yet,
+            as it registers operations.
 
     Returns:
-        Their names, sorted; `XLA` for functions that only XLA may compile, which a
-        stock server refuses unless told otherwise.
+        Sorted names, with `XLA` for functions that must be compiled with XLA, which a
+        stock server does not do by default.
     """
     model = saved_model_pb2.SavedModel()
     model.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
-    found = set()
+    unknown = set()
     for graph in (meta.graph_def for meta in model.meta_graphs):
         functions = {function.signature.name for function in graph.library.function}
         nodes = [*graph.node]
         for function in graph.library.function:
             nodes += function.node_def
             if function.attr["_XlaMustCompile"].b:
-                found.add("XLA")
+                unknown.add("XLA")
         names = {node.op for node in nodes} - functions - TEXT_OPERATIONS
-        found |= {
+        unknown |= {
             name for name in names
-            if name in _PYTHON or op_def_registry.get(name) is None
+            if name in _PYTHON_OPERATIONS or op_def_registry.get(name) is None
         }  # fmt: skip
-    return sorted(found)
+    return sorted(unknown)
 
 
-def stored(folder: str) -> tuple[int, int]:
-    """Variables of a SavedModel: how many, and how many numbers they hold.
+def count_variables(folder: str) -> tuple[int, int]:
+    """Return the number of variables of a SavedModel, and of their elements.
 
     Args:
-        folder: Of the SavedModel.
+        folder: The SavedModel.
 
     Returns:
-        Both; what is no variable (the table of objects) is left out.
+        Both numbers. Other entries, as the table of objects, are not counted.
     """
     shapes = [
         shape
@@ -74,17 +77,16 @@ def stored(folder: str) -> tuple[int, int]:
     return len(shapes), sum(int(np.prod(shape)) for shape in shapes)
 
 
-def differences(model: object, cases: list[dict], arrays: str) -> dict[str, float]:
-    """Asks a loaded model and compares what it answers.
+def compare_outputs(model: Any, cases: list[dict], arrays: str) -> dict[str, float]:
+    """Call a loaded model and compare its outputs with the expected ones.
 
     Args:
-        model: What `tf.saved_model.load` returned.
-        cases: Each with the names of a signature, of its inputs and of outputs.
+        model: The result of `tf.saved_model.load`.
+        cases: Requests. Each names its `signature`, `inputs` and expected `outputs`.
         arrays: The folder of their arrays.
 
     Returns:
-        The largest difference by signature and output, relative where the numbers are
-        above 1; infinity for other shapes or other strings.
+        `max_difference` by signature and output.
     """
     largest: dict[str, float] = {}
     for number, case in enumerate(cases):
@@ -93,64 +95,62 @@ def differences(model: object, cases: list[dict], arrays: str) -> dict[str, floa
             for name in case["inputs"]
         }
         outputs = model.signatures[case["signature"]](**inputs)
-        rows = {len(of) for of in inputs.values()} | {
-            len(of) for of in outputs.values()
-        }
-        key = case["signature"] + ROWS
+        rows = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
+        key = case["signature"] + ROWS_SUFFIX
         largest[key] = max(largest.get(key, 0.0), 0.0 if len(rows) == 1 else np.inf)
         for name in case["outputs"]:
-            right = _load(f"{arrays}/{number}.out.{name}.npy")
+            expected = _load(f"{arrays}/{number}.out.{name}.npy")
             key = f"{case['signature']}: {name}"
-            by = difference(outputs[name].numpy(), right)
-            largest[key] = max(largest.get(key, 0.0), by)
+            difference = max_difference(outputs[name].numpy(), expected)
+            largest[key] = max(largest.get(key, 0.0), difference)
     return largest
 
 
 def _load(path: str) -> np.ndarray:
-    return np.load(path, allow_pickle=True)  # written a moment ago by the exporter
+    return np.load(path, allow_pickle=True)  # written by the exporter
 
 
-def difference(found: np.ndarray, right: np.ndarray) -> float:
-    """How far numbers are from the right ones.
+def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference between two arrays.
 
     Args:
-        found: Numbers, or strings.
-        right: What they should be.
+        actual: Numbers or strings.
+        expected: Numbers or strings.
 
     Returns:
-        The largest difference, relative where the right ones are above 1; infinity for
-        another shape or another string.
+        The largest difference, relative to expected values above 1. Infinity if shapes
+        or strings differ, or a difference is not a number.
     """
-    if found.shape != right.shape:
+    if actual.shape != expected.shape:
         return float("inf")
-    if found.dtype == object or not found.size:
-        return 0.0 if np.array_equal(found, right) else float("inf")
-    scale = np.maximum(1.0, np.abs(right))
-    worst = np.max(np.abs(found.astype(np.float64) - right) / scale)
-    return float("inf") if np.isnan(worst) else float(worst)
+    if actual.dtype == object or not actual.size:
+        return 0.0 if np.array_equal(actual, expected) else float("inf")
+    scale = np.maximum(1.0, np.abs(expected))
+    largest = np.max(np.abs(actual.astype(np.float64) - expected) / scale)
+    return float("inf") if np.isnan(largest) else float(largest)
 
 
 def main(folder: str, arrays: str) -> None:
-    """Prints what was found.
+    """Print the report as JSON.
 
     Args:
         folder: The SavedModel.
-        arrays: The cases.
+        arrays: The folder of the cases.
     """
     operations = unknown_operations(folder)
-    import tensorflow_text  # noqa: F401  only now, see unknown_operations
+    import tensorflow_text  # noqa: F401  imported late, see unknown_operations
 
     cases = json.loads(pathlib.Path(arrays, "cases.json").read_text())
     model = tf.saved_model.load(folder)
-    variables, numbers = stored(folder)
-    found = {
+    variables, numbers = count_variables(folder)
+    report = {
         "unknown_operations": operations,
         "variables": variables,
         "numbers": numbers,
-        "differences": differences(model, cases, arrays),
+        "differences": compare_outputs(model, cases, arrays),
     }
-    print(json.dumps(found), flush=True)
-    os._exit(0)  # no time lost on taking TensorFlow apart
+    print(json.dumps(report), flush=True)
+    os._exit(0)  # skips the slow shutdown of TensorFlow
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Requests that TF Serving sends to itself before a version answers anybody.
+"""Write the requests that TF Serving replays while it loads a version.
 
-The first requests of a graph are slow: memory and threads are got then. TF Serving
-replays the records of `assets.extra/tf_serving_warmup_requests` while it loads a
-version, which becomes available afterwards. One that fails keeps the version from
-loading, so only requests that were answered should be written.
+The first requests of a graph are slow, as they allocate memory and start threads. TF
+Serving replays the records of `assets.extra/tf_serving_warmup_requests` before a
+version becomes available. A version whose warm-up fails is not loaded, so write only
+requests that succeed.
 """
 
 import pathlib
@@ -17,23 +17,23 @@ from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS, Request
 
 FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
-"""Where TF Serving looks, below the folder of a version."""
+"""Path of the file below the folder of a version."""
 MAX_REQUESTS = 1000
-"""Records that TF Serving takes; with more it refuses the version."""
+"""Records that TF Serving accepts. It does not load a version with more."""
 
 
 def warmup_requests(names: Sequence[str], lengths: Sequence[int]) -> list[Request]:
-    """Makes requests of one row that a signature of ours answers, whatever it learnt.
+    """Return requests of one row that are valid for any exported model.
 
     Args:
-        names: The signature's inputs: the three of ids, or names of strings.
+        names: The signature's inputs: `IDS`, or names of strings.
         lengths: Positions of ids, or words of each string.
 
     Returns:
         One request for each length: int32 [1, L], or bytes [1].
     """
     if set(names) == set(IDS):
-        # Id 0 stands in every vocabulary; the mask says that all positions are real.
+        # Id 0 is in every vocabulary.
         return [
             {
                 name: np.full([1, length], name == "padding_mask", np.int32)
@@ -52,12 +52,12 @@ def write_warmup(
     requests: Mapping[str, Sequence[Request]],
     name: str = "model",
 ) -> pathlib.Path:
-    """Writes requests for TF Serving to begin with, in place of any that were there.
+    """Write the warm-up requests of a version, and replace an older file.
 
     Args:
-        folder: Of a version, the one with `saved_model.pb`.
-        requests: For each signature what it is sent, in this order.
-        name: The model's, as in a client's request; TF Serving does not compare it.
+        folder: The version's folder, which contains `saved_model.pb`.
+        requests: Requests by signature, in order.
+        name: The model's name in the requests, which TF Serving does not check.
 
     Returns:
         The file.
@@ -66,27 +66,27 @@ def write_warmup(
         InputError: The extra `serving` is not installed, or there are no requests or
             too many.
     """
-    log = _protocol()
+    log = _import_prediction_log()
     count = sum(map(len, requests.values()))
     if not 1 <= count <= MAX_REQUESTS:
         raise InputError(
-            f"A version is warmed up with 1 to {MAX_REQUESTS:,} requests",
+            f"A version must have 1 to {MAX_REQUESTS:,} warm-up requests",
             f"{count:,}",
-            "Keep a few of each length",
+            "Pass a few of each length",
         )
     path = pathlib.Path(folder) / FILE
     path.parent.mkdir(exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
         with tf.io.TFRecordWriter(str(partial)) as writer:
-            for signature, several in requests.items():
-                for one in several:
+            for signature, signature_requests in requests.items():
+                for arrays in signature_requests:
                     record = log.PredictionLog()
                     request = record.predict_log.request
                     request.model_spec.name = name
                     request.model_spec.signature_name = signature
-                    for key, array in one.items():
-                        request.inputs[key].CopyFrom(_tensor(array))
+                    for key, array in arrays.items():
+                        request.inputs[key].CopyFrom(_tensor_proto(array))
                     writer.write(record.SerializeToString())
         partial.replace(path)
     finally:
@@ -94,20 +94,20 @@ def write_warmup(
     return path
 
 
-def _tensor(array: np.ndarray) -> Any:
-    # An array of objects without rows does not tell that it would hold strings.
+def _tensor_proto(array: np.ndarray) -> Any:
+    # TensorFlow cannot infer the type of an empty array of objects.
     dtype = tf.string if array.dtype == object else tf.as_dtype(array.dtype)
     return tf.make_tensor_proto(array, dtype, array.shape)
 
 
-def _protocol() -> Any:
-    """TF Serving's module of PredictionLog, and so of PredictRequest."""
+def _import_prediction_log() -> Any:
+    """Return TF Serving's module of the messages."""
     try:
         from tensorflow_serving.apis import prediction_log_pb2
     except ImportError as error:
         raise InputError(
-            "Warm-up requests are written with the package tensorflow-serving-api",
+            "tensorflow-serving-api must be installed to write warm-up requests",
             str(error),
-            "Install the extra that has it: tools/install serving",
+            "Install the extra: tools/install serving",
         ) from error
     return prediction_log_pb2

@@ -1,4 +1,4 @@
-"""One small model of each kind, and what is served of it."""
+"""A small model of each kind with its export."""
 
 import functools
 
@@ -26,12 +26,12 @@ MODELS = {
     "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
     "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
     "regressor": lambda: TextRegressor(tiny.start(), 1, 5, settings()),
-    # Whose `predict` writes other tags than those it learned, which are exported.
+    # `predict` writes other tags than the learned ones, which are exported.
     "tagger": lambda: TokenClassifier(
         tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB2"
     ),
     "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
-    "apart": lambda: QuestionAnswerer(
+    "separate_spans": lambda: QuestionAnswerer(
         tiny.start(), None, settings(model_joint=False, model_answerable=False)
     ),
 }

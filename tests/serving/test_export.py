@@ -1,4 +1,4 @@
-"""A version is there whole, or not at all."""
+"""Test that an export is complete or absent."""
 
 import dataclasses
 import os
@@ -13,14 +13,14 @@ from serving.warmup_file import read_warmup
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def exported_version(tmp_path_factory):
     folder, lines = tmp_path_factory.mktemp("served"), []
     path = export.export(exported("classifier"), str(folder), 3, log=lines.append)
     return folder, path, lines
 
 
-def test_a_version_is_a_folder_of_its_number(written):
-    folder, path, lines = written
+def test_export_writes_a_version_folder(exported_version):
+    folder, path, lines = exported_version
     assert path == str(folder / "3")
     assert os.listdir(folder) == ["3"]
     assert any("serving_default: logits differs by" in line for line in lines)
@@ -31,68 +31,78 @@ def test_a_version_is_a_folder_of_its_number(written):
     assert all(len(request["text"]) for request in requests["serving_default"])
 
 
-def test_a_version_is_not_written_over(written):
-    folder, path, _ = written
+def test_export_does_not_overwrite_a_version(exported_version):
+    folder, path, _ = exported_version
     before = os.path.getmtime(f"{path}/saved_model.pb")
-    with pytest.raises(InputError, match="higher --version"):
+    with pytest.raises(InputError, match="--version"):
         export.export(exported("classifier"), str(folder), 3)
     assert os.path.getmtime(f"{path}/saved_model.pb") == before
 
 
-def test_a_file_and_an_unfinished_folder_are_told(tmp_path):
+def test_file_as_output_and_unfinished_model_are_rejected(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"must be a folder.*file\', a file"):
+    with pytest.raises(InputError, match=r"--output .*/file'"):
         export.export(exported("classifier"), str(tmp_path / "file"))
     (tmp_path / "trial_1").mkdir()
-    with pytest.raises(InputError, match=r"without a model\.keras.*to resume"):
+    with pytest.raises(InputError, match=r"without a model\.keras"):
         export.load_exportable(str(tmp_path))
 
 
-def test_what_does_not_hold_is_removed(tmp_path):
-    found = exported("classifier")
+def test_failed_validation_deletes_the_export(tmp_path):
+    spec = exported("classifier")
     text = dataclasses.replace(
-        found.text["serving_default"], expected=lambda request: {"logits": np.zeros(1)}
+        spec.text["serving_default"], expected=lambda request: {"logits": np.zeros(1)}
     )
-    bad = dataclasses.replace(found, text={"serving_default": text})
-    with pytest.raises(InputError, match="differs by"):
-        export.export(bad, str(tmp_path / "out"), chosen=("text",))
+    bad = dataclasses.replace(spec, text={"serving_default": text})
+    with pytest.raises(InputError, match="serving_default: logits differs by inf"):
+        export.export(bad, str(tmp_path / "out"), signatures=("text",))
     assert not (tmp_path / "out").exists()
 
 
-def test_signatures_are_chosen_by_what_they_take():
-    found = exported("classifier")
-    chosen = export.chosen_signatures
-    assert list(chosen(found, ("text",))) == ["serving_default"]
-    assert list(chosen(found, ("text", "tokens"))) == ["serving_default", "tokens"]
-    alone = chosen(found, ("tokens",))
-    assert alone["serving_default"] is alone["tokens"] is found.tokens["tokens"]
-    for wrong in ((), ("tekst",)):
-        with pytest.raises(InputError, match="text,tokens"):
-            export.check("out", 1, wrong, "saved_model")
-    with pytest.raises(InputError, match="--format=onnx --signatures=text"):
-        export.check("out", 1, ("text",), "onnx")
+def test_select_signatures():
+    spec = exported("classifier")
+    select = export.select_signatures
+    assert list(select(spec, ("text",))) == ["serving_default"]
+    assert list(select(spec, ("text", "tokens"))) == ["serving_default", "tokens"]
+    tokens = select(spec, ("tokens",))
+    assert tokens["serving_default"] is tokens["tokens"] is spec.tokens["tokens"]
 
 
-def test_what_finetune_wrote_is_told_from_what_pretrain_wrote(tmp_path, vocabulary):
+@pytest.mark.parametrize(
+    ("signatures", "export_format", "message"),
+    [
+        ((), "saved_model", "--signatures"),
+        (("tekst",), "saved_model", "'tekst'"),
+        (("text",), "onnx", "--format=onnx --signatures=text"),
+    ],
+)
+def test_check_arguments_rejects_signatures(signatures, export_format, message):
+    with pytest.raises(InputError, match=message):
+        export.check_arguments("out", 1, signatures, export_format)
+
+
+def test_load_exportable_distinguishes_finetuned_models(tmp_path, vocabulary):
     model("classifier").save(tmp_path / "model.keras")
     for path in (tmp_path, tmp_path / "model.keras"):
-        found = export.load_exportable(str(path))
-        assert (found.kind, found.details["max_length"]) == ("classifier", 32)
-    with pytest.raises(InputError, match="--output_kind=encoder for a fine-tuned"):
+        spec = export.load_exportable(str(path))
+        assert (spec.kind, spec.metadata["max_length"]) == ("classifier", 32)
+    with pytest.raises(InputError, match="--output_kind=encoder"):
         export.load_exportable(str(tmp_path), "encoder")
-    with pytest.raises(InputError, match="checkpoint"):
-        export.load_exportable(str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match="--model"):
+        export.load_exportable(str(tmp_path / "missing"))
 
 
-@pytest.mark.parametrize("form", ["litert", "onnx"])
-def test_other_formats_hold_the_function_of_ids(form, tmp_path):
-    lines = []
-    path = export.export(exported("pairs"), str(tmp_path), form=form, log=lines.append)
+@pytest.mark.parametrize("export_format", ["litert", "onnx"])
+def test_other_formats_have_the_function_of_ids(export_format, tmp_path):
+    lines, spec = [], exported("pairs")
+    path = export.export(
+        spec, str(tmp_path), export_format=export_format, log=lines.append
+    )
     names = set(os.listdir(path))
     assert {"vocab.txt", "vocab.txt.settings.json", "about.json", "labels.txt"} < names
     files = {
         "litert": {"model.float32.tflite", "model.int8.tflite"},
         "onnx": {"model.onnx"},
     }
-    assert files[form] < names
+    assert files[export_format] < names
     assert any("logits differs by" in line for line in lines)

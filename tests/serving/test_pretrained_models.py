@@ -1,4 +1,4 @@
-"""What is served of a pre-trained checkpoint is what Keras says."""
+"""Test exports of pre-trained checkpoints against Keras."""
 
 import pytest
 import tensorflow as tf
@@ -6,20 +6,20 @@ from tasks.test_pretrained import save, settings_of
 
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.model.electra import Electra, bert
-from electra_tf.serving.export_spec import strings
-from electra_tf.serving.pretrained_models import PROPOSALS, pretrained_export
-from electra_tf.serving.validate import TOLERANCE, difference
+from electra_tf.serving.pretrained_models import NUM_PROPOSALS, pretrained_export
+from electra_tf.serving.validate import TOLERANCE, max_difference
 
 
 @pytest.fixture(scope="module")
 def checkpoint(vocabulary, tmp_path_factory):
-    """Makes a checkpoint with the weights of a seed."""
+    """Return a function that writes a checkpoint with random weights."""
 
-    def made(name="electra", sharing="embeddings", **objective):
+    def write_checkpoint(name="electra", sharing="embeddings", **objective):
         settings = settings_of(name, sharing, len(vocabulary))
         settings = type(settings)(
             **{
-                **{part: getattr(settings, part) for part in ("records", "model")},
+                "records": settings.records,
+                "model": settings.model,
                 "tokenization": settings.tokenization,
                 "objective": ObjectiveConfig(name=name, **objective),
             }
@@ -35,23 +35,23 @@ def checkpoint(vocabulary, tmp_path_factory):
         save(folder, settings, {w.path: w.numpy() for w in model.weights})
         return str(folder)
 
-    return made
+    return write_checkpoint
 
 
-def check(exportable):
-    for signature in (*exportable.text.values(), *exportable.tokens.values()):
+def check(spec):
+    for signature in (*spec.text.values(), *spec.tokens.values()):
         for request in signature.requests:
             outputs = signature.function(*map(tf.constant, request.values()))
             rows = len(next(iter(request.values())))
-            assert {of.shape[0] for of in outputs.values()} == {rows}
-            for name, right in signature.expected(request).items():
-                assert difference(outputs[name].numpy(), right) < TOLERANCE, name
+            assert {tensor.shape[0] for tensor in outputs.values()} == {rows}
+            for name, expected in signature.expected(request).items():
+                assert max_difference(outputs[name].numpy(), expected) < TOLERANCE, name
 
 
-def test_the_encoder_tells_vectors_and_its_tokens(checkpoint):
-    found = pretrained_export(checkpoint(), "encoder")
-    check(found)
-    text = found.text["serving_default"].function(tf.constant(["the file", ""]))
+def test_encoder_has_vectors_and_tokens(checkpoint):
+    spec = pretrained_export(checkpoint(), "encoder")
+    check(spec)
+    text = spec.text["serving_default"].function(tf.constant(["the file", ""]))
     vectors = {"token_vectors", "sentence_vector", "mean_vector"}
     assert set(text) == {*vectors, "tokens", "pieces_cut"}
     assert text["pieces_cut"].numpy().tolist() == [0, 0]
@@ -62,35 +62,35 @@ def test_the_encoder_tells_vectors_and_its_tokens(checkpoint):
 
 
 @pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
-def test_the_pair_judges_and_proposes(checkpoint, sharing):
-    found = pretrained_export(checkpoint(sharing=sharing), "electra")
-    assert list(found.text) == ["serving_default", "masked_text"]
-    assert list(found.tokens) == ["tokens", "masked_tokens"]
-    check(found)
-    text = found.text["masked_text"].function(tf.constant(["the [MASK]", "none"]))
-    assert text["proposals"].shape == text["ids"].shape == (2, 1, PROPOSALS)
+def test_electra_detects_replaced_tokens_and_fills_masks(checkpoint, sharing):
+    spec = pretrained_export(checkpoint(sharing=sharing), "electra")
+    assert list(spec.text) == ["serving_default", "masked_text"]
+    assert list(spec.tokens) == ["tokens", "masked_tokens"]
+    check(spec)
+    text = spec.text["masked_text"].function(tf.constant(["the [MASK]", "none"]))
+    assert text["proposals"].shape == text["ids"].shape == (2, 1, NUM_PROPOSALS)
     assert text["positions"].numpy().tolist()[1] == [-1]
     assert set(text["proposals"].numpy()[1].ravel().tolist()) == {b""}
     assert text["probabilities"].numpy()[0, 0, 0] > 0
 
 
-def test_what_is_not_there_is_not_served(checkpoint):
-    lonely = pretrained_export(checkpoint(uniform_generator=True), "electra")
-    assert list(lonely.text) == ["serving_default"]
-    replaced = {"replaced_logits", "replaced_probability", "tokens", "pieces_cut"}
-    served = lonely.text["serving_default"].function(tf.constant(["the file"]))
-    assert set(served) == replaced
+def test_models_without_generator_or_discriminator(checkpoint):
+    spec = pretrained_export(checkpoint(uniform_generator=True), "electra")
+    assert list(spec.text) == ["serving_default"]
+    outputs = spec.text["serving_default"].function(tf.constant(["the file"]))
+    expected = {"replaced_logits", "replaced_probability", "tokens", "pieces_cut"}
+    assert set(outputs) == expected
     mlm = pretrained_export(checkpoint("mlm"), "electra")
     assert (list(mlm.text), list(mlm.tokens)) == (["serving_default"], ["tokens"])
     check(mlm)
-    served = mlm.text["serving_default"].function(tf.constant(["a [MASK]"]))
-    assert "proposals" in served
+    outputs = mlm.text["serving_default"].function(tf.constant(["a [MASK]"]))
+    assert "proposals" in outputs
 
 
-def test_requests_are_tokenised_outside_the_graph(checkpoint):
-    found = pretrained_export(checkpoint(), "encoder")
-    texts = found.text["serving_default"].requests[1]["text"]
-    ids = found.tokens["tokens"].requests[1]["token_ids"]
+def test_requests_of_texts_and_ids_have_the_same_rows(checkpoint):
+    spec = pretrained_export(checkpoint(), "encoder")
+    texts = spec.text["serving_default"].requests[1]["text"]
+    ids = spec.tokens["tokens"].requests[1]["token_ids"]
+    assert texts.dtype == object
     assert len(texts) == len(ids)
-    assert (strings(["x"]).dtype, texts.dtype) == (object, object)
-    assert ids.shape[1] == 32  # the longest sample does not fit
+    assert ids.shape[1] == 32  # the longest probe text is truncated

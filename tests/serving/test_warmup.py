@@ -1,4 +1,4 @@
-"""What TF Serving sends to itself first: written, read back, refused."""
+"""Test warm-up requests."""
 
 import sys
 
@@ -14,14 +14,14 @@ from serving.warmup_file import read_warmup
 BYTES = [b"", "Zürich".encode(), b"\xff\x00"]
 
 
-def same(mine, its):
-    assert list(mine) == list(its)
-    for name, array in mine.items():
-        np.testing.assert_array_equal(array, its[name])
-        assert (array.dtype, array.shape) == (its[name].dtype, its[name].shape)
+def assert_same(request, other):
+    assert request.keys() == other.keys()
+    for name, array in request.items():
+        np.testing.assert_array_equal(array, other[name])
+        assert (array.dtype, array.shape) == (other[name].dtype, other[name].shape)
 
 
-def test_requests_come_back_as_they_were_written(tmp_path):
+def test_requests_round_trip(tmp_path):
     ids = np.arange(6, dtype=np.int32).reshape(2, 3)
     requests = {
         "serving_default": [
@@ -33,16 +33,15 @@ def test_requests_come_back_as_they_were_written(tmp_path):
     path = write_warmup(tmp_path, requests, "rte")
     assert path == tmp_path / "assets.extra" / "tf_serving_warmup_requests"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    found = read_warmup(tmp_path)
-    assert list(found) == list(requests)
-    for name, several in requests.items():
-        assert len(found[name]) == len(several)
-        for one, other in zip(several, found[name], strict=True):
-            same(dict(sorted(one.items())), dict(sorted(other.items())))
+    restored = read_warmup(tmp_path)
+    assert list(restored) == list(requests)
+    for name in requests:
+        for request, other in zip(requests[name], restored[name], strict=True):
+            assert_same(request, other)
 
 
-def test_the_file_is_what_tf_serving_parses(tmp_path):
-    # Its own messages, by hand: a TFRecord is a PredictionLog with a PredictLog.
+def test_file_format_of_tf_serving(tmp_path):
+    # A record of the file is a PredictionLog with a PredictLog.
     from tensorflow_serving.apis import prediction_log_pb2
 
     text = np.array([b"good"], object)
@@ -57,7 +56,7 @@ def test_the_file_is_what_tf_serving_parses(tmp_path):
     assert [dim.size for dim in tensor.tensor_shape.dim] == [1]
 
 
-def test_first_requests_are_one_row_of_each_length():
+def test_warmup_requests_have_one_row_of_each_length():
     short, long = warmup_requests(("text", "text_b"), (1, 3))
     assert short == {"text": [b"a"], "text_b": [b"a"]}
     assert long == {"text": [b"a a a"], "text_b": [b"a a a"]}
@@ -70,31 +69,31 @@ def test_first_requests_are_one_row_of_each_length():
 
 
 @pytest.mark.parametrize("count", [0, 1001])
-def test_what_tf_serving_would_refuse_is_refused(tmp_path, count):
+def test_write_warmup_rejects_count(tmp_path, count):
     requests = {"serving_default": warmup_requests(("text",), [1] * count)}
-    with pytest.raises(InputError, match=f"1 to 1,000 requests.*{count:,}"):
+    with pytest.raises(InputError, match=f"1 to 1,000 .*Received: {count:,}"):
         write_warmup(tmp_path, requests)
     assert not list(tmp_path.iterdir())
 
 
-def test_as_many_as_tf_serving_takes(tmp_path):
+def test_write_warmup_accepts_maximum(tmp_path):
     requests = {"serving_default": warmup_requests(("text",), [1] * 1000)}
     write_warmup(tmp_path, requests)
     assert len(read_warmup(tmp_path)["serving_default"]) == 1000
 
 
-def test_a_write_that_fails_leaves_what_there_was(tmp_path):
+def test_failed_write_keeps_the_old_file(tmp_path):
     first = {"serving_default": warmup_requests(("text",), [2])}
     path = write_warmup(tmp_path, first)
     before = path.read_bytes()
-    wrong = {"serving_default": [{"text": np.zeros(1, "V1")}]}
+    invalid = {"serving_default": [{"text": np.zeros(1, "V1")}]}
     with pytest.raises(TypeError):
-        write_warmup(tmp_path, wrong)
+        write_warmup(tmp_path, invalid)
     assert path.read_bytes() == before
     assert len(list(path.parent.iterdir())) == 1
 
 
-def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
+def test_missing_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
     with pytest.raises(InputError, match="tools/install serving"):
         write_warmup(tmp_path, {"serving_default": warmup_requests(("text",), [1])})

@@ -1,4 +1,4 @@
-"""Parse the warm-up file of a version, as TF Serving does."""
+"""Parse warm-up files."""
 
 import pathlib
 

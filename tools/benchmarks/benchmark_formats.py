@@ -63,7 +63,7 @@ def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
     exportable = export.load_exportable(path)
     folders = {
         form: export.export(
-            exportable, f"{place}/{form}", form=form, log=lambda line: None
+            exportable, f"{place}/{form}", export_format=form, log=lambda line: None
         )
         for form in export.FORMATS
     }
@@ -97,11 +97,11 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
     """
     from electra_tf.runs import finetuning
     from electra_tf.serving.formats.token_runtime import TokenRuntime
-    from electra_tf.serving.task_models import in_float32
+    from electra_tf.serving.task_models import to_float32
     from electra_tf.tasks.inference import load
     from electra_tf.text.data_errors import DataErrorLog
 
-    model = in_float32(load(path))
+    model = to_float32(load(path))
     log = DataErrorLog("report", os.devnull, "The data is as the task needs it")
     task = finetuning.read_task(name, data, model.settings, log)
     part = next(iter(task.measured.values()))

@@ -1,7 +1,6 @@
-"""The function of ids as LiteRT files, for phones and small machines.
+"""Write the function of ids as LiteRT (TensorFlow Lite) files, and run them.
 
-LiteRT was called TensorFlow Lite. One file holds float32 weights, the other eight bits
-for each (dynamic range: products take int8 weights and make float32 sums).
+One file has float32 weights, the other int8 weights with dynamic-range quantization.
 """
 
 import os
@@ -13,7 +12,7 @@ import tensorflow as tf
 from tensorflow.lite.python.convert_phase import ConverterError
 
 from electra_tf.errors import InputError
-from electra_tf.serving.export_spec import IDS, Answer, Request
+from electra_tf.serving.export_spec import IDS, Request, Response
 from electra_tf.serving.formats.token_runtime import (
     TokenRuntime,
     drop_string_outputs,
@@ -24,31 +23,30 @@ FILES = ("model.float32.tflite", "model.int8.tflite")
 
 
 def write_litert(function: Any, folder: str) -> list[str]:
-    """Writes both files.
+    """Write the float32 and the int8 file.
 
-    Rows and positions stay free. Checks within the function are lost, and so are its
-    outputs of strings.
+    Both accept any number of rows and positions. They have neither the assertions of
+    the function nor its string outputs.
 
     Args:
-        function: A `tf.function` of `token_ids`, `segment_ids` and `padding_mask`,
-            int32 [B, L], that returns tensors by name (see `checked_ids.of_ids`).
-        folder: An existing one.
+        function: The result of `token_signature`.
+        folder: An existing folder.
 
     Returns:
-        Their paths, in the order of `FILES`.
+        The paths, in the order of `FILES`.
 
     Raises:
-        InputError: The function does what LiteRT has no operation for.
+        InputError: The function has an operation that LiteRT lacks.
     """
     concrete = drop_string_outputs(function).get_concrete_function()
     holder = tf.Module()
-    holder.variables_of_it = concrete.variables  # the converter takes them from here
+    holder.tracked = concrete.variables  # the converter freezes those of the module
     paths = []
     for name in FILES:
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
         if "int8" in name:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        model = _converted(converter)
+        model = _convert(converter)
         path = os.path.join(folder, name)
         with open(path, "wb") as file:
             file.write(model)
@@ -57,17 +55,18 @@ def write_litert(function: Any, folder: str) -> list[str]:
 
 
 def open_litert(path: str, threads: int = 1) -> TokenRuntime:
-    """Opens a file that `write_litert` wrote.
+    """Open a file that `write_litert` wrote.
 
     Args:
-        path: Of the file.
-        threads: That a request may use.
+        path: The file.
+        threads: Number of threads for a request.
 
     Returns:
-        What answers ids.
+        The model.
 
     Raises:
-        InputError: The extra `litert` is not installed, or the file is none.
+        InputError: The extra `litert` is not installed, or the file is missing or
+            invalid.
     """
     try:
         from ai_edge_litert.interpreter import Interpreter
@@ -79,43 +78,30 @@ def open_litert(path: str, threads: int = 1) -> TokenRuntime:
         ).get_signature_runner()
     except ValueError as error:
         raise InputError(
-            "A LiteRT model is a file that export --format=litert wrote",
+            "A LiteRT model must be a file that export --format=litert wrote",
             f"{path}: {error}",
             "Export it again",
         ) from error
 
-    def ask(ids: Request) -> Answer:
-        rows, length = ids[IDS[0]].shape
+    def run(inputs: Request) -> Response:
+        rows, length = inputs[IDS[0]].shape
         if rows:
-            return runner(**ids)
-        # LiteRT cannot tell of no rows: those of one that nobody asked about, cut off.
-        row = np.zeros([1, max(length, 1)], np.int32)
-        return {name: of[:0] for name, of in runner(**dict.fromkeys(IDS, row)).items()}
+            return runner(**inputs)
+        # LiteRT does not accept empty inputs: run a dummy row and drop its outputs.
+        dummy = dict.fromkeys(IDS, np.zeros([1, max(length, 1)], np.int32))
+        return {name: array[:0] for name, array in runner(**dummy).items()}
 
-    return TokenRuntime(ask, path, (RuntimeError, ValueError))
-
-
-def run_litert(path: str, inputs: Request) -> Answer:
-    """Opens a file and asks it once.
-
-    Args:
-        path: That `write_litert` wrote.
-        inputs: As for `Converted`.
-
-    Returns:
-        Numbers by name.
-    """
-    return open_litert(path)({name: np.asarray(of) for name, of in inputs.items()})
+    return TokenRuntime(run, path, (RuntimeError, ValueError))
 
 
-def _converted(converter: Any) -> bytes:
+def _convert(converter: Any) -> bytes:
     try:
         return converter.convert()
     except ConverterError as error:
-        said = re.findall(r"(?:TF Select|Custom) ops: (.*)", str(error))
-        names = ", ".join(dict.fromkeys(said)) or str(error)[:300]
+        operations = re.findall(r"(?:TF Select|Custom) ops: (.*)", str(error))
+        names = ", ".join(dict.fromkeys(operations)) or str(error)[:300]
         raise InputError(
-            "LiteRT has an operation for each one of the model",
-            f"{names}, for which it has none",
+            "All operations of the model must exist in LiteRT",
+            f"{names}, which does not",
             "Export a SavedModel or ONNX, and report it",
         ) from error

@@ -1,12 +1,10 @@
-"""The function of ids as an ONNX file, for other runtimes than TensorFlow."""
+"""Write the function of ids as an ONNX file, and run it."""
 
 import os
 from typing import Any
 
-import numpy as np
-
 from electra_tf.errors import InputError
-from electra_tf.serving.export_spec import Answer, Request
+from electra_tf.serving.export_spec import Request, Response
 from electra_tf.serving.formats.token_runtime import (
     TokenRuntime,
     drop_string_outputs,
@@ -15,36 +13,35 @@ from electra_tf.serving.formats.token_runtime import (
 
 FILE = "model.onnx"
 OPSET = 17
-"""ONNX 1.12 of 2022: what runtimes of the last years know."""
+"""Operator set of ONNX 1.12 (2022), which runtimes of the last years support."""
 _AXES = ("batch", "length")
 
 
 def write_onnx(function: Any, folder: str) -> str:
-    """Writes the file.
+    """Write the file.
 
-    Rows and positions stay free: the inputs' axes are called `batch` and `length`.
-    Checks within the function are lost, and so are its outputs of strings.
+    It accepts any number of rows and positions: the inputs' axes are named `batch` and
+    `length`. It has neither the assertions of the function nor its string outputs.
 
     Args:
-        function: A `tf.function` of `token_ids`, `segment_ids` and `padding_mask`,
-            int32 [B, L], that returns tensors by name (see `checked_ids.of_ids`).
-        folder: An existing one.
+        function: The result of `token_signature`.
+        folder: An existing folder.
 
     Returns:
-        Its path.
+        The path.
 
     Raises:
-        InputError: The extra `onnx` is not installed, or the function does what ONNX
-            has no operation for.
+        InputError: The extra `onnx` is not installed, or the function has an operation
+            that ONNX lacks.
     """
     try:
         import tf2onnx
     except ImportError as error:
         raise missing_extra("onnx", error) from error
-    numbers = drop_string_outputs(function)
-    signature = numbers.input_signature
-    model, _ = tf2onnx.convert.from_function(numbers, signature, opset=OPSET)
-    _require_known(model)
+    function = drop_string_outputs(function)
+    signature = function.input_signature
+    model, _ = tf2onnx.convert.from_function(function, signature, opset=OPSET)
+    _check_operations(model)
     for value in model.graph.input:
         for axis, name in zip(value.type.tensor_type.shape.dim, _AXES, strict=True):
             axis.dim_param = name
@@ -55,17 +52,18 @@ def write_onnx(function: Any, folder: str) -> str:
 
 
 def open_onnx(path: str, threads: int = 1) -> TokenRuntime:
-    """Opens a file that `write_onnx` wrote.
+    """Open a file that `write_onnx` wrote.
 
     Args:
-        path: Of the file.
-        threads: That a request may use.
+        path: The file.
+        threads: Number of threads for a request.
 
     Returns:
-        What answers ids, on the processor.
+        The model, which runs on the CPU.
 
     Raises:
-        InputError: The extra `onnx` is not installed, or the file is none.
+        InputError: The extra `onnx` is not installed, or the file is missing or
+            invalid.
     """
     try:
         import onnxruntime
@@ -74,41 +72,28 @@ def open_onnx(path: str, threads: int = 1) -> TokenRuntime:
         raise missing_extra("onnx", error) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what it would print is raised too
+    options.log_severity_level = 4  # fatal: errors are raised, too
     try:
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
     except (errors.NoSuchFile, errors.InvalidProtobuf, errors.Fail) as error:
         raise InputError(
-            "An ONNX model is a file that export --format=onnx wrote",
+            "An ONNX model must be a file that export --format=onnx wrote",
             f"{path}: {error}",
             "Export it again",
         ) from error
     names = [output.name for output in session.get_outputs()]
     failures = errors.Fail, errors.InvalidArgument, errors.RuntimeException
-    return TokenRuntime(
-        lambda ids: dict(zip(names, session.run(names, dict(ids)), strict=True)),
-        path,
-        failures,
-    )
+
+    def run(inputs: Request) -> Response:
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+    return TokenRuntime(run, path, failures)
 
 
-def run_onnx(path: str, inputs: Request) -> Answer:
-    """Opens a file and asks it once.
-
-    Args:
-        path: That `write_onnx` wrote.
-        inputs: As for `Converted`.
-
-    Returns:
-        Numbers by name.
-    """
-    return open_onnx(path)({name: np.asarray(of) for name, of in inputs.items()})
-
-
-def _require_known(model: Any) -> None:
-    """Stops where tf2onnx left an operation of TensorFlow in the graph."""
+def _check_operations(model: Any) -> None:
+    """Raise an error for operations of TensorFlow that tf2onnx did not convert."""
     from onnx import defs
 
     unknown = {
@@ -117,7 +102,7 @@ def _require_known(model: Any) -> None:
     }  # fmt: skip
     if unknown:
         raise InputError(
-            "ONNX has an operation for each one of the model",
-            f"{', '.join(sorted(unknown))}, for which it has none",
+            "All operations of the model must exist in ONNX",
+            f"{', '.join(sorted(unknown))}, which does not",
             "Export a SavedModel or LiteRT, and report it",
         )

@@ -1,4 +1,4 @@
-"""A SavedModel that was tried before anybody gets it."""
+"""Write a SavedModel and validate it in a fresh process."""
 
 import json
 import os
@@ -18,124 +18,128 @@ from electra_tf.serving import validate
 from electra_tf.serving.export_spec import ExportSpec, Request, Signature
 from electra_tf.text.records import VOCABULARY
 
-EXTRA = "assets.extra"
-"""The folder of what TF Serving does not load: vocabulary, labels, warm-up requests."""
+ASSETS_EXTRA = "assets.extra"
+"""Folder of files that are not part of the graph: vocabulary, labels, warm-up."""
 ABOUT = "about.json"
 
 
 def write_saved_model(
-    exportable: ExportSpec, signatures: Mapping[str, Signature], folder: str
+    spec: ExportSpec, signatures: Mapping[str, Signature], folder: str
 ) -> dict[str, Any]:
-    """Writes a SavedModel and proves it in a process of its own.
+    """Write a SavedModel and validate it in a fresh process.
 
     Args:
-        exportable: What the functions belong to.
-        signatures: Those to write, `serving_default` among them.
-        folder: A new one.
+        spec: The model.
+        signatures: Signatures to write, with `serving_default`.
+        folder: A new folder.
 
     Returns:
-        What was found: the differences by signature and output, and the size.
+        The report: differences by signature and output, and the size.
 
     Raises:
-        InputError: It does not hold; what was written is for the caller to remove.
+        InputError: The validation failed. The caller must delete the folder.
     """
-    functions = {name: each.function for name, each in signatures.items()}
+    functions = {name: item.function for name, item in signatures.items()}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(exportable.module, folder, functions, options)
-    write_extra(exportable, os.path.join(folder, EXTRA))
-    found = validate_export(folder, signatures)
-    _require(found, exportable.module)
-    return found
+    tf.saved_model.save(spec.module, folder, functions, options)
+    write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
+    report = validate_export(folder, signatures)
+    _check_report(report, spec.module)
+    return report
 
 
-def write_extra(exportable: ExportSpec, folder: str) -> None:
-    """Writes what travels with every format: vocabulary, tokenizer's settings, labels.
+def write_metadata(spec: ExportSpec, folder: str) -> None:
+    """Write the files of every format: vocabulary, tokenizer settings, labels.
 
     Args:
-        exportable: What is exported.
-        folder: Where; it is made if need be.
+        spec: The model.
+        folder: The folder, which is created if it does not exist.
     """
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    exportable.tokenizer.save(path / VOCABULARY)
+    spec.tokenizer.save(path / VOCABULARY)
     about = {
-        "kind": exportable.kind,
-        **exportable.details,
-        "tokenization": exportable.tokenizer.identity(),
+        "kind": spec.kind,
+        **spec.metadata,
+        "tokenization": spec.tokenizer.identity(),
     }
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     (path / ABOUT).write_text(text, encoding="utf-8")
-    if "labels" in exportable.details:
-        lines = "".join(f"{label}\n" for label in exportable.details["labels"])
+    if "labels" in spec.metadata:
+        lines = "".join(f"{label}\n" for label in spec.metadata["labels"])
         (path / "labels.txt").write_text(lines, encoding="utf-8")
 
 
 def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """Asks a SavedModel, in a fresh process, what Keras was asked here.
+    """Compare a SavedModel in a fresh process with the Keras model in this one.
 
     Args:
-        folder: Of the SavedModel.
-        signatures: Its own, with requests and what is expected.
+        folder: The SavedModel.
+        signatures: Its signatures, with requests and expected outputs.
 
     Returns:
-        What `proof.main` prints.
+        The report of `validate.main`.
 
     Raises:
-        InputError: It cannot be loaded or asked.
+        InputError: The SavedModel cannot be loaded or called.
     """
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as cases_folder:
         cases = []
         for name, signature in signatures.items():
             for request in signature.requests:
                 expected = signature.expected(request)
-                _save(place, f"{len(cases)}.in", request)
-                _save(place, f"{len(cases)}.out", expected)
+                _save_arrays(cases_folder, f"{len(cases)}.in", request)
+                _save_arrays(cases_folder, f"{len(cases)}.out", expected)
                 names = {"inputs": sorted(request), "outputs": sorted(expected)}
                 cases.append({"signature": name, **names})
-        pathlib.Path(place, "cases.json").write_text(json.dumps(cases))
-        # By itself, so that no file beside it is taken for a package it imports.
-        script = shutil.copy(validate.__file__, place)
-        done = subprocess.run(
-            [sys.executable, script, folder, place], capture_output=True, text=True
+        pathlib.Path(cases_folder, "cases.json").write_text(json.dumps(cases))
+        # Python puts a script's folder first in the import path. A copy without other
+        # modules beside it cannot shadow a package.
+        script = shutil.copy(validate.__file__, cases_folder)
+        result = subprocess.run(
+            [sys.executable, script, folder, cases_folder],
+            capture_output=True,
+            text=True,
         )
-    if done.returncode:
-        reason = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+    if result.returncode:
+        reason = result.stderr.strip().splitlines() or [f"exit {result.returncode}"]
         raise InputError(
-            "A fresh process loads the SavedModel and asks it",
+            "The SavedModel must load and run in a fresh process",
             reason[-1][:500],
             "Report it; nothing was exported",
         )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
 
 
-def _require(found: Mapping[str, Any], module: tf.Module) -> None:
-    """Stops at the first promise that does not hold."""
-    if found["unknown_operations"]:
+def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
+    """Raise an error for the first failed check."""
+    if report["unknown_operations"]:
         raise InputError(
-            "A SavedModel holds operations that a stock TF Serving has",
-            ", ".join(found["unknown_operations"]),
+            "A SavedModel must contain only operations of stock TF Serving",
+            ", ".join(report["unknown_operations"]),
             "Report it; nothing was exported",
         )
     numbers = sum(int(np.prod(variable.shape)) for variable in module.variables)
-    if found["numbers"] != numbers:
+    if report["numbers"] != numbers:
         raise InputError(
-            f"A SavedModel holds each of the {numbers:,} numbers of its variables once",
-            f"{found['numbers']:,} in {found['variables']} variables",
+            f"A SavedModel must store each of the {numbers:,} numbers of its variables "
+            "once",
+            f"{report['numbers']:,} in {report['variables']} variables",
             "Report it; nothing was exported",
         )
-    wrong = {
-        name: difference
-        for name, difference in found["differences"].items()
+    too_large = [
+        f"{name} differs by {difference:.2g}"
+        for name, difference in report["differences"].items()
         if difference > validate.TOLERANCE
-    }
-    if wrong:
+    ]
+    if too_large:
         raise InputError(
-            f"What is served equals what Keras says to {validate.TOLERANCE:g}",
-            ", ".join(f"{name} differs by {by:.2g}" for name, by in wrong.items()),
+            f"Served outputs must equal Keras's to {validate.TOLERANCE:g}",
+            ", ".join(too_large),
             "Report it; nothing was exported",
         )
 
 
-def _save(place: str, prefix: str, arrays: Request) -> None:
+def _save_arrays(folder: str, prefix: str, arrays: Request) -> None:
     for name, array in arrays.items():
-        np.save(os.path.join(place, f"{prefix}.{name}.npy"), array)
+        np.save(os.path.join(folder, f"{prefix}.{name}.npy"), array)

@@ -1,7 +1,7 @@
-"""What LiteRT and ONNX have in common: ids in, numbers out, nothing else.
+"""Common parts of LiteRT and ONNX models, which map ids to numbers.
 
-Neither has strings that a model could hold on to, and neither stops at the checks of a
-TensorFlow graph: what a client should know of ids is told here, before they are asked.
+Neither format has string tables or the assertions of a TensorFlow graph, so inputs are
+validated here.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,127 +11,131 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.serving.export_spec import IDS, Answer, Request
+from electra_tf.serving.export_spec import IDS, Request, Response
 from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
 
 _LOGITS = "logits"
 
 
 class TokenRuntime:
-    """A model in another format than TensorFlow's, ready to be asked.
-
-    One thread at a time may ask it.
+    """Loaded LiteRT or ONNX model. Not thread-safe.
 
     Args:
-        ask: From ids by name to numbers by name.
-        source: Its file, for messages.
-        failures: What `ask` raises where it cannot answer.
+        run: Function from ids by name to outputs by name.
+        source: The model's file, for messages.
+        failures: Exceptions that `run` raises for invalid ids.
     """
 
     def __init__(
         self,
-        ask: Callable[[Request], Mapping[str, np.ndarray]],
+        run: Callable[[Request], Mapping[str, np.ndarray]],
         source: str,
         failures: tuple[type[Exception], ...],
     ):
-        self._ask, self._source, self._failures = ask, source, failures
+        self._run, self._source, self._failures = run, source, failures
 
-    def __call__(self, inputs: Request) -> Answer:
-        """Asks it once.
+    def __call__(self, inputs: Request) -> Response:
+        """Return the outputs for one request.
 
         Args:
-            inputs: `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L]; there
-                may be no rows.
+            inputs: `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], with
+                any number of rows.
 
         Returns:
-            The function's outputs by name, without its strings.
+            The function's outputs by name, without strings.
 
         Raises:
-            InputError: Other inputs, ids beyond the tables, or more positions than
-                the encoder knows.
+            InputError: An input has another name, type or shape, an id is not in its
+                table, or the encoder has fewer positions.
         """
-        arrived = {name: (of.dtype.name, of.shape) for name, of in inputs.items()}
-        kinds = set(arrived.values())
-        alike = len(kinds) == 1 and next(iter(kinds))[0] == "int32"
-        if arrived.keys() != set(IDS) or not alike or inputs[IDS[0]].ndim != 2:
+        specs = {name: f"{ids.dtype.name} {ids.shape}" for name, ids in inputs.items()}
+        ids_BL = inputs.get(IDS[0])
+        if (
+            specs.keys() != set(IDS)
+            or len(set(specs.values())) > 1
+            or (ids_BL.dtype, ids_BL.ndim) != (np.int32, 2)
+        ):
             raise InputError(
-                f"{self._source} takes {', '.join(IDS)}, each int32 [B, L]",
-                ", ".join(f"{name} {of} {at}" for name, (of, at) in arrived.items()),
-                "Give arrays of one shape",
+                f"Inputs of {self._source} must be {', '.join(IDS)}, each int32 [B, L]",
+                ", ".join(f"{name} {spec}" for name, spec in specs.items()),
+                "Pass arrays of one shape",
             )
         try:
-            return dict(self._ask(inputs))
+            return dict(self._run(inputs))
         except self._failures as error:
             raise InputError(
-                f"{self._source} answers ids of its tables, in rows of no more "
-                "positions than its encoder knows",
-                f"{arrived[IDS[0]][1]} of them: {error!s:.300}",
+                f"Ids for {self._source} must be in its tables, and rows no longer "
+                "than its encoder's positions",
+                f"Ids of shape {ids_BL.shape}: {error!s:.300}",
                 "Check the ids, and cut the rows to the max_length of about.json",
             ) from error
 
     def outputs_of(self, examples: EncodedExamples, batch_size: int = 32) -> list[Any]:
-        """What it says of each example, as `TextModel.outputs_of` tells it.
+        """Return the outputs of each example, in the form of `TextModel.outputs_of`.
 
         Args:
-            examples: Any number.
-            batch_size: Examples of a batch.
+            examples: Encoded examples.
+            batch_size: Examples per batch.
 
         Returns:
-            For each example, in order, its logits where the model has an output of
-            that name (classes and tags), else all outputs by name. What is told of
-            positions is as long as its batch.
+            For each example, in order, the output `logits` if the model has it (classes
+            and tags), else all outputs by name. Outputs of positions are padded to the
+            length of their batch.
         """
-        found: list[Any] = [None] * len(examples)
+        results: list[Any] = [None] * len(examples)
         for rows in prediction_batch_indices(examples.lengths, batch_size):
             inputs, _, _ = examples.batch(rows, len(rows))
-            said = self(inputs)
-            for place, row in enumerate(rows):
-                of = {name: values[place] for name, values in said.items()}
-                found[row] = of.get(_LOGITS, of)
-        return found
+            batch_outputs = self(inputs)
+            for index, row in enumerate(rows):
+                outputs = {name: of_B[index] for name, of_B in batch_outputs.items()}
+                results[row] = outputs.get(_LOGITS, outputs)
+        return results
 
 
 def drop_string_outputs(function: Any) -> Any:
-    """The same function without its outputs of strings.
+    """Return a function without its string outputs.
 
     Args:
-        function: A `tf.function` whose input signature names its inputs, and which
-            returns tensors by name.
+        function: The result of `token_signature`.
 
     Returns:
-        Another one of that signature.
+        A `tf.function` with the same input signature.
 
     Raises:
-        InputError: It has no such signature.
+        InputError: The function does not have this signature.
     """
     signature = function.input_signature
     if signature is None or {spec.name for spec in signature} != set(IDS):
         raise InputError(
-            f"A function of ids is converted: {', '.join(IDS)}, by an input signature",
+            f"The input signature of the function must be {', '.join(IDS)}",
             "none" if signature is None else str([spec.name for spec in signature]),
-            "Pass a signature that checked_ids.of_ids made",
+            "Pass the result of signatures.token_signature",
         )
 
     @tf.function(input_signature=signature, autograph=False)
     def numbers(*ids: tf.Tensor) -> dict[str, tf.Tensor]:
         outputs = function(*ids)
-        return {name: of for name, of in outputs.items() if of.dtype != tf.string}
+        return {
+            name: tensor
+            for name, tensor in outputs.items()
+            if tensor.dtype != tf.string
+        }
 
     return numbers
 
 
 def missing_extra(extra: str, error: ImportError) -> InputError:
-    """The error of a format whose packages are not installed.
+    """Return the error of a format whose packages are not installed.
 
     Args:
-        extra: Of this package.
-        error: What Python says.
+        extra: The extra of this package.
+        error: The original error.
 
     Returns:
-        What to raise.
+        The error to raise.
     """
     return InputError(
-        f"--format={extra} needs the packages of the extra `{extra}`",
+        f"The extra `{extra}` must be installed for --format={extra}",
         str(error),
-        f"Install them: tools/install {extra}",
+        f"Install it: tools/install {extra}",
     )

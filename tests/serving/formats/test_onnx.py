@@ -1,4 +1,4 @@
-"""ONNX files: the Keras model's numbers, in any number of rows and positions."""
+"""Test that ONNX files have the outputs of the Keras model."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS
-from electra_tf.serving.formats.onnx import open_onnx, run_onnx, write_onnx
+from electra_tf.serving.formats.onnx import open_onnx, write_onnx
 from serving import heads
 
 onnx = pytest.importorskip("onnx")
@@ -21,15 +21,14 @@ def file(tmp_path_factory):
     return write_onnx(heads.function(), str(tmp_path_factory.mktemp("onnx")))
 
 
-def test_it_says_what_keras_says(file):
+def test_model_equals_keras(file):
     model = open_onnx(file)
     for shape in heads.SHAPES:
         ids = heads.request(*shape)
-        heads.assert_equal(model(ids), heads.by_keras(ids))
-    np.testing.assert_array_equal(run_onnx(file, ids)["logits"], model(ids)["logits"])
+        heads.assert_equal(model(ids), heads.keras_outputs(ids))
 
 
-def test_the_file_is_onnx_with_named_axes(file):
+def test_file_is_valid_with_named_axes(file):
     assert os.path.basename(file) == "model.onnx"
     model = onnx.load(file)
     onnx.checker.check_model(model, full_check=True)
@@ -38,47 +37,47 @@ def test_the_file_is_onnx_with_named_axes(file):
         for value in model.graph.input
     }
     assert axes == {name: ["batch", "length"] for name in IDS}
-    assert {(of.domain, of.version) for of in model.opset_import} >= {("", 17)}
+    assert {(opset.domain, opset.version) for opset in model.opset_import} >= {("", 17)}
     assert {node.domain for node in model.graph.node} == {""}
 
 
-def test_a_task_is_scored_as_with_keras(tmp_path):
+def test_outputs_of_equals_keras(tmp_path):
     model = heads.models()["classifier"]
-    path = write_onnx(heads.of_one_task(model), str(tmp_path))
+    path = write_onnx(heads.task_function(model), str(tmp_path))
     texts = ["the of", "in " * 30, "", "and to with"]
     examples = model.examples(texts)
-    found = open_onnx(path).outputs_of(examples, 3)
+    outputs = open_onnx(path).outputs_of(examples, 3)
     np.testing.assert_allclose(
-        model.decode(texts, examples, found), model.predict(texts), atol=1e-6
+        model.decode(texts, examples, outputs), model.predict(texts), atol=1e-6
     )
 
 
-def test_it_answers_on_after_what_it_cannot_answer(file):
+def test_model_runs_after_an_invalid_request(file):
     model, ids = open_onnx(file), heads.request(2, 7)
-    right = model(ids)["logits"]
-    strange = {**ids, "token_ids": ids["token_ids"] + 10**6}
-    for bad in (strange, heads.request(1, 65)):
-        with pytest.raises(InputError, match="cut the rows to the max_length"):
-            model(bad)
-        np.testing.assert_array_equal(model(ids)["logits"], right)
+    expected = model(ids)["logits"]
+    unknown_ids = {**ids, "token_ids": ids["token_ids"] + 10**6}
+    for invalid in (unknown_ids, heads.request(1, 65)):
+        with pytest.raises(InputError, match="cut the rows"):
+            model(invalid)
+        np.testing.assert_array_equal(model(ids)["logits"], expected)
 
 
-def test_an_operation_that_onnx_lacks_is_told(tmp_path):
-    with pytest.raises(InputError, match="Igamma, for which it has none"):
-        write_onnx(heads.out_of_reach(), str(tmp_path))
+def test_unsupported_operation(tmp_path):
+    with pytest.raises(InputError, match="Received: Igamma"):
+        write_onnx(heads.unsupported_function(), str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_is_none_is_told(tmp_path):
+def test_missing_and_invalid_file(tmp_path):
     path = tmp_path / "model.onnx"
-    with pytest.raises(InputError, match="Export it again"):
+    with pytest.raises(InputError, match="--format=onnx"):
         open_onnx(str(path))
     path.write_text("no model")
-    with pytest.raises(InputError, match="Export it again"):
+    with pytest.raises(InputError, match="--format=onnx"):
         open_onnx(str(path))
 
 
-def test_the_extra_is_named(monkeypatch, tmp_path):
+def test_missing_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(InputError, match=r"tools/install onnx"):
         write_onnx(heads.function(), str(tmp_path))

@@ -1,4 +1,4 @@
-"""What is asked of other formats, whatever the format."""
+"""Test the common parts of LiteRT and ONNX models."""
 
 import numpy as np
 import pytest
@@ -11,32 +11,30 @@ from electra_tf.tasks.batching import EncodedExamples
 from serving import heads
 
 
-def summing(**more):
-    """Says of each row the sum of its ids, and of each position its id."""
-
-    def ask(ids):
-        ids_BL = ids["token_ids"]
-        if (ids_BL < 0).any():
-            raise RuntimeError("an id below 0")
-        return {"sum": ids_BL.sum(-1), "each": ids_BL, **more}
-
-    return TokenRuntime(ask, "a.file", (RuntimeError,))
+def sum_ids(inputs):
+    ids_BL = inputs["token_ids"]
+    if (ids_BL < 0).any():
+        raise RuntimeError("an id below 0")
+    return {"sum": ids_BL.sum(-1), "each": ids_BL}
 
 
-def test_outputs_come_in_the_order_of_the_examples():
+MODEL = TokenRuntime(sum_ids, "a.file", (RuntimeError,))
+
+
+def test_outputs_are_in_the_order_of_the_examples():
     ids = [[1, 2], [3], [4, 5, 6, 7, 8, 9], [10]]
     examples = EncodedExamples(ids, [[0] * len(row) for row in ids], 16)
-    found = summing().outputs_of(examples, 3)
-    assert [int(one["sum"]) for one in found] == [3, 3, 39, 10]
-    for one, row in zip(found, ids, strict=True):
-        assert one["each"][: len(row)].tolist() == row
-    assert summing().outputs_of(EncodedExamples([], [], 16)) == []
+    outputs = MODEL.outputs_of(examples, 3)
+    assert [int(example["sum"]) for example in outputs] == [3, 3, 39, 10]
+    for example, row in zip(outputs, ids, strict=True):
+        assert example["each"][: len(row)].tolist() == row
+    assert MODEL.outputs_of(EncodedExamples([], [], 16)) == []
 
 
-def test_logits_stand_alone():
+def test_outputs_of_returns_logits_alone():
     model = TokenRuntime(lambda ids: {"logits": ids["token_ids"], "sum": [0]}, "f", ())
-    (found,) = model.outputs_of(EncodedExamples([[7, 8]], [[0, 0]], 16))
-    assert found[:2].tolist() == [7, 8]
+    (logits,) = model.outputs_of(EncodedExamples([[7, 8]], [[0, 0]], 16))
+    assert logits[:2].tolist() == [7, 8]
 
 
 @pytest.mark.parametrize(
@@ -48,30 +46,30 @@ def test_logits_stand_alone():
         dict.fromkeys(IDS, np.zeros(3, np.int32)),
     ],
 )
-def test_other_inputs_are_told(change):
+def test_invalid_inputs(change):
     ids = {name: np.zeros((1, 3), np.int32) for name in IDS}
-    assert summing()(ids)["sum"].tolist() == [0]
+    assert MODEL(ids)["sum"].tolist() == [0]
     with pytest.raises(InputError, match="each int32"):
-        summing()(ids | change)
+        MODEL(ids | change)
     with pytest.raises(InputError, match="each int32"):
-        summing()({})
+        MODEL({})
 
 
-def test_a_failure_is_told_with_its_reason():
+def test_failure_has_its_reason():
     ids = {name: np.full((1, 3), -1, np.int32) for name in IDS}
-    with pytest.raises(InputError, match=r"\(1, 3\) of them: an id below 0") as found:
-        summing()(ids)
-    assert isinstance(found.value.__cause__, RuntimeError)
+    with pytest.raises(InputError, match=r"\(1, 3\): an id below 0") as error:
+        MODEL(ids)
+    assert isinstance(error.value.__cause__, RuntimeError)
 
 
-def test_strings_are_left_out():
+def test_drop_string_outputs():
     function = heads.function()
     names = set(function.get_concrete_function().structured_outputs)
     numbers = drop_string_outputs(function).get_concrete_function().structured_outputs
     assert names - numbers.keys() == {"label"}
 
 
-def test_a_function_without_a_signature_is_told():
+def test_drop_string_outputs_requires_a_signature_of_ids():
     with pytest.raises(InputError, match="Received: none"):
         drop_string_outputs(tf.function(lambda ids: ids))
     spec = [tf.TensorSpec([None], tf.string, name="text")]
