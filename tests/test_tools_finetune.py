@@ -1,4 +1,4 @@
-"""The fine-tuning benchmark runs beside its peer, and says what it needs."""
+"""Test the fine-tuning benchmark."""
 
 import importlib.util
 import json
@@ -14,16 +14,16 @@ PEERS = ("torch", "transformers", "accelerate")
 
 @pytest.fixture(scope="module")
 def glue(tmp_path_factory):
-    """A folder of MRPC's form: 48 pairs to learn from, short and long ones."""
+    """Return a folder in the format of MRPC with 48 training pairs."""
     words = " ".join(json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"])
-    words, draw = words.split(), random.Random(0)
+    words, rng = words.split(), random.Random(0)
     folder = tmp_path_factory.mktemp("glue") / "MRPC"
     folder.mkdir()
     for name, count in (("train", 48), ("dev", 4)):
         rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         for number in range(count):
-            some = (" ".join(draw.choices(words, k=draw.randint(2, 9))) for _ in "ab")
-            rows.append("\t".join([str(number % 2), "1", "2", *some]))
+            texts = (" ".join(rng.choices(words, k=rng.randint(2, 9))) for _ in "ab")
+            rows.append("\t".join([str(number % 2), "1", "2", *texts]))
         (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
     return folder.parent
 
@@ -41,8 +41,8 @@ def run(*arguments):
     )
 
 
-def measured(glue, peers, *arguments):
-    """What it prints of a small model's three epochs."""
+def measure(glue, peers, *arguments):
+    """Return the lines of the table, and all output, for three epochs."""
     result = run(
         f"--config={ROOT / 'configs' / 'tiny.yaml'}",
         "--set=model.depth=1",
@@ -60,21 +60,23 @@ def measured(glue, peers, *arguments):
 
 
 def check(row, tokens):
-    """A row's numbers hang together; returns its name and its median."""
-    name, middle, least, most, rate, ratio, first, more, memory, start = row.split()
-    middle, least, most, first, more = map(float, (middle, least, most, first, more))
-    assert 0 < least <= middle <= most
-    assert first - middle == pytest.approx(more, abs=0.02)
-    # Rounded to hundredths, the shortest epochs tell little of the rate.
-    low, high = tokens / (middle + 0.005), tokens / max(middle - 0.005, 1e-9)
-    assert 0.99 * low <= float(rate.replace(",", "")) <= 1.01 * high
-    assert float(memory) > 0.1
-    assert float(start) > 1
-    return name, float(ratio), more
+    """Check that a row is consistent; return name, ratio and extra first seconds."""
+    name, *numbers = row.split()
+    median, low, high, rate, ratio, first, more, memory, start = (
+        float(number.replace(",", "")) for number in numbers
+    )
+    assert 0 < low <= median <= high
+    assert first - median == pytest.approx(more, abs=0.02)
+    # The times are rounded to hundredths of a second.
+    low, high = tokens / (median + 0.005), tokens / max(median - 0.005, 1e-9)
+    assert 0.99 * low <= rate <= 1.01 * high
+    assert memory > 0.1
+    assert start > 1
+    return name, ratio, more
 
 
-def tokens_of(text):
-    """Real tokens, from the line above the table."""
+def num_tokens(text):
+    """Return the number of real tokens, from the line above the table."""
     head = next(line for line in text.splitlines() if " examples of " in line)
     examples, mean = head.split(": ")[1].split(" examples of ")
     assert examples == "40"
@@ -82,21 +84,21 @@ def tokens_of(text):
 
 
 @pytest.mark.slow
-def test_the_benchmark_tells_the_first_epoch_apart(glue):
-    (_, ours), text = measured(glue, "electra_tf")
-    name, ratio, more = check(ours, tokens_of(text))
+def test_first_epoch_is_listed_separately(glue):
+    (_, ours), text = measure(glue, "electra_tf")
+    name, ratio, more = check(ours, num_tokens(text))
     assert (name, ratio) == ("electra_tf", 1)
-    # Tracing and compiling take seconds, five small steps do not.
+    # Tracing and compiling take much longer than five small steps.
     assert more > 0.5
 
 
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, PEERS)), reason="needs interop-test"
 )
-def test_the_benchmark_measures_beside_the_trainer(glue):
-    rows, text = measured(glue, "electra_tf,torch,torch.grouped")
+def test_comparison_with_the_trainer(glue):
+    rows, text = measure(glue, "electra_tf,torch,torch.grouped")
     _, *rows, last = rows
-    tokens = tokens_of(text)
+    tokens = num_tokens(text)
     assert [check(row, tokens)[0] for row in rows] == [
         "electra_tf",
         "torch",
@@ -107,13 +109,13 @@ def test_the_benchmark_measures_beside_the_trainer(glue):
     assert f" of the time of {best}, " in last
 
 
-def test_the_benchmark_says_what_it_needs(glue, monkeypatch):
+def test_invalid_flags(glue, monkeypatch):
     monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
-    assert "name --data=GLUE and --vocab=FILE" in run().stderr
-    given = f"--data={glue}", f"--vocab={GOLDEN / 'vocab.txt'}"
-    assert "--peers holds electra_tf" in run(*given, "--peers=torch").stderr
-    lacking = run(*given, "--torch_python=false")
-    assert lacking.returncode == 1
-    assert "has not all of torch, transformers, accelerate" in lacking.stderr
-    many = run(*given, "--examples=49", "--peers=electra_tf")
-    assert "--examples is 48 or less; 49 were asked for" in many.stderr
+    assert "--data=GLUE and --vocab=FILE" in run().stderr
+    flags = f"--data={glue}", f"--vocab={GOLDEN / 'vocab.txt'}"
+    assert "--peers must contain electra_tf" in run(*flags, "--peers=torch").stderr
+    result = run(*flags, "--torch_python=false")
+    assert result.returncode == 1
+    assert "packages torch, transformers, accelerate" in result.stderr
+    result = run(*flags, "--examples=49", "--peers=electra_tf")
+    assert "--examples must be at most 48. Received: 49" in result.stderr

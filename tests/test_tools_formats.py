@@ -1,4 +1,4 @@
-"""One model in all formats: the scores are the task's, the sizes the files'."""
+"""Test the benchmark of export formats."""
 
 import csv
 import re
@@ -16,8 +16,8 @@ LABELS = ("bad", "good")
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory):
-    """A model that was trained on a table, and the table."""
+def model_folder(tmp_path_factory):
+    """Return a folder with a model and the CSV file of its task."""
     folder = tmp_path_factory.mktemp("formats")
     with (folder / "texts.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -32,34 +32,35 @@ def given(tmp_path_factory):
 
 
 @pytest.mark.slow  # four exports; a minute
-def test_all_formats_are_scored_weighed_and_timed(given):
-    done = subprocess.run(
+def test_scores_sizes_and_latencies_of_all_formats(model_folder):
+    result = subprocess.run(
         [
             sys.executable,
             ROOT / "tools/benchmarks/benchmark_formats.py",
             "--rounds=1",
-            *(f"--model={given}", "--task=csv", f"--data={given}/texts.csv"),
+            *(f"--model={model_folder}", "--task=csv"),
+            f"--data={model_folder}/texts.csv",
             "--lengths=8",
         ],
         capture_output=True, text=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     formats = ("SavedModel", "LiteRT float32", "LiteRT int8", "ONNX")
-    lines = done.stdout.splitlines()
+    lines = result.stdout.splitlines()
     scores = {
         line[:20].strip(): float(line.split("accuracy ")[1].split()[0])
         for line in lines
         if "accuracy" in line
     }
     assert set(scores) == {"Keras", *formats}
-    # Half of twenty texts right or wrong by what rounding does: int8 may differ.
+    # Predictions of int8 may differ.
     exact = {scores[name] for name in scores if "int8" not in name}
     assert len(exact) == 1
     for unit in ("MB", "µs"):
-        told = {
+        values = {
             line[:20].strip(): float(re.search(rf"([\d.]+) {unit}", line)[1])
             for line in lines
             if f" {unit}" in line
         }
-        assert set(told) == set(formats)
-        assert all(value > 0 for value in told.values())
+        assert set(values) == set(formats)
+        assert all(value > 0 for value in values.values())

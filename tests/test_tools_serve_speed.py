@@ -1,4 +1,4 @@
-"""The serving benchmark runs beside its peers, and says what it needs."""
+"""Test the serving benchmark."""
 
 import importlib.util
 import re
@@ -24,8 +24,8 @@ def run(*arguments):
     )
 
 
-def measured(peers, *arguments):
-    """What it prints of a small model, from the head of the table on."""
+def measure(peers, *arguments):
+    """Return the rows of the table for a small model."""
     result = run(
         f"--config={ROOT / 'configs' / 'tiny.yaml'}",
         "--set=model.depth=1",
@@ -43,19 +43,19 @@ def measured(peers, *arguments):
 
 
 def check(row, peers):
-    """A point's numbers hang together; returns the point and the ratio."""
+    """Check that a row is consistent; return its point of the grid and ratio."""
     kind, rows, length, *cells, ratio = row.split()
-    middles = []
+    medians = []
     for number in range(peers):
-        middle, last, rate = (
+        median, p99, rate = (
             float(cell.replace(",", "")) for cell in cells[3 * number : 3 * number + 3]
         )
-        assert 0 < middle <= last
+        assert 0 < median <= p99
         assert rate > 0
-        middles.append(middle)
+        medians.append(median)
     if peers > 1:
-        best = min(middles[1:])
-        assert float(ratio) == pytest.approx(middles[0] / best, abs=0.02, rel=0.05)
+        best = min(medians[1:])
+        assert float(ratio) == pytest.approx(medians[0] / best, abs=0.02, rel=0.05)
     return kind, int(rows), int(length), float(ratio)
 
 
@@ -68,28 +68,28 @@ GRID = [
 
 
 @pytest.mark.slow
-def test_the_benchmark_measures_each_point_and_the_memory():
-    *rows, last = measured("electra_tf", "--memory_requests=40")
-    found = [check(row, 1) for row in rows]
-    assert [point[:3] for point in found] == GRID
-    assert all(ratio == 1 for *_, ratio in found)
-    found = re.fullmatch(
+def test_all_points_and_memory():
+    *rows, last = measure("electra_tf", "--memory_requests=40")
+    points = [check(row, 1) for row in rows]
+    assert [point[:3] for point in points] == GRID
+    assert all(ratio == 1 for *_, ratio in points)
+    match = re.fullmatch(
         r"memory: (.*) MiB after a tenth of 40 requests, (.*) MiB after all: (.*) MiB",
         last.strip(),
     )
-    before, after, grown = (float(part.replace(",", "")) for part in found.groups())
+    before, after, growth = (float(n.replace(",", "")) for n in match.groups())
     assert before > 100
-    assert after - before == pytest.approx(grown, abs=0.11)
+    assert after - before == pytest.approx(growth, abs=0.11)
 
 
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, PEERS)), reason="needs interop-test"
 )
-def test_the_benchmark_measures_beside_pytorch():
-    *rows, last = measured("electra_tf,torch", "--clock=processor")
-    found = [check(row, 2) for row in rows]
-    assert [point[:3] for point in found] == GRID
-    ratios = [ratio for *_, ratio in found]
+def test_comparison_with_pytorch():
+    *rows, last = measure("electra_tf,torch", "--clock=processor")
+    points = [check(row, 2) for row in rows]
+    assert [point[:3] for point in points] == GRID
+    ratios = [ratio for *_, ratio in points]
     faster = sum(ratio < 1 for ratio in ratios)
     assert last.startswith(
         f"electra_tf takes {min(ratios):.2f} to {max(ratios):.2f} of the time"
@@ -97,12 +97,12 @@ def test_the_benchmark_measures_beside_pytorch():
     assert last.endswith(f"faster at {faster} of 8 points")
 
 
-def test_the_benchmark_says_what_it_needs(monkeypatch):
+def test_invalid_flags(monkeypatch):
     monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
-    assert "name --vocab=FILE" in run().stderr
-    given = f"--vocab={GOLDEN / 'vocab.txt'}"
-    assert "--peers holds electra_tf" in run(given, "--peers=torch").stderr
-    assert "--lengths are 3 or more" in run(given, "--lengths=2,16").stderr
-    lacking = run(given, "--torch_python=false")
-    assert lacking.returncode == 1
-    assert "has not all of torch, transformers" in lacking.stderr
+    assert "--vocab=FILE" in run().stderr
+    vocab = f"--vocab={GOLDEN / 'vocab.txt'}"
+    assert "--peers must contain electra_tf" in run(vocab, "--peers=torch").stderr
+    assert "--lengths must be at least 3" in run(vocab, "--lengths=2,16").stderr
+    result = run(vocab, "--torch_python=false")
+    assert result.returncode == 1
+    assert "packages torch, transformers" in result.stderr

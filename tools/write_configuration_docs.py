@@ -62,7 +62,7 @@ _BOUNDS = {
 
 
 def main() -> None:
-    """Write the page, or compare it with what would be written."""
+    """Write the page, or check that it is up to date."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="compare, do not write")
     options = parser.parse_args()
@@ -88,7 +88,7 @@ def _section(item: tuple[str, Any]) -> str:
     name, field = item
     config = field.annotation
     rows = [
-        f"| `{key}` | {_type(_whole(value))} | {_value(value.default)} | "
+        f"| `{key}` | {_type(_annotation(value))} | {_value(value.default)} | "
         f"{_text(value.description)} |\n"
         for key, value in _fields(config).items()
     ]
@@ -99,8 +99,8 @@ def _section(item: tuple[str, Any]) -> str:
     )
 
 
-def _whole(field: Any) -> Any:
-    """Return the annotation with its metadata, which pydantic keeps apart."""
+def _annotation(field: Any) -> Any:
+    """Return the annotation with its metadata, which pydantic stores separately."""
     if not field.metadata:
         return field.annotation
     return typing.Annotated[(field.annotation, *field.metadata)]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved rounds, medians, spreads."""
+"""Common parts of the benchmarks: texts, peers, interleaved rounds, tables."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 
 def text_lines(source: str | None, megabytes: float) -> list[str]:
-    """The first lines of a text, WikiText-like English by default."""
+    """Return the first lines of a text, by default of English Wikipedia."""
     from electra_tf.config.pretraining import CorpusConfig
     from electra_tf.text.corpus import CorpusReader
     from electra_tf.text.data_errors import DataErrorLog
@@ -22,36 +22,38 @@ def text_lines(source: str | None, megabytes: float) -> list[str]:
     if source is None:
         data = os.environ.get("ELECTRA_TF_DATA")
         if not data:
-            sys.exit("error: name a text with --input=FILE (ELECTRA_TF_DATA is unset)")
+            sys.exit("error: pass a text with --input=FILE (ELECTRA_TF_DATA is unset)")
         source = f"{data}/corpus/wiki_en.train-0*.txt.xz"
-    lines, left = [], megabytes * 1e6
+    lines, remaining = [], megabytes * 1e6
     log = DataErrorLog("report", os.devnull)
     for document in CorpusReader([source], CorpusConfig(), log):
         lines += [*document.lines, ""]
-        left -= sum(len(line.encode()) + 1 for line in document.lines)
-        if left <= 0:
+        remaining -= sum(len(line.encode()) + 1 for line in document.lines)
+        if remaining <= 0:
             break
     return lines
 
 
 def check_peers(
     options: argparse.Namespace,
-    always: list[str],
+    required: list[str],
     known: list[str],
     packages: str = "torch, transformers",
 ) -> list[str]:
-    """Ends the program if --peers are not all known, or packages for them missing."""
+    """Return the names of --peers, or exit if one is unknown or lacks a package."""
     names = options.peers.split(",")
-    if set(always) - set(names) or set(names) - set(known):
-        own = " and ".join(always)
-        sys.exit(f"error: --peers holds {own}, and only {', '.join(known)}")
+    if set(required) - set(names) or set(names) - set(known):
+        sys.exit(
+            f"error: --peers must contain {' and '.join(required)}, and only "
+            f"{', '.join(known)}. Received: {options.peers}"
+        )
     if options.peer or not any(name.startswith("torch") for name in names):
         return names
     if subprocess.run([options.torch_python, "-c", f"import {packages}"]).returncode:
         sys.exit(
-            f"error: {options.torch_python} has not all of {packages}. Install them "
-            "with tools/install test,interop-test, name another interpreter with "
-            f"--torch_python, or leave them out: --peers={','.join(always)}"
+            f"error: {options.torch_python} must have the packages {packages}. Install "
+            "them with tools/install test,interop-test, pass another interpreter with "
+            f"--torch_python, or omit the peers: --peers={','.join(required)}"
         )
     return names
 
@@ -59,7 +61,10 @@ def check_peers(
 def interleaved(
     rounds: int, measures: dict[str, Callable[[], float]]
 ) -> dict[str, list[float]]:
-    """Runs all measures in turn, `rounds` times, so that all see the same machine."""
+    """Return the results of all measures, which run in turn in each round.
+
+    So a change of the machine's load affects all of them.
+    """
     results: dict[str, list[float]] = {name: [] for name in measures}
     for number in range(rounds):
         for name, measure in measures.items():
@@ -69,7 +74,7 @@ def interleaved(
 
 
 def report(results: dict[str, list[float]], unit: str, base: str) -> None:
-    """Prints median, spread and the ratio to `base`, pair by pair."""
+    """Print median, range, and the median of the ratios to `base` in each round."""
     print(f"\n{'':44} {'median':>12} {'min':>12} {'max':>12}  ratio  ({unit})")
     for name, values in results.items():
         ratios = [a / b for a, b in zip(values, results[base], strict=True)]

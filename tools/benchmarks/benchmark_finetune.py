@@ -1,19 +1,19 @@
-"""Fine-tuning beside Hugging Face's Trainer, on the same examples.
+"""Compare fine-tuning with Hugging Face's Trainer on the same examples.
 
-All sides begin with random weights of one shape and learn a GLUE task's classes, each
-in a single call of its own interface: our `fit`, and `Trainer.train` with
-ElectraForSequenceClassification. The training file is tokenised once before; batch,
-longest input, dropout, clipping, AdamW and the linear schedule are the same.
+All peers begin with random weights of one shape and are trained on a classification
+task of GLUE with one call: `fit`, or `Trainer.train` with
+ElectraForSequenceClassification. The training file is tokenised before. Batch size,
+maximum length, dropout, clipping, AdamW and the linear schedule are equal.
 
-  electra_tf       our fit(), batches of like length
-  torch            the Trainer's usual batches, padded to the longest of each
-  torch.grouped    its batches of like length (group_by_length)
+  electra_tf       fit(), batches of similar lengths
+  torch            the Trainer's default batches, padded to the longest of each
+  torch.grouped    its batches of similar lengths (group_by_length)
   torch.compile    the same, compiled (torch_compile)
 
-Each is a process of its own, held to the same cores; an epoch of one follows an epoch
-of the other, and while one runs the others wait. The first epoch of each, with its
-tracing and compiling, is told apart. --torch_python names an interpreter that has
-torch, transformers and accelerate where this one has not (extra `interop-test`).
+Each peer is a separate process on the same cores. Epochs of the peers alternate, and
+only one runs at a time. The first epoch, which traces and compiles, is listed
+separately. --torch_python is an interpreter with torch, transformers and accelerate, if
+this one does not have them (extra `interop-test`).
 """
 
 import argparse
@@ -32,7 +32,7 @@ TORCH = ("torch", "torch.grouped", "torch.compile")
 
 
 def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
-    """Tokenises the training file for all peers, which need not have TensorFlow."""
+    """Tokenise the training file for all peers, which may lack TensorFlow."""
     import numpy as np
 
     from electra_tf.tasks.classification.preprocessing import encode_texts
@@ -43,27 +43,27 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
 
     task = glue_task(options.task, options.data, DataErrorLog("stop", os.devnull))
     if task.labels is None:
-        sys.exit(f"error: --task has classes; {options.task} has scores")
-    part, count = task.splits["train"], options.examples
-    if count and count > len(part):
-        sys.exit(f"error: --examples is {len(part)} or less; {count} were asked for")
-    targets = [task.labels.index(label) for label in part.targets][: count or None]
+        sys.exit(f"error: --task must have classes. Received: {options.task}")
+    split, count = task.splits["train"], options.examples
+    if count > len(split):
+        sys.exit(f"error: --examples must be at most {len(split)}. Received: {count}")
+    targets = [task.labels.index(label) for label in split.targets][: count or None]
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
-    items = part.items[: count or None]
-    found = encode_texts(tokenizer, items, options.length, targets)
+    items = split.items[: count or None]
+    examples = encode_texts(tokenizer, items, options.length, targets)
     np.savez(
         path,
-        ids=np.concatenate(found.ids),
-        segments=np.concatenate(found.segments),
-        lengths=found.lengths,
-        targets=found.targets,
-        classes=len(task.labels),
-        entries=len(tokenizer.vocabulary),
+        ids=np.concatenate(examples.ids),
+        segments=np.concatenate(examples.segments),
+        lengths=examples.lengths,
+        targets=examples.targets,
+        num_classes=len(task.labels),
+        vocabulary_size=len(tokenizer.vocabulary),
     )
 
 
-class Work:
-    """What all peers do: the examples, and the shape of the encoder."""
+class Examples:
+    """Examples and the shape of the encoder, equal for all peers."""
 
     def __init__(self, options: argparse.Namespace):
         import numpy as np
@@ -74,43 +74,46 @@ class Work:
             self.lengths = file["lengths"]
             ends = np.cumsum(self.lengths)[:-1]
             self.ids, self.segments = (
-                [part.tolist() for part in np.split(file[name], ends)]
+                [row.tolist() for row in np.split(file[name], ends)]
                 for name in ("ids", "segments")
             )
             self.targets = file["targets"].tolist()
-            self.classes, entries = int(file["classes"]), int(file["entries"])
-        sets = [f"model.vocabulary_size={entries}", *options.set]
+            self.num_classes = int(file["num_classes"])
+            vocabulary_size = int(file["vocabulary_size"])
+        sets = [f"model.vocabulary_size={vocabulary_size}", *options.set]
         self.shape = load_config(options.config, sets).model.encoder
         self.epochs = options.rounds + 1
 
 
-class Turns:
-    """Lets an epoch go for each line that comes in, and answers with its seconds."""
+class EpochServer:
+    """Start an epoch for each line of standard input, and print its seconds."""
 
     def __init__(self, options: argparse.Namespace):
         self._options, self._ready, self._start = options, False, 0.0
-        # What libraries print is not for the one who asks.
-        self._answers = os.fdopen(os.dup(1), "w")
+        # Prints of libraries go to standard error.
+        self._output = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
 
     def begin(self) -> None:
-        """Waits for the next line; the first time says that all is ready."""
+        """Wait for the next line. The first call prints the start-up time."""
         if not self._ready:
-            print(time.time() - self._options.begin, file=self._answers, flush=True)
+            print(time.time() - self._options.begin, file=self._output, flush=True)
         self._ready = True
         if not sys.stdin.readline():
-            sys.exit("error: nobody asks any more")
+            sys.exit("error: standard input was closed")
         self._start = time.perf_counter()
 
     def end(self) -> None:
-        """Answers with the epoch's seconds and the GiB held so far."""
+        """Print the epoch's seconds and the peak GiB."""
         seconds = time.perf_counter() - self._start
-        held = benchmark_train.memory(self._options)
-        print(seconds, held, file=self._answers, flush=True)
+        memory = benchmark_train.peak_memory(self._options)
+        print(seconds, memory, file=self._output, flush=True)
 
 
-def electra_tf(options: argparse.Namespace, work: Work, turns: Turns) -> None:
-    """Ours."""
+def electra_tf(
+    options: argparse.Namespace, examples: Examples, server: EpochServer
+) -> None:
+    """Train with `fit`."""
     import keras
 
     from electra_tf.config.finetuning import FinetuningConfig
@@ -132,24 +135,26 @@ def electra_tf(options: argparse.Namespace, work: Work, turns: Turns) -> None:
         },
     )
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
-    start = PretrainedEncoder(work.shape, tokenizer, None, "random weights")
-    labels = [str(number) for number in range(work.classes)]
-    model = TextClassifier(start, labels, settings)
-    examples = EncodedExamples(work.ids, work.segments, options.length, work.targets)
-    each = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda epoch, logs: turns.begin(),
-        on_epoch_end=lambda epoch, logs: turns.end(),
+    pretrained = PretrainedEncoder(examples.shape, tokenizer, None, "random weights")
+    labels = [str(number) for number in range(examples.num_classes)]
+    model = TextClassifier(pretrained, labels, settings)
+    encoded = EncodedExamples(
+        examples.ids, examples.segments, options.length, examples.targets
     )
-    model.fit(examples, epochs=work.epochs, callbacks=[each], verbose=0)
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: server.begin(),
+        on_epoch_end=lambda epoch, logs: server.end(),
+    )
+    model.fit(encoded, epochs=examples.epochs, callbacks=[callback], verbose=0)
 
 
 def serve(options: argparse.Namespace) -> None:
-    """A peer's process."""
-    turns, work = Turns(options), Work(options)
+    """Run a peer."""
+    server, examples = EpochServer(options), Examples(options)
     train: Callable[..., None] = electra_tf
     if options.peer in TORCH:
         from benchmark_trainer import train
-    train(options, work, turns)
+    train(options, examples, server)
 
 
 def report(
@@ -158,25 +163,25 @@ def report(
     results: dict[str, list[float]],
     options: argparse.Namespace,
 ) -> None:
-    """Prints the table, and ours beside the fastest of the others."""
-    work, median = Work(options), common.statistics.median
-    tokens = int(work.lengths.sum())
+    """Print the table, and our time relative to the fastest of the others."""
+    examples, median = Examples(options), common.statistics.median
+    tokens = int(examples.lengths.sum())
     print(
-        f"\n{options.config}, {options.task}: {len(work.lengths):,} examples of "
-        f"{work.lengths.mean():.1f} tokens (the longest {work.lengths.max()}), batches "
-        f"of {options.batch_size}, {options.precision}, {options.threads} threads, "
+        f"\n{options.config}, {options.task}: {len(examples.lengths):,} examples of "
+        f"{examples.lengths.mean():.1f} tokens (maximum {examples.lengths.max()}), "
+        f"batches of {options.batch_size}, {options.precision}, {options.threads} threads, "
         f"medians of {options.rounds} epochs after the first\n"
         f"{'':16}{'s/epoch':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'time/ours':>11}"
         f"{'first, s':>10}{'more':>9}{'GiB':>6}{'start s':>9}"
     )
     for peer in peers:
-        own = [value / 1e3 for value in results[peer.name]]
-        middle, begun = median(own), first[peer.name] / 1e3
+        times = [value / 1e3 for value in results[peer.name]]
+        middle, start = median(times), first[peer.name] / 1e3
         pairs = zip(results[peer.name], results[OURS], strict=True)
         print(
-            f"{peer.name:16}{middle:9.2f}{min(own):9.2f}{max(own):9.2f}"
+            f"{peer.name:16}{middle:9.2f}{min(times):9.2f}{max(times):9.2f}"
             f"{tokens / middle:11,.0f}{median(a / b for a, b in pairs):11.2f}"
-            f"{begun:10.2f}{begun - middle:9.2f}{peer.memory:6.2f}{peer.start:9.1f}"
+            f"{start:10.2f}{start - middle:9.2f}{peer.memory:6.2f}{peer.start:9.1f}"
         )
     others = [peer.name for peer in peers if peer.name != OURS]
     if others:
@@ -190,22 +195,28 @@ def report(
 
 
 def parse() -> argparse.Namespace:
-    """The options; what they name is checked."""
+    """Return the validated options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     data = os.environ.get("ELECTRA_TF_DATA")
     parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="as for pretrain")
-    parser.add_argument("--task", default="mrpc", help="one of GLUE's with classes")
-    parser.add_argument("--data", default=data and f"{data}/glue", help="GLUE's folder")
+    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
+    parser.add_argument("--task", default="mrpc", help="classification task of GLUE")
+    parser.add_argument(
+        "--data", default=data and f"{data}/glue", help="folder of GLUE"
+    )
     parser.add_argument("--vocab", default=data and f"{data}/vocab/bert_uncased_en.txt")
-    parser.add_argument("--examples", type=int, default=0, help="the first; 0: all")
+    parser.add_argument(
+        "--examples", type=int, default=0, help="number of examples; 0: all"
+    )
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=128, help="the longest input")
+    parser.add_argument("--length", type=int, default=128, help="maximum length")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5, help="epochs after the first")
-    parser.add_argument("--peers", default=",".join((OURS, *TORCH)), help="some of it")
+    parser.add_argument(
+        "--peers", default=",".join((OURS, *TORCH)), help="peers to run"
+    )
     parser.add_argument("--torch_python", default=sys.executable)
     parser.add_argument(
         "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
@@ -216,7 +227,7 @@ def parse() -> argparse.Namespace:
     parser.set_defaults(device="cpu", steps=1)
     options = parser.parse_args()
     if not options.data or not options.vocab:
-        sys.exit("error: name --data=GLUE and --vocab=FILE (ELECTRA_TF_DATA is unset)")
+        sys.exit("error: pass --data=GLUE and --vocab=FILE (ELECTRA_TF_DATA is unset)")
     common.check_peers(
         options, [OURS], [OURS, *TORCH], "torch, transformers, accelerate"
     )
@@ -231,18 +242,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options.work = f"{folder}/examples.npz"
         make_examples(options, pathlib.Path(options.work))
-        sys.argv.append(f"--work={options.work}")  # peers are started with the same
+        sys.argv.append(f"--work={options.work}")  # peers get the same arguments
         peers = [
             benchmark_train.Peer(name, options) for name in options.peers.split(",")
         ]
         epoch = {peer.name: peer.milliseconds for peer in peers}
-        print("milliseconds of the first epoch, then of the others:", flush=True)
+        print("milliseconds of the first epoch, then of the other epochs:", flush=True)
         first = common.interleaved(1, epoch)
         results = common.interleaved(options.rounds, epoch)
         for peer in peers:
             peer.end()
-        begun = {name: values[0] for name, values in first.items()}
-        report(peers, begun, results, options)
+        first = {name: values[0] for name, values in first.items()}
+        report(peers, first, results, options)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""One fine-tuned model as Keras, SavedModel, LiteRT and ONNX: score, size, latency.
+"""Compare score, size and latency of a model in Keras, SavedModel, LiteRT and ONNX.
 
 tools/benchmark formats --model=sst2 --task=sst2 --data=glue
 
-The scores are those of the task's dev part (classes and tags), by the same inputs.
+Scores are those of the task's dev split (classification and tagging).
 """
 
 import argparse
@@ -10,49 +10,50 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from benchmark_common import interleaved
 
-Answers = Callable[[Mapping[str, Any]], Any]
+Run = Callable[[Mapping[str, Any]], Any]
 
 
 def main() -> None:
-    """Exports, measures, prints."""
+    """Export the model, measure it, and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, text in (
         ("--model", "the --output of finetune"),
-        ("--task", "as finetune's"),
-        ("--data", "as finetune's"),
+        ("--task", "--task of finetune"),
+        ("--data", "--data of finetune"),
     ):
         parser.add_argument(name, required=True, help=text)
     parser.add_argument("--lengths", default="16,128", help="positions, at batch 1")
-    parser.add_argument("--rounds", type=int, default=5, help="of 20 requests each")
-    given = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of 20 requests")
+    options = parser.parse_args()
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         os.environ.setdefault(name, "1")
-    with tempfile.TemporaryDirectory() as place:
-        formats, sizes = made(given.model, place)
-        for line in scores(given.model, given.task, given.data, formats):
+    with tempfile.TemporaryDirectory() as folder:
+        formats, sizes = export_all(options.model, folder)
+        for line in scores(options.model, options.task, options.data, formats):
             print(line, flush=True)
         for name, size in sizes.items():
             print(f"{name:20} {size / 1e6:8.2f} MB")
-        for length in map(int, given.lengths.split(",")):
-            latencies(formats, length, given.rounds)
+        for length in map(int, options.lengths.split(",")):
+            latencies(formats, length, options.rounds)
 
 
-def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Exports to all formats and opens them.
+def export_all(path: str, folder: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Export a model to all formats and open them.
 
     Args:
         path: The output of finetune.
-        place: An empty folder.
+        folder: An empty folder.
 
     Returns:
-        What answers ids, by format, each with `outputs_of` but the SavedModel; and
-        the sizes in bytes.
+        Functions of ids by format, and the sizes in bytes. All formats but the
+        SavedModel are `TokenRuntime`s.
     """
     import tensorflow as tf
 
@@ -60,18 +61,18 @@ def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
     from electra_tf.serving.formats.litert import FILES, open_litert
     from electra_tf.serving.formats.onnx import FILE, open_onnx
 
-    exportable = export.load_exportable(path)
+    spec = export.load_exportable(path)
     folders = {
-        form: export.export(
-            exportable, f"{place}/{form}", export_format=form, log=lambda line: None
+        name: export.export(
+            spec, f"{folder}/{name}", export_format=name, log=lambda line: None
         )
-        for form in export.FORMATS
+        for name in export.FORMATS
     }
-    served = tf.saved_model.load(folders["saved_model"])
+    saved_model = tf.saved_model.load(folders["saved_model"])
     lite = [f"{folders['litert']}/{name}" for name in FILES]
     onnx = f"{folders['onnx']}/{FILE}"
     formats = {
-        "SavedModel": _numbers(served.signatures["tokens"]),
+        "SavedModel": _run_signature(saved_model.signatures["tokens"]),
         "LiteRT float32": open_litert(lite[0]),
         "LiteRT int8": open_litert(lite[1]),
         "ONNX": open_onnx(onnx),
@@ -84,13 +85,13 @@ def made(path: str, place: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[str]:
-    """The task's scores by each format.
+    """Return lines with the scores of each format.
 
     Args:
         path: The output of finetune.
-        name: The task's.
-        data: The task's.
-        formats: What `made` returned.
+        name: The task.
+        data: The task's data.
+        formats: The functions of `export_all`.
 
     Returns:
         Lines to print.
@@ -102,29 +103,28 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
     from electra_tf.text.data_errors import DataErrorLog
 
     model = to_float32(load(path))
-    log = DataErrorLog("report", os.devnull, "The data is as the task needs it")
+    log = DataErrorLog("report", os.devnull, "The data must fit the task")
     task = finetuning.read_task(name, data, model.settings, log)
-    part = next(iter(task.measured.values()))
-    examples = model.examples(part.items)
-    askers = {"Keras": model, **formats}
+    split = next(iter(task.measured.values()))
+    examples = model.examples(split.items)
     lines = []
-    for form, asked in askers.items():
-        if not hasattr(asked, "outputs_of"):
-            asked = TokenRuntime(asked, form, ())
-        said = model.decode(part.items, examples, asked.outputs_of(examples))
-        found = task.score(part, said)
-        words = "  ".join(f"{key} {value:.2f}" for key, value in found.items())
-        lines.append(f"{form:20} {words}  ({len(part):,} items)")
+    for name, runtime in {"Keras": model, **formats}.items():
+        if not hasattr(runtime, "outputs_of"):
+            runtime = TokenRuntime(runtime, name, ())
+        outputs = runtime.outputs_of(examples)
+        results = task.score(split, model.decode(split.items, examples, outputs))
+        text = "  ".join(f"{key} {value:.2f}" for key, value in results.items())
+        lines.append(f"{name:20} {text}  ({len(split):,} items)")
     return lines
 
 
-def latencies(formats: Mapping[str, Answers], length: int, rounds: int) -> None:
-    """Prints milliseconds of a request of one row.
+def latencies(formats: Mapping[str, Run], length: int, rounds: int) -> None:
+    """Print the latency of a request of one row.
 
     Args:
-        formats: What answers ids.
-        length: Its positions.
-        rounds: Of 20 requests each, in turn with the other formats'.
+        formats: The functions of `export_all`.
+        length: Positions of the row.
+        rounds: Rounds of 20 requests to each format.
     """
     import numpy as np
 
@@ -134,32 +134,30 @@ def latencies(formats: Mapping[str, Answers], length: int, rounds: int) -> None:
         "padding_mask": np.ones_like(ids),
     }  # fmt: skip
 
-    def measured(ask: Answers) -> Callable[[], float]:
-        def microseconds() -> float:
-            times = []
-            for _ in range(20):
-                begun = time.perf_counter()
-                ask(request)
-                times.append(time.perf_counter() - begun)
-            return 1e6 * float(np.median(times))
-
-        return microseconds
+    def measure(run: Run) -> float:
+        times = []
+        for _ in range(20):
+            start = time.perf_counter()
+            run(request)
+            times.append(time.perf_counter() - start)
+        return 1e6 * float(np.median(times))
 
     print(f"\nmicroseconds of a request of {length} positions")
-    found = interleaved(rounds, {name: measured(ask) for name, ask in formats.items()})
-    for name, values in found.items():
+    measures = {name: partial(measure, run) for name, run in formats.items()}
+    for name, values in interleaved(rounds, measures).items():
         print(f"{name:20} {np.median(values):10,.0f} µs at {length} positions")
 
 
-def _numbers(signature: Any) -> Answers:
-    """A loaded signature as a function of arrays."""
+def _run_signature(signature: Any) -> Run:
+    """Return a loaded signature as a function of arrays, without strings."""
     import tensorflow as tf
 
-    def ask(ids: Mapping[str, Any]) -> dict[str, Any]:
-        said = signature(**{name: tf.constant(of) for name, of in ids.items()})
-        return {n: of.numpy() for n, of in said.items() if of.dtype != tf.string}
+    def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        tensors = {name: tf.constant(array) for name, array in inputs.items()}
+        outputs = signature(**tensors)
+        return {n: of.numpy() for n, of in outputs.items() if of.dtype != tf.string}
 
-    return ask
+    return run
 
 
 if __name__ == "__main__":

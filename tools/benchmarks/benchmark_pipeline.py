@@ -1,4 +1,4 @@
-"""Records to batches: rows per second from warm files, drained as fast as they come."""
+"""Measure rows per second from records in the page cache to batches."""
 
 import argparse
 import pathlib
@@ -27,9 +27,9 @@ def make_records(folder: pathlib.Path, length: int, lines: list[str]):
     vocabulary = vocab_training.train_wordpieces(counter.words(), config.vocabulary)
     text = folder / "text.txt"
     text.write_text("\n".join(lines), encoding="utf-8")
-    problems = DataErrorLog("report", folder / "problems.txt")
-    reader = CorpusReader([str(text)], CorpusConfig(), problems)
-    build(reader, problems, vocabulary, config, folder / "out", workers=2)
+    errors = DataErrorLog("report", folder / "errors.txt")
+    reader = CorpusReader([str(text)], CorpusConfig(), errors)
+    build(reader, errors, vocabulary, config, folder / "out", workers=2)
     return open_records(
         str(folder / "out"),
         max_length=length,
@@ -37,12 +37,12 @@ def make_records(folder: pathlib.Path, length: int, lines: list[str]):
     )
 
 
-def drain(found, batch_size: int, rows: int) -> float:
-    """Rows per second after the first batch."""
+def measure_batches(record_set, batch_size: int, rows: int) -> float:
+    """Return rows per second after the first batch."""
     from electra_tf.config.pretraining import InputConfig
     from electra_tf.text.pipeline import training_batches
 
-    batches = iter(training_batches(found, InputConfig(batch_size=batch_size)))
+    batches = iter(training_batches(record_set, InputConfig(batch_size=batch_size)))
     next(batches)
     count = rows // batch_size
     start = time.perf_counter()
@@ -51,12 +51,15 @@ def drain(found, batch_size: int, rows: int) -> float:
     return count * batch_size / (time.perf_counter() - start)
 
 
-def raw(found, rows: int) -> float:
-    """The limit: payloads read one after another, neither shuffled nor parsed."""
+def measure_reading(record_set, rows: int) -> float:
+    """Return rows per second of the limit: reading without shuffling or parsing."""
     import tensorflow as tf
 
     dataset = (
-        tf.data.TFRecordDataset(found.paths).repeat().batch(1024).take(rows // 1024)
+        tf.data.TFRecordDataset(record_set.paths)
+        .repeat()
+        .batch(1024)
+        .take(rows // 1024)
     )
     start = time.perf_counter()
     count = dataset.reduce(0, lambda n, payloads: n + tf.size(payloads))
@@ -65,7 +68,9 @@ def raw(found, rows: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--input", help="a text; default: English of ELECTRA_TF_DATA")
+    parser.add_argument(
+        "--input", help="text file; default: English of ELECTRA_TF_DATA"
+    )
     parser.add_argument("--megabytes", type=float, default=50)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
@@ -73,18 +78,24 @@ def main() -> None:
     options = parser.parse_args()
     lines = common.text_lines(options.input, options.megabytes)
     with tempfile.TemporaryDirectory() as folder:
-        found = make_records(pathlib.Path(folder), options.length, lines)
-        print(f"{found.total:,} records of {options.length}, {options.rounds} rounds")
+        record_set = make_records(pathlib.Path(folder), options.length, lines)
+        print(
+            f"{record_set.total:,} records of {options.length}, {options.rounds} rounds"
+        )
         results = common.interleaved(
             options.rounds,
             {
-                "bare TFRecordDataset": lambda: raw(found, options.rows),
+                "bare TFRecordDataset": lambda: measure_reading(
+                    record_set, options.rows
+                ),
                 **{
                     f"training_batches of {size}": (
-                        lambda size=size: drain(found, size, options.rows)
+                        lambda size=size: measure_batches(
+                            record_set, size, options.rows
+                        )
                     )
                     for size in (32, 128, 1024)
-                    if size <= found.total
+                    if size <= record_set.total
                 },
             },
         )

@@ -1,8 +1,8 @@
-"""Where a training step's time goes, by part and by kind, on one thread.
+"""Profile a training step by part of the model and kind of operation, on one thread.
 
-TensorFlow's profiler traces some steps; every operation's time is added to the part of
-the model its name tells. On one thread operations do not overlap; the last row is what
-the traced steps took beyond them: scheduling, and the tracing itself.
+TensorFlow's profiler traces some steps. The time of each operation is added to the part
+of the model in its name. On one thread operations do not overlap. The last row is the
+remaining time of the traced steps: scheduling and tracing.
 """
 
 import argparse
@@ -16,34 +16,34 @@ import time
 import benchmark_common as common
 import benchmark_train
 
-KINDS = ("products", "chains", "random", "softmax", "moves", "others")
-_KIND = {  # what the operation's type contains
-    "MatMul": "products",
+KINDS = ("matmul", "fused", "random", "softmax", "copies", "others")
+_KIND = {  # by a part of the operation's type
+    "MatMul": "matmul",
     "Random": "random",
     "Softmax": "softmax",
-    "Transpose": "moves",
-    "Gather": "moves",
-    "Pad": "moves",
-    "AddN": "moves",
-    "SegmentSum": "moves",
-    "Assign": "moves",
-    "Slice": "moves",
+    "Transpose": "copies",
+    "Gather": "copies",
+    "Pad": "copies",
+    "AddN": "copies",
+    "SegmentSum": "copies",
+    "Assign": "copies",
+    "Slice": "copies",
 }
-_PART = (  # what the name contains
+_PART = (  # by a part of the name
     ("/embeddings", "embeddings"),
     ("/attention", "attention"),
     ("/intermediate", "feed-forward"),
     ("/output", "feed-forward"),
-    ("/layer_", "feed-forward"),  # its chains stand between its layers
+    ("/layer_", "feed-forward"),  # element-wise operations between dense layers
     ("/head", "head"),
 )
 _WRAPPERS = {"While", "StatefulPartitionedCall"}
 
 
-def traced(
+def trace(
     run: benchmark_train.Steps, steps: int
 ) -> tuple[list[tuple[str, str, float]], float]:
-    """(name, type, seconds) of all operations of some steps, and the steps' seconds."""
+    """Return (name, type, seconds) of all operations, and the seconds of all steps."""
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -57,16 +57,16 @@ def traced(
         space = xplane_pb2.XSpace()
         with open(path, "rb") as file:
             space.ParseFromString(file.read())
-    found = []
+    operations = []
     for plane in space.planes:
         for line in plane.lines:
-            found += _operations(plane, line)
-    return found, seconds
+            operations += _operations(plane, line)
+    return operations, seconds
 
 
 def _operations(plane, line) -> list[tuple[str, str, float]]:
-    """A thread's operations; compiled ones are named after their function."""
-    found, calls = [], []
+    """Return a thread's operations. Compiled ones have the name of their function."""
+    operations, calls = [], []
     for event in sorted(line.events, key=lambda e: (e.offset_ps, -e.duration_ps)):
         name = plane.event_metadata[event.metadata_id].name
         stats = {
@@ -80,41 +80,43 @@ def _operations(plane, line) -> list[tuple[str, str, float]]:
         elif "hlo_module" in stats:
             while calls and calls[-1][1] <= event.offset_ps:
                 calls.pop()
-            if calls:  # the first loop of a compiled call stands for all of it
+            if calls:  # the time of the call includes all its loops
                 _, _, path, seconds = calls.pop()
                 module = re.sub(r"^a_inference_+|_\d+__.*$", "", stats["hlo_module"])
-                found.append((f"{path}/{module}", "Chain", seconds))
+                operations.append((f"{path}/{module}", "Fused", seconds))
         elif ":" in name and "/" in name:
             path, _, kind = name.rpartition(":")
             if kind.split("#")[0] not in _WRAPPERS:
-                found.append((path, kind.split("#")[0], seconds))
-    return found
+                operations.append((path, kind.split("#")[0], seconds))
+    return operations
 
 
-def part_of(path: str) -> str:
-    """Which part of the step an operation belongs to, from its name."""
+def part_name(path: str) -> str:
+    """Return the part of the step for the name of an operation."""
     path = re.sub(r"_\d+(?=/|$)", "", path)
-    tower = next((t for t in ("generator", "discriminator") if f"{t}/" in path), None)
+    model = next((m for m in ("generator", "discriminator") if f"{m}/" in path), None)
     if "update/" in path:
         return "update"
-    if tower is None and "vocabulary_backward" in path:
+    if model is None and "vocabulary_backward" in path:
         return "vocabulary backward"
-    if tower is None and path.endswith("_backward"):
-        return "vocabulary backward" if "xent" in path else "backward: chains"
-    if tower is None and "attention_backward" in path:
+    if model is None and path.endswith("_backward"):
+        return "vocabulary backward" if "xent" in path else "backward: fused"
+    if model is None and "attention_backward" in path:
         return "backward: attention"
-    if tower is None:
+    if model is None:
         return "the rest of the step"
-    way = "backward" if "gradient_tape" in path or "backward" in path else "forward"
-    place = next((name for sign, name in _PART if sign in path), "the rest")
-    return f"{tower} {way}: {place}"
+    direction = (
+        "backward" if "gradient_tape" in path or "backward" in path else "forward"
+    )
+    part = next((name for pattern, name in _PART if pattern in path), "the rest")
+    return f"{model} {direction}: {part}"
 
 
-def kind_of(kind: str) -> str:
-    """One of KINDS."""
-    if kind == "Chain":
-        return "chains"
-    return next((k for sign, k in _KIND.items() if sign in kind), "others")
+def kind_name(operation: str) -> str:
+    """Return one of `KINDS` for the type of an operation."""
+    if operation == "Fused":
+        return "fused"
+    return next((kind for part, kind in _KIND.items() if part in operation), "others")
 
 
 def main() -> None:
@@ -122,7 +124,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="as for pretrain")
+    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--steps", type=int, default=3)
@@ -139,27 +141,28 @@ def main() -> None:
     start = time.perf_counter()
     run(options.steps)
     untraced = time.perf_counter() - start
-    operations, seconds = traced(run, options.steps)
+    operations, seconds = trace(run, options.steps)
     table = collections.defaultdict(collections.Counter)
-    for path, kind, own in operations:
-        table[part_of(path)][kind_of(kind)] += 1e3 * own / options.steps
+    for path, operation, duration in operations:
+        milliseconds = 1e3 * duration / options.steps
+        table[part_name(path)][kind_name(operation)] += milliseconds
     print(f"{1e3 * untraced / options.steps:,.0f} ms a step, untraced")
     report(table, 1e3 * seconds / options.steps)
 
 
 def report(table: dict[str, dict[str, float]], step: float) -> None:
-    """Prints milliseconds by part and kind, the largest first."""
+    """Print milliseconds by part and kind, the largest first."""
     total = sum(sum(row.values()) for row in table.values())
     print(f"{'':36}" + "".join(f"{kind:>10}" for kind in (*KINDS, "all", "share")))
     rows = sorted(table.items(), key=lambda item: -sum(item[1].values()))
-    whole = collections.Counter()
+    sums = collections.Counter()
     for row in table.values():
-        whole.update(row)
-    for part, row in (*rows, ("all", whole)):
-        own = sum(row.values())
+        sums.update(row)
+    for part, row in (*rows, ("all", sums)):
+        milliseconds = sum(row.values())
         cells = "".join(f"{row[kind]:10,.1f}" for kind in KINDS)
-        print(f"{part:36}{cells}{own:10,.1f}{own / step:10.1%}")
-    print(f"{'beyond operations':96}{step - total:10,.1f}{1 - total / step:10.1%}")
+        print(f"{part:36}{cells}{milliseconds:10,.1f}{milliseconds / step:10.1%}")
+    print(f"{'outside operations':96}{step - total:10,.1f}{1 - total / step:10.1%}")
 
 
 if __name__ == "__main__":

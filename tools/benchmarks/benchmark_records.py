@@ -1,12 +1,12 @@
-"""Text to records: this builder beside the original's, and bare tokenizers.
+"""Compare building records with the original's builder and with bare tokenizers.
 
-All figures are tokens per second of wall time with the same number of processes (or
-threads). The builders' include everything: start, reading, packing, writing, manifest.
+All numbers are tokens per second of wall time with the same number of processes or
+threads. Builders include start-up, reading, packing, writing and the manifest.
 
---original names a checkout of google-research/electra, whose
-build_pretraining_dataset.py is then run as it is on the same text. Without one, the
-peer is a plain reading of its rules (tests/text/plain_tokenizer.py), one
-`tf.train.Example` a record: the same method at about 1.6 times the original's pace.
+--original is a checkout of google-research/electra, whose build_pretraining_dataset.py
+then runs unchanged on the same text. Without it, the peer is a reimplementation of its
+method (tests/text/plain_tokenizer.py, one `tf.train.Example` per record), which has
+about 1.6 times the original's speed.
 """
 
 import argparse
@@ -22,11 +22,11 @@ import time
 
 import benchmark_common as common
 
-PLAIN_SHARE = 20  # the plain reading gets this part of the text
-PLAIN, ORIGINAL = "plain reading of the original", "the original's builder"
+METHOD_FRACTION = 20  # `original_method` runs on one of this many parts of the text
+METHOD, ORIGINAL = "the original's method", "the original's builder"
 
 
-def builder(text: pathlib.Path, vocab: str, workers: int, folder: str) -> float:
+def build_records(text: pathlib.Path, vocab: str, workers: int, folder: str) -> float:
     output = tempfile.mkdtemp(dir=folder)
     start = time.perf_counter()
     subprocess.run(
@@ -50,7 +50,7 @@ def builder(text: pathlib.Path, vocab: str, workers: int, folder: str) -> float:
 def original_builder(
     checkout: str, lines: list[str], vocab: str, workers: int, folder: str
 ) -> float:
-    """The original's own program; returns its seconds."""
+    """Return the seconds of the original's program."""
     corpus, output = tempfile.mkdtemp(dir=folder), tempfile.mkdtemp(dir=folder)
     for i in range(workers):
         share = lines[len(lines) * i // workers : len(lines) * (i + 1) // workers]
@@ -73,7 +73,7 @@ def original_builder(
 
 
 def original_method(lines: list[str], vocab: str, output: str) -> tuple[int, float]:
-    """Builds records as the original does; tokens and seconds."""
+    """Build records with the original's method; return tokens and seconds."""
     import tensorflow as tf
     from text.plain_tokenizer import tokenize
 
@@ -117,7 +117,7 @@ def original_method(lines: list[str], vocab: str, output: str) -> tuple[int, flo
 
 
 def bare_tokenizer(lines: list[str], vocab: str) -> tuple[int, float]:
-    """`Tokenizer.encode` on every line, its memory empty at the start."""
+    """Return tokens and seconds of `Tokenizer.encode`, with an empty cache."""
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 
@@ -128,7 +128,7 @@ def bare_tokenizer(lines: list[str], vocab: str) -> tuple[int, float]:
 
 
 def hugging_face(lines: list[str], vocab: str) -> float:
-    """`tokenizers`' BERT tokenizer on batches, which uses all cores by itself."""
+    """Return tokens per second of the `tokenizers` package, which uses all cores."""
     from tokenizers import BertWordPieceTokenizer
 
     tokenizer = BertWordPieceTokenizer(vocab)
@@ -141,18 +141,20 @@ def hugging_face(lines: list[str], vocab: str) -> float:
     return tokens / (time.perf_counter() - start)
 
 
-def in_processes(pool, function, shares: list[tuple]) -> float:
-    """Tokens per second of all processes together."""
+def run_in_processes(pool, function, shares: list[tuple]) -> float:
+    """Return tokens per second of all processes together."""
     results = list(pool.map(function, *zip(*shares, strict=True)))
     return sum(tokens for tokens, _ in results) / max(s for _, s in results)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--input", help="a text; default: English of ELECTRA_TF_DATA")
-    parser.add_argument("--original", help="a checkout of google-research/electra")
+    parser.add_argument(
+        "--input", help="text file; default: English of ELECTRA_TF_DATA"
+    )
+    parser.add_argument("--original", help="checkout of google-research/electra")
     parser.add_argument("--megabytes", type=float, default=200)
-    parser.add_argument("--vocab", help="default: learnt from the text")
+    parser.add_argument("--vocab", help="default: trained on the text")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -161,23 +163,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         text = pathlib.Path(folder) / "text.txt"
         text.write_text("\n".join(lines), encoding="utf-8")
-        vocab = options.vocab or learn(text, folder)
+        vocab = options.vocab or train_vocabulary(text, folder)
         size = text.stat().st_size
         print(f"{size / 1e6:.1f} MB of text, {n} processes, {options.rounds} rounds")
         tokens, _ = bare_tokenizer(lines, vocab)
-        few = lines[: len(lines) // PLAIN_SHARE]
-        plain = [(few[i::n], vocab, f"{folder}/plain-{i}") for i in range(n)]
-        whole = [
+        sample = lines[: len(lines) // METHOD_FRACTION]
+        samples = [(sample[i::n], vocab, f"{folder}/method-{i}") for i in range(n)]
+        shares = [
             (lines[len(lines) * i // n : len(lines) * (i + 1) // n], vocab)
             for i in range(n)
         ]
         spawn = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(n, spawn) as pool:
             measures = {
-                PLAIN: lambda: in_processes(pool, original_method, plain),
-                "electra_tf.build_records": lambda: builder(text, vocab, n, folder),
-                "bare Tokenizer.encode": lambda: in_processes(
-                    pool, bare_tokenizer, whole
+                METHOD: lambda: run_in_processes(pool, original_method, samples),
+                "electra_tf.build_records": lambda: build_records(
+                    text, vocab, n, folder
+                ),
+                "bare Tokenizer.encode": lambda: run_in_processes(
+                    pool, bare_tokenizer, shares
                 ),
                 "bare Hugging Face encode_batch_fast": lambda: hugging_face(
                     lines, vocab
@@ -188,11 +192,11 @@ def main() -> None:
                     tokens / original_builder(options.original, lines, vocab, n, folder)
                 )
             results = common.interleaved(options.rounds, measures)
-    common.report(results, "tokens/s", ORIGINAL if options.original else PLAIN)
+    common.report(results, "tokens/s", ORIGINAL if options.original else METHOD)
 
 
-def learn(text: pathlib.Path, folder: str) -> str:
-    """A vocabulary of BERT's size, learnt from the text itself."""
+def train_vocabulary(text: pathlib.Path, folder: str) -> str:
+    """Train a vocabulary of BERT's size on the text; return its path."""
     vocab = f"{folder}/vocab.txt"
     command = [sys.executable, "-m", "electra_tf.build_vocab"]
     subprocess.run(

@@ -1,20 +1,19 @@
-"""A served classifier's latency beside Hugging Face's on PyTorch.
+"""Compare the latency of a served classifier with Hugging Face on PyTorch.
 
-All sides have random weights of one shape and answer with the classes' probabilities,
-from texts (tokenizer and model) and from ids (the model alone). The texts are words of
-the vocabulary, as many as make that length.
+All peers have random weights of one shape and return class probabilities, for texts
+(tokenizer and model) and for ids (model alone). A text of a given length consists of
+words of the vocabulary.
 
-  electra_tf       our SavedModel, exported for it, by tf.saved_model.load
+  electra_tf       an exported SavedModel, run with tf.saved_model.load
   torch            the fast tokenizer and ElectraForSequenceClassification
   torch.compile    the same, compiled
 
-Each is a process of its own, held to the same cores; at each point of the grid they
-are asked in turn, round after round, and while one answers the others wait. The first
-answers at a point, with their tracing and compiling, are not counted. --torch_python
-names an interpreter that has torch and transformers where this one has not (extra
-`interop-test`). --clock=processor counts the processor's time alone, for a machine
-that others use too. --memory_requests measures what the SavedModel's process holds
-after so many requests of mixed sizes.
+Each peer is a separate process on the same cores. At each point of the grid the peers
+run in turn for several rounds, one at a time. The first requests of a point, which
+trace and compile, are not measured. --torch_python is an interpreter with torch and
+transformers, if this one does not have them (extra `interop-test`). --clock=processor
+measures CPU time, for machines with other load. --memory_requests measures the memory
+of the SavedModel's process after a number of requests of mixed sizes.
 """
 
 import argparse
@@ -31,43 +30,43 @@ OURS = "electra_tf"
 TORCH = ("torch", "torch.compile")
 KINDS = ("text", "tokens")
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
-Ask = Callable[[], object]
+Send = Callable[[], object]
 
 
-class Work:
-    """What is asked, the same of all: texts, and their ids."""
+class Requests:
+    """Texts, and their ids, which all peers receive."""
 
     def __init__(self, options: argparse.Namespace):
         with open(options.vocab, encoding="utf-8") as file:
             self.vocabulary = file.read().removesuffix("\n").split("\n")
         words = [
-            (word, place)
-            for place, word in enumerate(self.vocabulary)
+            (word, index)
+            for index, word in enumerate(self.vocabulary)
             if word.isascii() and word.isalpha() and word.islower()
         ]
-        self._words, self._ends = words, self.vocabulary.index("[CLS]")
-        self._separator = self.vocabulary.index("[SEP]")
+        self._words, self._cls = words, self.vocabulary.index("[CLS]")
+        self._sep = self.vocabulary.index("[SEP]")
 
     def texts(self, rows: int, length: int) -> list[str]:
-        """Texts of so many pieces, [CLS] and [SEP] counted."""
+        """Return texts of a number of wordpieces, with [CLS] and [SEP]."""
         return [
             " ".join(word for word, _ in self._row(row, length)) for row in range(rows)
         ]
 
     def ids(self, rows: int, length: int) -> list[list[int]]:
-        """Their ids."""
+        """Return the ids of `texts`."""
         return [
-            [self._ends, *(i for _, i in self._row(row, length)), self._separator]
+            [self._cls, *(i for _, i in self._row(row, length)), self._sep]
             for row in range(rows)
         ]
 
     def _row(self, row: int, length: int) -> list[tuple[str, int]]:
         step, count = 7919 * (row + 1), len(self._words)
-        return [self._words[step * place % count] for place in range(1, length - 1)]
+        return [self._words[step * index % count] for index in range(1, length - 1)]
 
 
 def export(options: argparse.Namespace, folder: str) -> str:
-    """Writes the SavedModel; returns its folder."""
+    """Write the SavedModel, and return its folder."""
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
     from electra_tf.serving.export import export as write
@@ -80,15 +79,15 @@ def export(options: argparse.Namespace, folder: str) -> str:
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
     sets = [f"model.vocabulary_size={len(tokenizer.vocabulary)}", *options.set]
     shape = load_config(options.config, sets).model.encoder
-    longest = {"data.max_length": max(options.lengths)}
-    settings = load_config(root=FinetuningConfig, overrides=longest)
-    start = PretrainedEncoder(shape, tokenizer, None, "random weights")
-    model = TextClassifier(start, ["no", "yes"], settings)
+    overrides = {"data.max_length": max(options.lengths)}
+    settings = load_config(root=FinetuningConfig, overrides=overrides)
+    pretrained = PretrainedEncoder(shape, tokenizer, None, "random weights")
+    model = TextClassifier(pretrained, ["no", "yes"], settings)
     return write(task_export(model), folder, log=lambda line: None)
 
 
-def electra_tf(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
-    """Ours, as a process has it that knows TensorFlow alone."""
+def electra_tf(options: argparse.Namespace, requests: Requests) -> Callable[..., Send]:
+    """Return a maker of requests to the SavedModel, loaded with TensorFlow alone."""
     import numpy as np
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  its operations
@@ -98,67 +97,67 @@ def electra_tf(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
         model.signatures[name] for name in ("serving_default", "tokens")
     )
 
-    def asked(kind: str, rows: int, length: int, model=model) -> Ask:
-        # The model goes with its last reader.
+    def make_request(kind: str, rows: int, length: int, model=model) -> Send:
+        # The default argument keeps the model alive: its functions do not.
         if kind == "text":
-            texts = work.texts(rows, length)
+            texts = requests.texts(rows, length)
             return lambda: from_text(text=tf.constant(texts))["probabilities"].numpy()
-        ids = np.array(work.ids(rows, length), np.int32)
-        given = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids**0}
+        ids = np.array(requests.ids(rows, length), np.int32)
+        arrays = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids**0}
 
-        def ask() -> object:
-            tensors = {name: tf.constant(array) for name, array in given.items()}
+        def send() -> object:
+            tensors = {name: tf.constant(array) for name, array in arrays.items()}
             return from_ids(**tensors)["probabilities"].numpy()
 
-        return ask
+        return send
 
-    return asked
+    return make_request
 
 
-def held() -> float:
-    """MiB that this process has in memory now."""
+def resident_memory() -> float:
+    """Return the resident MiB of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def serve(options: argparse.Namespace) -> None:
-    """A peer's process: a line names a point, and the milliseconds are answered."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is not for the one who asks
-    work, clock, known = Work(options), CLOCKS[options.clock], {}
-    peer: Callable[..., Callable[..., Ask]] = electra_tf
+    """Run a peer: read points of the grid from standard input, print milliseconds."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # prints of libraries go to standard error
+    requests, clock, sends = Requests(options), CLOCKS[options.clock], {}
+    peer: Callable[..., Callable[..., Send]] = electra_tf
     if options.peer in TORCH:
         from benchmark_serve_torch import classifier as peer
-    asked = peer(options, work)
-    print(time.time() - options.begin, file=answers, flush=True)
+    make_request = peer(options, requests)
+    print(time.time() - options.begin, file=output, flush=True)
     for line in sys.stdin:
         kind, *numbers = line.split()
         rows, length, count = map(int, numbers)
-        if (kind, rows, length) not in known:
-            known[kind, rows, length] = asked(kind, rows, length)
+        if (kind, rows, length) not in sends:
+            sends[kind, rows, length] = make_request(kind, rows, length)
             for _ in range(3):
-                known[kind, rows, length]()
-        ask, spent, end = known[kind, rows, length], [], clock() + options.seconds
-        while len(spent) < count or (count < 2 and clock() < end):
+                sends[kind, rows, length]()
+        send, times, end = sends[kind, rows, length], [], clock() + options.seconds
+        while len(times) < count or (count < 2 and clock() < end):
             begin = clock()
-            ask()
-            spent.append(1e3 * (clock() - begin))
-        print(held(), *spent, file=answers, flush=True)
+            send()
+            times.append(1e3 * (clock() - begin))
+        print(resident_memory(), *times, file=output, flush=True)
 
 
 class Server(benchmark_train.Peer):
-    """A peer's process, from outside."""
+    """Process of a peer."""
 
-    def ask(self, kind: str, rows: int, length: int, count: int = 1) -> list[float]:
-        """Milliseconds of some requests; of one, as many as fit into --seconds."""
+    def measure(self, kind: str, rows: int, length: int, count: int = 1) -> list[float]:
+        """Return milliseconds of `count` requests; with 1, of all within --seconds."""
         self._process.stdin.write(f"{kind} {rows} {length} {count}\n")
         self._process.stdin.flush()
-        self.held, *spent = self._read()
-        return spent
+        self.resident_memory, *times = self._read()
+        return times
 
 
 def measure(servers: list[Server], options: argparse.Namespace) -> None:
-    """Asks all at each point, and prints a line of it."""
+    """Measure all peers at each point, and print a line per point."""
     names = [server.name for server in servers]
     print(
         f"\n{options.config}, {options.threads} threads, {options.clock} time in ms, "
@@ -173,7 +172,7 @@ def measure(servers: list[Server], options: argparse.Namespace) -> None:
         for rows in options.batches
         for length in options.lengths
     ]
-    ratios = [one_point(servers, point, options) for point in points]
+    ratios = [measure_point(servers, point, options) for point in points]
     if len(servers) > 1:
         print(
             f"{OURS} takes {min(ratios):.2f} to {max(ratios):.2f} of the time of the "
@@ -182,75 +181,77 @@ def measure(servers: list[Server], options: argparse.Namespace) -> None:
         )
 
 
-def one_point(servers: list[Server], point: tuple, options: argparse.Namespace):
-    """One line of the table; our median beside the least of the others'."""
+def measure_point(servers: list[Server], point: tuple, options: argparse.Namespace):
+    """Print a line of the table; return our median over the others' lowest."""
     import numpy as np
 
-    spent = {server.name: [] for server in servers}
+    times = {server.name: [] for server in servers}
     for _ in range(options.rounds):
         for server in servers:
-            spent[server.name] += server.ask(*point)
+            times[server.name] += server.measure(*point)
     kind, rows, length = point
-    cells, middles = [], {}
-    for name, values in spent.items():
-        middles[name], last = np.percentile(values, [50, 99])
+    cells, medians = [], {}
+    for name, values in times.items():
+        medians[name], p99 = np.percentile(values, [50, 99])
         rate = 1e3 * rows / np.mean(values)
-        cells.append(f"{middles[name]:19.2f}{last:9.2f}{rate:9,.1f}")
-    others = [middle for name, middle in middles.items() if name != OURS]
-    ratio = middles[OURS] / min(others, default=middles[OURS])
+        cells.append(f"{medians[name]:19.2f}{p99:9.2f}{rate:9,.1f}")
+    others = [median for name, median in medians.items() if name != OURS]
+    ratio = medians[OURS] / min(others, default=medians[OURS])
     line = f"{kind:7}{rows:6}{length:7}{''.join(cells)}{ratio:12.2f}"
     print(line, flush=True)
     return ratio
 
 
-def memory(server: Server, options: argparse.Namespace) -> None:
-    """Prints what is held after a tenth and after all of many requests."""
+def print_memory(server: Server, options: argparse.Namespace) -> None:
+    """Print the memory after a tenth and after all of many requests."""
     points = [(kind, 1 + number % 3) for number, kind in enumerate(3 * KINDS)]
     lengths = sorted({3 + (max(options.lengths) - 3) * n // 7 for n in range(8)})
-    done, found = 0, []
+    count, memory = 0, []
     for share in (0.1, 1.0):
-        while done < share * options.memory_requests:
-            kind, rows = points[done % len(points)]
-            length = lengths[done % len(lengths)]
-            server.ask(kind, rows, length, 2)
-            done += 2
-        found.append(server.held)
+        while count < share * options.memory_requests:
+            kind, rows = points[count % len(points)]
+            length = lengths[count % len(lengths)]
+            server.measure(kind, rows, length, 2)
+            count += 2
+        memory.append(server.resident_memory)
     print(
-        f"memory: {found[0]:,.1f} MiB after a tenth of {done:,} requests, "
-        f"{found[1]:,.1f} MiB after all: {found[1] - found[0]:+.1f} MiB"
+        f"memory: {memory[0]:,.1f} MiB after a tenth of {count:,} requests, "
+        f"{memory[1]:,.1f} MiB after all: {memory[1] - memory[0]:+.1f} MiB"
     )
 
 
-def numbers(text: str) -> list[int]:
+def integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
 def parse() -> argparse.Namespace:
-    """The options; what they name is checked."""
+    """Return the validated options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     data = os.environ.get("ELECTRA_TF_DATA")
     parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="as for pretrain")
+    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
     parser.add_argument("--vocab", default=data and f"{data}/vocab/bert_uncased_en.txt")
-    parser.add_argument("--lengths", type=numbers, default=[16, 64, 128, 512])
-    parser.add_argument("--batches", type=numbers, default=[1, 8, 32])
+    parser.add_argument("--lengths", type=integers, default=[16, 64, 128, 512])
+    parser.add_argument("--batches", type=integers, default=[1, 8, 32])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a round")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per round")
     parser.add_argument("--clock", default="wall", choices=CLOCKS)
     parser.add_argument("--memory_requests", type=int, default=0)
-    parser.add_argument("--peers", default=",".join((OURS, *TORCH)), help="some of it")
+    parser.add_argument(
+        "--peers", default=",".join((OURS, *TORCH)), help="peers to run"
+    )
     parser.add_argument("--torch_python", default=sys.executable)
     for name, kind in (("--peer", str), ("--begin", float), ("--work", str)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     parser.set_defaults(device="cpu", steps=1)
     options = parser.parse_args()
     if not options.vocab:
-        sys.exit("error: name --vocab=FILE (ELECTRA_TF_DATA is unset)")
+        sys.exit("error: pass --vocab=FILE (ELECTRA_TF_DATA is unset)")
     if min(options.lengths) < 3:
-        sys.exit("error: --lengths are 3 or more: [CLS], a word and [SEP]")
+        sys.exit("error: --lengths must be at least 3: [CLS], a word and [SEP]")
     common.check_peers(options, [OURS], [OURS, *TORCH])
     return options
 
@@ -262,12 +263,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         options.work = export(options, folder)
-        sys.argv.append(f"--work={options.work}")  # peers are started with the same
+        sys.argv.append(f"--work={options.work}")  # peers get the same arguments
         servers = [Server(name, options) for name in options.peers.split(",")]
         measure(servers, options)
         if options.memory_requests:
             ours = next(server for server in servers if server.name == OURS)
-            memory(ours, options)
+            print_memory(ours, options)
         for server in servers:
             server.end()
 

@@ -1,4 +1,4 @@
-"""The peer of `benchmark serve`: Hugging Face's tokenizer and classifier on PyTorch."""
+"""Peer of `benchmark serve`: Hugging Face's tokenizer and classifier on PyTorch."""
 
 import argparse
 from collections.abc import Callable
@@ -6,24 +6,24 @@ from collections.abc import Callable
 import numpy as np
 import torch
 import transformers
-from benchmark_serve import Ask, Work
-from benchmark_torch import _shape
+from benchmark_serve import Requests, Send
+from benchmark_torch import make_config
 
 
-def classifier(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
-    """Requests as a Python server makes them: tokenizer, model, probabilities."""
+def classifier(options: argparse.Namespace, requests: Requests) -> Callable[..., Send]:
+    """Return a maker of requests: tokenizer, model, probabilities."""
     from electra_tf.config.loader import load_config
 
     torch.set_num_threads(options.threads)
-    sets = [f"model.vocabulary_size={len(work.vocabulary)}", *options.set]
-    shape = _shape(load_config(options.config, sets).model.encoder)
-    model = transformers.ElectraForSequenceClassification(shape).eval()
-    answer = torch.compile(model) if options.peer == "torch.compile" else model
+    sets = [f"model.vocabulary_size={len(requests.vocabulary)}", *options.set]
+    config = make_config(load_config(options.config, sets).model.encoder)
+    model = transformers.ElectraForSequenceClassification(config).eval()
+    compiled = torch.compile(model) if options.peer == "torch.compile" else model
     tokenizer = transformers.BertTokenizerFast(vocab=options.vocab)
-    longest = max(options.lengths)
+    max_length = max(options.lengths)
 
-    def asked(kind: str, rows: int, length: int) -> Ask:
-        texts, ids = work.texts(rows, length), work.ids(rows, length)
+    def make_request(kind: str, rows: int, length: int) -> Send:
+        texts, ids = requests.texts(rows, length), requests.ids(rows, length)
         array = np.array(ids)
 
         def from_text():
@@ -31,7 +31,7 @@ def classifier(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
                 texts,
                 padding=True,
                 truncation=True,
-                max_length=longest,
+                max_length=max_length,
                 return_tensors="pt",
             )
 
@@ -45,13 +45,13 @@ def classifier(options: argparse.Namespace, work: Work) -> Callable[..., Ask]:
             }
 
         if from_text()["input_ids"].tolist() != ids:
-            raise SystemExit("error: the tokenizer makes other pieces of the texts")
-        given = from_text if kind == "text" else from_ids
+            raise SystemExit("error: the tokenizer returns other ids for the texts")
+        make_inputs = from_text if kind == "text" else from_ids
 
-        def ask() -> object:
+        def send() -> object:
             with torch.inference_mode():
-                return answer(**given()).logits.softmax(-1).numpy()
+                return compiled(**make_inputs()).logits.softmax(-1).numpy()
 
-        return ask
+        return send
 
-    return asked
+    return make_request

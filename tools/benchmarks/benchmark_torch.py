@@ -1,4 +1,4 @@
-"""The PyTorch peer of `benchmark train`: an ELECTRA step of Hugging Face's models."""
+"""PyTorch peer of `benchmark train`: an ELECTRA step of Hugging Face's models."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch.nn import functional
 MASK = 4
 
 
-def _shape(encoder) -> transformers.ElectraConfig:
+def make_config(encoder) -> transformers.ElectraConfig:
     return transformers.ElectraConfig(
         vocab_size=encoder.vocabulary_size,
         embedding_size=encoder.embedding,
@@ -24,27 +24,27 @@ def _shape(encoder) -> transformers.ElectraConfig:
     )
 
 
-class Pair(torch.nn.Module):
-    """Generator and discriminator with shared embeddings; from ids to the loss."""
+class TorchElectra(torch.nn.Module):
+    """Generator and discriminator with shared embeddings, from ids to the loss."""
 
     def __init__(self, config):
         super().__init__()
         encoder, generator = config.model.encoder, config.model.generator
-        self.generator = transformers.ElectraForMaskedLM(_shape(generator))
-        self.discriminator = transformers.ElectraForPreTraining(_shape(encoder))
+        self.generator = transformers.ElectraForMaskedLM(make_config(generator))
+        self.discriminator = transformers.ElectraForPreTraining(make_config(encoder))
         tables = self.discriminator.electra.embeddings
         self.generator.electra.embeddings = tables
         self.generator.generator_lm_head.weight = tables.word_embeddings.weight
-        self.slots = math.ceil(config.masking.rate * config.records.max_length)
-        two = config.objective.sampler == "inverse_cdf"
-        self.draw = by_two_numbers if two else by_gumbel
+        self.num_masked = math.ceil(config.masking.rate * config.records.max_length)
+        inverse_cdf = config.objective.sampler == "inverse_cdf"
+        self.sample = sample_inverse_cdf if inverse_cdf else sample_gumbel
         self.weight = config.objective.discriminator_weight
 
     def forward(self, ids_BL: torch.Tensor) -> torch.Tensor:
-        """The combined loss; masks and samples are drawn anew."""
-        places_BL = torch.rand(ids_BL.shape, device=ids_BL.device)
-        places_BL[:, 0] = places_BL[:, -1] = 2.0  # [CLS] and [SEP]
-        positions_BM = places_BL.topk(self.slots, largest=False).indices
+        """Return the combined loss with random masks and samples."""
+        order_BL = torch.rand(ids_BL.shape, device=ids_BL.device)
+        order_BL[:, 0] = order_BL[:, -1] = 2.0  # [CLS] and [SEP]
+        positions_BM = order_BL.topk(self.num_masked, largest=False).indices
         labels_BM = ids_BL.gather(1, positions_BM)
         masked_BL = ids_BL.scatter(1, positions_BM, MASK)
         hidden_BLD = self.generator.electra(masked_BL).last_hidden_state
@@ -57,71 +57,71 @@ class Pair(torch.nn.Module):
             logits_BMV.flatten(0, 1), labels_BM.view(-1)
         )
         with torch.no_grad():
-            sampled_BM = self.draw(logits_BMV)
+            sampled_BM = self.sample(logits_BMV)
             corrupted_BL = ids_BL.scatter(1, positions_BM, sampled_BM)
-        judged_BL = self.discriminator(corrupted_BL).logits
+        disc_logits_BL = self.discriminator(corrupted_BL).logits
         fake_BL = (corrupted_BL != ids_BL).float()
-        disc = functional.binary_cross_entropy_with_logits(judged_BL, fake_BL)
+        disc = functional.binary_cross_entropy_with_logits(disc_logits_BL, fake_BL)
         return masked_lm + self.weight * disc
 
 
-def by_gumbel(logits_BMV: torch.Tensor) -> torch.Tensor:
-    """Samples by a Gumbel number for each entry of the vocabulary."""
+def sample_gumbel(logits_BMV: torch.Tensor) -> torch.Tensor:
+    """Sample with Gumbel noise for each vocabulary entry."""
     uniform_BMV = torch.rand_like(logits_BMV)
     return (logits_BMV - torch.log(-torch.log(uniform_BMV + 1e-9) + 1e-9)).argmax(-1)
 
 
-def by_two_numbers(logits_BMV: torch.Tensor) -> torch.Tensor:
-    """Samples by running sums over blocks, then within one, as ours does."""
+def sample_inverse_cdf(logits_BMV: torch.Tensor) -> torch.Tensor:
+    """Sample a block of the vocabulary, then an entry of it, as electra_tf does."""
     size = logits_BMV.shape[-1]
     width = math.ceil(math.sqrt(size))
     padding = width * math.ceil(size / width) - size
-    shares_BMV = functional.pad(torch.softmax(logits_BMV, -1), (0, padding))
-    parts_BMKW = shares_BMV.unflatten(-1, (-1, width))
-    block_BM1 = place(parts_BMKW.sum(-1))
+    probs_BMV = functional.pad(torch.softmax(logits_BMV, -1), (0, padding))
+    blocks_BMKW = probs_BMV.unflatten(-1, (-1, width))
+    block_BM1 = inverse_cdf_index(blocks_BMKW.sum(-1))
     index_BM1W = block_BM1[..., None].expand(-1, -1, 1, width)
-    within_BM1 = place(parts_BMKW.gather(2, index_BM1W)[:, :, 0])
+    within_BM1 = inverse_cdf_index(blocks_BMKW.gather(2, index_BM1W)[:, :, 0])
     return (block_BM1 * width + within_BM1)[..., 0]
 
 
-def place(shares_BMX: torch.Tensor) -> torch.Tensor:
-    """Where a running sum reaches a random part of the whole, [B, M, 1]."""
-    reached_BMX = shares_BMX.cumsum(-1)
-    wanted_BM1 = torch.rand_like(reached_BMX[..., :1]) * reached_BMX[..., -1:]
-    return (reached_BMX < wanted_BM1).sum(-1, keepdim=True)
+def inverse_cdf_index(probs_BMX: torch.Tensor) -> torch.Tensor:
+    """Return the index where the cumulative sum reaches a random share of the total."""
+    cdf_BMX = probs_BMX.cumsum(-1)
+    target_BM1 = torch.rand_like(cdf_BMX[..., :1]) * cdf_BMX[..., -1:]
+    return (cdf_BMX < target_BM1).sum(-1, keepdim=True)
 
 
-def step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
-    """One training step: loss, gradient, clipping, AdamW.
+def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
+    """Return a training step: loss, gradient, clipping, AdamW.
 
     Args:
-        config: The experiment.
-        ids_BL: The text.
-        compiled: Whether `torch.compile` compiles the forward and backward pass.
+        config: The experiment's config.
+        ids_BL: The batch.
+        compiled: Whether to compile forward and backward pass with `torch.compile`.
 
     Returns:
-        Something to call.
+        The step.
     """
     device = ids_BL.device.type
-    pair = Pair(config).train().to(device)
-    low = config.training.precision == "mixed_bfloat16"
+    model = TorchElectra(config).train().to(device)
+    mixed = config.training.precision == "mixed_bfloat16"
     settings = config.optimizer
-    update = torch.optim.AdamW(
-        pair.parameters(),
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
         lr=settings.learning_rate,
         betas=(settings.beta_1, settings.beta_2),
         eps=settings.epsilon,
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    loss_of = torch.compile(pair) if compiled else pair
+    loss_fn = torch.compile(model) if compiled else model
 
-    def one() -> None:
-        update.zero_grad(set_to_none=True)
-        with torch.autocast(device, torch.bfloat16, enabled=low):
-            loss = loss_of(ids_BL)
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16, enabled=mixed):
+            loss = loss_fn(ids_BL)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(pair.parameters(), settings.clip_norm)
-        update.step()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        optimizer.step()
 
-    return one
+    return step

@@ -1,13 +1,13 @@
-"""Training steps beside PyTorch's on identical work, and beside large products.
+"""Compare training steps with PyTorch on identical work, and with large matmuls.
 
-Each peer is a process of its own that lives through all rounds and is held to the same
-cores; while one is timed the others wait. A step is all of it: masking, generator,
-sampling, discriminator, combined loss, backward pass, clipping, update. The PyTorch
-pair is Hugging Face's ElectraForMaskedLM and ElectraForPreTraining with shared
-embeddings and logits at masked positions alone; --torch_python names an interpreter
-that has torch and transformers where this one has not (extra `interop-test`). `input`
-is the input pipeline alone, a batch for a step. At the end stands what `pretrain
---dry_run` predicts beside what was measured.
+Each peer is a separate process on the same cores, which runs for all rounds. Only one
+is active at a time. A step contains masking, generator, sampling, discriminator,
+combined loss, backward pass, clipping and update. The PyTorch model consists of Hugging
+Face's ElectraForMaskedLM and ElectraForPreTraining with shared embeddings and logits at
+masked positions only. --torch_python is an interpreter with torch and transformers, if
+this one does not have them (extra `interop-test`). `input` is the input pipeline alone,
+one batch per step. The last line compares the estimate of `pretrain --dry_run` with the
+measurement.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from collections.abc import Callable
 import benchmark_common as common
 
 Steps = Callable[[int], None]
-LIMIT, OURS, INPUT = "products", "electra_tf", "input"
-EAGER, COMPILED, FORECAST = "torch", "torch.compile", "forecast"
-BATCHES = 200  # of the input pipeline, for a step of the others
+LIMIT, OURS, INPUT = "matmul", "electra_tf", "input"
+EAGER, COMPILED, ESTIMATE = "torch", "torch.compile", "estimate"
+BATCHES = 200  # batches of the input pipeline per step of the other peers
 
 
 def read_config(options: argparse.Namespace):
-    """The experiment: a config's, with the benchmark's batch and a full vocabulary."""
+    """Return the config with the benchmark's batch size and a full vocabulary."""
     from electra_tf.config.loader import load_config
 
     sets = [
@@ -45,7 +45,7 @@ def read_config(options: argparse.Namespace):
 
 
 def token_ids(config):
-    """The same text for all: rows without padding, ids that are no special tokens."""
+    """Return random ids, equal for all peers, without padding."""
     import numpy as np
 
     shape = (config.input.batch_size, config.records.max_length)
@@ -54,45 +54,45 @@ def token_ids(config):
     return ids_BL
 
 
-def flops_of(config) -> int:
-    """Of a step's products."""
+def step_flops(config) -> int:
+    """Return FLOPs of a step's matmuls."""
     import math
 
     from electra_tf.model import cost
 
     rows, length = config.input.batch_size, config.records.max_length
-    work = cost.BatchShape(rows, length, math.ceil(config.masking.rate * length))
-    return cost.step_flops(config.model, "electra", True, work)
+    shape = cost.BatchShape(rows, length, math.ceil(config.masking.rate * length))
+    return cost.step_flops(config.model, "electra", True, shape)
 
 
-def large_products(options: argparse.Namespace) -> tuple[int, int, float]:
-    """Size and number of products, and the part of their FLOPs that a step has."""
+def large_matmuls(options: argparse.Namespace) -> tuple[int, int, float]:
+    """Return size and number of matmuls, and a step's share of their FLOPs."""
     size = 8192 if options.device == "gpu" else 2048
-    flops = flops_of(read_config(options))
+    flops = step_flops(read_config(options))
     count = max(1, round(flops / (2 * size**3)))
     return size, count, flops / (count * 2 * size**3)
 
 
-def products(options: argparse.Namespace) -> Steps:
-    """The limit: as many FLOPs in large products."""
+def matmuls(options: argparse.Namespace) -> Steps:
+    """Return the limit: large matmuls with the FLOPs of a step."""
     import tensorflow as tf
 
-    size, count, _ = large_products(options)
+    size, count, _ = large_matmuls(options)
     dtype = tf.float32 if options.precision == "float32" else tf.bfloat16
     matrix = tf.cast(tf.random.stateless_normal([size, size], [0, 0]), dtype)
 
     @tf.function
     def run(steps):
-        found = matrix
+        product = matrix
         for _ in tf.range(steps * count):
-            found = tf.matmul(found, matrix) / size
-        return tf.reduce_sum(found)
+            product = tf.matmul(product, matrix) / size
+        return tf.reduce_sum(product)
 
     return lambda steps: run(tf.constant(steps)).numpy()
 
 
-def built(options: argparse.Namespace):
-    """Experiment, devices and the compiled model."""
+def build(options: argparse.Namespace):
+    """Return config, strategy and compiled model."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import numpy as np
 
@@ -101,34 +101,34 @@ def built(options: argparse.Namespace):
     from electra_tf.training.optimizer import create_optimizer
     from electra_tf.training.strategy import choose
 
-    config, devices = read_config(options), choose("one_device")
+    config, strategy = read_config(options), choose("one_device")
     size = config.model.vocabulary_size
     tokens = SpecialTokens(2, 3, 4, size, is_continuation_V=np.zeros(size, bool))
-    with devices.scope():
+    with strategy.scope():
         pretrainer = Pretrainer(config, tokens)
         pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
-    return config, devices, pretrainer
+    return config, strategy, pretrainer
 
 
 def electra_tf(options: argparse.Namespace) -> Steps:
-    """Ours, as the training loop calls it."""
+    """Return our step, as the training loop calls it."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import tensorflow as tf
 
     from electra_tf.batch import Batch
     from electra_tf.training.multi_step_runner import MultiStepRunner, distribute
 
-    config, devices, pretrainer = built(options)
+    config, strategy, pretrainer = build(options)
     ids_BL = tf.constant(token_ids(config), tf.int32)
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
-    found = tf.data.Dataset.from_tensors(batch).repeat()
-    iterator = iter(distribute(devices, lambda *_: found))
-    loop = MultiStepRunner(devices, lambda b: pretrainer.train_step(b, as_ratios=False))
+    dataset = tf.data.Dataset.from_tensors(batch).repeat()
+    iterator = iter(distribute(strategy, lambda *_: dataset))
+    loop = MultiStepRunner(strategy, lambda b: pretrainer.train_step(b, as_ratios=False))
     return lambda steps: loop(iterator, steps)
 
 
 def input_pipeline(options: argparse.Namespace) -> Steps:
-    """Records of made-up words, as training reads them."""
+    """Return the input pipeline of training on records of random words."""
     import benchmark_pipeline
     import numpy as np
 
@@ -141,47 +141,48 @@ def input_pipeline(options: argparse.Namespace) -> Steps:
     lines = [" ".join(random.choice(words, 12)) for _ in range(40_000)]
     lines[20::20] = [""] * len(lines[20::20])
     folder = tempfile.TemporaryDirectory()
-    found = benchmark_pipeline.make_records(
+    record_set = benchmark_pipeline.make_records(
         pathlib.Path(folder.name), options.length, lines
     )
-    batches = iter(training_batches(found, InputConfig(batch_size=options.batch_size)))
+    batches = iter(
+        training_batches(record_set, InputConfig(batch_size=options.batch_size))
+    )
 
-    def run(steps: int, folder=folder) -> None:  # which goes with its last reader
+    def run(steps: int, folder=folder) -> None:  # keeps the folder while it is used
         for _ in range(steps * BATCHES):
             next(batches)
 
     return run
 
 
-def forecast(options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of a step and GiB, before any step is run."""
+def estimate(options: argparse.Namespace) -> tuple[float, float]:
+    """Return estimated seconds per step and GiB, without running a step."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import math
 
     from electra_tf.runs.experiment import num_parameters
-    from electra_tf.runs.cost_estimate import estimate_cost as predict
+    from electra_tf.runs.cost_estimate import estimate_cost
     from electra_tf.model.cost import BatchShape
 
-    config, devices, pretrainer = built(options)
+    config, strategy, pretrainer = build(options)
     length = config.records.max_length
-    slots = math.ceil(config.masking.rate * length)
+    masked = math.ceil(config.masking.rate * length)
     total = num_parameters(pretrainer.trainable_variables)
-    found = predict(
-        config, devices, total, BatchShape(config.input.batch_size, length, slots)
-    )
-    return found.seconds, found.memory / 2**30
+    shape = BatchShape(config.input.batch_size, length, masked)
+    result = estimate_cost(config, strategy, total, shape)
+    return result.seconds, result.memory / 2**30
 
 
-def torch_pair(options: argparse.Namespace, compiled: bool) -> Steps:
-    """Hugging Face's two models in one train step."""
-    import benchmark_torch as pair
+def torch_electra(options: argparse.Namespace, compiled: bool) -> Steps:
+    """Return a training step of Hugging Face's two models."""
+    import benchmark_torch
     import torch
 
     torch.set_num_threads(options.threads)
     config = read_config(options)
     device = "cuda" if options.device == "gpu" else "cpu"
     ids_BL = torch.from_numpy(token_ids(config)).to(device)
-    step = pair.step(config, ids_BL, compiled)
+    step = benchmark_torch.make_step(config, ids_BL, compiled)
 
     def run(steps: int) -> None:
         for _ in range(steps):
@@ -193,16 +194,16 @@ def torch_pair(options: argparse.Namespace, compiled: bool) -> Steps:
 
 
 PEERS: dict[str, Callable[[argparse.Namespace], Steps]] = {
-    LIMIT: products,
+    LIMIT: matmuls,
     OURS: electra_tf,
     INPUT: input_pipeline,
-    EAGER: lambda options: torch_pair(options, compiled=False),
-    COMPILED: lambda options: torch_pair(options, compiled=True),
+    EAGER: lambda options: torch_electra(options, compiled=False),
+    COMPILED: lambda options: torch_electra(options, compiled=True),
 }
 
 
-def memory(options: argparse.Namespace) -> float:
-    """GiB this process has held at most: on the host, or on the GPU."""
+def peak_memory(options: argparse.Namespace) -> float:
+    """Return the peak GiB of this process, on the host or on the GPU."""
     if options.device == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     if "torch" in options.peer:
@@ -215,31 +216,31 @@ def memory(options: argparse.Namespace) -> float:
 
 
 def serve(options: argparse.Namespace, begin: float) -> None:
-    """A peer's process: numbers of steps come in, seconds a step go out."""
-    if options.peer == FORECAST:
+    """Run a peer: read numbers of steps from standard input, print seconds per step."""
+    if options.peer == ESTIMATE:
         print(0.0, flush=True)
         sys.stdin.readline()
-        print(*forecast(options), flush=True)
+        print(*estimate(options), flush=True)
         return
     run, share = PEERS[options.peer](options), 1.0
     if options.peer == INPUT:
         share = 1 / BATCHES
     if options.peer == LIMIT:
-        *_, share = large_products(options)
+        *_, share = large_matmuls(options)
     run(1)
     start = time.time() - begin
     run(1)
-    gc.freeze()  # what stays is not searched for garbage, at the end least of all
-    print(start, flush=True)  # with all done, or the first round would be beside it
+    gc.freeze()  # excludes the model from garbage collection
+    print(start, flush=True)  # last, as it starts the first round of another peer
     for line in sys.stdin:
         steps, start = int(line), time.perf_counter()
         run(steps)
         seconds = (time.perf_counter() - start) / steps
-        print(share * seconds, memory(options), flush=True)
+        print(share * seconds, peak_memory(options), flush=True)
 
 
 class Peer:
-    """A peer's process, from outside."""
+    """Process of a peer."""
 
     def __init__(self, name: str, options: argparse.Namespace):
         python = options.torch_python if "torch" in name else sys.executable
@@ -261,14 +262,14 @@ class Peer:
         self.start = self._read()[0]
 
     def milliseconds(self) -> float:
-        """Times some steps; of one of them."""
+        """Run `options.steps` steps; return the milliseconds of one."""
         self._process.stdin.write(f"{self._steps}\n")
         self._process.stdin.flush()
         seconds, self.memory = self._read()
         return 1e3 * seconds
 
     def end(self) -> None:
-        """Lets the process go."""
+        """End the process."""
         self._process.stdin.close()
         self._process.wait()
 
@@ -280,45 +281,45 @@ class Peer:
 
 
 def report(peers: list[Peer], results: dict[str, list[float]], options) -> None:
-    """Prints the table."""
+    """Print the table."""
     config = read_config(options)
-    tokens, flops = options.batch_size * options.length, flops_of(config)
-    where = "the GPU" if options.device == "gpu" else f"{options.threads} threads"
+    tokens, flops = options.batch_size * options.length, step_flops(config)
+    device = "the GPU" if options.device == "gpu" else f"{options.threads} threads"
     print(
         f"\n{options.config}, {options.batch_size} x {options.length}, "
-        f"{options.precision}, {where}, {flops / 1e9:.1f} GFLOP a step, medians of "
+        f"{options.precision}, {device}, {flops / 1e9:.1f} GFLOP a step, medians of "
         f"{options.rounds} rounds of {options.steps}\n"
         f"{'':16}{'ms/step':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'GFLOP/s':>9}"
         f"{'of limit':>9}{'time/ours':>10}{'GiB':>6}{'start s':>8}"
     )
     for peer in peers:
-        own = results[peer.name]
-        middle, limit, ours = (
+        times = results[peer.name]
+        median, limit, ours = (
             common.statistics.median(values)
             for values in (
-                own,
-                [a / b for a, b in zip(results[LIMIT], own, strict=True)],
-                [a / b for a, b in zip(own, results[OURS], strict=True)],
+                times,
+                [a / b for a, b in zip(results[LIMIT], times, strict=True)],
+                [a / b for a, b in zip(times, results[OURS], strict=True)],
             )
         )
-        rates = f"{flops / middle / 1e6:9,.1f}{limit:9.1%}{ours:10.2f}"
+        rates = f"{flops / median / 1e6:9,.1f}{limit:9.1%}{ours:10.2f}"
         if peer.name == INPUT:
             rates = f"{'':18}{ours:10.4f}"
         print(
-            f"{peer.name:16}{middle:9,.1f}{min(own):9,.1f}{max(own):9,.1f}"
-            f"{1e3 * tokens / middle:11,.0f}{rates}{peer.memory:6.2f}{peer.start:8.1f}"
+            f"{peer.name:16}{median:9,.1f}{min(times):9,.1f}{max(times):9,.1f}"
+            f"{1e3 * tokens / median:11,.0f}{rates}{peer.memory:6.2f}{peer.start:8.1f}"
         )
 
 
-def report_forecast(ours: Peer, measured: float, options) -> None:
-    """Prints what was to be expected beside what came."""
-    expected = Peer(FORECAST, options)
-    milliseconds = expected.milliseconds()
-    expected.end()
+def report_estimate(ours: Peer, measured: float, options) -> None:
+    """Print the estimate, and its ratio to the measurement."""
+    peer = Peer(ESTIMATE, options)
+    milliseconds = peer.milliseconds()
+    peer.end()
     print(
-        f"forecast: {milliseconds:,.0f} ms/step, {milliseconds / measured:.2f} of the "
-        f"measured; {expected.memory:.2f} GiB, {expected.memory / ours.memory:.2f} of "
-        "the measured"
+        f"estimate: {milliseconds:,.0f} ms/step, {milliseconds / measured:.2f} of the "
+        f"measured; {peer.memory:.2f} GiB, {peer.memory / ours.memory:.2f} of the "
+        "measured"
     )
 
 
@@ -327,13 +328,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="as for pretrain")
+    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=2, help="timed in each round")
-    parser.add_argument("--peers", default=",".join(PEERS), help="some of these")
+    parser.add_argument("--steps", type=int, default=2, help="steps per round")
+    parser.add_argument("--peers", default=",".join(PEERS), help="peers to run")
     parser.add_argument("--torch_python", default=sys.executable)
     parser.add_argument(
         "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
@@ -345,10 +346,12 @@ def main() -> None:
     if options.peer:
         serve(options, options.begin)
         return
-    seen = "import tensorflow as tf; exit(not tf.config.list_physical_devices('GPU'))"
-    look = [sys.executable, "-c", seen]
-    if options.device == "gpu" and subprocess.run(look).returncode:
-        sys.exit("error: TensorFlow sees no GPU here; measure the CPU: --device=cpu")
+    program = (
+        "import tensorflow as tf; exit(not tf.config.list_physical_devices('GPU'))"
+    )
+    command = [sys.executable, "-c", program]
+    if options.device == "gpu" and subprocess.run(command).returncode:
+        sys.exit("error: TensorFlow finds no GPU. Pass --device=cpu for the CPU")
     names = common.check_peers(options, [LIMIT, OURS], [*PEERS])
     peers = [Peer(name, options) for name in names]
     results = common.interleaved(
@@ -358,7 +361,7 @@ def main() -> None:
         peer.end()
     report(peers, results, options)
     ours = peers[names.index(OURS)]
-    report_forecast(ours, common.statistics.median(results[OURS]), options)
+    report_estimate(ours, common.statistics.median(results[OURS]), options)
 
 
 if __name__ == "__main__":

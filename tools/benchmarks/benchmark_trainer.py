@@ -1,4 +1,4 @@
-"""The peer of `benchmark finetune`: Hugging Face's Trainer."""
+"""Peer of `benchmark finetune`: Hugging Face's Trainer."""
 
 import argparse
 import tempfile
@@ -7,54 +7,54 @@ from typing import Any
 import tokenizers
 import torch
 import transformers
-from benchmark_finetune import Turns, Work
-from benchmark_torch import _shape
+from benchmark_finetune import EpochServer, Examples
+from benchmark_torch import make_config
 
 
-class Rows(torch.utils.data.Dataset):
-    """Examples as a tokenizer returns them, not yet padded."""
+class TorchDataset(torch.utils.data.Dataset):
+    """Examples in the form of a tokenizer's result, without padding."""
 
-    def __init__(self, work: Work):
-        self._work = work
+    def __init__(self, examples: Examples):
+        self._examples = examples
 
     def __len__(self) -> int:
-        return len(self._work.ids)
+        return len(self._examples.ids)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         return {
-            "input_ids": self._work.ids[row],
-            "token_type_ids": self._work.segments[row],
-            "labels": self._work.targets[row],
+            "input_ids": self._examples.ids[row],
+            "token_type_ids": self._examples.segments[row],
+            "labels": self._examples.targets[row],
         }
 
 
-class Each(transformers.TrainerCallback):
-    """Begins and ends epochs when it is told to."""
+class EpochCallback(transformers.TrainerCallback):
+    """Callback that starts epochs on request and reports their time."""
 
-    def __init__(self, turns: Turns):
-        self._turns = turns
+    def __init__(self, server: EpochServer):
+        self._server = server
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-        """Waits."""
-        self._turns.begin()
+        """Wait for a request."""
+        self._server.begin()
 
     def on_epoch_end(self, *_: Any, **__: Any) -> None:
-        """Answers."""
-        self._turns.end()
+        """Report the time."""
+        self._server.end()
 
 
 def arguments(
-    options: argparse.Namespace, work: Work, output: str
+    options: argparse.Namespace, examples: Examples, output: str
 ) -> transformers.TrainingArguments:
-    """As ours: rate, warm-up, decay of weights, epsilon and clipping."""
+    """Return the arguments that correspond to the settings of electra_tf."""
     from electra_tf.config.finetuning import TaskOptimizerConfig
 
     settings = TaskOptimizerConfig()
-    steps = -(-len(work.ids) // options.batch_size) * work.epochs
-    lengths = "random" if options.peer == "torch" else "group_by_length"
+    steps = -(-len(examples.ids) // options.batch_size) * examples.epochs
+    sampling = "random" if options.peer == "torch" else "group_by_length"
     return transformers.TrainingArguments(
         output_dir=output,
-        num_train_epochs=work.epochs,
+        num_train_epochs=examples.epochs,
         per_device_train_batch_size=options.batch_size,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="linear",
@@ -64,7 +64,7 @@ def arguments(
         max_grad_norm=settings.clip_norm,
         optim="adamw_torch_fused",
         bf16=options.precision == "mixed_bfloat16",
-        train_sampling_strategy=lengths,
+        train_sampling_strategy=sampling,
         torch_compile=options.peer == "torch.compile",
         use_cpu=True,
         dataloader_pin_memory=False,
@@ -75,24 +75,24 @@ def arguments(
     )
 
 
-def train(options: argparse.Namespace, work: Work, turns: Turns) -> None:
-    """Trains as the Trainer does by default, without logs and checkpoints."""
+def train(options: argparse.Namespace, examples: Examples, server: EpochServer) -> None:
+    """Train with the Trainer's defaults, without logs and checkpoints."""
     torch.set_num_threads(options.threads)
     transformers.set_seed(0)
-    shape = _shape(work.shape)
-    shape.num_labels = work.classes
-    model = transformers.ElectraForSequenceClassification(shape)
-    words = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[PAD]": 0}))
-    # The collator asks it for nothing but padding.
+    config = make_config(examples.shape)
+    config.num_labels = examples.num_classes
+    model = transformers.ElectraForSequenceClassification(config)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[PAD]": 0}))
+    # The collator uses it only for padding.
     padder = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="[PAD]"
+        tokenizer_object=tokenizer, pad_token="[PAD]"
     )
     with tempfile.TemporaryDirectory() as output:
         trainer = transformers.Trainer(
             model=model,
-            args=arguments(options, work, output),
-            train_dataset=Rows(work),
+            args=arguments(options, examples, output),
+            train_dataset=TorchDataset(examples),
             data_collator=transformers.DataCollatorWithPadding(padder),
-            callbacks=[Each(turns)],
+            callbacks=[EpochCallback(server)],
         )
         trainer.train()

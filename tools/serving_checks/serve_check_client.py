@@ -1,4 +1,4 @@
-"""The client of `serve_check`: sends, times, compares, takes note."""
+"""Client of `serve_check`: sends and times requests, compares responses."""
 
 import collections
 import dataclasses
@@ -20,41 +20,42 @@ from tensorflow_serving.apis import (
 )
 
 NAME, DEADLINE, TOLERANCE = "model", 60.0, 1e-5
-# What says that the request is wrong, not that the server is.
-POLITE = {
+# Statuses of an invalid request; others mean a failure of the server.
+CLIENT_ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
 }
-Compare = Callable[[requests.Case, requests.Inputs], str]
+Compare = Callable[[requests.Case, requests.Arrays], str]
 
 
 @dataclasses.dataclass
 class Tally:
-    """What became of a series of requests."""
+    """Results of a series of requests."""
 
     name: str
     seconds: float = 0.0
-    answers: list[float] = dataclasses.field(default_factory=list)
-    """Milliseconds of each."""
+    latencies: list[float] = dataclasses.field(default_factory=list)
+    """Milliseconds of each correct response."""
     errors: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
     )
-    faults: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
-        count = len(self.answers) + self.errors.total() + len(self.faults)
-        p50, p99 = np.percentile(self.answers or [np.nan], [50, 99])
-        errors = ", ".join(f"{of} {name}" for name, of in self.errors.most_common())
+        responses, errors = len(self.latencies), self.errors.total()
+        count = responses + errors + len(self.failures)
+        p50, p99 = np.percentile(self.latencies or [np.nan], [50, 99])
+        codes = ", ".join(f"{n} {code}" for code, n in self.errors.most_common())
         return (
-            f"{self.name:14}{count:9,}{len(self.answers):9,}{self.errors.total():8,}"
-            f"{len(self.faults):8,}{p50:9.1f}{p99:9.1f}"
-            f"{count / max(self.seconds, 1e-9):10,.0f}  {errors}"
+            f"{self.name:14}{count:9,}{responses:10,}{errors:8,}"
+            f"{len(self.failures):9,}{p50:9.1f}{p99:9.1f}"
+            f"{count / max(self.seconds, 1e-9):10,.0f}  {codes}"
         )
 
 
 class Client:
-    """Speaks TF Serving's protocol with the server at a port."""
+    """Client of TF Serving's gRPC protocol at a local port."""
 
     def __init__(self, port: int):
         size = [("grpc.max_receive_message_length", -1)]
@@ -62,33 +63,37 @@ class Client:
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def signatures(self) -> list[requests.Signature]:
-        """What the server tells of itself."""
+        """Return the signatures in the server's metadata."""
         request = get_model_metadata_pb2.GetModelMetadataRequest()
         request.model_spec.name = NAME
         request.metadata_field.append("signature_def")
         response = self._stub.GetModelMetadata(request, timeout=DEADLINE)
-        found = get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(found)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
         return [
-            requests.Signature(name, _described(of.inputs, len), _described(of.outputs))
-            for name, of in sorted(found.signature_def.items())
+            requests.Signature(name, _specs(item.inputs, len), _specs(item.outputs))
+            for name, item in sorted(signatures.signature_def.items())
             if not name.startswith("__")
         ]
 
-    def predict(self, case: requests.Case) -> requests.Inputs:
-        """The answer; `grpc.RpcError` where there is none."""
+    def predict(self, case: requests.Case) -> requests.Arrays:
+        """Return the response, or raise `grpc.RpcError`."""
         request = predict_pb2.PredictRequest()
         request.model_spec.name = NAME
-        request.model_spec.signature_name = case.asked or case.signature.name
+        request.model_spec.signature_name = (
+            case.requested_signature or case.signature.name
+        )
         for name, array in case.inputs.items():
             dtype = tf.string if array.dtype == object else tf.as_dtype(array.dtype)
             message = tf.make_tensor_proto(array, dtype, array.shape)
             request.inputs[name].CopyFrom(message)
         response = self._stub.Predict(request, timeout=DEADLINE)
-        return {name: tf.make_ndarray(of) for name, of in response.outputs.items()}
+        return {
+            name: tf.make_ndarray(array) for name, array in response.outputs.items()
+        }
 
-    def refuses_classify(self) -> bool:
-        """Whether it says that it has no Classify."""
+    def classify_is_unimplemented(self) -> bool:
+        """Return whether Classify returns UNIMPLEMENTED."""
         try:
             request = classification_pb2.ClassificationRequest()
             self._stub.Classify(request, timeout=DEADLINE)
@@ -97,66 +102,68 @@ class Client:
         return False
 
 
-def _described(infos: Any, of_shape: Callable[..., Any] = tuple) -> dict[str, Any]:
+def _specs(infos: Any, convert_shape: Callable[..., Any] = tuple) -> dict[str, Any]:
+    """Return types and shapes by name."""
     return {
         name: (
             np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),
-            of_shape([dim.size for dim in info.tensor_shape.dim]),
+            convert_shape([dim.size for dim in info.tensor_shape.dim]),
         )
         for name, info in sorted(infos.items())
     }
 
 
 class Direct:
-    """The SavedModel called in this process, without a server."""
+    """Outputs of the SavedModel, called in this process without a server."""
 
     def __init__(self, folder: str, cases: list[requests.Case]):
         loaded = tf.saved_model.load(folder)
-        self._said = {}
+        self._expected = {}
         for case in cases:
             run = loaded.signatures[case.signature.name]
             inputs = {
                 name: tf.constant(array, tf.string if array.dtype == object else None)
                 for name, array in case.inputs.items()
             }
-            found = {name: of.numpy() for name, of in run(**inputs).items()}
-            self._said[id(case)] = found
+            outputs = {name: tensor.numpy() for name, tensor in run(**inputs).items()}
+            self._expected[id(case)] = outputs
 
-    def differs(self, case: requests.Case, answer: requests.Inputs) -> str:
-        """Where an answer is another, in words."""
-        for name, said in self._said[id(case)].items():
-            array = answer[name]
-            if array.shape != said.shape:
-                return f"{name} is {array.shape}, directly {said.shape}"
+    def compare(self, case: requests.Case, response: requests.Arrays) -> str:
+        """Return a description of the first difference, or an empty string."""
+        for name, expected in self._expected[id(case)].items():
+            array = response[name]
+            if array.shape != expected.shape:
+                return f"{name} is {array.shape}, directly {expected.shape}"
             if array.dtype.kind != "f":
-                if not np.array_equal(array, said):
-                    return f"{name} is {array}, directly {said}"
-            elif not np.allclose(array, said, rtol=TOLERANCE, atol=TOLERANCE):
-                far = np.abs(array - said).max()
-                return f"{name} differs from the direct call's by up to {far:.2g}"
+                if not np.array_equal(array, expected):
+                    return f"{name} is {array}, directly {expected}"
+            elif not np.allclose(array, expected, rtol=TOLERANCE, atol=TOLERANCE):
+                difference = np.abs(array - expected).max()
+                return f"{name} differs from the direct call by up to {difference:.2g}"
         return ""
 
 
 def send(client: Client, case: requests.Case, compare: Compare, tally: Tally) -> str:
-    """Sends one request and takes note; returns how it ended."""
+    """Send one request, count its result, and return a description of it."""
     start = time.perf_counter()
     try:
-        answer = client.predict(case)
+        response = client.predict(case)
     except grpc.RpcError as error:
-        code, words = error.code(), (error.details() or "").strip()
-        ended = f"{code.name}: {' '.join(words.split())[:150]}"
-        if case.wanted == requests.ANSWER or code not in POLITE or not words:
-            tally.faults.append(f"{case.name}: {ended}")
+        code, message = error.code(), (error.details() or "").strip()
+        result = f"{code.name}: {' '.join(message.split())[:150]}"
+        unexpected = case.expected == requests.RESPONSE or code not in CLIENT_ERRORS
+        if unexpected or not message:
+            tally.failures.append(f"{case.name}: {result}")
         else:
             tally.errors[code.name] += 1
-        return ended
+        return result
     milliseconds = (time.perf_counter() - start) * 1e3
-    fault = case.fault_of(answer) or compare(case, answer)
-    if fault:
-        tally.faults.append(f"{case.name}: {fault}")
-        return fault
-    tally.answers.append(milliseconds)
-    return f"an answer of {case.rows} rows"
+    failure = case.validate(response) or compare(case, response)
+    if failure:
+        tally.failures.append(f"{case.name}: {failure}")
+        return failure
+    tally.latencies.append(milliseconds)
+    return f"a response of {case.rows} rows"
 
 
 def send_all(
@@ -164,21 +171,21 @@ def send_all(
     count: int,
     threads: int,
     tally: Tally,
-    case_of: Callable[[int], requests.Case],
-    compare: Compare = lambda case, answer: "",
+    make_case: Callable[[int], requests.Case],
+    compare: Compare = lambda case, response: "",
 ) -> None:
-    """Sends the requests 0 to `count` - 1 from several threads."""
-    parts = [Tally(tally.name) for _ in range(threads)]
+    """Send the requests 0 to `count` - 1 from several threads."""
+    tallies = [Tally(tally.name) for _ in range(threads)]
 
-    def work(thread: int) -> None:
+    def send_share(thread: int) -> None:
         for number in range(thread, count, threads):
-            send(client, case_of(number), compare, parts[thread])
+            send(client, make_case(number), compare, tallies[thread])
 
     start = time.perf_counter()
     with futures.ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, range(threads)))  # which raises what a thread raised
+        list(pool.map(send_share, range(threads)))  # raises exceptions of the threads
     tally.seconds += time.perf_counter() - start
-    for part in parts:
-        tally.answers += part.answers
-        tally.errors += part.errors
-        tally.faults += part.faults
+    for thread_tally in tallies:
+        tally.latencies += thread_tally.latencies
+        tally.errors += thread_tally.errors
+        tally.failures += thread_tally.failures

@@ -1,9 +1,9 @@
-"""What `serve_check` sends: real requests, hostile ones, random ones.
+"""Requests of `serve_check`: real, hostile and random ones.
 
-Each knows what must come back. Where the inputs are those of the signature, of its
-types and ranks and with the same number of rows, that is an answer with as many rows;
-where they are not, an error. Ids may be out of range, and then either is right. No
-rows are answered with none.
+Each has an expected result. If the names, types and ranks of the inputs are those of
+the signature and all have the same number of rows, a response with this number of rows
+is expected, which may be 0; otherwise an error. Ids may be out of range, and texts too
+long; then both results are accepted.
 """
 
 import dataclasses
@@ -22,170 +22,175 @@ TEXTS = (
     "Where?",
     " ".join(f"word{number} of a text that is far too long" for number in range(90)),
 )
-ANSWER, ERROR, EITHER = "an answer", "an error", "either"
-_LONG = 100_000  # bytes of a request; a book
-Inputs = dict[str, np.ndarray]
+RESPONSE, ERROR, EITHER = "a response", "an error", "either"
+_LONG = 100_000  # bytes of a request
+Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a signature takes and answers."""
+    """Inputs and outputs of a signature."""
 
     name: str
     inputs: Mapping[str, tuple[np.dtype, int]]
-    """Type and rank by name; `object` is a string."""
+    """Type and rank by name. The type of strings is `object`."""
     outputs: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
-    """Type and shape by name, with -1 for what differs."""
+    """Type and shape by name, with -1 for dynamic axes."""
 
     @property
     def takes_strings(self) -> bool:
-        """Whether every input is one."""
+        """Return whether all inputs are strings."""
         return all(dtype.kind == "O" for dtype, _ in self.inputs.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A request, and how it must end."""
+    """Request with its expected result."""
 
     name: str
     signature: Signature
-    inputs: Inputs
-    asked: str = ""
-    """Another signature's name, if it is not the signature's own."""
+    inputs: Arrays
+    requested_signature: str = ""
+    """Name to send in place of the signature's own."""
 
     @property
     def rows(self) -> int | None:
-        """Rows of the answer; None where the request is no request."""
-        wanted = self.signature.inputs
-        if self.asked or self.inputs.keys() != wanted.keys():
+        """Return the expected rows of the response; None for an invalid request."""
+        specs = self.signature.inputs
+        if self.requested_signature or self.inputs.keys() != specs.keys():
             return None
-        for name, (dtype, rank) in wanted.items():
+        for name, (dtype, rank) in specs.items():
             if (self.inputs[name].dtype, self.inputs[name].ndim) != (dtype, rank):
                 return None
-        shapes = {self.inputs[name].shape for name in wanted}
+        shapes = {self.inputs[name].shape for name in specs}
         return next(iter(shapes))[0] if len(shapes) == 1 else None
 
     @property
-    def wanted(self) -> str:
-        """`ANSWER`, `ERROR` or `EITHER`."""
+    def expected(self) -> str:
+        """Return `RESPONSE`, `ERROR` or `EITHER`."""
         if self.rows is None:
             return ERROR
         if self.signature.takes_strings:
-            # What is read in parts has a limit of them.
-            sizes = [len(text) for of in self.inputs.values() for text in of.flat]
-            return EITHER if sum(sizes) > _LONG else ANSWER
-        return EITHER if self.rows else ANSWER
+            # Served models limit the number of parts that long texts are split into.
+            size = sum(
+                len(text) for array in self.inputs.values() for text in array.flat
+            )
+            return EITHER if size > _LONG else RESPONSE
+        return EITHER if self.rows else RESPONSE
 
-    def fault_of(self, answer: Inputs) -> str:
-        """What is wrong with an answer, in words; empty where nothing is."""
-        if self.wanted == ERROR:
-            shapes = {name: of.shape for name, of in answer.items()}
-            return f"an error was due, arrived {shapes}"
-        if answer.keys() != self.signature.outputs.keys():
-            return f"outputs {sorted(answer)}"
+    def validate(self, response: Arrays) -> str:
+        """Return a description of an unexpected response, or an empty string."""
+        if self.expected == ERROR:
+            shapes = {name: array.shape for name, array in response.items()}
+            return f"expected an error, received {shapes}"
+        if response.keys() != self.signature.outputs.keys():
+            return f"outputs {sorted(response)}"
         for name, (dtype, shape) in self.signature.outputs.items():
-            array = answer[name]
-            wanted = (self.rows, *shape[1:])
-            if array.dtype != dtype or not fits(array.shape, wanted):
-                return f"{name} is {array.dtype} {array.shape}, not {dtype} {wanted}"
+            array = response[name]
+            expected = (self.rows, *shape[1:])
+            if array.dtype != dtype or not matches(array.shape, expected):
+                return f"{name} is {array.dtype} {array.shape}, not {dtype} {expected}"
             if dtype.kind == "f" and not np.isfinite(array).all():
                 return f"{name} is not finite"
         return ""
 
 
-def fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether a shape is as wanted, where -1 is any number."""
-    return len(shape) == len(wanted) and all(
-        other in (-1, size) for size, other in zip(shape, wanted, strict=True)
+def matches(shape: Sequence[int], expected: Sequence[int]) -> bool:
+    """Return whether a shape equals the expected one, where -1 is any number."""
+    return len(shape) == len(expected) and all(
+        other in (-1, size) for size, other in zip(shape, expected, strict=True)
     )
 
 
 def strings(texts: Sequence[bytes]) -> np.ndarray:
-    """Bytes in an array of objects, [B]."""
+    """Return bytes as an array of objects, [B]."""
     array = np.empty(len(texts), object)
     array[:] = texts
     return array
 
 
 def real(
-    signature: Signature, texts: Sequence[str], ids: int, draw: np.random.Generator
+    signature: Signature, texts: Sequence[str], ids: int, rng: np.random.Generator
 ) -> Iterator[Case]:
-    """Requests of 1, 2 and 8 rows such as clients send.
+    """Yield valid requests of 1, 2 and 8 rows.
 
     Args:
-        signature: Of strings, or of ids.
-        texts: Any number of them; the inputs of a signature take turns.
-        ids: The vocabulary has more than so many.
-        draw: Where ids come from.
+        signature: A signature of strings or of ids.
+        texts: Texts, which are distributed over the inputs.
+        ids: Upper bound of token ids, exclusive.
+        rng: Source of ids.
     """
     for start in range(len(texts)):
         for rows in (1, 2, 8):
             if signature.takes_strings:
                 inputs = {
                     name: strings([
-                        texts[(start + place + 3 * row) % len(texts)].encode()
+                        texts[(start + offset + 3 * row) % len(texts)].encode()
                         for row in range(rows)
                     ])
-                    for place, name in enumerate(signature.inputs)
+                    for offset, name in enumerate(signature.inputs)
                 }  # fmt: skip
             else:
-                inputs = _ids(signature, rows, int(draw.integers(1, 33)), ids, draw)
+                inputs = _ids(signature, rows, int(rng.integers(1, 33)), ids, rng)
             yield Case(f"{signature.name}, {rows} rows", signature, inputs)
 
 
 def _ids(
-    signature: Signature, rows: int, length: int, ids: int, draw: np.random.Generator
-) -> Inputs:
-    """Ids, segments and a mask by their names; the last rows are padded."""
-    places = np.arange(length)
-    ends = draw.integers(1, length + 1, (rows, 1))
+    signature: Signature, rows: int, length: int, ids: int, rng: np.random.Generator
+) -> Arrays:
+    """Return random ids, segments and a mask by name. All rows but the first may be
+    padded."""
+    positions = np.arange(length)
+    ends = rng.integers(1, length + 1, (rows, 1))
     ends[:1] = length
     halves = ends // 2
-    found = {
-        "token_ids": draw.integers(0, ids, (rows, length)) * (places < ends),
-        "segment_ids": (places >= halves) & (places < ends),
+    arrays = {
+        "token_ids": rng.integers(0, ids, (rows, length)) * (positions < ends),
+        "segment_ids": (positions >= halves) & (positions < ends),
     }
     return {
-        name: found.get(name, places < ends).astype(dtype)
+        name: arrays.get(name, positions < ends).astype(dtype)
         for name, (dtype, _) in signature.inputs.items()
     }
 
 
 def hostile(signature: Signature) -> Iterator[Case]:
-    """What a client can do wrong or with ill will, by hand."""
-    whole = dict(_hostile_values(signature))
-    start = dict(_well(signature))
+    """Yield invalid requests and valid ones with unusual values."""
+    unusual = dict(_unusual_values(signature))
+    valid = _valid_inputs(signature)
     name, *others = signature.inputs
-    first = start[name]
-    broken = {
-        "an input is missing": {key: start[key] for key in others},
-        "an input too many": {**start, "surplus": first},
+    first = valid[name]
+    invalid = {
+        "an input is missing": {key: valid[key] for key in others},
+        "an unknown input": {**valid, "surplus": first},
         "no inputs": {},
-        "a scalar": {**start, name: first.reshape(-1)[0:1].reshape(())},
-        "a dimension more": {**start, name: np.stack([first, first])},
-        "all with a dimension more": {key: of[:, None] for key, of in start.items()},
-        "floats": {**start, name: np.zeros(first.shape, np.float32)},
-        "int64": {**start, name: np.zeros(first.shape, np.int64)},
+        "a scalar": {**valid, name: first.reshape(-1)[0:1].reshape(())},
+        "an additional axis": {**valid, name: np.stack([first, first])},
+        "an additional axis of all inputs": {
+            key: array[:, None] for key, array in valid.items()
+        },
+        "floats": {**valid, name: np.zeros(first.shape, np.float32)},
+        "int64": {**valid, name: np.zeros(first.shape, np.int64)},
     }
     if first.dtype == object:
-        broken["ids for texts"] = {**start, name: np.zeros([2], np.int32)}
+        invalid["ids for texts"] = {**valid, name: np.zeros([2], np.int32)}
     else:
-        broken["texts for ids"] = {**start, name: strings([b"a", b"b"])}
+        invalid["texts for ids"] = {**valid, name: strings([b"a", b"b"])}
     for key in others:
-        more = np.concatenate([start[key], start[key]])
-        broken[f"{key} has more rows"] = {**start, key: more}
-        broken[f"{key} has one row"] = {**start, key: start[key][:1]}
-        broken[f"{key} has no rows"] = {**start, key: start[key][:0]}
+        more = np.concatenate([valid[key], valid[key]])
+        invalid[f"{key} has more rows"] = {**valid, key: more}
+        invalid[f"{key} has one row"] = {**valid, key: valid[key][:1]}
+        invalid[f"{key} has no rows"] = {**valid, key: valid[key][:0]}
         if more.ndim == 2:
-            broken[f"{key} is shorter"] = {**start, key: start[key][:, :1]}
-            broken[f"{key} has no positions"] = {**start, key: start[key][:, :0]}
-    for title, inputs in {**whole, **broken}.items():
+            invalid[f"{key} is shorter"] = {**valid, key: valid[key][:, :1]}
+            invalid[f"{key} has no positions"] = {**valid, key: valid[key][:, :0]}
+    for title, inputs in {**unusual, **invalid}.items():
         yield Case(f"{signature.name}: {title}", signature, inputs)
-    asked = "no_such_signature"
-    yield Case(f"{signature.name}: asked as another", signature, start, asked)
+    title = f"{signature.name}: an unknown signature"
+    yield Case(title, signature, valid, "no_such_signature")
 
 
-def _well(signature: Signature) -> Inputs:
+def _valid_inputs(signature: Signature) -> Arrays:
     if signature.takes_strings:
         return {name: strings([b"good", b"bad"]) for name in signature.inputs}
     return {
@@ -194,8 +199,8 @@ def _well(signature: Signature) -> Inputs:
     }
 
 
-def _hostile_values(signature: Signature) -> Iterator[tuple[str, Inputs]]:
-    """Right types and shapes, with values that nobody would send."""
+def _unusual_values(signature: Signature) -> Iterator[tuple[str, Arrays]]:
+    """Yield inputs of correct types and shapes with unusual values."""
     if signature.takes_strings:
         values = {
             "an empty string": [b""],
@@ -214,58 +219,61 @@ def _hostile_values(signature: Signature) -> Iterator[tuple[str, Inputs]]:
         for title, texts in values.items():
             yield title, {name: strings(texts) for name in signature.inputs}
         return
-    start = _well(signature)
-    least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    for name, of in start.items():
-        for value in (-1, 7, least, most):
-            yield f"{name} of {value}", {**start, name: np.full_like(of, value)}
-    yield "no rows", {name: of[:0] for name, of in start.items()}
-    yield "no positions", {name: of[:, :0] for name, of in start.items()}
-    yield "neither", {name: of[:0, :0] for name, of in start.items()}
-    yield "all padding", {name: np.zeros_like(of) for name, of in start.items()}
-    yield "rows too long", {name: np.tile(of, 1250) for name, of in start.items()}
+    valid = _valid_inputs(signature)
+    minimum, maximum = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    for name, ids in valid.items():
+        for value in (-1, 7, minimum, maximum):
+            yield f"{name} of {value}", {**valid, name: np.full_like(ids, value)}
+    for title, change in {
+        "no rows": lambda ids: ids[:0],
+        "no positions": lambda ids: ids[:, :0],
+        "no rows or positions": lambda ids: ids[:0, :0],
+        "all padding": np.zeros_like,
+        "rows too long": lambda ids: np.tile(ids, 1250),
+    }.items():
+        yield title, {name: change(ids) for name, ids in valid.items()}
 
 
 def random_case(
     signatures: Sequence[Signature], ids: int, seed: int, number: int
 ) -> Case:
-    """A request by its number; three in ten are spoilt.
+    """Return the random request of a number. Three in ten are modified.
 
     Args:
-        signatures: One is drawn.
-        ids: The vocabulary has more than so many.
-        seed: Of the whole series.
-        number: In the series.
+        signatures: Signatures to choose from.
+        ids: Upper bound of token ids, exclusive.
+        seed: Seed of the series.
+        number: Number in the series.
     """
-    draw = np.random.default_rng([seed, number])
-    signature = signatures[draw.integers(len(signatures))]
-    rows = int(draw.integers(0, 6))
+    rng = np.random.default_rng([seed, number])
+    signature = signatures[rng.integers(len(signatures))]
+    rows = int(rng.integers(0, 6))
     if signature.takes_strings:
         inputs = {
-            name: strings([random_text(draw) for _ in range(rows)])
+            name: strings([random_text(rng) for _ in range(rows)])
             for name in signature.inputs
         }
     else:
-        inputs = _ids(signature, rows, int(draw.integers(1, 65)), ids, draw)
+        inputs = _ids(signature, rows, int(rng.integers(1, 65)), ids, rng)
     title = f"random request {number} of seed {seed}, {signature.name}"
-    if draw.random() < 0.7:
+    if rng.random() < 0.7:
         return Case(title, signature, inputs)
-    if draw.random() < 0.1:
+    if rng.random() < 0.1:
         return Case(title, signature, inputs, "no_such_signature")
-    name = draw.choice(sorted(inputs))
-    return Case(title, signature, _spoilt(inputs, str(name), draw))
+    name = rng.choice(sorted(inputs))
+    return Case(title, signature, _modify(inputs, str(name), rng))
 
 
-def _spoilt(inputs: Inputs, name: str, draw: np.random.Generator) -> Inputs:
+def _modify(inputs: Arrays, name: str, rng: np.random.Generator) -> Arrays:
     array = inputs[name]
-    kind = draw.integers(7)
+    kind = rng.integers(7)
     if kind == 0:
-        return {key: of for key, of in inputs.items() if key != name}
+        return {key: other for key, other in inputs.items() if key != name}
     if kind == 1:
         return {**inputs, f"{name}_": array}
     if kind == 2:
         types = [np.float32, np.int64, np.int32, np.bool_]
-        return {**inputs, name: np.zeros(array.shape, types[draw.integers(4)])}
+        return {**inputs, name: np.zeros(array.shape, types[rng.integers(4)])}
     if kind == 3:
         return {**inputs, name: array[None]}
     if kind == 4:
@@ -274,26 +282,26 @@ def _spoilt(inputs: Inputs, name: str, draw: np.random.Generator) -> Inputs:
         return {**inputs, name: array.reshape(-1)}
     if array.dtype == object:
         return {**inputs, name: strings([b"\xff" * 3000] * len(array))}
-    far = draw.integers(-(2**31), 2**31, array.shape).astype(array.dtype)
-    return {**inputs, name: np.where(draw.random(array.shape) < 0.1, far, array)}
+    random_ids = rng.integers(-(2**31), 2**31, array.shape).astype(array.dtype)
+    return {**inputs, name: np.where(rng.random(array.shape) < 0.1, random_ids, array)}
 
 
-def random_text(draw: np.random.Generator) -> bytes:
-    """Bytes of any kind: words, code points, noise, and mixtures of them."""
+def random_text(rng: np.random.Generator) -> bytes:
+    """Return a mixture of random bytes, code points, ASCII and words."""
     parts = []
-    for _ in range(draw.integers(0, 4)):
-        length = int(draw.integers(0, 60))
-        kind = draw.integers(5)
+    for _ in range(rng.integers(0, 4)):
+        length = int(rng.integers(0, 60))
+        kind = rng.integers(5)
         if kind == 0:
-            parts.append(draw.bytes(length))
+            parts.append(rng.bytes(length))
         elif kind == 1:
-            codes = draw.integers(0, 0x110000, length)
+            codes = rng.integers(0, 0x110000, length)
             parts.append("".join(map(chr, codes)).encode("utf-8", "surrogatepass"))
         elif kind == 2:
-            parts.append(bytes(draw.integers(0, 128, length, np.uint8)))
+            parts.append(bytes(rng.integers(0, 128, length, np.uint8)))
         elif kind == 3:
-            parts.append(TEXTS[draw.integers(len(TEXTS))].encode()[:length])
+            parts.append(TEXTS[rng.integers(len(TEXTS))].encode()[:length])
         else:
-            codes = draw.choice([0x4E00, 0x301, 0x200D, 0xAC00, 0x1F600, 0x130], length)
+            codes = rng.choice([0x4E00, 0x301, 0x200D, 0xAC00, 0x1F600, 0x130], length)
             parts.append("".join(map(chr, codes)).encode())
-    return b" ".join(parts) if draw.random() < 0.5 else b"".join(parts)
+    return b" ".join(parts) if rng.random() < 0.5 else b"".join(parts)
