@@ -92,8 +92,8 @@ def test_export_pretrained_checkpoint(command, vocabulary, tmp_path):
         "--output_kind=electra", "--signatures=text",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    outputs = call(output / "7", "masked_text", text=["the [MCLIENT]"])
-    assert outputs["tokens"] == [["[CLS]", "the", "[MCLIENT]", "[SEP]"]]
+    outputs = call(output / "7", "masked_text", text=["the [MASK]"])
+    assert outputs["tokens"] == [["[CLS]", "the", "[MASK]", "[SEP]"]]
     assert len(outputs["proposals"][0][0]) == 10
 
 

@@ -1,4 +1,4 @@
-"""The quick start: what it reads, what it shows, and one small run from end to end."""
+"""Test the quick start: its texts and pictures, and a small run."""
 
 import copy
 import importlib
@@ -60,64 +60,69 @@ PROSE = [
 ]
 
 
-def test_of_a_docstring_the_english_sentences_are_kept():
+def test_paragraphs_are_english_sentences():
     assert list(texts.paragraphs(DOCSTRING)) == PROSE
 
 
-def test_sources_are_read_and_never_run():
+def test_docstrings_are_parsed_without_running_the_source():
     source = (
         'r"""Of the module."""\n'
         "raise SystemExit\n"
         'class A:\n    """Of the class."""\n'
         '    def f(self):\n        """Of the method."""\n'
-        '        def g():\n            """Of nobody."""\n'
+        '        def g():\n            """Of a nested function."""\n'
         'async def h():\n    """Of the coroutine."""\n'
         'x = "no docstring"\n'
     )
-    found = ["Of the module.", "Of the class.", "Of the method.", "Of the coroutine."]
-    assert list(texts.strings(source.encode())) == found
-    assert list(texts.strings(b"print 'of Python 2'")) == []
+    expected = ["Of the module.", "Of the class.", "Of the method."]
+    expected.append("Of the coroutine.")
+    assert list(texts.docstrings(source.encode())) == expected
+    assert list(texts.docstrings(b"print 'of Python 2'")) == []
     topics = b"topics = {'if': 'The statement.'}"
-    assert list(texts.strings(topics, is_topics=True)) == ["if", "The statement."]
+    assert list(texts.docstrings(topics, is_topics=True)) == ["if", "The statement."]
 
 
 @pytest.fixture
 def packages(tmp_path):
-    """52 packages with texts of their own, one that they share, and what is none."""
+    """Return a folder of 52 packages with unique, shared and ignored texts."""
     root = tmp_path / "site"
     for number in range(52):
         name = "abcdefghijklmnopqrstuvwxyz"[number % 26] * (3 + number // 26)
-        own = f"The package of {name} does its work in silence and is glad of it. " * 4
+        text = f"The package of {name} does its work in silence and is glad of it. " * 4
         (root / name).mkdir(parents=True)
-        text = f'"""{own}\n\n{PROSE[1]}\n"""\ndef f():\n    """Nul \\0 in a text."""\n'
-        (root / name / "code.py").write_text(text)
+        source = (
+            f'"""{text}\n\n{PROSE[1]}\n"""\ndef f():\n    """Nul \\0 in a text."""\n'
+        )
+        (root / name / "code.py").write_text(source)
     for ignored in ("tests/a.py", "aaa/test/b.py", "aaa/readme.txt"):
         (root / ignored).parent.mkdir(exist_ok=True)
-        (root / ignored).write_text(f'"""{"This must not be read by anybody. " * 9}"""')
+        (root / ignored).write_text(
+            f'"""{"This must not be in the corpus at all. " * 9}"""'
+        )
     (root / "aaa" / "short.py").write_text(f'"""{PROSE[0]}"""')
     return root
 
 
-def test_text_is_gathered_whole_and_always_in_the_same_order(packages, tmp_path):
+def test_write_corpus_is_deterministic(packages, tmp_path):
     other = tmp_path / "elsewhere" / "python"
     shutil.copytree(packages, other)
     for root, output in ((packages, tmp_path / "1"), (other, tmp_path / "2")):
-        documents, size = texts.gather([root], output, 1)
+        documents, size = texts.write_corpus([root], output, 1)
         assert documents == 52
     names = ["classes/test.tsv", "classes/train.tsv", "heldout.txt", "train.txt"]
     assert sorted(os.listdir(output)) == ["classes", *names[2:]]
-    found = {name: (tmp_path / "1" / name).read_text() for name in names}
-    assert {name: (output / name).read_text() for name in names} == found
-    assert len(found["train.txt"].split("\n\n")) - 1 == 50
-    assert len(found["heldout.txt"].split("\n\n")) - 1 == 2
-    together = found["train.txt"] + found["heldout.txt"]
-    assert together.count("The package of") == 52 * 4
-    assert together.count(PROSE[1]) == 1  # said in each, read once
-    assert "Nul" not in together
-    assert "must not" not in together
-    assert PROSE[0] not in together  # too short for a document
-    assert size == len(together.replace("\n", ""))
-    few, _ = texts.gather([packages], tmp_path / "3", 1000 / 1e6)
+    written = {name: (tmp_path / "1" / name).read_text() for name in names}
+    assert {name: (output / name).read_text() for name in names} == written
+    assert len(written["train.txt"].split("\n\n")) - 1 == 50
+    assert len(written["heldout.txt"].split("\n\n")) - 1 == 2
+    corpus = written["train.txt"] + written["heldout.txt"]
+    assert corpus.count("The package of") == 52 * 4
+    assert corpus.count(PROSE[1]) == 1  # shared by all packages
+    assert "Nul" not in corpus
+    assert "must not" not in corpus
+    assert PROSE[0] not in corpus  # too short for a document
+    assert size == len(corpus.replace("\n", ""))
+    few, _ = texts.write_corpus([packages], tmp_path / "3", 1000 / 1e6)
     assert few == 4  # 4 x 265 characters and the shared paragraph
 
 
@@ -128,28 +133,35 @@ SENTENCES = [
 ]
 
 
-def test_sentences_to_classify_are_as_written_or_have_two_words_exchanged(tmp_path):
+def test_write_tables_exchanges_words_of_every_second_sentence(tmp_path):
     train = [texts.Document([sentence]) for sentence in SENTENCES[:20]]
     held_out = [texts.Document([" ".join(SENTENCES[20:]), "Too short to tell."])]
     texts.write_tables(train, held_out, tmp_path)
-    for name, own in (("train.tsv", SENTENCES[:20]), ("test.tsv", SENTENCES[20:])):
-        head, *lines = (tmp_path / name).read_text().splitlines()
-        assert head == "sentence\tlabel"
-        assert len(lines) == len(own)
-        for line, sentence in zip(lines, own, strict=True):
-            found, label = line.split("\t")
-            assert (found == sentence) == (label == "as written")
-            assert sorted(found.split()) == sorted(sentence.split())
+    for name, sentences in (
+        ("train.tsv", SENTENCES[:20]),
+        ("test.tsv", SENTENCES[20:]),
+    ):
+        header, *lines = (tmp_path / name).read_text().splitlines()
+        assert header == "sentence\tlabel"
+        assert len(lines) == len(sentences)
+        for line, sentence in zip(lines, sentences, strict=True):
+            text, label = line.split("\t")
+            assert (text == sentence) == (label == "as written")
+            assert sorted(text.split()) == sorted(sentence.split())
         assert sum("exchanged" in line for line in lines) == len(lines) // 2
 
 
-def test_only_two_neighbouring_plain_words_are_exchanged():
-    draw = random.Random(0)
-    assert texts.exchanged("A b, c d.", draw) is None
-    assert texts.exchanged("very very", draw) is None
-    assert texts.exchanged("Very good work, Anna", draw) is None
-    found = texts.exchanged("Very good old work, Anna", draw)
-    assert found == "Very old good work, Anna"
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("A b, c d.", None),
+        ("very very", None),
+        ("Very good work, Anna", None),
+        ("Very good old work, Anna", "Very old good work, Anna"),
+    ],
+)
+def test_exchange_words(sentence, expected):
+    assert texts.exchange_words(sentence, random.Random(0)) == expected
 
 
 SENTENCE = [
@@ -162,86 +174,86 @@ SENTENCE = [
 ]
 
 
-def test_a_terminal_without_colours_gets_the_probabilities():
+def test_terminal_without_colours_has_probabilities():
     assert pictures.to_terminal(SENTENCE, coloured=False) == [
         "the[.00] un[.25]do‹##known›[.50] <‹(›[.99] is[.12].[.06]"
     ]
-    assert pictures.judgement(SENTENCE) == (
-        "mean probability of the replaced 0.75, of the others 0.11"
+    assert pictures.mean_probabilities(SENTENCE) == (
+        "mean probability of replaced tokens 0.75, of others 0.11"
     )
 
 
-def test_a_terminal_with_colours_gets_the_same_text():
+def test_terminal_with_colours_has_the_text():
     (line,) = pictures.to_terminal(SENTENCE, coloured=True)
     assert re.sub(r"\x1b.*?m", "", line) == "the undo‹##known› <‹(› is."
 
 
-def test_text_in_the_page_is_escaped():
-    found = pictures.to_html(SENTENCE)
-    assert "&lt;</ins>" in found
-    assert re.sub(r"<.*?>", "", found) == "the undo‹##known› &lt;‹(› is."
+def test_html_is_escaped():
+    html = pictures.to_html(SENTENCE)
+    assert "&lt;</ins>" in html
+    assert re.sub(r"<.*?>", "", html) == "the undo‹##known› &lt;‹(› is."
     titles = [f"{piece.probability:.3f}" for piece in SENTENCE]
-    assert re.findall(r'title="(.*?)"', found) == titles
+    assert re.findall(r'title="(.*?)"', html) == titles
 
 
-def test_a_folder_is_taken_only_by_the_run_that_began_it(tmp_path):
-    commands.claim(tmp_path / "new", {"steps": 4})
-    commands.claim(tmp_path / "new", {"steps": 4})
+def test_check_folder_rejects_other_options_and_files(tmp_path):
+    commands.check_folder(tmp_path / "new", {"steps": 4})
+    commands.check_folder(tmp_path / "new", {"steps": 4})
     with pytest.raises(InputError, match=r"steps.: 5.*steps.: 4"):
-        commands.claim(tmp_path / "new", {"steps": 5})
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "vocab.txt").write_text("mine")
-    with pytest.raises(InputError, match="mine"):
-        commands.claim(tmp_path / "mine", {"steps": 4})
+        commands.check_folder(tmp_path / "new", {"steps": 5})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "vocab.txt").write_text("other")
+    with pytest.raises(InputError, match="other"):
+        commands.check_folder(tmp_path / "other", {"steps": 4})
 
 
 OPTIONS = ["--seed=7", "--text_megabytes=0.3", "--vocabulary_size=500"]
 
 
-def command(folder, steps):
+def make_command(folder, steps):
     program = ROOT / "tools" / "quickstart_lib" / "quickstart.py"
     return [sys.executable, program, f"--output={folder}", f"--steps={steps}", *OPTIONS]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A small quick start, started from another folder: (its output, what it said)."""
+    """Return output folder and standard output of a small quick start."""
     home = tmp_path_factory.mktemp("home")
     result = subprocess.run(
-        command("run here", 4), capture_output=True, text=True, cwd=home
+        make_command("run here", 4), capture_output=True, text=True, cwd=home
     )
     assert result.returncode == 0, result.stderr
     return home / "run here", result.stdout
 
 
-def test_a_run_leaves_all_it_promises(run):
-    folder, told = run
-    shown = [line.split()[3] for line in told.splitlines() if line.startswith("$ ")]
+def test_files_of_a_run(run):
+    folder, stdout = run
+    modules = [line.split()[3] for line in stdout.splitlines() if line.startswith("$ ")]
     names = ("build_vocab", *["build_records"] * 2, "pretrain", "evaluate")
-    assert shown == [f"electra_tf.{n}" for n in (*names, "finetune", "finetune")]
+    assert modules == [f"electra_tf.{n}" for n in (*names, "finetune", "finetune")]
     assert json.loads((folder / "evaluation.json").read_text())["step"] == 4
     assert (folder / "run/checkpoints/step_00000004/checkpoint.json").exists()
-    assert "run here/run/checkpoints/step_00000004\n" in told
-    stored = (folder / "run/checkpoints/step_00000004/config.yaml").read_text()
-    assert "seed: 7" in stored
-    held_out, trained = (
+    assert "run here/run/checkpoints/step_00000004\n" in stdout
+    config = (folder / "run/checkpoints/step_00000004/config.yaml").read_text()
+    assert "seed: 7" in config
+    held_out, train = (
         set((folder / "text" / name).read_text().split("\n")) - {""}
         for name in ("heldout.txt", "train.txt")
     )
     assert len(held_out) > 10
-    assert not held_out & trained
+    assert not held_out & train
 
 
-def test_the_page_holds_all_and_needs_nothing_beside_it(run):
+def test_page_is_complete_and_self_contained(run):
     folder, _ = run
     page = (folder / "report.html").read_text()
     assert set(re.findall(r'(?:src|href)="(.{14})', page)) == {"data:image/svg"}
     assert page.count("<img") == 3
     assert "http" not in re.sub(r'src="data:.*?"', "", page)
-    seen = json.loads((folder / "look.json").read_text())
+    examples = json.loads((folder / "look.json").read_text())
     for stage in ("before", "after"):
-        assert f"{seen['means'][stage]['replaced']:.3f}" in page
-        for sentence in seen["sentences"]:
+        assert f"{examples['means'][stage]['replaced']:.3f}" in page
+        for sentence in examples["sentences"]:
             pieces = [Piece(*piece) for piece in sentence[stage]]
             assert pictures.to_html(pieces) in page
     for weights in ("pretrained", "random"):
@@ -250,17 +262,17 @@ def test_the_page_holds_all_and_needs_nothing_beside_it(run):
         assert f"{score:.1f} %" in page
 
 
-def test_the_means_are_those_of_the_evaluation(run):
+def test_means_equal_the_evaluation(run):
     folder, _ = run
-    seen = json.loads((folder / "look.json").read_text())["means"]
+    means = json.loads((folder / "look.json").read_text())["means"]
     metrics = json.loads((folder / "evaluation.json").read_text())
-    assert seen["after"]["disc_auc"] == pytest.approx(metrics["disc_auc"], abs=0.003)
-    assert seen["before"] != seen["after"]
+    assert means["after"]["disc_auc"] == pytest.approx(metrics["disc_auc"], abs=0.003)
+    assert means["before"] != means["after"]
 
 
 @pytest.fixture(scope="module")
 def trained(run):
-    """The run's experiment and network, read anew."""
+    """Return the run's experiment and pretrainer, loaded from its checkpoint."""
     from electra_tf.runs.experiment import Experiment
     from electra_tf.training.checkpoint import open_checkpoint, restore_weights
     from electra_tf.training.strategy import choose
@@ -272,8 +284,8 @@ def trained(run):
     return experiment, pretrainer
 
 
-def test_what_is_shown_is_what_the_checkpoint_returns(run, trained):
-    folder, told = run
+def test_sentences_equal_the_outputs_of_the_checkpoint(run, trained):
+    folder, stdout = run
     experiment, pretrainer = trained
     ids = experiment.tokenizer.vocabulary.ids
     lines = [
@@ -288,24 +300,24 @@ def test_what_is_shown_is_what_the_checkpoint_returns(run, trained):
         assert [ids[p.original or p.text] for p in pieces] in lines
         replaced = sum(p.original is not None for p in pieces)
         assert replaced <= math.ceil(0.15 * (len(pieces) + 2))
-        read = [ids["[CLS]"], *(ids[p.text] for p in pieces), ids["[SEP]"]]
+        row = [ids["[CLS]"], *(ids[p.text] for p in pieces), ids["[SEP]"]]
         logits_BL = pretrainer.core.discriminator(
-            np.array([read]), np.zeros((1, len(read)), int), np.ones((1, len(read)))
+            np.array([row]), np.zeros((1, len(row)), int), np.ones((1, len(row)))
         )
         expected = 1 / (1 + np.exp(-np.asarray(logits_BL)[0, 1:-1]))
         np.testing.assert_allclose([p.probability for p in pieces], expected, atol=1e-4)
-        lines_shown = "\n".join(pictures.to_terminal(pieces, coloured=False))
-        assert number >= 3 or lines_shown in told
+        text = "\n".join(pictures.to_terminal(pieces, coloured=False))
+        assert number >= 3 or text in stdout
 
 
-def test_the_next_commands_are_understood(run, monkeypatch):
-    folder, told = run
+def test_next_commands_are_valid(run, monkeypatch):
+    folder, stdout = run
     monkeypatch.chdir(folder.parent)
-    found = re.findall(r"^  \S+ -m electra_tf\.(\w+) (.*)$", told, re.M)
-    assert len(found) == 7
-    for module, rest in found:
+    next_commands = re.findall(r"^  \S+ -m electra_tf\.(\w+) (.*)$", stdout, re.M)
+    assert len(next_commands) == 7
+    for module, arguments in next_commands:
         values = copy.deepcopy(importlib.import_module(f"electra_tf.{module}").FLAGS)
-        assert values(["command", *shlex.split(rest)]) == ["command"]
+        assert values(["command", *shlex.split(arguments)]) == ["command"]
         if "config" in values and values.config:
             loader.load_config(values.config, values.set)
         paths = ("vocab", "checkpoint", "init_checkpoint", "evaluation_data", "model")
@@ -316,35 +328,35 @@ def test_the_next_commands_are_understood(run, monkeypatch):
                 )
 
 
-def test_a_second_start_does_nothing_anew(run):
-    folder, told = run
+def test_second_run_repeats_no_stage(run):
+    folder, stdout = run
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
-    for name in ("quickstart.json", "report.html"):  # written anew
+    for name in ("quickstart.json", "report.html"):  # always written
         del before[folder / name]
     result = subprocess.run(
-        command("run here", 4), capture_output=True, text=True, cwd=folder.parent
+        make_command("run here", 4), capture_output=True, text=True, cwd=folder.parent
     )
     assert result.returncode == 0, result.stderr
     assert "\n$ " not in result.stdout
     assert result.stdout.count("done before") == 9
     assert (
         result.stdout.split("\nloss")[1].splitlines()[:-1]
-        == (told.split("\nloss")[1].splitlines()[:-1])
+        == (stdout.split("\nloss")[1].splitlines()[:-1])
     )
     assert {p: p.stat().st_mtime_ns for p in before} == before
     other = subprocess.run(
-        command("run here", 5), capture_output=True, text=True, cwd=folder.parent
+        make_command("run here", 5), capture_output=True, text=True, cwd=folder.parent
     )
     assert other.returncode == 1
-    assert other.stderr.startswith("error: A quick start must continue")
+    assert other.stderr.startswith("error: ")
     assert "'steps': 4" in other.stderr
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_it_and_the_same_command_continues(tmp_path):
+def test_resume_after_ctrl_c(tmp_path):
     steps = 1000
     process = subprocess.Popen(
-        command("run", steps),
+        make_command("run", steps),
         stdout=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
@@ -355,13 +367,13 @@ def test_ctrl_c_stops_it_and_the_same_command_continues(tmp_path):
         assert process.poll() is None
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
-    told, _ = process.communicate()
+    stdout, _ = process.communicate()
     assert process.returncode == 130
-    assert "stopped by SIGINT; the same command goes on from" in told
-    assert f"quickstart --output=run --steps={steps} {' '.join(OPTIONS)}\n" in told
+    assert "stopped by SIGINT" in stdout
+    assert f"quickstart --output=run --steps={steps} {' '.join(OPTIONS)}\n" in stdout
     result = subprocess.run(
-        command("run", steps), capture_output=True, text=True, cwd=tmp_path
+        make_command("run", steps), capture_output=True, text=True, cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
-    assert "going on after step" in result.stderr
+    assert re.search(r"after step [1-9]", result.stderr)
     assert (tmp_path / f"run/run/checkpoints/step_{steps:08d}").exists()

@@ -94,7 +94,7 @@ def test_train_benchmark(precision, peers):
     if "input" in peers:  # reading a batch takes far less time than a step
         assert len(rows["input"]) == 8
         assert 0 < float(rows["input"][5]) < 1 / 20
-    # A step of this size consists mostly of calls of operations, which have no estimate.
+    # Calls of operations, most of a step of this size, are not part of the estimate.
     milliseconds, time_ratio, memory_ratio = (
         float(estimate[index].replace(",", "")) for index in (1, 3, 9)
     )

@@ -169,8 +169,9 @@ def report(
     print(
         f"\n{options.config}, {options.task}: {len(examples.lengths):,} examples of "
         f"{examples.lengths.mean():.1f} tokens (maximum {examples.lengths.max()}), "
-        f"batches of {options.batch_size}, {options.precision}, {options.threads} threads, "
-        f"medians of {options.rounds} epochs after the first\n"
+        f"batches of {options.batch_size}, {options.precision}, "
+        f"{options.threads} threads, medians of {options.rounds} epochs after the "
+        "first\n"
         f"{'':16}{'s/epoch':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'time/ours':>11}"
         f"{'first, s':>10}{'more':>9}{'GiB':>6}{'start s':>9}"
     )

@@ -105,7 +105,7 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
     model = to_float32(load(path))
     log = DataErrorLog("report", os.devnull, "The data must fit the task")
     task = finetuning.read_task(name, data, model.settings, log)
-    split = next(iter(task.measured.values()))
+    split = next(iter(task.eval_splits.values()))
     examples = model.examples(split.items)
     lines = []
     for name, runtime in {"Keras": model, **formats}.items():

@@ -1,4 +1,4 @@
-"""How a quick start runs: real command lines, in a folder that it owns."""
+"""Run the commands of a quick start in its folder."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from quickstart_text import whole
+from quickstart_text import write_atomically
 
 from electra_tf.errors import InputError
 
@@ -21,11 +21,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Commands:
-    """Run the real command lines, each shown first, and pass signals on.
+    """Runner of command lines, which prints them and forwards signals.
 
     Args:
-        folder: The quick start's; the seconds that each stage took are kept there,
-            over all starts.
+        folder: The folder of the quick start. A file in it has the seconds of each
+            stage, summed over all runs.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -37,12 +37,12 @@ class Commands:
 
     def run(self, name: str, *arguments: str, stage: str = "") -> None:
         """Run `python -m electra_tf.NAME` in this terminal; exit if it fails."""
-        shown = [near(sys.executable), "-m", f"electra_tf.{name}", *arguments]
-        print(f"\n$ {shlex.join(shown)}", flush=True)
+        command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
+        print(f"\n$ {shlex.join(command)}", flush=True)
         begin = time.perf_counter()
-        self._child = subprocess.Popen([sys.executable, *shown[1:]])
-        # Ctrl-C reaches both processes: the command saves, and this one waits for it.
-        before = {s: signal.signal(s, self._note) for s in _SIGNALS}
+        self._child = subprocess.Popen([sys.executable, *command[1:]])
+        # Ctrl-C reaches both processes. The command saves while this one waits.
+        before = {s: signal.signal(s, self._handle) for s in _SIGNALS}
         try:
             code = self._child.wait()
         finally:
@@ -50,62 +50,62 @@ class Commands:
                 signal.signal(number, handler)
             self.add(stage or name, begin)
         if self._signal:
-            interrupted(128 + self._signal)
+            exit_interrupted(128 + self._signal)
         if code:
             sys.exit(code)
 
     def add(self, stage: str, begin: float) -> None:
-        """Count the seconds since `begin` to a stage."""
-        spent = time.perf_counter() - begin
-        self.seconds[stage] = self.seconds.get(stage, 0) + spent
-        whole(self._file, json.dumps(self.seconds))
+        """Add the seconds since `begin` to a stage."""
+        seconds = time.perf_counter() - begin
+        self.seconds[stage] = self.seconds.get(stage, 0) + seconds
+        write_atomically(self._file, json.dumps(self.seconds))
 
-    def _note(self, number: int, _) -> None:
+    def _handle(self, number: int, _) -> None:
         self._signal = number
         if number == signal.SIGTERM:
             self._child.terminate()
 
 
-def interrupted(code: int) -> None:
-    """Exit with the command that continues."""
-    again = shlex.join([near(ROOT / "tools" / "quickstart"), *sys.argv[1:]])
-    print(f"\nstopped; nothing is lost, continue with\n  {again}")
+def exit_interrupted(code: int) -> None:
+    """Print the command that continues, and exit."""
+    command = shlex.join([short_path(ROOT / "tools" / "quickstart"), *sys.argv[1:]])
+    print(f"\nstopped; nothing is lost, continue with\n  {command}")
     sys.exit(code)
 
 
-def near(path: str | os.PathLike) -> str:
-    """Return a path as one would type it here."""
+def short_path(path: str | os.PathLike) -> str:
+    """Return a path relative to the working directory if it is below."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
-def claim(folder: pathlib.Path, options: Mapping[str, Any]) -> None:
-    """Take a new folder, or one that an earlier start with the same options made.
+def check_folder(folder: pathlib.Path, options: Mapping[str, Any]) -> None:
+    """Check that a folder is new or has the same options, and write the options.
 
     Raises:
-        InputError: The folder holds something else, or began with other options.
+        InputError: The folder has other files, or other options.
     """
-    noted = folder / OPTIONS
-    if noted.exists():
-        then = json.loads(noted.read_text())
-        if then != options:
+    path = folder / OPTIONS
+    if path.exists():
+        previous = json.loads(path.read_text())
+        if previous != options:
             raise InputError(
                 f"A quick start must continue with its first options ({folder})",
-                f"{options}, where it began with {then}",
-                "Give the same options again, or another folder with --output",
+                f"{options}; the first were {previous}",
+                "Pass the first options, or another folder with --output",
             )
     elif folder.exists() and any(folder.iterdir()):
         raise InputError(
             "--output must be a new folder or one of an earlier quick start",
-            f"{folder}, which holds something else",
-            "Name another one",
+            f"{folder}, which has other files",
+            "Pass another --output",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    whole(noted, json.dumps(options))
+    write_atomically(path, json.dumps(options))
 
 
-def done(path: pathlib.Path, what: str) -> bool:
-    """Return whether a stage's last file is there, and print that it is."""
+def is_done(path: pathlib.Path, stage: str) -> bool:
+    """Return whether the last file of a stage exists, and print it."""
     if path.exists():
-        print(f"{what}: done before, {near(path)}")
+        print(f"{stage}: done before, {short_path(path)}")
     return path.exists()

@@ -1,7 +1,7 @@
-"""What a checkpoint makes of held-out text, beside the same network untrained.
+"""Compute outputs of a checkpoint and of the untrained model for held-out text.
 
-The trained generator replaces words as in an evaluation, and both discriminators, the
-untrained and the trained one, read the same text.
+The trained generator replaces words as in an evaluation. Both discriminators, the
+untrained and the trained one, get the same text.
 """
 
 import os
@@ -32,24 +32,24 @@ from electra_tf.training.multi_step_runner import add
 from electra_tf.training.strategy import choose
 
 BEFORE, AFTER = "before", "after"
-SENTENCES, PROPOSALS = 5, 5
+NUM_SENTENCES, NUM_PROPOSALS = 5, 5
 
 
 class Piece(NamedTuple):
-    """A word piece as the discriminator reads it."""
+    """Wordpiece in the input of the discriminator."""
 
     text: str
     original: str | None
-    """The text's own, where the generator put in something else."""
+    """The original wordpiece, if the generator replaced it."""
     probability: float
-    """That it was replaced, from the discriminator."""
+    """The discriminator's probability that it was replaced."""
 
 
-Networks = Mapping[str, Pretrainer]
+Models = Mapping[str, Pretrainer]
 
 
-def look(path: str, records: str, lines: Sequence[str]) -> dict[str, Any]:
-    """Return all that is shown of a checkpoint, as JSON.
+def make_examples(path: str, records: str, lines: Sequence[str]) -> dict[str, Any]:
+    """Return the examples of the page, as JSON.
 
     Args:
         path: The checkpoint.
@@ -57,28 +57,28 @@ def look(path: str, records: str, lines: Sequence[str]) -> dict[str, Any]:
         lines: The held-out text.
 
     Returns:
-        `means` over all records, `sentences` and `proposals` for a few lines; each
+        `means` over all records, and `sentences` and `proposals` for a few lines, each
         before and after training.
     """
     checkpoint = open_checkpoint(path)
     experiment = Experiment.from_checkpoint(checkpoint)
-    networks = {name: experiment.pretrainer(choose("one_device")) for name in _STAGES}
-    restore_weights(networks[AFTER], checkpoint)
-    batch = rows(lines, experiment)
+    models = {name: experiment.pretrainer(choose("one_device")) for name in _STAGES}
+    restore_weights(models[AFTER], checkpoint)
+    batch = make_batch(lines, experiment)
     return {
-        "means": means(experiment, networks, records),
-        "sentences": sentences(experiment, networks, batch),
-        "proposals": proposals(experiment, networks, batch),
+        "means": means(experiment, models, records),
+        "sentences": sentences(experiment, models, batch),
+        "proposals": proposals(experiment, models, batch),
     }
 
 
 _STAGES = (BEFORE, AFTER)
 
 
-def replaced(
+def replace_tokens(
     pretrainer: Pretrainer, batch: Batch, rng: RngStream
 ) -> tuple[MaskedBatch, CorruptedBatch]:
-    """Mask and sample as an evaluation does."""
+    """Mask and replace tokens as in an evaluation."""
     objective = pretrainer.objective
     masked = objective.mask(batch, rng)
     logits_BMV = objective.model.generator(
@@ -92,61 +92,58 @@ def replaced(
 
 
 def means(
-    experiment: Experiment, networks: Networks, records: str
+    experiment: Experiment, models: Models, records: str
 ) -> dict[str, dict[str, float]]:
-    """Measure both discriminators on all records.
+    """Evaluate both discriminators on all records.
 
     Returns:
-        By stage: `disc_auc`, and the mean probability of being replaced, for
-        `replaced` tokens and for the `others`.
+        By stage: `disc_auc`, and the mean probability of replacement of `replaced`
+        tokens and of the `others`.
     """
     seed, size = experiment.config.training.seed, experiment.config.input.batch_size
 
     @tf.function
-    def measured(batch, number):
+    def evaluate(batch, number):
         rng = make_rng(seed, EVALUATION, number, 0)
-        masked, corrupted = replaced(networks[AFTER], batch, rng)
-        return {
-            name: _sums(network, masked, corrupted)
-            for name, network in networks.items()
-        }
+        masked, corrupted = replace_tokens(models[AFTER], batch, rng)
+        return {name: _sums(model, masked, corrupted) for name, model in models.items()}
 
-    sums = {name: {} for name in networks}
+    sums = {name: {} for name in models}
     batches = evaluation_batches(experiment.open(records), size)
     for number, batch in enumerate(batches):
-        found = measured(batch, tf.constant(number))
-        sums = {name: add(sums[name], found[name]) for name in networks}
-    return {name: metrics.compute_metrics(found) for name, found in sums.items()}
+        batch_sums = evaluate(batch, tf.constant(number))
+        sums = {name: add(sums[name], batch_sums[name]) for name in models}
+    return {name: metrics.compute_metrics(totals) for name, totals in sums.items()}
 
 
 def _sums(
-    network: Pretrainer, masked: MaskedBatch, corrupted: CorruptedBatch
+    model: Pretrainer, masked: MaskedBatch, corrupted: CorruptedBatch
 ) -> dict[str, WeightedSum]:
     mask_BL, fake_BL = masked.input_mask_BL, corrupted.is_fake_BL
-    logits_BL = network.core.discriminator(
+    logits_BL = model.core.discriminator(
         corrupted.corrupted_ids_BL, **encoder_inputs(masked)
     )
     loss = replaced_token_loss(logits_BL, fake_BL, mask_BL)
-    found = metrics.discriminator_metrics(logits_BL, corrupted, mask_BL, loss)
+    sums = metrics.discriminator_metrics(logits_BL, corrupted, mask_BL, loss)
     probability_BL = tf.sigmoid(logits_BL)
     fake_BL = tf.cast(fake_BL * mask_BL, tf.float32)
-    own_BL = tf.cast(mask_BL, tf.float32) - fake_BL
+    original_BL = tf.cast(mask_BL, tf.float32) - fake_BL
     means = {
         name: WeightedSum(tf.reduce_sum(probability_BL * of_BL), tf.reduce_sum(of_BL))
-        for name, of_BL in (("replaced", fake_BL), ("others", own_BL))
+        for name, of_BL in (("replaced", fake_BL), ("others", original_BL))
     }
-    return {metrics.AUC: found[metrics.AUC], **means}
+    return {metrics.AUC: sums[metrics.AUC], **means}
 
 
-def rows(lines: Sequence[str], experiment: Experiment) -> Batch:
-    """Return a batch of a few lines at even distances, [CLS] line [SEP] each."""
+def make_batch(lines: Sequence[str], experiment: Experiment) -> Batch:
+    """Return a batch of a few evenly spaced lines with [CLS] and [SEP]."""
     tokenizer = experiment.tokenizer
     special = tokenizer.vocabulary.ids
     encoded = list(map(tokenizer.encode, lines))
     length = experiment.config.records.max_length
     fitting = [ids for ids in encoded if length / 2 <= len(ids) <= min(length - 2, 60)]
     fitting = fitting or [max(encoded, key=len)[: length - 2]]
-    chosen = fitting[:: max(1, len(fitting) // SENTENCES)][:SENTENCES]
+    chosen = fitting[:: max(1, len(fitting) // NUM_SENTENCES)][:NUM_SENTENCES]
     shape = (len(chosen), length)
     ids_BL, mask_BL = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for row, pieces in enumerate(chosen):
@@ -157,44 +154,47 @@ def rows(lines: Sequence[str], experiment: Experiment) -> Batch:
 
 
 def sentences(
-    experiment: Experiment, networks: Networks, batch: Batch
+    experiment: Experiment, models: Models, batch: Batch
 ) -> list[dict[str, list[Piece]]]:
-    """Replace words of a few lines and judge every piece, by stage."""
+    """Return wordpieces with replacements and probabilities, by stage."""
     rng = make_rng(experiment.config.training.seed, EVALUATION, 0)
-    masked, corrupted = replaced(networks[AFTER], batch, rng)
+    masked, corrupted = replace_tokens(models[AFTER], batch, rng)
     ids_BL = corrupted.corrupted_ids_BL
-    judged = {
+    probabilities = {
         name: tf.sigmoid(
-            network.core.discriminator(ids_BL, **encoder_inputs(masked))
+            model.core.discriminator(ids_BL, **encoder_inputs(masked))
         ).numpy()
-        for name, network in networks.items()
+        for name, model in models.items()
     }
     tokens = experiment.tokenizer.vocabulary.tokens
-    found = []
+    results = []
     for row, count in enumerate(tf.reduce_sum(batch.input_mask_BL, 1).numpy()):
         inner = slice(1, count - 1)  # without [CLS] and [SEP]
-        read, own = (t.numpy()[row, inner] for t in (ids_BL, batch.input_ids_BL))
+        ids, original_ids = (
+            t.numpy()[row, inner] for t in (ids_BL, batch.input_ids_BL)
+        )
         originals = [
-            tokens[b] if a != b else None for a, b in zip(read, own, strict=True)
+            tokens[original] if new != original else None
+            for new, original in zip(ids, original_ids, strict=True)
         ]
-        texts = [tokens[number] for number in read]
-        found.append(
+        texts = [tokens[index] for index in ids]
+        results.append(
             {
-                name: list(map(Piece, texts, originals, judged_BL[row, inner].tolist()))
-                for name, judged_BL in judged.items()
+                name: list(map(Piece, texts, originals, probs_BL[row, inner].tolist()))
+                for name, probs_BL in probabilities.items()
             }
         )
-    return found
+    return results
 
 
 def proposals(
-    experiment: Experiment, networks: Networks, batch: Batch
+    experiment: Experiment, models: Models, batch: Batch
 ) -> list[dict[str, Any]]:
-    """Mask the word nearest the middle of each line; return the likeliest fillings.
+    """Mask the word nearest the middle of each line; return the most likely tokens.
 
     Returns:
-        For each line its pieces, the place of the masked one among them, and by stage
-        pairs of word and probability.
+        For each line its `pieces`, the index `place` of the masked one, and by stage
+        pairs of token and probability.
     """
     vocabulary = experiment.tokenizer.vocabulary
     ids_BL, mask_BL, segments_BL = (t.numpy() for t in batch)
@@ -202,31 +202,34 @@ def proposals(
         [vocabulary.tokens[i] for i in ids_L[mask_L > 0][1:-1]]
         for ids_L, mask_L in zip(ids_BL, mask_BL, strict=True)
     ]
-    places = list(map(_middle_word, lines))
-    positions_BM = np.array(places)[:, None] + 1  # behind [CLS]
+    indices = list(map(_middle_word, lines))
+    positions_BM = np.array(indices)[:, None] + 1  # after [CLS]
     masked_BL = ids_BL.copy()
     np.put_along_axis(masked_BL, positions_BM, vocabulary.ids[MASK], 1)
-    found = [{"pieces": p, "place": n} for p, n in zip(lines, places, strict=True)]
-    for name, network in networks.items():
-        logits_BMV = network.core.generator(
+    results = [
+        {"pieces": pieces, "place": index}
+        for pieces, index in zip(lines, indices, strict=True)
+    ]
+    for name, model in models.items():
+        logits_BMV = model.core.generator(
             masked_BL, segment_ids=segments_BL, padding_mask=mask_BL,
             positions=positions_BM,
         )  # fmt: skip
-        top = tf.math.top_k(tf.nn.softmax(logits_BMV[:, 0]), PROPOSALS)
-        for row, (values, numbers) in enumerate(
+        top = tf.math.top_k(tf.nn.softmax(logits_BMV[:, 0]), NUM_PROPOSALS)
+        for row, (values, top_ids) in enumerate(
             zip(top.values.numpy().tolist(), top.indices.numpy(), strict=True)
         ):
-            words = [vocabulary.tokens[number] for number in numbers]
-            found[row][name] = list(zip(words, values, strict=True))
-    return found
+            words = [vocabulary.tokens[index] for index in top_ids]
+            results[row][name] = list(zip(words, values, strict=True))
+    return results
 
 
 def _middle_word(pieces: Sequence[str]) -> int:
-    """Return the place of the whole word nearest the middle; of the middle if none."""
+    """Return the index of the whole word nearest the middle, or of the middle."""
     middle = len(pieces) // 2
     words = [
-        place
-        for place, piece in enumerate(pieces)
-        if piece.isalpha() and not "".join(pieces[place + 1 :][:1]).startswith("##")
+        index
+        for index, piece in enumerate(pieces)
+        if piece.isalpha() and not "".join(pieces[index + 1 :][:1]).startswith("##")
     ]
-    return min(words, key=lambda place: abs(place - middle), default=middle)
+    return min(words, key=lambda index: abs(index - middle), default=middle)

@@ -1,4 +1,4 @@
-"""Curves and sentences, drawn for a page and for a terminal."""
+"""Draw curves and sentences for a page and for a terminal."""
 
 import base64
 import html
@@ -21,29 +21,29 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 Curve = Mapping[str, Sequence[Sequence[float]]]
 
 
-def curves(run: pathlib.Path) -> dict[str, Curve]:
-    """Read [steps, values] by metric and kind from a run's `metrics.jsonl`."""
-    found: dict[str, dict[str, list]] = {}
+def read_curves(run: pathlib.Path) -> dict[str, Curve]:
+    """Return [steps, values] by metric and kind from a run's `metrics.jsonl`."""
+    curves: dict[str, dict[str, list]] = {}
     for line in read_metrics(str(run)):
         for name in CURVES:
             if math.isfinite(line.get(name, math.nan)):
-                kinds = found.setdefault(name, {TRAIN: [[], []], EVALUATION: [[], []]})
+                kinds = curves.setdefault(name, {TRAIN: [[], []], EVALUATION: [[], []]})
                 steps, values = kinds[line["kind"]]
                 steps.append(line["step"])
                 values.append(line[name])
-    return found
+    return curves
 
 
 def curve_image(name: str, kinds: Curve) -> str:
-    """Draw a metric over the steps; return an `<img>` that holds its own data."""
+    """Return a plot of a metric over the steps as an `<img>` with inline data."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(4.5, 3.2))
-    alone = "o" if len(kinds[TRAIN][0]) == 1 else None  # a line needs two points
-    axis.plot(*kinds[TRAIN], marker=alone, label="training")
+    marker = "o" if len(kinds[TRAIN][0]) == 1 else None  # a line needs two points
+    axis.plot(*kinds[TRAIN], marker=marker, label="training")
     if kinds[EVALUATION][0]:
         axis.plot(*kinds[EVALUATION], "o-", label="held-out text")
     axis.set(title=name, xlabel="step")
@@ -61,10 +61,10 @@ def curve_image(name: str, kinds: Curve) -> str:
 def plot(
     steps: Sequence[int], values: Sequence[float], width: int = 64, height: int = 5
 ) -> list[str]:
-    """Draw a curve in characters."""
+    """Return a curve drawn with characters."""
     low, high = min(values), max(values)
     columns = np.interp(np.linspace(steps[0], steps[-1], width), steps, values)
-    # In eighths of a line; the lowest value is one of them.
+    # Heights in eighths of a line. The lowest value has one eighth.
     eighths = 1 + np.round((columns - low) / ((high - low) or 1) * (8 * height - 1))
     lines = []
     for label, below in zip(
@@ -79,29 +79,29 @@ def plot(
 
 
 def colour(probability: float) -> tuple[int, int, int]:
-    """Return white for 0, surely the text's own, to red for 1, surely replaced."""
+    """Return a colour from white for probability 0 to red for 1."""
     red = (235, 60, 45)
     return tuple(round(255 + (c - 255) * probability) for c in red)
 
 
-def judgement(pieces: Sequence[Piece]) -> str:
-    """Return the mean probabilities of replaced and of other pieces, in words."""
-    new = [p.probability for p in pieces if p.original is not None]
-    old = [p.probability for p in pieces if p.original is None]
-    means = (f"{statistics.fmean(part):.2f}" if part else "-" for part in (new, old))
-    return "mean probability of the replaced {}, of the others {}".format(*means)
+def mean_probabilities(pieces: Sequence[Piece]) -> str:
+    """Return the mean probabilities of replaced and of other pieces as text."""
+    replaced = [p.probability for p in pieces if p.original is not None]
+    others = [p.probability for p in pieces if p.original is None]
+    means = (f"{statistics.fmean(p):.2f}" if p else "-" for p in (replaced, others))
+    return "mean probability of replaced tokens {}, of others {}".format(*means)
 
 
 _NO_SPACE_BEFORE, _NO_SPACE_AFTER = set(".,;:!?)]}'%/-_"), set("([{'/-_")
 
 
 class Cell(NamedTuple):
-    """A piece at its place in a line."""
+    """Wordpiece with its column in a line."""
 
     column: int
     text: str
     note: str
-    """What follows it: what it replaced, if anything."""
+    """Text after it: the original piece if it was replaced, and its probability."""
     piece: Piece
 
     @property
@@ -112,7 +112,7 @@ class Cell(NamedTuple):
 def layout(
     pieces: Sequence[Piece], width: int, plain: bool = False
 ) -> Iterator[list[Cell]]:
-    """Break pieces into lines of text; `##` and signs take no space before them."""
+    """Break pieces into lines. Continuations and punctuation get no space before."""
     line: list[Cell] = []
     before = ""
     for piece in pieces:
@@ -120,8 +120,8 @@ def layout(
         note = "" if piece.original is None else f"‹{piece.original}›"
         if plain:
             note += f"[{min(piece.probability, 0.99):.2f}]".replace("[0", "[")
-        glued = text != piece.text or text in _NO_SPACE_BEFORE
-        gap = 0 if not line or glued or before in _NO_SPACE_AFTER else 1
+        attached = text != piece.text or text in _NO_SPACE_BEFORE
+        gap = 0 if not line or attached or before in _NO_SPACE_AFTER else 1
         cell = Cell(line[-1].end + gap if line else 0, text, note, piece)
         if cell.end > width and line:
             yield line
@@ -132,8 +132,8 @@ def layout(
 
 
 def to_terminal(pieces: Sequence[Piece], coloured: bool) -> list[str]:
-    """Return lines with coloured backgrounds, or with the probabilities in brackets."""
-    paint = _painted if coloured else lambda cell: cell.text
+    """Return lines with coloured backgrounds or with probabilities in brackets."""
+    paint = _paint if coloured else lambda cell: cell.text
     return [
         "".join(f"{gap}{paint(cell)}{cell.note}" for gap, cell in _spaced(line))
         for line in layout(pieces, COLUMNS, plain=not coloured)
@@ -141,12 +141,12 @@ def to_terminal(pieces: Sequence[Piece], coloured: bool) -> list[str]:
 
 
 def to_html(pieces: Sequence[Piece]) -> str:
-    """Return one line of coloured spans; what was replaced follows struck out."""
+    """Return coloured spans, with the original pieces struck out."""
     line = next(layout(pieces, width=10**9))
     return "".join(gap + _span(cell) for gap, cell in _spaced(line))
 
 
-def joined(pieces: Sequence[str]) -> str:
+def join_pieces(pieces: Sequence[str]) -> str:
     """Join pieces to text."""
     line = next(layout([Piece(piece, None, 0.0) for piece in pieces], width=10**9))
     return "".join(gap + cell.text for gap, cell in _spaced(line))
@@ -160,7 +160,7 @@ def _spaced(line: list[Cell]) -> Iterator[tuple[str, Cell]]:
         end = cell.end
 
 
-def _painted(cell: Cell) -> str:
+def _paint(cell: Cell) -> str:
     r, g, b = colour(cell.piece.probability)
     underline = "" if cell.piece.original is None else "4;"
     return f"\x1b[{underline}38;2;0;0;0;48;2;{r};{g};{b}m{cell.text}\x1b[0m"
@@ -168,8 +168,8 @@ def _painted(cell: Cell) -> str:
 
 def _span(cell: Cell) -> str:
     kind = "span" if cell.piece.original is None else "ins"
-    own = f"<del>{html.escape(cell.note)}</del>" if cell.note else ""
+    note = f"<del>{html.escape(cell.note)}</del>" if cell.note else ""
     return (
         f'<{kind} style="background: rgb{colour(cell.piece.probability)}"'
-        f' title="{cell.piece.probability:.3f}">{html.escape(cell.text)}</{kind}>{own}'
+        f' title="{cell.piece.probability:.3f}">{html.escape(cell.text)}</{kind}>{note}'
     )

@@ -1,4 +1,4 @@
-"""What a quick start shows at its end: a page, and the essentials for a terminal."""
+"""Format the results of a quick start as a page and as a summary for a terminal."""
 
 import html
 import shlex
@@ -8,45 +8,45 @@ from typing import Any
 import quickstart_pictures as pictures
 from quickstart_model import AFTER, BEFORE, Piece
 
-SHOWN = 3  # sentences on the terminal; the page has all
+NUM_SHOWN = 3  # sentences on the terminal; the page has all
 LEGEND = (
-    "Tokens that the generator put in are underlined; the text's own follow in ‹›. "
-    "The redder,\nthe surer the discriminator is that a token was replaced."
+    "Replaced tokens are underlined; the original ones follow in ‹›. The redder a "
+    "token,\nthe higher the discriminator's probability that it was replaced."
 )
 PLAIN_LEGEND = (
-    "Tokens that the generator put in come before ‹›, which hold the text's own.\n"
-    "[.93] is the discriminator's probability that the token before was replaced."
+    "Replaced tokens are followed by the original ones in ‹›.\n"
+    "[.93] is the discriminator's probability that the token was replaced."
 )
 QUESTION = (
-    "Is a sentence as it was written, or were two neighbouring words exchanged? Right "
-    "answers on sentences from files that neither training had:"
+    "Is a sentence as written, or were two adjacent words exchanged? Accuracy on "
+    "sentences from held-out files:"
 )
-_PROPOSED = ("sentence", "its own word", "before training", "after training")
+_PROPOSAL_COLUMNS = ("sentence", "original word", "before training", "after training")
 _METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
 _TITLES = {BEFORE: "before training", AFTER: "after training"}
 
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 
 
 def ratio(means: Mapping[str, float]) -> float:
-    """Return how many times the probability of the others replaced tokens get."""
+    """Return the ratio of the probabilities of replaced and other tokens."""
     return means["replaced"] / means["others"]
 
 
-def scores(found: Found) -> dict[str, list[float]]:
-    """Return each number of the table over all held-out text, before and after."""
-    means = [found["means"][stage] for stage in _TITLES]
+def scores(results: Results) -> dict[str, list[float]]:
+    """Return the metrics on all held-out text, before and after training."""
+    means = [results["means"][stage] for stage in _TITLES]
     return {
         "disc_auc": [m["disc_auc"] for m in means],
         "probability, replaced tokens": [m["replaced"] for m in means],
         "probability, other tokens": [m["others"] for m in means],
-        "the one divided by the other": list(map(ratio, means)),
+        "ratio": list(map(ratio, means)),
     }
 
 
-def classes(found: Found) -> list[tuple[str, str]]:
-    """Return the classifier's scores on the test sentences, as text."""
-    task = found["classifier"]
+def classes(results: Results) -> list[tuple[str, str]]:
+    """Return the classifier's accuracies as text."""
+    task = results["classifier"]
     return [
         ("from the pre-trained weights", f"{task['pretrained']:.1f} %"),
         ("from random weights", f"{task['random']:.1f} %"),
@@ -57,49 +57,49 @@ def classes(found: Found) -> list[tuple[str, str]]:
 # ---- For a terminal.
 
 
-def told(found: Found, coloured: bool) -> str:
-    """Return curves, table, sentences, proposals and classifier for a terminal."""
+def summary(results: Results, coloured: bool) -> str:
+    """Return the results as text for a terminal."""
     parts = []
-    for name, kinds in found["curves"].items():
+    for name, kinds in results["curves"].items():
         held_out = kinds["evaluation"][1]
         parts.append(f"{name}" + (f", held-out {held_out[-1]:.3f}" if held_out else ""))
         parts += [*pictures.plot(*kinds["train"]), ""]
-    for stages in found["sentences"][:SHOWN]:
+    for stages in results["sentences"][:NUM_SHOWN]:
         for stage, title in _TITLES.items():
             pieces = _pieces(stages[stage])
             lines = pictures.to_terminal(pieces, coloured)
-            parts += [f"{title}, {pictures.judgement(pieces)}:", *lines]
+            parts += [f"{title}, {pictures.mean_probabilities(pieces)}:", *lines]
         parts.append("")
     parts += [LEGEND if coloured else PLAIN_LEGEND, ""]
-    for proposal in found["proposals"][:SHOWN]:
+    for proposal in results["proposals"][:NUM_SHOWN]:
         parts += [*_proposal_lines(proposal), ""]
     parts += [f"{'all held-out text':<32}{'before':>10}{'after':>10}"]
     parts += [
         f"  {name:<30}" + "".join(f"{v:>10.3f}" for v in values)
-        for name, values in scores(found).items()
+        for name, values in scores(results).items()
     ]
-    metrics = "  ".join(f"{name} {found['metrics'][name]:.3f}" for name in _METRICS)
+    metrics = "  ".join(f"{name} {results['metrics'][name]:.3f}" for name in _METRICS)
     parts += [f"  evaluate: {metrics}", "", QUESTION]
-    parts += [f"  {name:<38}{value:>8}" for name, value in classes(found)]
+    parts += [f"  {name:<38}{value:>8}" for name, value in classes(results)]
     return "\n".join(parts)
 
 
-def _proposal_lines(proposal: Found) -> Iterable[str]:
+def _proposal_lines(proposal: Results) -> Iterable[str]:
     yield _masked(proposal)
-    yield f"  the text's own word: {proposal['pieces'][proposal['place']]}"
+    yield f"  original word: {proposal['pieces'][proposal['place']]}"
     for stage, title in _TITLES.items():
         words = ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
         yield f"  proposed {title}: {words}"
 
 
-def _masked(proposal: Found) -> str:
+def _masked(proposal: Results) -> str:
     pieces = list(proposal["pieces"])
     pieces[proposal["place"]] = "[MASK]"
-    return pictures.joined(pieces)
+    return pictures.join_pieces(pieces)
 
 
-def _pieces(found: Sequence[Sequence[Any]]) -> list[Piece]:
-    return [Piece(*piece) for piece in found]
+def _pieces(values: Sequence[Sequence[Any]]) -> list[Piece]:
+    return [Piece(*piece) for piece in values]
 
 
 def next_commands(
@@ -110,7 +110,7 @@ def next_commands(
     steps: int,
     sets: Sequence[str],
 ) -> str:
-    """Return what one may want to type next; paths as one would type them."""
+    """Return commands to continue with."""
     quoted = map(shlex.quote, (python, folder, checkpoint, config))
     python, folder, checkpoint, config = quoted
     small = config.replace("tiny.yaml", "small.yaml")
@@ -125,7 +125,7 @@ these weights, trained longer:
 --data={folder}/records --evaluation_data={folder}/heldout \
 --init_checkpoint={checkpoint} --model_dir={folder}/longer \
 {shlex.join(sets)} --set training.steps={steps}
-these weights, measured on your text:
+these weights, evaluated on your text:
   {python} -m electra_tf.build_records --input='my/*.txt' --vocab={folder}/vocab.txt \
 --output=my_records --config={config}
   {python} -m electra_tf.evaluate --checkpoint={checkpoint} --data=my_records
@@ -138,9 +138,9 @@ the paper's small model on your text:
 
 
 def duration(seconds: Mapping[str, float]) -> str:
-    """Return the minutes of all stages and the seconds of each, in words."""
-    spent = ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
-    return f"{sum(seconds.values()) / 60:.1f} minutes ({spent})"
+    """Return the minutes of all stages and the seconds of each as text."""
+    stages = ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
+    return f"{sum(seconds.values()) / 60:.1f} minutes ({stages})"
 
 
 # ---- The page.
@@ -163,34 +163,35 @@ del, small, .note { color: #555 }
 """
 
 
-def page(found: Found, seconds: Mapping[str, float]) -> str:
-    """Return a page of HTML that needs nothing beside it.
+def page(results: Results, seconds: Mapping[str, float]) -> str:
+    """Return a self-contained HTML page.
 
     Args:
-        found: All that is shown.
-        seconds: What each stage took.
+        results: Results of all stages.
+        seconds: Seconds of each stage.
     """
-    facts = [(name, f"{value}") for name, value in found["metrics"].items()]
-    images = (pictures.curve_image(*item) for item in found["curves"].items())
-    numbers = ([name, *(f"{v:.3f}" for v in vs)] for name, vs in scores(found).items())
+    facts = [(name, f"{value}") for name, value in results["metrics"].items()]
+    images = (pictures.curve_image(*item) for item in results["curves"].items())
+    numbers = (
+        [name, *(f"{v:.3f}" for v in vs)] for name, vs in scores(results).items()
+    )
     body = f"""<h1>An ELECTRA, trained within minutes</h1>
-<p>Small as it is, it has learnt from {html.escape(found["corpus"])} which words fit
-where. All numbers are of held-out text, which it has not been trained on.</p>
-<h2>While it was trained</h2>
+<p>Trained on {html.escape(results["corpus"])}. All numbers are for held-out text.</p>
+<h2>Training</h2>
 <div class="curves">{"".join(images)}</div>
-<h2>Before and after, over all held-out text</h2>
+<h2>Before and after training, on all held-out text</h2>
 <p>The trained generator replaced words. The discriminator assigns each token the
-probability that it was replaced: untrained, and trained.</p>
+probability that it was replaced.</p>
 {_table(["", "before", "after"], numbers)}
 <h2>Sentences</h2>
-<p class="note">{html.escape(LEGEND)} The sentences are taken from the held-out text at
-even distances.</p>
-{"".join(map(_sentence, found["sentences"]))}
-<h2>What the generator proposes for a masked word</h2>
-{_table(_PROPOSED, map(_proposal, found["proposals"]))}
-<h2>A classifier, fine-tuned</h2>
+<p class="note">{html.escape(LEGEND)} The sentences are evenly spaced in the held-out
+text.</p>
+{"".join(map(_sentence, results["sentences"]))}
+<h2>Proposals of the generator for a masked word</h2>
+{_table(_PROPOSAL_COLUMNS, map(_proposal, results["proposals"]))}
+<h2>Fine-tuned classifier</h2>
 <p>{html.escape(QUESTION)}</p>
-{_table(["fine-tuned", "right"], classes(found))}
+{_table(["fine-tuned", "accuracy"], classes(results))}
 <h2>This run</h2>
 <p>{duration(seconds)}</p>
 {_table([], facts)}"""
@@ -205,7 +206,7 @@ even distances.</p>
 
 
 def _table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table; cells are text."""
+    """Return an HTML table of text cells."""
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "".join(f"<tr>{''.join(map(_cell, line))}</tr>\n" for line in lines)
     head = f"<tr>{head}</tr>\n" if titles else ""
@@ -217,18 +218,18 @@ def _cell(value: str) -> str:
     return f"<td{' class=number' * is_number}>{html.escape(value)}</td>"
 
 
-def _sentence(stages: Found) -> str:
+def _sentence(stages: Results) -> str:
     blocks = []
     for stage, title in _TITLES.items():
         pieces = _pieces(stages[stage])
         blocks.append(
-            f"<small>{title}: {pictures.judgement(pieces)}</small>\n"
+            f"<small>{title}: {pictures.mean_probabilities(pieces)}</small>\n"
             f'<p class="text">{pictures.to_html(pieces)}</p>'
         )
     return "\n".join(blocks)
 
 
-def _proposal(proposal: Found) -> list[str]:
+def _proposal(proposal: Results) -> list[str]:
     words = [
         ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
         for stage in _TITLES

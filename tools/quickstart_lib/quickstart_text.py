@@ -1,6 +1,6 @@
-"""Text that lies on this machine: the docstrings of the Python installation.
+"""Build a corpus from the docstrings of the Python installation.
 
-`gather` writes what a model is pre-trained and measured on, and tables of sentences for
+`write_corpus` writes texts for pre-training and evaluation, and tables of sentences for
 a classifier.
 """
 
@@ -17,15 +17,15 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
-HELD_OUT_EVERY = 20  # of the documents; the others are trained on
+HELD_OUT_EVERY = 20  # documents; the others are for training
 TRAIN, HELD_OUT, CLASSES = "train.txt", "heldout.txt", "classes"
-CLASS_EXAMPLES, CLASS_TESTS = 8000, 1000  # sentences at least, if there are as many
+NUM_TRAIN, NUM_TEST = 8000, 1000  # sentences of the tables, at least if available
 LABELS = ("as written", "exchanged")
 
 _SKIPPED = {"site-packages", "dist-packages", "test", "tests"}
-_LARGEST_SOURCE = 2_000_000  # bytes
-_SHORTEST_DOCUMENT = 200  # characters
-_TOPICS = ("pydoc_data", "topics.py")  # help() reads its text from there
+_MAX_SOURCE_SIZE = 2_000_000  # bytes
+_MIN_DOCUMENT_SIZE = 200  # characters
+_TOPICS = ("pydoc_data", "topics.py")  # texts of help()
 
 _UNDERLINE = re.compile(r"[-=~^*#+]{3,}$")
 _CODE = re.compile(r">>>|\.\.\.|```|\$ |@|#")
@@ -37,18 +37,18 @@ _WORD = re.compile(r"[(\"']*[A-Za-z][a-z]*([-'/][A-Za-z]+)*[.,;:!?)\"']*$")
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs of a docstring that are English sentences, each on one line.
+    """Yield the paragraphs of a docstring that are English sentences, one per line.
 
-    Headings, tables, code and the names of parameters are left out; what is said of a
-    parameter stays.
+    Headings, tables, code and names of parameters are dropped. Descriptions of
+    parameters are included.
     """
-    lines, deep = [], 0
+    lines, last_indent = [], 0
     for line in [*text.expandtabs().splitlines(), ""]:
         bare = line.strip()
         indent = len(line) - len(line.lstrip())
         entry = _ENTRY.match(bare)
         heading = _HEADING.match(bare)
-        if not bare or entry or heading or (lines and indent < deep):
+        if not bare or entry or heading or (lines and indent < last_indent):
             if prose := _prose(lines):
                 yield prose
             lines = []
@@ -56,28 +56,28 @@ def paragraphs(text: str) -> Iterator[str]:
             lines = []
         elif bare and not heading:
             lines.append(bare[entry.end() :] if entry else bare)
-            deep = indent
+            last_indent = indent
 
 
 def _prose(lines: list[str]) -> str | None:
-    """The lines as one, if they are sentences."""
+    """Return the lines joined, if they are sentences."""
     if any(map(_CODE.match, lines)):
         return None
-    told = " ".join(_MARKUP.sub("", " ".join(lines)).split())
-    words = told.split()
-    if len(words) < 6 or not _SENTENCE.match(told) or not told.isprintable():
+    text = " ".join(_MARKUP.sub("", " ".join(lines)).split())
+    words = text.split()
+    if len(words) < 6 or not _SENTENCE.match(text) or not text.isprintable():
         return None
-    return told if sum(map(bool, map(_WORD.match, words))) >= 0.8 * len(words) else None
+    return text if sum(map(bool, map(_WORD.match, words))) >= 0.8 * len(words) else None
 
 
-def strings(source: bytes, is_topics: bool = False) -> Iterator[str]:
-    """The docstrings of a source file's module, classes and functions, in order."""
+def docstrings(source: bytes, is_topics: bool = False) -> Iterator[str]:
+    """Yield the docstrings of a source file's module, classes and functions."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # written for another Python
+        return  # not valid for this version of Python
     if is_topics:
         constants = (n for n in ast.walk(tree) if isinstance(n, ast.Constant))
         yield from (n.value for n in constants if isinstance(n.value, str))
@@ -86,35 +86,35 @@ def strings(source: bytes, is_topics: bool = False) -> Iterator[str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    if found := ast.get_docstring(node):
-        yield found
+    if docstring := ast.get_docstring(node):
+        yield docstring
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        for part in node.body:
-            if isinstance(part, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from _docstrings(part)
+        for child in node.body:
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from _docstrings(child)
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """The prose of one source file."""
+    """Paragraphs of one source file."""
 
     paragraphs: Sequence[str]
 
     @property
     def size(self) -> int:
-        """Characters."""
+        """Return the number of characters."""
         return sum(map(len, self.paragraphs))
 
 
-def installed() -> list[pathlib.Path]:
+def package_folders() -> list[pathlib.Path]:
     """Return the folders of the standard library and of the installed packages."""
     names = ("stdlib", "purelib", "platlib")
     return list(dict.fromkeys(pathlib.Path(sysconfig.get_path(n)) for n in names))
 
 
 def sources(roots: Iterable[pathlib.Path]) -> list[pathlib.Path]:
-    """Return the source files below some folders, mixed well, always in one order."""
-    found = {}
+    """Return the source files below some folders, in a fixed random order."""
+    paths = {}
     for root in roots:
         for folder, names, files in os.walk(root):
             names[:] = [name for name in names if name not in _SKIPPED]
@@ -122,28 +122,28 @@ def sources(roots: Iterable[pathlib.Path]) -> list[pathlib.Path]:
                 path = pathlib.Path(folder, name)
                 if name.endswith(".py"):
                     inner = path.relative_to(root).as_posix()
-                    found[hashlib.sha256(inner.encode()).digest()] = path
-    return [found[key] for key in sorted(found)]
+                    paths[hashlib.sha256(inner.encode()).digest()] = path
+    return [paths[key] for key in sorted(paths)]
 
 
-def document(path: pathlib.Path) -> Document:
-    """Read the prose of a source file; one too large to be written by hand has none."""
-    if path.stat().st_size > _LARGEST_SOURCE:
+def read_document(path: pathlib.Path) -> Document:
+    """Return the paragraphs of a source file; none if it is large and so generated."""
+    if path.stat().st_size > _MAX_SOURCE_SIZE:
         return Document([])
     is_topics = path.parts[-2:] == _TOPICS
-    texts = strings(path.read_bytes(), is_topics)
+    texts = docstrings(path.read_bytes(), is_topics)
     return Document([p for text in texts for p in paragraphs(text)])
 
 
-def documents(found: Sequence[pathlib.Path], megabytes: float) -> Iterator[Document]:
-    """Read documents until they hold enough characters; no paragraph comes twice."""
+def documents(paths: Sequence[pathlib.Path], megabytes: float) -> Iterator[Document]:
+    """Yield documents without repeated paragraphs, up to a number of characters."""
     seen, size = set(), 0
-    with multiprocessing.Pool(initializer=_leave_interrupts) as pool:
-        for read in pool.imap(document, found, chunksize=32):
+    with multiprocessing.Pool(initializer=_ignore_interrupts) as pool:
+        for document in pool.imap(read_document, paths, chunksize=32):
             new = Document(
-                [p for p in read.paragraphs if not (p in seen or seen.add(p))]
+                [p for p in document.paragraphs if not (p in seen or seen.add(p))]
             )
-            if new.size < _SHORTEST_DOCUMENT:
+            if new.size < _MIN_DOCUMENT_SIZE:
                 continue
             yield new
             size += new.size
@@ -151,94 +151,94 @@ def documents(found: Sequence[pathlib.Path], megabytes: float) -> Iterator[Docum
                 return
 
 
-def _leave_interrupts() -> None:
-    """Leave Ctrl-C to the process that ends the workers."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C: the main process ends the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def gather(
+def write_corpus(
     roots: Iterable[pathlib.Path], folder: pathlib.Path, megabytes: float
 ) -> tuple[int, int]:
     """Write the tables, `heldout.txt` and, last, `train.txt`.
 
-    A blank line ends a document. What is held out are whole files; no paragraph is in
-    both texts, or twice in one.
+    A blank line ends a document. Held-out documents are whole source files. No
+    paragraph is repeated, within a text or in both.
 
     Returns:
         The numbers of documents and of characters.
     """
-    every = list(documents(sources(roots), megabytes))
-    held_out = every[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
-    train = [d for n, d in enumerate(every, 1) if n % HELD_OUT_EVERY]
+    all_documents = list(documents(sources(roots), megabytes))
+    held_out = all_documents[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
+    train = [d for n, d in enumerate(all_documents, 1) if n % HELD_OUT_EVERY]
     write_tables(train, held_out, folder / CLASSES)
     _write_text(held_out, folder / HELD_OUT)
     _write_text(train, folder / TRAIN)
-    return len(every), sum(document.size for document in every)
+    return len(all_documents), sum(document.size for document in all_documents)
 
 
 def _write_text(texts: Iterable[Document], target: pathlib.Path) -> None:
-    whole(target, "".join("\n".join([*d.paragraphs, "", ""]) for d in texts))
+    write_atomically(target, "".join("\n".join([*d.paragraphs, "", ""]) for d in texts))
 
 
-def whole(path: pathlib.Path, text: str) -> None:
-    """Write a file that has its name only when it is complete."""
+def write_atomically(path: pathlib.Path, text: str) -> None:
+    """Write a file under a temporary name, then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
-# ---- Sentences to classify: as written, or with two words exchanged.
+# ---- Sentences for a classifier: as written, or with two words exchanged.
 
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
-_SHORTEST_SENTENCE, _LONGEST_SENTENCE = 8, 20  # words
+_MIN_WORDS, _MAX_WORDS = 8, 20  # per sentence
 
 
 def write_tables(
     train: Iterable[Document], held_out: Iterable[Document], folder: pathlib.Path
 ) -> None:
-    """Write `train.tsv` and, from files that are held out, `test.tsv`.
+    """Write `train.tsv`, and `test.tsv` from held-out documents.
 
     Every second sentence has two neighbouring words exchanged.
     """
-    for name, documents, most in (
-        ("train.tsv", train, CLASS_EXAMPLES),
-        ("test.tsv", held_out, CLASS_TESTS),
+    for name, documents, count in (
+        ("train.tsv", train, NUM_TRAIN),
+        ("test.tsv", held_out, NUM_TEST),
     ):
         lines = ["sentence\tlabel\n"]
-        draw = random.Random(0)
-        found = _sentences(documents)
-        for sentence in found[:: max(1, len(found) // most)]:
-            if other := exchanged(sentence, draw):
+        rng = random.Random(0)
+        sentences = _sentences(documents)
+        for sentence in sentences[:: max(1, len(sentences) // count)]:
+            if changed := exchange_words(sentence, rng):
                 label = LABELS[len(lines) % 2]
-                text = sentence if label == LABELS[0] else other
+                text = sentence if label == LABELS[0] else changed
                 lines.append(f"{text}\t{label}\n")
-        whole(folder / name, "".join(lines))
+        write_atomically(folder / name, "".join(lines))
 
 
 def _sentences(documents: Iterable[Document]) -> list[str]:
-    """Return sentences of medium length, none of them twice."""
-    found = {
+    """Return unique sentences of medium length."""
+    sentences = {
         sentence: None
         for document in documents
         for paragraph in document.paragraphs
         for sentence in _SENTENCE_END.split(paragraph)
-        if _SHORTEST_SENTENCE <= len(sentence.split()) <= _LONGEST_SENTENCE
+        if _MIN_WORDS <= len(sentence.split()) <= _MAX_WORDS
     }
-    return list(found)
+    return list(sentences)
 
 
-def exchanged(sentence: str, draw: random.Random) -> str | None:
-    """Exchange two neighbouring words without signs or capitals; or return None."""
+def exchange_words(sentence: str, rng: random.Random) -> str | None:
+    """Exchange two adjacent lower-case words; return None if there are none."""
     words = sentence.split()
     plain = [word.isalpha() and word.islower() for word in words]
-    places = [
+    indices = [
         n
         for n in range(len(words) - 1)
         if plain[n] and plain[n + 1] and words[n] != words[n + 1]
     ]
-    if not places:
+    if not indices:
         return None
-    n = draw.choice(places)
+    n = rng.choice(indices)
     words[n : n + 2] = words[n + 1], words[n]
     return " ".join(words)
