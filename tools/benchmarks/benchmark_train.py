@@ -123,7 +123,9 @@ def electra_tf(options: argparse.Namespace) -> Steps:
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(strategy, lambda *_: dataset))
-    loop = MultiStepRunner(strategy, lambda b: pretrainer.train_step(b, as_ratios=False))
+    loop = MultiStepRunner(
+        strategy, lambda b: pretrainer.train_step(b, as_ratios=False)
+    )
     return lambda steps: loop(iterator, steps)
 
 
