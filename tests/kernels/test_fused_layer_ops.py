@@ -1,4 +1,4 @@
-"""The fused chains compute what the plain ones do, forward and backward."""
+"""Fused layer operations equal the plain ones, forward and backward."""
 
 import functools
 
@@ -27,7 +27,7 @@ def dropout():
 
 
 class SameSeeds(LayerOps):
-    """The plain chains that drop what the fused ones do."""
+    """Plain layer operations with the dropout of the fused ones."""
 
     def __init__(self):
         super().__init__()
@@ -41,23 +41,23 @@ class SameSeeds(LayerOps):
 
 @pytest.fixture(scope="module")
 def norm():
-    made = keras.layers.LayerNormalization(epsilon=1e-12)
-    made.build((None, None, 8))
-    made.gamma.assign(normal(8))
-    made.beta.assign(normal(8))
-    return made
+    layer = keras.layers.LayerNormalization(epsilon=1e-12)
+    layer.build((None, None, 8))
+    layer.gamma.assign(normal(8))
+    layer.beta.assign(normal(8))
+    return layer
 
 
 def layer_ops_of(norm, dropout):
-    """Each chain as a function of (chains, tensors), with tensors for it."""
+    """Return each operation as a function of (layer_ops, tensors), with its tensors."""
     bias_B11K = tf.constant([0.0, 0.0, -10000.0, -10000.0])[None, None, None]
     weights = norm.gamma.value, norm.beta.value
 
     def add_norm(layer_ops, x, bias, residual, gamma, beta):
-        given = type("Norm", (), {"gamma": gamma, "beta": beta, "epsilon": 1e-12})
+        layer_norm = type("Norm", (), {"gamma": gamma, "beta": beta, "epsilon": 1e-12})
         if isinstance(layer_ops, SameSeeds):
             return norm(residual + layer_ops.dropout(x + bias, dropout))
-        return layer_ops.bias_dropout_add_norm(x, bias, residual, dropout, given)
+        return layer_ops.bias_dropout_add_norm(x, bias, residual, dropout, layer_norm)
 
     return {
         "gelu": (
@@ -93,29 +93,29 @@ ON_CPU = [False, True]
 @pytest.mark.parametrize("on_cpu", ON_CPU)
 @pytest.mark.parametrize("layer", [OFF, ON], ids=["all", "dropped"])
 @pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_are_the_plain_ones(norm, layer, name, on_cpu):
-    chain, given = layer_ops_of(norm, layer)[name]
-    given = [tf.convert_to_tensor(x) for x in given]
-    upstream = normal(*chain(SameSeeds(), *given).shape)
+def test_values_and_gradients_equal_the_plain_operations(norm, layer, name, on_cpu):
+    operation, tensors = layer_ops_of(norm, layer)[name]
+    tensors = [tf.convert_to_tensor(x) for x in tensors]
+    upstream = normal(*operation(SameSeeds(), *tensors).shape)
 
-    def computed(make, *given):
-        sources = list(given)
+    def values_and_gradients(make, *tensors):
+        sources = list(tensors)
         with tf.GradientTape() as tape:
             tape.watch(sources)
             watched = [*sources]
             if make is SameSeeds and name == "add_norm":
                 watched[3:] = norm.gamma.value, norm.beta.value
-            found = chain(make(), *watched)
+            result = operation(make(), *watched)
         if make is SameSeeds and name == "add_norm":
             sources[3:] = norm.gamma.value, norm.beta.value
-        return found, *tape.gradient(found, sources, upstream)
+        return result, *tape.gradient(result, sources, upstream)
 
-    expected = computed(SameSeeds, *given)
+    expected = values_and_gradients(SameSeeds, *tensors)
     assert all(np.ptp(values) > 0 for values in expected)
     fused = functools.partial(_fused, on_cpu)
-    for mode in in_every_mode(lambda *x: computed(fused, *x), *given):
-        for one, other in zip(mode, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+    for mode in in_every_mode(lambda *x: values_and_gradients(fused, *x), *tensors):
+        for actual, reference in zip(mode, expected, strict=True):
+            np.testing.assert_allclose(actual, reference, rtol=2e-5, atol=2e-6)
 
 
 def _fused(on_cpu):
@@ -124,35 +124,35 @@ def _fused(on_cpu):
 
 @pytest.mark.parametrize("on_cpu", ON_CPU)
 @pytest.mark.parametrize("name", NAMES)
-def test_low_precision_comes_back_as_it_came_and_is_float32_between(norm, name, on_cpu):
-    chain, given = layer_ops_of(norm, ON)[name]
-    low = [tf.cast(x, tf.bfloat16) for x in given]
+def test_bfloat16_is_computed_in_float32(norm, name, on_cpu):
+    operation, tensors = layer_ops_of(norm, ON)[name]
+    low = [tf.cast(x, tf.bfloat16) for x in tensors]
     with tf.GradientTape() as tape:
         tape.watch(low)
-        found = chain(_fused(on_cpu), *low)
-    gradients = tape.gradient(found, low)
+        result = operation(_fused(on_cpu), *low)
+    gradients = tape.gradient(result, low)
     high = [tf.cast(x, tf.float32) for x in low]
     with tf.GradientTape() as tape:
         tape.watch(high)
-        expected = chain(_fused(on_cpu), *high)
-    for one, other in zip(
-        [found, *gradients], [expected, *tape.gradient(expected, high)], strict=True
+        expected = operation(_fused(on_cpu), *high)
+    for actual, reference in zip(
+        [result, *gradients], [expected, *tape.gradient(expected, high)], strict=True
     ):
-        assert one.dtype == tf.bfloat16
-        # One rounding, that of the answer; attention's products round theirs too, and
-        # the sum of a norm is rounded where it is kept for the backward pass.
-        rounds = name == "attend" or (name == "add_norm" and one is not found)
-        atol = 2**-6 * np.abs(other).max() if rounds else 0
-        np.testing.assert_allclose(tf.cast(one, tf.float32), other, 2**-8, atol)
+        assert actual.dtype == tf.bfloat16
+        # Only the result is rounded. Attention also rounds its matmuls, and the layer
+        # norm rounds the sum that it stores for the backward pass.
+        rounds = name == "attend" or (name == "add_norm" and actual is not result)
+        atol = 2**-6 * np.abs(reference).max() if rounds else 0
+        np.testing.assert_allclose(tf.cast(actual, tf.float32), reference, 2**-8, atol)
 
 
-def test_nothing_is_dropped_without_seeds():
+def test_dropout_without_seeds_returns_its_input():
     x = normal(3, 4)
     assert FusedLayerOps(None).dropout(x, ON) is x
 
 
 @pytest.mark.parametrize("on_cpu", ON_CPU)
-def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
+def test_the_gradient_of_a_table_is_the_sum_over_its_uses(on_cpu):
     table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
     ids, others = tf.constant([[1, 2, 2]]), tf.constant([[2, 6]])
     upstream, more = normal(1, 3, 4), normal(1, 2, 4)
@@ -171,32 +171,32 @@ def test_a_tables_gradient_is_the_sum_over_its_uses(on_cpu):
             loss = total(FusedLayerOps(None, on_cpu))
         return loss, *tape.gradient(loss, (table.value, bias_V))
 
-    wanted = of_scores_XV.numpy().T @ x_XE.numpy()
+    expected = of_scores_XV.numpy().T @ x_XE.numpy()
     for rows, values in ((ids, upstream), (others, more)):
-        np.add.at(wanted, rows.numpy()[0], values.numpy()[0])
+        np.add.at(expected, rows.numpy()[0], values.numpy()[0])
     without_xla = [gradient(), tf.function(gradient)()]
-    for loss, found, of_bias in without_xla if on_cpu else in_every_mode(gradient):
+    for loss, result, of_bias in without_xla if on_cpu else in_every_mode(gradient):
         np.testing.assert_allclose(loss, total(LayerOps()), rtol=1e-6)
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
         np.testing.assert_allclose(of_bias, of_scores_XV.numpy().sum(0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("use", ["rows", "scores"])
-def test_a_table_may_have_one_use_alone(use):
+def test_a_table_with_one_use(use):
     table = keras.Variable(RANDOM.normal(size=(3, 2)).astype(np.float32))
     layer_ops = FusedLayerOps(None)
     with tf.GradientTape() as tape:
         if use == "rows":
-            found = layer_ops.embedding_lookup(table, [1, 1])
+            result = layer_ops.embedding_lookup(table, [1, 1])
         else:
-            found = layer_ops.vocab_logits(tf.ones([1, 2]), table, tf.zeros(3))
-        loss = tf.reduce_sum(found)
-    wanted = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
-    np.testing.assert_array_equal(tape.gradient(loss, table.value), wanted)
+            result = layer_ops.vocab_logits(tf.ones([1, 2]), table, tf.zeros(3))
+        loss = tf.reduce_sum(result)
+    expected = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
+    np.testing.assert_array_equal(tape.gradient(loss, table.value), expected)
 
 
 @pytest.mark.parametrize("layer_ops", [LayerOps(), FusedLayerOps(None, on_cpu=True)])
-def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(layer_ops):
+def test_vocab_logits_of_a_bfloat16_layer_are_exact(layer_ops):
     shape = EncoderConfig(
         depth=1, width=16, embedding=16, heads=1, feed_forward=16, vocabulary_size=30,
         max_positions=8, segments=2, dropout=0.0, attention_dropout=0.0,
@@ -206,8 +206,8 @@ def test_products_with_a_table_read_by_a_bfloat16_layer_are_exact(layer_ops):
 
     class Model(keras.Model):
         def call(self, ids):
-            found = layer(ids, tf.zeros_like(ids), layer_ops=layer_ops)
-            assert found.dtype == tf.bfloat16
+            result = layer(ids, tf.zeros_like(ids), layer_ops=layer_ops)
+            assert result.dtype == tf.bfloat16
             return layer_ops.vocab_logits(x_XE, layer.word_embeddings, tf.zeros(30))
 
     found_XV = Model(dtype="mixed_bfloat16")(ids)

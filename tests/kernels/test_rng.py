@@ -27,21 +27,21 @@ def rng(seed=0, kind=TRAINING, step=0, first_row=0):
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 8)])
-def test_every_mode_draws_the_same_bits(shape):
+def test_all_modes_draw_equal_bits(shape):
     def draw(step, first_row):
         source = rng(3, TRAINING, step, first_row)
         return source.bits(SAMPLES, 6, shape), source.uniform(REPLACEMENTS, 6, shape)
 
-    found = in_every_mode(draw, tf.constant(12), tf.constant(4))
-    for drawn in found:
+    results = in_every_mode(draw, tf.constant(12), tf.constant(4))
+    for drawn in results:
         assert [d.dtype for d in drawn] == [np.uint32, np.float32]
-        for one, other in zip(drawn, found[0], strict=True):
+        for one, other in zip(drawn, results[0], strict=True):
             assert one.shape == (6, *shape)
             np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (4,), (19,), (3, 7)])
-def test_a_row_draws_the_same_wherever_it_is(shape):
+def test_a_rows_bits_do_not_depend_on_the_batch(shape):
     whole = rng().bits(POSITIONS, 12, shape).numpy()
     for rows, first_row in ((6, 6), (5, 3), (1, 11), (1, 0)):
         part = rng(first_row=first_row).bits(POSITIONS, rows, shape)
@@ -49,7 +49,7 @@ def test_a_row_draws_the_same_wherever_it_is(shape):
     assert len(np.unique(whole.reshape(12, -1), axis=0)) == 12
 
 
-def test_whatever_differs_draws_other_bits():
+def test_different_arguments_give_different_bits():
     sources = [
         rng(*arguments)
         for arguments in itertools.product((0, 1), (TRAINING, EVALUATION), (0, 1, 2))
@@ -61,7 +61,7 @@ def test_whatever_differs_draws_other_bits():
     assert len(np.unique(drawn)) == drawn.size == 12 * 6 * 4
 
 
-def test_the_type_of_a_step_does_not_matter():
+def test_the_dtype_of_the_step_does_not_matter():
     drawn = [
         rng(step=step).bits(SAMPLES, 2, (3,)).numpy()
         for step in (7, tf.constant(7), tf.constant(7, tf.int64), tf.Variable(7))
@@ -70,18 +70,18 @@ def test_the_type_of_a_step_does_not_matter():
         np.testing.assert_array_equal(bits, drawn[0])
 
 
-def test_uniform_numbers_are_uniform_and_never_at_the_ends():
+def test_uniform_numbers_are_uniform_in_the_open_interval():
     uniform = rng().uniform(SAMPLES, 100, (1000,)).numpy()
     assert 0 < uniform.min() < 1e-4
     assert 1 - 1e-4 < uniform.max() < 1
     counts, _ = np.histogram(uniform, 50, (0, 1))
     assert chi_square(counts, np.full(50, 100_000 / 50)) < 5
-    # Neighbours within a row, and within a column, know nothing of each other.
+    # Neighbours within a row and within a column are uncorrelated.
     for one, other in ((uniform[:, 1:], uniform[:, :-1]), (uniform[1:], uniform[:-1])):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 5 / 100_000**0.5
 
 
-def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
+def test_extreme_bits_stay_within_the_interval(monkeypatch):
     extremes = tf.constant([[0, 2**32 - 1]], tf.uint32)
     monkeypatch.setattr(RngStream, "bits", lambda *_: extremes)
     uniform = rng().uniform(SAMPLES, 1, (2,)).numpy()[0].astype(np.float64)
@@ -89,19 +89,19 @@ def test_the_ends_of_the_bits_stay_within_the_interval(monkeypatch):
 
 
 def drop(x, rate, dropout=None, **source):
-    """What one site leaves of `x`."""
+    """Apply dropout to `x` with the seeds of the next call."""
     dropout = dropout or rng(**source).dropout()
     return apply_dropout(x, dropout.seeds(x), rate)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
+def test_dropout_has_the_rate_and_preserves_the_mean(rate):
     x = tf.fill([40, 50, 25], 3.0)
     dropped = drop(x, rate).numpy()
     zeros, values = dropped == 0, dropped[dropped != 0]
     deviation = (rate * (1 - rate) / dropped.size) ** 0.5
     assert abs(zeros.mean() - rate) < 5 * deviation
-    share = round(rate * 2**32) / 2**32  # of what is dropped
+    share = round(rate * 2**32) / 2**32  # probability of dropout
     np.testing.assert_allclose(values, 3 / (1 - share), rtol=1e-6)
     assert abs(dropped.mean() - 3) < 5 * deviation * 3 / (1 - rate)
     for axes in ((1, 2), (0, 2), (0, 1)):
@@ -109,8 +109,8 @@ def test_dropout_zeroes_its_share_and_keeps_the_expectation(rate):
         assert np.abs(share - rate).max() < 5 * (rate * (1 - rate) / number) ** 0.5
 
 
-def test_what_is_dropped_tells_nothing_of_what_else_is():
-    """With a hash of one product less, heads of attention are correlated by 0.003."""
+def test_dropped_values_are_uncorrelated():
+    """Check that heads of attention are uncorrelated; a weaker hash gives 0.003."""
     x, correlations = tf.ones([32, 2**16]), np.zeros(18)
     for step in range(4):
         dropout = rng(step=step).dropout()
@@ -123,26 +123,26 @@ def test_what_is_dropped_tells_nothing_of_what_else_is():
     assert np.abs(correlations).max() < 4.5
 
 
-def test_sites_of_dropout_differ():
+def test_dropout_calls_differ():
     x, sites = tf.ones([8, 64]), 130  # seeds are drawn for 64 at once
     dropout, again = rng().dropout(), rng().dropout()
-    found = np.array([drop(x, 0.5, dropout) for _ in range(sites)])
-    assert len(np.unique(found.reshape(-1, 64), axis=0)) == 8 * sites
-    np.testing.assert_array_equal([drop(x, 0.5, again) for _ in range(sites)], found)
+    results = np.array([drop(x, 0.5, dropout) for _ in range(sites)])
+    assert len(np.unique(results.reshape(-1, 64), axis=0)) == 8 * sites
+    np.testing.assert_array_equal([drop(x, 0.5, again) for _ in range(sites)], results)
     assert apply_dropout(x, None, 0.5) is x
 
 
-def test_every_mode_drops_the_same_and_a_row_the_same_wherever_it_is():
+def test_dropout_is_equal_in_all_modes_and_for_parts_of_a_batch():
     x = tf.random.stateless_normal([6, 5, 3], [1, 2])
-    found = in_every_mode(lambda step: drop(x, 0.3, step=step), 4)
-    for dropped in found:
-        np.testing.assert_array_equal(dropped == 0, found[0] == 0)
-        np.testing.assert_allclose(dropped, found[0], rtol=1e-6)
+    results = in_every_mode(lambda step: drop(x, 0.3, step=step), 4)
+    for dropped in results:
+        np.testing.assert_array_equal(dropped == 0, results[0] == 0)
+        np.testing.assert_allclose(dropped, results[0], rtol=1e-6)
     part = drop(x[2:5], 0.3, step=4, first_row=2)
-    np.testing.assert_array_equal(part, found[0][2:5])
+    np.testing.assert_array_equal(part, results[0][2:5])
 
 
-def test_dropout_keeps_low_precision():
+def test_dropout_returns_the_dtype_of_its_input():
     x = tf.ones([4, 4], tf.bfloat16)
     dropped = drop(x, 0.25)
     assert dropped.dtype == tf.bfloat16
@@ -151,7 +151,7 @@ def test_dropout_keeps_low_precision():
     }
 
 
-def test_towers_drop_in_training_alone_and_each_site_for_itself():
+def test_each_dropout_call_draws_its_own_seeds_in_training_only():
     objective = OBJECTIVES["electra"](config(dropout=0.5), TOKEN_IDS)
     objective.model.build()
     masked = objective.mask(batch([16, 12]), rng())
