@@ -48,9 +48,9 @@ def test_scores_sizes_and_latencies_of_all_formats(model_folder):
     formats = ("SavedModel", "LiteRT float32", "LiteRT int8", "ONNX")
     lines = result.stdout.splitlines()
     scores = {
-        line[:20].strip(): float(line.split("accuracy ")[1].split()[0])
+        line[:20].strip(): float(match[1])
         for line in lines
-        if "accuracy" in line
+        if (match := re.search(r"accuracy ([\d.]+)  \(", line))
     }
     assert set(scores) == {"Keras", *formats}
     # Predictions of int8 may differ.

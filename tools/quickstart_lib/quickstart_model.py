@@ -28,7 +28,7 @@ from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import open_checkpoint, restore_weights
-from electra_tf.training.multi_step_runner import add
+from electra_tf.training.multi_step_runner import add_metrics
 from electra_tf.training.strategy import choose
 
 BEFORE, AFTER = "before", "after"
@@ -112,7 +112,7 @@ def means(
     batches = evaluation_batches(experiment.open(records), size)
     for number, batch in enumerate(batches):
         batch_sums = evaluate(batch, tf.constant(number))
-        sums = {name: add(sums[name], batch_sums[name]) for name in models}
+        sums = {name: add_metrics(sums[name], batch_sums[name]) for name in models}
     return {name: metrics.compute_metrics(totals) for name, totals in sums.items()}
 
 
