@@ -11,11 +11,12 @@ import tensorflow as tf
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue
+from electra_tf.tasks.classification.csv_data import csv_task
 from electra_tf.tasks.classification.glue_submission import (
     submission_files,
     write_submission,
 )
-from electra_tf.tasks.classification.task import csv_task, glue_task
+from electra_tf.tasks.classification.task import glue_task
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.runner import MultiSeedRunner
 from electra_tf.tasks.squad.task import squad_task

@@ -10,13 +10,13 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.classification.task import (
-    SCORE_METRICS,
-    ClassificationTask,
-    class_metrics,
-    labelled_part,
+from electra_tf.tasks.classification.metrics import (
+    REGRESSION_METRICS,
+    classification_metrics,
 )
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.classification.splits import make_split
+from electra_tf.tasks.classification.task import ClassificationTask
 from electra_tf.tasks.data.conll import Sentence, read_conll
 from electra_tf.tasks.data.tables import FORMATS, TFDS, read_rows, require_columns
 from electra_tf.tasks.runner import CONFIG
@@ -192,12 +192,18 @@ def _text_task(
             log(f"{file} has no labels, and is not scored")
             continue
         require_columns(rows, (*columns.texts, columns.target))
-        splits[split] = labelled_part(
-            rows, columns.texts, columns.target, labels, allowed, errors
+        splits[split] = make_split(
+            rows,
+            columns.texts,
+            columns.target,
+            errors,
+            has_scores=labels is None,
+            labels=labels,
+            bounds=allowed,
         )
     if is_glue:
         return ClassificationTask(name, splits, glue_task.metrics, labels, bounds)
-    metrics = SCORE_METRICS if labels is None else class_metrics(labels)
+    metrics = REGRESSION_METRICS if labels is None else classification_metrics(labels)
     return ClassificationTask(
         name or "csv", splits, metrics, labels, bounds, clipped=False
     )

@@ -1,4 +1,4 @@
-"""GLUE's files as tasks."""
+"""The files of GLUE as classification tasks."""
 
 import gzip
 
@@ -12,17 +12,17 @@ from electra_tf.tasks.task import Split
 from tasks import tiny
 
 
-def write_glue(place, **files):
+def write_glue(folder, **files):
     for name, rows in files.items():
-        (place / f"{name}.tsv").write_text("".join(f"{row}\n" for row in rows))
-    return str(place)
+        (folder / f"{name}.tsv").write_text("".join(f"{row}\n" for row in rows))
+    return str(folder)
 
 
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
 MRPC_ROWS = [MRPC, "1\t2\t3\tthe user\ta file", "0\t4\t5\tthe list\tof values"]
 
 
-def test_pairs_in_both_orders(tmp_path, log):
+def test_unordered_pairs_are_trained_in_both_orders(tmp_path, log):
     test = ["index" + MRPC[7:], "0\t1\t2\tA\tB"]
     data = write_glue(tmp_path, train=MRPC_ROWS, dev=MRPC_ROWS, test=test)
     task = glue_task("mrpc", data, log)
@@ -32,15 +32,16 @@ def test_pairs_in_both_orders(tmp_path, log):
     assert (task.labels, task.monitor) == (("0", "1"), "dev_accuracy")
     model = task.model(tiny.start(), tiny.settings(), 0)
     assert isinstance(model, TextClassifier)
-    found = task.training_examples(model)
-    swapped = model.examples([*pairs, *((b, a) for a, b in pairs)])
-    assert (list(found.ids), found.targets) == (list(swapped.ids), [1, 0, 1, 0])
-    assert found.ids[0] != found.ids[2]
-    once = task.model(tiny.start(), tiny.settings(data_double_unordered=False), 0)
-    assert len(task.training_examples(once)) == 2
+    examples = task.training_examples(model)
+    expected = model.examples([*pairs, *((b, a) for a, b in pairs)])
+    assert list(examples.ids) == list(expected.ids)
+    assert examples.targets == [1, 0, 1, 0]
+    assert examples.ids[0] != examples.ids[2]
+    model = task.model(tiny.start(), tiny.settings(data_double_unordered=False), 0)
+    assert len(task.training_examples(model)) == 2
 
 
-def test_unknown_labels_and_scores_out_of_range_are_told(tmp_path, log, report):
+def test_unknown_labels_and_scores_out_of_range_are_errors(tmp_path, log, report):
     bad = [*MRPC_ROWS[:2], "2\t4\t5\tC\tD", *MRPC_ROWS[2:]]
     data = write_glue(tmp_path, train=bad, dev=MRPC_ROWS)
     with pytest.raises(InputError, match=r"train\.tsv:3: an unk.*'2'; known: '0', '1'"):
@@ -54,7 +55,7 @@ def test_unknown_labels_and_scores_out_of_range_are_told(tmp_path, log, report):
     report.close()
 
 
-def test_mnli_has_two_dev_parts_and_the_diagnostic_set(tmp_path, log):
+def test_mnli_has_two_dev_sets_and_the_diagnostic_set(tmp_path, log):
     dev = ["sentence1\tsentence2\tgold_label", "a\tb\tneutral", "c\td\tentailment"]
     test = ["index\tsentence1\tsentence2", "0\ta\tb"]
     files = {"train": dev, "dev_matched": dev, "test_matched": test}
@@ -66,13 +67,13 @@ def test_mnli_has_two_dev_parts_and_the_diagnostic_set(tmp_path, log):
     for name in ("mnli", "ax"):
         task = glue_task(name, data, log)
         assert list(task.eval_splits) == ["dev_matched", "dev_mismatched"]
-        assert {n for n, part in task.splits.items() if part.targets is None} == {
+        assert {n for n, split in task.splits.items() if split.targets is None} == {
             "test_matched", "test_mismatched", "diagnostic"
         }  # fmt: skip
         assert task.monitor == "dev_matched_accuracy"
 
 
-def test_train_and_dev_have_to_be_there(tmp_path, log):
+def test_missing_files_and_columns_are_errors(tmp_path, log):
     with pytest.raises(InputError, match=r"mrpc's train\.tsv"):
         glue_task("mrpc", str(tmp_path), log)
     data = write_glue(tmp_path, train=MRPC_ROWS)
@@ -88,7 +89,7 @@ def test_train_and_dev_have_to_be_there(tmp_path, log):
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "stsb", "sst2", "wnli"])
-def test_real_tasks_are_whole(data, log, name):
+def test_published_files_are_complete(data, log, name):
     task = glue_task(name, str(data / "glue"), log)
     assert list(task.splits) == ["train", "dev", "test"]
     if name == "stsb":

@@ -259,7 +259,7 @@ def test_fit_takes_pairs_as_columns_and_as_rows(calm):
         assert calm.predict(pairs).shape == (20, 2)
     assert tiny.distance(found[0], found[1]) == tiny.distance(found[0], found[2]) == 0
     together = calm.predict((firsts, seconds))
-    with pytest.raises(InputError, match=r"asked about pairs of texts.*single texts"):
+    with pytest.raises(InputError, match=r"must be pairs of texts.*single texts"):
         calm.predict(firsts)
     calm.pairs = None  # as other tests of this model begin
     alone = calm.predict(firsts)
@@ -361,12 +361,12 @@ def test_inputs_beyond_the_positions_are_rejected(calm):
         (lambda m: m.fit([], []), "Received: no example"),
         (lambda m: m.fit("good", 1), "the text 'good' alone"),
         (lambda m: m.predict("good"), "the text 'good' alone"),
-        (lambda m: m.fit([("a", "b"), *TEXTS[1:]], LABELS), "at place 1"),
+        (lambda m: m.fit([("a", "b"), *TEXTS[1:]], LABELS), "at index 1"),
         (lambda m: m.compile(loss="mse"), r"compile\(loss='mse'\)"),
         (lambda m: m.compile(jit_compile=True), r"compile\(jit_compile=True\)"),
-        (lambda m: m.fit(TEXTS, ["good"] * 39 + ["ugly"]), "'ugly' at place 39"),
-        (lambda m: m.fit(TEXTS, [0] * 39 + [2]), "2 at place 39"),
-        (lambda m: m.fit(TEXTS, [[1, 1]] * 40), r"\[1, 1\] at place 0"),
+        (lambda m: m.fit(TEXTS, ["good"] * 39 + ["ugly"]), "'ugly' at index 39"),
+        (lambda m: m.fit(TEXTS, [0] * 39 + [2]), "2 at index 39"),
+        (lambda m: m.fit(TEXTS, [[1, 1]] * 40), r"\[1, 1\] at index 0"),
     ],
 )
 def test_unsupported_calls_raise_errors(calm, action, words):
@@ -391,7 +391,7 @@ def test_fit_keeps_compiled_metrics(tmp_path):
     with pytest.raises(InputError, match=r"0 after 2 updates.*1 updates after the 2"):
         model.fit(*few, epochs=2, initial_epoch=1, verbose=0)
     # What was refused has left nothing behind.
-    with pytest.raises(InputError, match="7 at place 0"):
+    with pytest.raises(InputError, match="7 at index 0"):
         model.fit(*few, epochs=9, validation_data=(SHORT[:1], [7]), verbose=0)
     assert model.optimizer.schedule.steps == 2
     before = tiny.weights(model)

@@ -1,4 +1,4 @@
-"""GLUE as a table: a row for each task, and what the leaderboard wants to see."""
+"""GLUE tasks as a table of files, columns, labels and metrics, and their reader."""
 
 import dataclasses
 import pathlib
@@ -9,7 +9,7 @@ from electra_tf.tasks.data.tables import TFDS, Row, has_tfds, read_table, read_t
 from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataErrorLog
 
-_TFDS_COLUMNS = {  # theirs by ours, where ours is not there
+_TFDS_COLUMNS = {  # column of TFDS by the published column that it replaces
     "#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label",
     "sentence1": "premise", "sentence2": "hypothesis",
     "is_duplicate": "label", "gold_label": "label", "score": "label",
@@ -23,30 +23,32 @@ _TFDS_LABELS = {"mrpc": ("not_equivalent", "equivalent"),
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """A task's files, columns, labels, metric and published hyperparameters."""
+    """Files, columns, labels, metrics and published epochs of a task."""
 
     folder: str
+    """Name of the published folder."""
     texts: tuple[str, ...]
-    """The columns of the text, or of the pair."""
+    """Column of the text, or the two of a pair."""
     label: str
-    """The column of the label or score."""
+    """Column of the label or score."""
     labels: tuple[str, ...] | None
-    """The classes in order; None: a score."""
+    """Names of the classes in order; None: scores."""
     metrics: tuple[str, ...]
-    """What is measured; the first is the paper's (table 2)."""
+    """Names of the metrics; the first is the paper's (table 2)."""
     files: Mapping[str, int]
-    """The leaderboard's files by name, with the rows of the published test sets."""
+    """Rows of each published test set, by the name of its leaderboard file."""
     header: tuple[str, ...] | None = None
-    """The columns where train and dev files do not name them."""
+    """Columns of train and dev files without a header; None: they have one."""
     unordered: bool = False
-    """Whether the two texts may change places."""
+    """Whether the order of the two texts has no meaning."""
     epochs: int = 3
-    """Published (paper, appendix B)."""
+    """Published number of epochs (paper, appendix B)."""
     dev: tuple[str, ...] = ("dev",)
+    """Stems of the dev files."""
     test: tuple[str, ...] = ("test",)
-    """The stems of the files, one for each of `files`."""
+    """Stems of the test files, one for each of `files`."""
     range: tuple[float, float] = (0.0, 1.0)
-    """Of scores."""
+    """Lowest and highest score."""
 
 
 _WORDS = ("entailment", "not_entailment")
@@ -95,7 +97,7 @@ TASKS: dict[str, GlueTask] = {
         folder="WNLI", texts=("sentence1", "sentence2"), label="label",
         labels=_BINARY, metrics=("accuracy",), files={"WNLI": 146},
     ),
-    # The diagnostic set has no training data: MNLI's model answers it.
+    # The diagnostic set has no training data; the model of MNLI predicts it.
     "ax": GlueTask(
         folder="AX", texts=("sentence1", "sentence2"), label="gold_label",
         labels=_NLI, metrics=("mcc",), files={"AX": 1104}, dev=(), test=("diagnostic",),
@@ -104,72 +106,73 @@ TASKS: dict[str, GlueTask] = {
 
 
 def find(data: str, task: str, stem: str) -> str | None:
-    """The file of a split.
+    """Find the file of a split.
 
     Args:
-        data: GLUE's folder, a task's, or `tfds:glue`.
-        task: A key of `TASKS`.
-        stem: `train`, `dev`, `dev_matched`, ...
+        data: Folder of GLUE, folder of the task, or `tfds:glue`.
+        task: Key of `TASKS`.
+        stem: Stem of the file: `train`, `dev`, `dev_matched`, ...
 
     Returns:
-        Its path or TFDS name; None if there is none. A plain file goes before a
-        compressed one of the same name.
+        Its path or TFDS name; None if there is none. A plain file has precedence over
+        a compressed one.
 
     Raises:
-        InputError: Several files that are parts of the published one.
+        InputError: Several files hold columns of the published one.
     """
     if data.startswith(TFDS):
         name = _tfds_name(data, task, stem)
-        known = has_tfds(*name.removeprefix(TFDS).split("@"))
-        return name if known else None
+        is_prepared = has_tfds(*name.removeprefix(TFDS).split("@"))
+        return name if is_prepared else None
     folder = pathlib.Path(data)
-    for place in (folder / TASKS[task].folder, folder):
+    for parent in (folder / TASKS[task].folder, folder):
         for suffix in SUFFIXES:
-            exact = place / f"{stem}.tsv{suffix}"
+            exact = parent / f"{stem}.tsv{suffix}"
             if exact.exists():
                 return str(exact)
-        # Such as dev_matched.reduced.tsv, with some of the published columns.
-        found = sorted(p for s in SUFFIXES for p in place.glob(f"{stem}.*.tsv{s}"))
-        if len(found) > 1:
+        # dev_matched.reduced.tsv, for example, has some of the published columns.
+        paths = sorted(p for s in SUFFIXES for p in parent.glob(f"{stem}.*.tsv{s}"))
+        if len(paths) > 1:
             raise InputError(
-                f"There is one file of {task}'s {stem} in {place}",
-                ", ".join(path.name for path in found),
-                "Leave one of them there",
+                f"{parent} must contain one file of {task}'s {stem}",
+                ", ".join(path.name for path in paths),
+                "Remove all but one of them",
             )
-        if found:
-            return str(found[0])
+        if paths:
+            return str(paths[0])
     return None
 
 
 def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
-    """The rows of a split, with the columns that `TASKS` names.
+    """Read the rows of a split, with the columns named in `TASKS`.
 
     Args:
-        path: What `find` returned.
-        task: A key of `TASKS`.
-        log: Where bad rows are told.
+        path: Result of `find`.
+        task: Key of `TASKS`.
+        log: Log that receives bad rows.
 
     Returns:
         The rows.
 
     Raises:
-        InputError: As `read_table`.
+        InputError: The file cannot be read; see `read_table`.
     """
-    row = TASKS[task]
+    glue_task = TASKS[task]
     if path.startswith(TFDS):
         name, split = path.removeprefix(TFDS).split("@")
-        found = read_tfds(name, split)
-        # TFDS shuffles as it writes, but an answer is told by its row's number.
-        if "idx" in found[0].values:
-            found.sort(key=lambda row: int(row.values["idx"]))
-        return [_as_published(r, row, task) for r in found]
+        rows = read_tfds(name, split)
+        # TFDS shuffles rows on writing; a prediction is identified by its row's number.
+        if "idx" in rows[0].values:
+            rows.sort(key=lambda row: int(row.values["idx"]))
+        return [_as_published(row, glue_task, task) for row in rows]
     stem = pathlib.Path(path).name.split(".")[0]
-    names = row.header if stem in ("train", *row.dev) else None
+    has_no_header = stem in ("train", *glue_task.dev)
+    names = glue_task.header if has_no_header else None
     return read_table(path, log, names)
 
 
 def require(data: str, task: str, stem: str) -> str:
-    """The file of a split that has to be there.
+    """Find the file of a split, or raise.
 
     Args:
         data: As for `find`.
@@ -177,20 +180,19 @@ def require(data: str, task: str, stem: str) -> str:
         stem: As for `find`.
 
     Returns:
-        Its path.
+        Its path, or its TFDS name, which `read` checks.
 
     Raises:
-        InputError: There is none; it says where it was looked for. What TFDS lacks
-            `read` tells.
+        InputError: There is no such file.
     """
     if data.startswith(TFDS):
         return _tfds_name(data, task, stem)
     path = find(data, task, stem)
     if path is None:
         raise InputError(
-            f"--data holds {task}'s {stem}.tsv, as published, perhaps .gz or .xz",
-            f"none in {data} and {data}/{TASKS[task].folder}",
-            "Fetch GLUE's files, or name the folder they lie in",
+            f"--data must contain {task}'s {stem}.tsv, optionally .gz or .xz",
+            f"no such file in {data} or {data}/{TASKS[task].folder}",
+            "Download the files of GLUE, or pass their folder",
         )
     return path
 
@@ -200,14 +202,14 @@ def _tfds_name(data: str, task: str, stem: str) -> str:
     return f"{data.rstrip('/')}/{task}@{split}"
 
 
-def _as_published(found: Row, row: GlueTask, task: str) -> Row:
-    """A TFDS row under the published columns' names, with published labels."""
+def _as_published(row: Row, glue_task: GlueTask, task: str) -> Row:
+    """Return a TFDS row with the published names of columns and labels."""
     values: dict[str, str] = {}
-    for column in (*row.texts, row.label):
-        theirs = column if column in found.values else _TFDS_COLUMNS.get(column)
-        if theirs in found.values:
-            values[column] = found.values[theirs]
+    for column in (*glue_task.texts, glue_task.label):
+        in_tfds = column if column in row.values else _TFDS_COLUMNS.get(column)
+        if in_tfds in row.values:
+            values[column] = row.values[in_tfds]
     names: Sequence[str] = _TFDS_LABELS.get(task, ())
-    if values.get(row.label) in names:
-        values[row.label] = str(names.index(values[row.label]))
-    return Row(values, found.source, found.line)
+    if values.get(glue_task.label) in names:
+        values[glue_task.label] = str(names.index(values[glue_task.label]))
+    return Row(values, row.source, row.line)

@@ -1,4 +1,4 @@
-"""What GLUE's leaderboard takes: a zip of one file for each test set."""
+"""Submission to the GLUE leaderboard: a zip with one file for each test set."""
 
 import pathlib
 import zipfile
@@ -8,11 +8,11 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue
 
 _HEADER = "index\tprediction"
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same answers give the same bytes
+_DATE = (1980, 1, 1, 0, 0, 0)  # so that equal predictions give equal bytes
 
 
 def submission_files() -> dict[str, tuple[str, str, int]]:
-    """The leaderboard's files: task, stem of the test file and number of rows."""
+    """Return (task, stem of the test file, rows) by name of the submitted file."""
     return {
         name: (task, stem, rows)
         for task, row in glue.TASKS.items()
@@ -21,32 +21,32 @@ def submission_files() -> dict[str, tuple[str, str, int]]:
 
 
 def write_submission(
-    path: str | pathlib.Path, answers: Mapping[str, Sequence[str]]
+    path: str | pathlib.Path, predictions: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Writes the zip, whole; a task without answers gets one answer for all rows.
+    """Write the zip atomically, with a constant for tasks without predictions.
 
     Args:
-        path: Of the zip.
-        answers: By the leaderboard's file, a label or score for each row.
+        path: Path of the zip.
+        predictions: A label or score for each row, by name of the submitted file.
 
     Returns:
-        The files that were filled up so.
+        Names of the files that hold a constant.
 
     Raises:
-        InputError: Another number of rows than the published test set has.
+        InputError: The number of rows differs from the published test set.
     """
     partial = pathlib.Path(path).with_suffix(".partial")
     filled = []
     with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, (task, _, rows) in submission_files().items():
-            words = answers.get(name)
+            words = predictions.get(name)
             if words is None:
                 labels = glue.TASKS[task].labels
                 words = [labels[0] if labels else "0.000"] * rows
                 filled.append(name)
             if len(words) != rows:
                 raise InputError(
-                    f"{name} has the {rows} rows of the published test set",
+                    f"{name} must have the {rows} rows of the published test set",
                     f"{len(words)} predictions",
                     "Use the whole test file",
                 )

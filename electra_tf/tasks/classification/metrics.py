@@ -1,13 +1,12 @@
-"""Score predicted classes and numbers with the measures of the paper's tables.
+"""Metrics of classification and regression.
 
-All are in percent, as the paper prints them, but for `mse`. Each is defined for every
-input of one example or more, and a run that has failed gets the number of one that has
-learnt nothing, not an exception: nothing here returns NaN. scikit-learn and SciPy are
-imported when a score is computed: they slow the start of a command.
+All are in percent except `mse`. Every metric is defined for one example or more and
+never returns NaN: a failed run gets the score of an untrained model. scikit-learn and
+SciPy are imported when a score is computed, because they slow the start of a command.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from numpy.typing import ArrayLike
 
 from electra_tf.errors import InputError
 
-_ROUNDING = 1e-6  # float32's, of numbers that were computed in another order
+_TOLERANCE = 1e-6  # rounding of float32 sums whose terms are in another order
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Share of examples whose class is right, in percent.
+    """Compute the share of correct predictions.
 
     Args:
         labels: Class ids [examples].
@@ -34,14 +33,14 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Matthews' correlation of classes, for two of them or more (CoLA's measure).
+    """Compute Matthews' correlation coefficient (the metric of CoLA).
 
     Args:
         labels: Class ids [examples].
         predictions: Class ids [examples].
 
     Returns:
-        From -100 to 100; 0 where either side has one class only.
+        From -100 to 100; 0 if labels or predictions have a single class.
     """
     from sklearn import metrics
 
@@ -52,14 +51,14 @@ def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """F1 of the class 1, against all others (MRPC's and QQP's second measure).
+    """Compute the F1 of class 1 against all others (second metric of MRPC and QQP).
 
     Args:
         labels: Class ids [examples].
         predictions: Class ids [examples].
 
     Returns:
-        From 0 to 100; 0 where there is no 1 on either side.
+        From 0 to 100; 0 if neither labels nor predictions contain class 1.
     """
     from sklearn import metrics
 
@@ -68,14 +67,14 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Mean of all classes' F1, each counting alike however rare it is.
+    """Compute the unweighted mean of the F1 of all classes.
 
     Args:
         labels: Class ids [examples].
         predictions: Class ids [examples].
 
     Returns:
-        From 0 to 100, over the classes that labels or predictions hold.
+        From 0 to 100, over the classes in labels or predictions.
     """
     from sklearn import metrics
 
@@ -85,15 +84,15 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Pearson's correlation of scores (STS-B's measure).
+    """Compute Pearson's correlation of scores (a metric of STS-B).
 
     Args:
         labels: Scores [examples].
         predictions: Scores [examples].
 
     Returns:
-        From -100 to 100; 0 where it is not defined: either side is constant or holds
-        a number that is not finite.
+        From -100 to 100; 0 where it is undefined: labels or predictions are constant
+        or not finite.
     """
     from scipy import stats
 
@@ -101,14 +100,14 @@ def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Spearman's correlation of scores: Pearson's of their ranks, ties at the mean.
+    """Compute Spearman's rank correlation of scores (a metric of STS-B).
 
     Args:
         labels: Scores [examples].
         predictions: Scores [examples].
 
     Returns:
-        From -100 to 100; 0 where `pearson` has it too.
+        From -100 to 100; 0 where it is undefined, as for `pearson`.
     """
     from scipy import stats
 
@@ -116,14 +115,14 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Mean squared error of scores, in their own unit squared; less is better.
+    """Compute the mean squared error of scores; lower is better.
 
     Args:
         labels: Scores [examples].
         predictions: Scores [examples].
 
     Returns:
-        0 or more; infinity where a number is not finite, which no run can undercut.
+        0 or more, in squared units; infinity if a number is not finite.
     """
     labels, predictions = _sides(labels, predictions, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -140,54 +139,71 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
     "spearman": spearman,
     "mse": mse,
 }
-"""By name, of (labels, predictions)."""
+"""Functions of (labels, predictions) by name."""
+
+REGRESSION_METRICS = ("spearman", "pearson", "mse")
+"""Metrics of a table with a column of scores."""
 
 
-def is_degenerate(predictions: ArrayLike, labels: ArrayLike | None) -> str | None:
-    """Tells a run that has failed from one that is merely poor.
+def classification_metrics(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics of a table with a column of classes.
 
-    Fine-tuning on little data now and then ends with one answer to everything (BERT's
-    paper, section 4.1, calls it unstable).
+    Args:
+        labels: Names of the classes.
+
+    Returns:
+        Keys of `METRICS`.
+    """
+    return ("accuracy", "mcc", "f1" if set(labels) == {"0", "1"} else "macro_f1")
+
+
+def describe_degenerate(predictions: ArrayLike, labels: ArrayLike | None) -> str | None:
+    """Describe predictions that are constant or not finite.
+
+    Fine-tuning on little data sometimes ends with a model that predicts a constant
+    (BERT's paper, section 4.1, calls it unstable).
 
     Args:
         predictions: Class ids (integers) or scores (floats) [examples].
-        labels: What is right [examples]; None: not known.
+        labels: Class ids or scores [examples]; None: unknown.
 
     Returns:
-        What is wrong, in words such as `always predicts 1`; None where nothing is:
-        also for a single example, and where the labels are all that same answer.
+        A description such as `always predicts 1`; None if the predictions are neither
+        constant nor infinite, for a single example, and if the labels are the same
+        constant.
     """
-    found = np.asarray(predictions)
-    if found.dtype.kind == "f":
-        odd = int((~np.isfinite(found)).sum())
-        if odd:
-            return f"predicts no finite number for {odd} of {found.size} examples"
-    if found.size < 2 or not _is_constant(found):
+    values = np.asarray(predictions)
+    if values.dtype.kind == "f":
+        count = int((~np.isfinite(values)).sum())
+        if count:
+            return f"predicts no finite number for {count} of {values.size} examples"
+    if values.size < 2 or not _is_constant(values):
         return None
-    if labels is not None and _is_constant(np.append(found, np.asarray(labels))):
+    if labels is not None and _is_constant(np.append(values, np.asarray(labels))):
         return None
-    return f"always predicts {found[0].item():g}"
+    return f"always predicts {values[0].item():g}"
 
 
 def _is_constant(values: np.ndarray) -> bool:
     if values.dtype.kind != "f":
         return bool(np.all(values == values[0]))
     values = values.astype(np.float64)
-    reach = np.abs(values).max()
-    return bool(values.max() / 2 - values.min() / 2 <= _ROUNDING * reach / 2)
+    largest = np.abs(values).max()
+    return bool(values.max() / 2 - values.min() / 2 <= _TOLERANCE * largest / 2)
 
 
 def _sides(
     labels: ArrayLike, predictions: ArrayLike, dtype: type | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays of one length."""
+    """Return both as arrays of one length."""
     sides = np.asarray(labels, dtype), np.asarray(predictions, dtype)
     if sides[0].ndim != 1 or not sides[0].size or sides[0].shape != sides[1].shape:
         raise InputError(
-            "A score compares one prediction with each label, of one example or more",
-            f"labels of the shape {list(sides[0].shape)}, predictions of "
+            "labels and predictions must have the same shape [examples], with one "
+            "example or more",
+            f"labels of the shape {list(sides[0].shape)}, predictions of the shape "
             f"{list(sides[1].shape)}",
-            "Score the predictions of the file that the labels are from",
+            "Pass the predictions for the file that contains the labels",
         )
     return sides
 
@@ -197,15 +213,15 @@ def _correlation(
     labels: ArrayLike,
     predictions: ArrayLike,
 ) -> float:
-    """Return a correlation in percent, 0 where it is not defined."""
+    """Return a correlation in percent, 0 where it is undefined."""
     sides = _sides(labels, predictions, np.float64)
     if not all(np.isfinite(side).all() for side in sides):
         return 0.0
-    # Compared before scipy takes the mean, which is rounded.
+    # SciPy compares with the mean, which is rounded, and misses constants.
     if any(np.all(side == side[0]) for side in sides):
         return 0.0
-    # Neither largest value is 0. Sums of the scaled values cannot overflow.
+    # No maximum is 0 here. Scaling avoids overflow of the sums.
     scaled = [side / np.abs(side).max() for side in sides]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # values that hardly differ
+        warnings.simplefilter("ignore")  # SciPy warns of nearly constant values
         return float(100 * np.clip(measure(*scaled).statistic, -1, 1))

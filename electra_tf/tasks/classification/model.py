@@ -1,4 +1,4 @@
-"""The models of tasks: from strings to classes, scores, tags and answers."""
+"""Keras models that predict a class or a score for a text or a pair of texts."""
 
 import math
 import numbers
@@ -26,17 +26,17 @@ _DEFAULTS = FinetuningConfig()
 
 @keras.saving.register_keras_serializable("electra_tf")
 class TextClassifier(TextModel):
-    """Predicts the class of a text or of a pair of texts.
+    """Classifier of texts or of pairs of texts.
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        labels: The classes' names; the number of a class is its place, but for names
-            that are numbers themselves.
-        settings: All of fine-tuning.
-        seed: Decides the head's weights, dropout and the order of the examples.
-        pairs: Whether it takes pairs of texts; None: as it is trained with.
-        name: Of the model.
-        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+        labels: Names of the classes, in the order of the probabilities. A target is a
+            name or its index; where names are integers, a target is always a name.
+        settings: All settings of fine-tuning.
+        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        pairs: Whether inputs are pairs of texts; None: set by the first training.
+        name: Name of the model.
+        dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
         trainable: Whether the weights are trained.
 
     Example:
@@ -64,9 +64,9 @@ class TextClassifier(TextModel):
         self.labels, self.pairs = tuple(map(str, labels)), pairs
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
             raise InputError(
-                "A classifier tells two classes or more apart, each with its own name",
-                f"the labels {self.labels}",
-                "Name each class once",
+                "labels must be at least two distinct names",
+                f"labels={self.labels}",
+                "Pass each class once",
             )
         name = name or "text_classifier"
         super().__init__(start, settings, seed, name, dtype, trainable)
@@ -84,27 +84,27 @@ class TextClassifier(TextModel):
         dtype: Any = None,
         trainable: bool = True,
     ) -> "TextClassifier":
-        """Load a saved model, or make one on a pre-trained encoder.
+        """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
-            path_or_name: A checkpoint's folder, a run's folder (its newest
-                checkpoint), a saved model, which is returned as it is, or the name or
-                path of a config, for random weights.
-            num_classes: How many classes, named "0", "1", ...
-            labels: Their names instead.
-            settings: All of fine-tuning; None: the defaults.
-            seed: Decides the head's weights, dropout and the order of the examples.
-            vocabulary: The vocabulary's file; for a config alone.
-            name: Of the model.
-            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+            path_or_name: A checkpoint, a run directory (its newest checkpoint), a
+                saved model, or the name or path of a config, for random weights.
+            num_classes: Number of classes, named "0", "1", ...
+            labels: Names of the classes, in place of `num_classes`.
+            settings: All settings of fine-tuning; None: the defaults.
+            seed: Seed of the head's weights, of dropout and of the order of the
+                examples.
+            vocabulary: Vocabulary file; only with a config.
+            name: Name of the model.
+            dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
             trainable: Whether the weights are trained.
 
         Returns:
-            A model whose head is not trained yet, or the saved model.
+            A model with an untrained head, or the saved model unchanged.
 
         Raises:
-            InputError: The source is of no known kind or damaged, or the arguments
-                are not those of the saved model.
+            InputError: The source is unknown or damaged, or the arguments differ from
+                those of the saved model.
         """
         preset = PresetArguments(
             path_or_name, vocabulary, settings, seed, name, dtype, trainable
@@ -113,49 +113,50 @@ class TextClassifier(TextModel):
         return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> ClassificationHead:
-        """A logit for each class."""
+        """Return a head with one logit per class."""
         dropout = self.settings.model.head_dropout
         return ClassificationHead(self.shape.width, len(self.labels), dropout, seed)
 
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
-        """float32 logits [B, C]."""
+        """Return float32 logits [B, C]."""
         return self.head(x_BLD, layer_ops=layer_ops)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Cross-entropy, and how many are right."""
+        """Compute the cross-entropy and the number of correct predictions."""
         return class_loss(outputs, targets, weights_B)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
-        """Texts or pairs, with numbers or names of classes."""
-        classes = None if y is None else self._numbers(y)
-        pairs = _pairs(x, self.pairs)
-        found = encode_texts(self.tokenizer, x, self.settings.data.max_length, classes)
+        """Encode texts or pairs, with names or indices of classes as targets."""
+        class_ids = None if y is None else self._class_ids(y)
+        pairs = _check_pairs(x, self.pairs)
+        max_length = self.settings.data.max_length
+        encoded = encode_texts(self.tokenizer, x, max_length, class_ids)
         if y is not None:
             self.pairs = pairs
-        return found
+        return encoded
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Probabilities of the classes, float32 [N, C]."""
+        """Return the probabilities of the classes, float32 [N, C]."""
         if not outputs:
             return np.zeros((0, len(self.labels)), np.float32)
         return tf.nn.softmax(np.stack(outputs)).numpy()
 
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextClassifier":
-        """The same with other initial weights."""
+        """Return a copy with initial weights of another seed."""
         return TextClassifier(start, self.labels, self.settings, seed, self.pairs)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` takes."""
-        own = {"labels": list(self.labels), "pairs": self.pairs}
-        return super().get_config() | own
+        """Return the arguments of `from_config`."""
+        arguments = {"labels": list(self.labels), "pairs": self.pairs}
+        return super().get_config() | arguments
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextClassifier":
-        """An equal model, but for its weights."""
+        """Create a model from its configuration, with initial weights."""
         start, settings = from_saved_config(config)
         model = cls(start, config["labels"], settings, pairs=config.get("pairs"))
         return model.configured(config)
@@ -168,47 +169,49 @@ class TextClassifier(TextModel):
                 f"{of!r:.60}",
                 "Pass {class: weight}, each class written as in the targets",
             )
-        known = dict(zip(self._numbers(list(of)), of.values(), strict=True))
-        if len(known) < len(of):
+        weights = dict(zip(self._class_ids(list(of)), of.values(), strict=True))
+        if len(weights) < len(of):
             raise InputError(
-                "class_weight must name each class once",
+                "class_weight must contain each class once",
                 f"{of!r:.60}",
-                "Leave one of the names of the same class out",
+                "Keep one key of each class",
             )
-        return [known.get(number, 1.0) for number in self._numbers(y)]
+        return [weights.get(class_id, 1.0) for class_id in self._class_ids(y)]
 
-    def _numbers(self, y: Sequence[Any]) -> list[int]:
-        places = {name: place for place, name in enumerate(self.labels)}
-        are_numbers = any(name.lstrip("-").isdigit() for name in self.labels)
-        if not are_numbers:
-            places |= {str(place): place for place in places.values()}
-        classes = len(self.labels)
-        found = [_hot(label, classes, places.get(_name(label))) for label in y]
-        if None in found:
-            at = found.index(None)
+    def _class_ids(self, y: Sequence[Any]) -> list[int]:
+        ids = {name: index for index, name in enumerate(self.labels)}
+        has_integer_names = any(name.lstrip("-").isdigit() for name in self.labels)
+        if not has_integer_names:
+            ids |= {str(index): index for index in ids.values()}
+        count = len(self.labels)
+        class_ids = [
+            _class_id(label, count, ids.get(_label_name(label))) for label in y
+        ]
+        if None in class_ids:
+            index = class_ids.index(None)
             raise InputError(
                 f"A label must be one of {listed(self.labels)}"
-                + f", a number below {classes}" * (not are_numbers)
-                + f", or a one-hot row of {classes} numbers",
-                f"{y[at]!r} at place {at}",
-                "Correct the label, or make the model with these labels",
+                + f", an integer below {count}" * (not has_integer_names)
+                + f", or a one-hot row of {count} numbers",
+                f"{y[index]!r} at index {index}",
+                "Correct the label, or create the model with these labels",
             )
-        return found
+        return class_ids
 
 
 @keras.saving.register_keras_serializable("electra_tf")
 class TextRegressor(TextModel):
-    """Predicts a number for a text or for a pair of texts.
+    """Regressor of texts or of pairs of texts.
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        low: The lowest score; the head is trained on scores from 0 to 1.
-        high: The highest score.
-        settings: All of fine-tuning.
-        seed: Decides the head's weights, dropout and the order of the examples.
-        pairs: Whether it takes pairs of texts; None: as it is trained with.
-        name: Of the model.
-        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+        low: Lowest score; the head is trained on scores scaled to 0...1.
+        high: Highest score.
+        settings: All settings of fine-tuning.
+        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        pairs: Whether inputs are pairs of texts; None: set by the first training.
+        name: Name of the model.
+        dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
         trainable: Whether the weights are trained.
 
     Example:
@@ -237,9 +240,9 @@ class TextRegressor(TextModel):
         self.low, self.high, self.pairs = float(low), float(high), pairs
         if not -math.inf < self.low < self.high < math.inf:
             raise InputError(
-                "Scores lie between two numbers, the lower one first",
+                "low must be less than high, and both finite",
                 f"low={low}, high={high}",
-                "Pass the least and the greatest score there may be",
+                "Pass the lowest and the highest possible score",
             )
         name = name or "text_regressor"
         super().__init__(start, settings, seed, name, dtype, trainable)
@@ -257,27 +260,27 @@ class TextRegressor(TextModel):
         dtype: Any = None,
         trainable: bool = True,
     ) -> "TextRegressor":
-        """Load a saved model, or make one on a pre-trained encoder.
+        """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
-            path_or_name: A checkpoint's folder, a run's folder (its newest
-                checkpoint), a saved model, which is returned as it is, or the name or
-                path of a config, for random weights.
-            low: The lowest score; None: 0.
-            high: The highest score; None: 1.
-            settings: All of fine-tuning; None: the defaults.
-            seed: Decides the head's weights, dropout and the order of the examples.
-            vocabulary: The vocabulary's file; for a config alone.
-            name: Of the model.
-            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
+            path_or_name: A checkpoint, a run directory (its newest checkpoint), a
+                saved model, or the name or path of a config, for random weights.
+            low: Lowest score; None: 0.
+            high: Highest score; None: 1.
+            settings: All settings of fine-tuning; None: the defaults.
+            seed: Seed of the head's weights, of dropout and of the order of the
+                examples.
+            vocabulary: Vocabulary file; only with a config.
+            name: Name of the model.
+            dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
             trainable: Whether the weights are trained.
 
         Returns:
-            A model whose head is not trained yet, or the saved model.
+            A model with an untrained head, or the saved model unchanged.
 
         Raises:
-            InputError: The source is of no known kind or damaged, or the arguments
-                are not those of the saved model.
+            InputError: The source is unknown or damaged, or the arguments differ from
+                those of the saved model.
         """
         preset = PresetArguments(
             path_or_name, vocabulary, settings, seed, name, dtype, trainable
@@ -287,61 +290,64 @@ class TextRegressor(TextModel):
         return preset.build(cls, **head)
 
     def make_head(self, seed: int) -> ClassificationHead:
-        """One number."""
+        """Return a head with one output."""
         dropout = self.settings.model.head_dropout
         return ClassificationHead(self.shape.width, 1, dropout, seed)
 
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
-        """float32 [B, 1], from 0 at `low` to 1 at `high`."""
+        """Return float32 scores [B, 1], scaled: 0 is `low`, 1 is `high`."""
         return self.head(x_BLD, layer_ops=layer_ops)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Squared error, as the loss of what the head is trained on, from 0 to 1; as
-        `mse` in the units of `low` and `high`."""
+        """Compute the squared error.
+
+        The loss is that of scaled scores; `mse` is in the units of `low` and `high`.
+        """
         loss = score_loss(outputs, targets, weights_B)
         return loss._replace(metric_sum=loss.metric_sum * (self.high - self.low) ** 2)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
-        """Texts or pairs, with scores."""
-        span = self.high - self.low
+        """Encode texts or pairs, with scores as targets."""
+        scale = self.high - self.low
         scores = None
         if y is not None:
-            strange = [at for at, score in enumerate(y) if not _is_score(score)]
-            if strange:
+            invalid = [n for n, score in enumerate(y) if not _is_finite_number(score)]
+            if invalid:
                 raise InputError(
-                    "A score is a finite number",
-                    f"{y[strange[0]]!r} at place {strange[0]}",
-                    "Mend it, or leave that text out",
+                    "A score must be a finite number",
+                    f"{y[invalid[0]]!r} at index {invalid[0]}",
+                    "Correct the score, or remove that text",
                 )
-            scores = [(float(score) - self.low) / span for score in y]
-        pairs = _pairs(x, self.pairs)
-        found = encode_texts(self.tokenizer, x, self.settings.data.max_length, scores)
+            scores = [(float(score) - self.low) / scale for score in y]
+        pairs = _check_pairs(x, self.pairs)
+        max_length = self.settings.data.max_length
+        encoded = encode_texts(self.tokenizer, x, max_length, scores)
         if y is not None:
             self.pairs = pairs
-        return found
+        return encoded
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Scores in the units of `low` and `high`, float32 [N]."""
+        """Return scores in the units of `low` and `high`, float32 [N]."""
         scores = np.array([output[0] for output in outputs], np.float32)
         return self.low + scores * (self.high - self.low)
 
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextRegressor":
-        """The same with other initial weights."""
+        """Return a copy with initial weights of another seed."""
         bounds = self.low, self.high
         return TextRegressor(start, *bounds, self.settings, seed, self.pairs)
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` takes."""
-        own = {"low": self.low, "high": self.high, "pairs": self.pairs}
-        return super().get_config() | own
+        """Return the arguments of `from_config`."""
+        arguments = {"low": self.low, "high": self.high, "pairs": self.pairs}
+        return super().get_config() | arguments
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextRegressor":
-        """An equal model, but for its weights."""
+        """Create a model from its configuration, with initial weights."""
         start, settings = from_saved_config(config)
         bounds = config["low"], config["high"]
         model = cls(start, *bounds, settings, pairs=config.get("pairs"))
@@ -351,22 +357,22 @@ class TextRegressor(TextModel):
 def _class_names(
     num_classes: int | None, labels: Sequence[str] | None, is_saved: bool
 ) -> dict[str, tuple[str, ...]]:
-    """Return the argument `labels` of a classifier; {}: that of the saved model."""
+    """Return the argument `labels`; empty if the saved model provides it."""
     if is_saved and num_classes is None and labels is None:
         return {}
     if isinstance(num_classes, numbers.Integral) == (labels is not None):
         raise InputError(
-            "A classifier must get the number of its classes or their names",
+            "A classifier must get either num_classes, an integer, or labels",
             f"num_classes={num_classes!r}, labels={labels}",
-            "Pass one of the two, num_classes as a whole number",
+            "Pass exactly one of num_classes and labels",
         )
     if labels is None:
         labels = range(num_classes)
     return {"labels": tuple(map(str, labels))}
 
 
-def _name(label: Any) -> str | None:
-    """The name or the number that a label is given by; None: neither."""
+def _label_name(label: Any) -> str | None:
+    """Return a label's name or index as a string; None if it is neither."""
     if isinstance(label, bytes):
         return label.decode("utf-8", "replace")
     if isinstance(label, str):
@@ -377,42 +383,42 @@ def _name(label: Any) -> str | None:
     return str(int(value)) if value == np.floor(value) else None
 
 
-def _hot(label: Any, classes: int, place: int | None) -> int | None:
-    """Return a class: `place`, or the only 1 of a one-hot row; None: neither."""
-    if place is not None or isinstance(label, str | bytes | Mapping):
-        return place
+def _class_id(label: Any, count: int, class_id: int | None) -> int | None:
+    """Return `class_id`, or the position of the only 1 in a one-hot row, or None."""
+    if class_id is not None or isinstance(label, str | bytes | Mapping):
+        return class_id
     row = np.asarray(label)
-    if row.shape != (classes,) or row.dtype.kind not in "biuf":
+    if row.shape != (count,) or row.dtype.kind not in "biuf":
         return None
     hot = np.flatnonzero(row)
     return int(hot[0]) if len(hot) == 1 and row[hot[0]] == 1 else None
 
 
-def _is_score(value: Any) -> bool:
-    """Whether it is a number, no string of one, and finite."""
-    found = np.asarray(value)
-    return not found.ndim and found.dtype.kind in "fiu" and bool(np.isfinite(found))
+def _is_finite_number(value: Any) -> bool:
+    """Return whether a value is a finite number; strings and booleans are not."""
+    array = np.asarray(value)
+    return not array.ndim and array.dtype.kind in "fiu" and bool(np.isfinite(array))
 
 
-def _pairs(x: Sequence[Any], known: bool | None) -> bool | None:
-    """Whether texts are pairs, as a model is asked about what it was trained with."""
+def _check_pairs(x: Sequence[Any], trained_pairs: bool | None) -> bool | None:
+    """Return whether the texts are pairs; raise if the model was trained otherwise."""
     if not all(isinstance(text, str | list | tuple) for text in x):
-        return known  # `pack` raises, with the place
+        return trained_pairs  # `encode_texts` raises, with the index
     if not len(x):
-        return known
-    given = not isinstance(x[0], str)
-    others = [at for at, text in enumerate(x) if isinstance(text, str) is given]
+        return trained_pairs
+    is_pair = not isinstance(x[0], str)
+    others = [n for n, text in enumerate(x) if isinstance(text, str) is is_pair]
     if others:
         raise InputError(
-            "All texts are single ones, or all are pairs",
-            f"{x[0]!r:.60} first, and {x[others[0]]!r:.60} at place {others[0]}",
+            "Texts must be all single texts or all pairs",
+            f"{x[0]!r:.60} at index 0, {x[others[0]]!r:.60} at index {others[0]}",
             "Pass a list of strings, or of pairs of strings",
         )
-    if known is not None and given != known:
+    if trained_pairs is not None and is_pair != trained_pairs:
         kinds = ("single texts", "pairs of texts")
         raise InputError(
-            f"The model is asked about {kinds[known]}, as it was trained with",
-            f"{kinds[given]}, such as {x[0]!r:.60}",
-            "Pass what it knows, or train another model",
+            f"The texts must be {kinds[trained_pairs]}, as in training",
+            f"{kinds[is_pair]}, such as {x[0]!r:.60}",
+            f"Pass {kinds[trained_pairs]}, or train another model",
         )
-    return given
+    return is_pair

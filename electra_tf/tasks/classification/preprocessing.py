@@ -1,4 +1,4 @@
-"""Texts and pairs of texts -> [CLS] A [SEP] B [SEP]."""
+"""Encode texts and pairs of texts as [CLS] A [SEP] B [SEP]."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
 Text = str | Sequence[str]
-_SPECIAL = 3  # [CLS] and two [SEP]
+_NUM_SPECIAL = 3  # [CLS] and two [SEP]
 
 
 def encode_texts(
@@ -18,74 +18,75 @@ def encode_texts(
     max_length: int,
     targets: Sequence[Any] | None = None,
 ) -> EncodedExamples:
-    """Tokenizes, truncates and joins, as the original does.
+    """Tokenize, truncate and join texts by the rules of the original.
 
     Args:
-        tokenizer: The checkpoint's.
+        tokenizer: Tokenizer of the checkpoint.
         texts: Strings, or pairs of strings.
-        max_length: Positions with special tokens; the longer text of a pair loses its
-            last pieces first, the second one where both are equally long.
+        max_length: Positions of an example, special tokens included. The last
+            wordpieces of the longer text of a pair are cut, or those of the second
+            text where both are equally long.
         targets: A number for each text.
 
     Returns:
-        Examples with these as their target.
+        Examples with these targets.
 
     Raises:
-        InputError: Something else than a text or a pair; other numbers than texts; no
-            room for special tokens.
+        InputError: An item is neither a text nor a pair, the numbers of texts and
+            targets differ, or `max_length` is too small.
     """
-    if max_length < _SPECIAL:
+    if max_length < _NUM_SPECIAL:
         raise InputError(
-            "An input has room for [CLS] and two [SEP]",
-            f"max_length {max_length}",
-            f"Set it to {_SPECIAL} or more",
+            "max_length must be at least 3, for [CLS] and two [SEP]",
+            f"max_length={max_length}",
+            f"Set it to {_NUM_SPECIAL} or more",
         )
     if targets is not None and len(targets) != len(texts):
         raise InputError(
-            "There is a target for each text",
+            "targets must have the length of texts",
             f"{len(texts)} texts and {len(targets)} targets",
-            "Pass lists of one length",
+            "Pass one target for each text",
         )
     cls, sep = (tokenizer.vocabulary.ids[token] for token in (CLS, SEP))
-    ids, segments, cut = [], [], 0
-    for place, text in enumerate(texts):
-        parts = [tokenizer.encode(part) for part in _parts(text, place)]
-        cut += truncate(parts, max_length - 1 - len(parts))
+    ids, segments, num_truncated = [], [], 0
+    for index, text in enumerate(texts):
+        parts = [tokenizer.encode(part) for part in _split_pair(text, index)]
+        num_truncated += truncate(parts, max_length - 1 - len(parts))
         row = [cls, *parts[0], sep]
         first = len(row)
         if len(parts) == 2:
             row += [*parts[1], sep]
         ids.append(row)
         segments.append([0] * first + [1] * (len(row) - first))
-    return EncodedExamples(ids, segments, max_length, targets, cut)
+    return EncodedExamples(ids, segments, max_length, targets, num_truncated)
 
 
-def truncate(parts: list[list[int]], longest: int) -> bool:
-    """Cuts pieces off the end of the longer part until all fit.
+def truncate(parts: list[list[int]], max_length: int) -> bool:
+    """Cut wordpieces off the end of the longer text until both fit.
 
     Args:
-        parts: One or two lists of ids, which are cut in place; of equally long ones
-            the second is.
-        longest: Pieces of all parts together.
+        parts: One or two lists of ids, which are cut in place. The second list is cut
+            where both are equally long.
+        max_length: Wordpieces of all lists together, at most.
 
     Returns:
         Whether anything was cut.
     """
-    surplus = sum(map(len, parts)) - longest
+    surplus = sum(map(len, parts)) - max_length
     for _ in range(max(0, surplus)):
         longer = 0 if len(parts) == 1 or len(parts[0]) > len(parts[1]) else 1
         parts[longer].pop()
     return surplus > 0
 
 
-def _parts(text: Any, place: int) -> list[str]:
+def _split_pair(text: Any, index: int) -> list[str]:
     if isinstance(text, str):
         return [text]
     pair = isinstance(text, list | tuple) and len(text) == 2
     if pair and all(isinstance(part, str) for part in text):
         return list(text)
     raise InputError(
-        "A text is a string, or a pair of strings",
-        f"{text!r:.80} at place {place}",
+        "A text must be a string, or a pair of strings",
+        f"{text!r:.80} at index {index}",
         "Pass a list of strings, or of pairs of strings",
     )

@@ -1,4 +1,4 @@
-"""Texts -> the encoder's inputs inside a graph, equal to `tasks.pairs.pack`."""
+"""Encode texts with TensorFlow operations, equal to `preprocessing.encode_texts`."""
 
 import tensorflow as tf
 
@@ -10,11 +10,11 @@ _FILLER = 0
 
 
 class GraphInputs(tf.Module):
-    """Tokenizes, truncates and joins texts inside a graph.
+    """Tokenizer of texts and pairs that runs in a graph.
 
     Args:
-        tokenizer: The checkpoint's.
-        max_length: Positions with special tokens, as in training.
+        tokenizer: Tokenizer of the checkpoint.
+        max_length: Positions of an example, special tokens included.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int):
@@ -26,30 +26,30 @@ class GraphInputs(tf.Module):
     def __call__(
         self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Packs texts, or pairs, to a batch as long as its longest.
+        """Encode texts or pairs, padded to the longest.
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
-            text_b_B: The second texts of pairs; None: there are none.
+            text_b_B: Second texts of pairs; None: single texts.
 
         Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L];
-            `InvalidArgumentError` at run time, before there are any, where they are
-            more than `MAX_POSITIONS`.
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L]. More than
+            `MAX_POSITIONS` positions raise `InvalidArgumentError` at run time, before
+            they are allocated.
         """
         return self.with_cut(text_B, text_b_B)[0]
 
     def with_cut(
         self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Packs texts, or pairs, and tells what they lost.
+        """Encode texts or pairs, and count the wordpieces that were cut.
 
         Args:
             text_B: As for a call.
             text_b_B: As for a call.
 
         Returns:
-            What a call returns, and how many pieces were cut off, int32 [B].
+            Outputs of a call, and the number of cut wordpieces, int32 [B].
         """
         first = self._tokenize(text_B)
         length_B = _lengths(first)
@@ -57,7 +57,7 @@ class GraphInputs(tf.Module):
             kept_B = tf.minimum(length_B, self._max_length - 2)
             return self._packed((first, kept_B)), length_B - kept_B
         second = self._tokenize(text_b_B)
-        kept_a_B, kept_b_B = kept_lengths(
+        kept_a_B, kept_b_B = truncated_lengths(
             length_B, _lengths(second), self._max_length - 3
         )
         cut_B = length_B + _lengths(second) - kept_a_B - kept_b_B
@@ -66,29 +66,30 @@ class GraphInputs(tf.Module):
     def _packed(
         self, *parts: tuple[tf.RaggedTensor, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Texts, and how many pieces of each are kept, to a batch.
+        """Join texts, given as (wordpieces, number of those to keep), to a batch.
 
-        Written as one lookup of all positions in one list of what may stand there: a
-        short text's time goes into the number of operations.
+        All positions are looked up in one table of fillers, special tokens and
+        wordpieces, because the time for a short text depends on the number of
+        operations.
         """
         lengths_B = 1 + tf.add_n([kept_B + 1 for _, kept_B in parts])
         longest = tf.maximum(tf.reduce_max(lengths_B), 0)  # no rows, no positions
         with tf.control_dependencies(
             [assert_max_positions(tf.size(lengths_B), longest)]
         ):
-            place_L = tf.range(longest)
+            position_L = tf.range(longest)
         entries = [[_FILLER, self._cls, self._sep], *(text.values for text, _ in parts)]
         known, end_B1 = len(entries[0]), tf.ones_like(lengths_B)[:, None]
-        source_BL = tf.where(place_L == 0, 1, 0)
+        source_BL = tf.where(position_L == 0, 1, 0)
         for text, kept_B in parts:
             begin_B1, end_B1 = end_B1, end_B1 + kept_B[:, None]
             shift_B1 = known + tf.cast(text.row_starts(), tf.int32)[:, None] - begin_B1
-            inside_BL = (place_L >= begin_B1) & (place_L < end_B1)
-            source_BL = tf.where(inside_BL, place_L + shift_B1, source_BL)
-            source_BL = tf.where(place_L == end_B1, 2, source_BL)
+            inside_BL = (position_L >= begin_B1) & (position_L < end_B1)
+            source_BL = tf.where(inside_BL, position_L + shift_B1, source_BL)
+            source_BL = tf.where(position_L == end_B1, 2, source_BL)
             known, end_B1 = known + tf.size(text.values), end_B1 + 1
-        mask_BL = place_L < end_B1
-        second_BL = mask_BL & (place_L >= begin_B1) & (len(parts) > 1)
+        mask_BL = position_L < end_B1
+        second_BL = mask_BL & (position_L >= begin_B1) & (len(parts) > 1)
         return {
             "token_ids": tf.gather(tf.concat(entries, 0), source_BL),
             "segment_ids": tf.cast(second_BL, tf.int32),
@@ -96,24 +97,23 @@ class GraphInputs(tf.Module):
         }
 
 
-def kept_lengths(
-    a_B: tf.Tensor, b_B: tf.Tensor, room: int
+def truncated_lengths(
+    a_B: tf.Tensor, b_B: tf.Tensor, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many pieces of each text are left where the longer one loses its last.
+    """Compute the lengths of both texts after truncation.
 
-    Piece by piece, from the second text where both are equally long (see
-    `tasks.pairs.truncate`), written without a loop.
+    Equal to `preprocessing.truncate`, without a loop.
 
     Args:
-        a_B: int32, pieces of the first texts.
-        b_B: int32, pieces of the second ones.
-        room: Pieces of both together.
+        a_B: int32, wordpieces of the first texts.
+        b_B: int32, wordpieces of the second texts.
+        max_length: Wordpieces of both texts together, at most.
 
     Returns:
-        What is left of each, int32 [B].
+        Wordpieces to keep of each text, int32 [B].
     """
-    surplus_B = tf.maximum(a_B + b_B - room, 0)
-    # First the longer one comes down to the other, then they take turns.
+    surplus_B = tf.maximum(a_B + b_B - max_length, 0)
+    # The longer text is cut to the length of the other, then both in turn.
     alone_a_B = tf.minimum(surplus_B, tf.maximum(a_B - b_B, 0))
     alone_b_B = tf.minimum(surplus_B, tf.maximum(b_B - a_B, 0))
     turns_B = surplus_B - alone_a_B - alone_b_B

@@ -1,6 +1,7 @@
-"""A table's rows: warnings about labels and empty texts, the dev part of classes."""
+"""Make splits from the rows of a table, split off dev, and warn about bad labels."""
 
 import collections
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,70 +12,157 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, listed
 from electra_tf.tasks.data.tables import Row
 from electra_tf.tasks.task import Split
+from electra_tf.text.data_errors import DataError, DataErrorLog
 
-_EMPTY = frozenset(
+_EMPTY_VALUES = frozenset(
     ["nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"]
 )
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
+
+
+def make_split(
+    rows: Sequence[Row],
+    text_columns: Sequence[str],
+    target_column: str | None,
+    log: DataErrorLog,
+    *,
+    has_scores: bool,
+    labels: Sequence[str] | None = None,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> Split:
+    """Return the texts and targets of the good rows of a table.
+
+    Args:
+        rows: Rows of one table, at least one.
+        text_columns: One column of texts, or the two of a pair.
+        target_column: Column of the class or the score; None: no targets.
+        log: Log that receives bad rows.
+        has_scores: Whether targets are scores.
+        labels: Allowed classes; None: any.
+        bounds: Lowest and highest allowed score.
+
+    Returns:
+        A split with the place (FILE:LINE) of each row.
+
+    Raises:
+        InputError: No row is usable, or a row is bad and the log stops.
+    """
+    items, targets, places = [], [], []
+    for row in rows:
+        missing = [column for column in text_columns if column not in row.values]
+        nested = [c for c in (*text_columns, target_column) if c in row.nested]
+        kind, detail, value = None, "", None
+        if missing:
+            kind, detail = "no text", f"without {listed(missing)}"
+        elif nested:
+            value = row.values[nested[0]]
+            kind = "a nested value"
+            detail = f"{nested[0]!r} is a list or an object: {value:.60}"
+        elif target_column is not None:
+            text = row.values.get(target_column, "")
+            value, kind = _parse_target(text, has_scores, labels, bounds)
+            detail = f"{target_column!r} is {row.values.get(target_column)!r}"
+            detail += "" if kind is None else _allowed(has_scores, labels, bounds)
+        if kind:
+            log.add(DataError(row.source, row.line, kind, detail, "Correct that row"))
+            continue
+        targets.append(value)
+        places.append(str(row))
+        texts = tuple(row.values[column] for column in text_columns)
+        items.append(texts[0] if len(texts) == 1 else texts)
+    if not items:
+        raise InputError(
+            f"{rows[0].source} must contain at least one usable row",
+            f"{len(rows)} rows, all of them bad",
+            "Check the columns and the labels",
+        )
+    return Split(items, None if target_column is None else targets, places)
+
+
+def drop_places(split: Split, path: str, bad_rows: int) -> Split:
+    """Return a split without places, unless rows of its file were left out.
+
+    Without bad rows, the index of an item is the number of its row.
+
+    Args:
+        split: Split of one file.
+        path: That file, for errors.
+        bad_rows: Number of rows that were left out.
+
+    Returns:
+        The split, without places if `bad_rows` is 0.
+
+    Raises:
+        InputError: Rows of an unlabelled file were left out.
+    """
+    if not bad_rows:
+        return dataclasses.replace(split, places=None)
+    if split.targets is None:
+        raise InputError(
+            "All rows of an unlabelled file must be readable, because a prediction is "
+            "identified by the number of its row",
+            f"{path}, with {bad_rows} bad rows",
+            "Correct the rows listed in the error log",
+        )
+    return split
 
 
 def suspicious_labels(rows: Sequence[Row], column: str) -> list[str]:
     """Find labels that are probably mistakes of the file.
 
     Args:
-        rows: The training rows.
-        column: The column of the labels.
+        rows: Training rows.
+        column: Column of the labels.
 
     Returns:
-        A line for each suspicion: labels that stand for empty cells, one number or one
-        word written in several ways, and spaces around labels.
+        A line for each kind of mistake: labels that represent empty cells, one number
+        or word in several spellings, quotes, and spaces around labels.
     """
-    found = [row.values.get(column, "") for row in rows]
-    counts = collections.Counter(value.strip() for value in found if value.strip())
+    values = [row.values.get(column, "") for row in rows]
+    counts = collections.Counter(value.strip() for value in values if value.strip())
     lines = [
-        f"the label {label!r} ({counts[label]:,} rows) is a class of its own here; it "
-        "is probably an empty cell, as pandas writes one: delete these rows, or label "
-        "them"
+        f"the label {label!r} ({counts[label]:,} rows) is a separate class; it is "
+        "probably an empty cell, as pandas writes one: delete or label these rows"
         for label in sorted(counts)
-        if label.casefold() in _EMPTY
+        if label.casefold() in _EMPTY_VALUES
     ]
     for kind, key in (("number", _as_number), ("word", _as_word)):
         groups: dict[Any, list[str]] = {}
         for label in sorted(counts):
-            if (same := key(label)) is not None:
-                groups.setdefault(same, []).append(label)
+            if (value := key(label)) is not None:
+                groups.setdefault(value, []).append(label)
         for group in groups.values():
             if len(group) > 1:
                 shown = ", ".join(f"{x!r} ({counts[x]:,} rows)" for x in group[:10])
                 lines.append(
-                    f"the labels {shown} are different classes here; they are probably "
-                    f"one {kind} written in several ways: write them alike"
+                    f"the labels {shown} are different classes; they are probably one "
+                    f"{kind} in several spellings: use one spelling"
                 )
     quoted = [label for label in sorted(counts) if label[0] == label[-1] == '"']
     if quoted:
         lines.append(
-            f"the labels {listed(quoted)} hold quotes, which a .tsv keeps as they are: "
-            "remove the quotes from the file, or convert it to .csv"
+            f"the labels {listed(quoted)} contain quotes, which are part of the label "
+            "in a .tsv: remove the quotes, or convert the file to .csv"
         )
-    spaced = [value for value in found if value.strip() and value != value.strip()]
+    spaced = [value for value in values if value.strip() and value != value.strip()]
     if spaced:
         lines.append(
             f"{len(spaced):,} labels have spaces around them, such as {spaced[0]!r}; "
-            f"they were read without, as {spaced[0].strip()!r}"
+            f"they were read without spaces, as {spaced[0].strip()!r}"
         )
     return lines
 
 
-def empty_texts(part: Split) -> list[str]:
-    """Find texts that hold nothing but white space.
+def empty_texts(split: Split) -> list[str]:
+    """Find texts of nothing but white space.
 
     Args:
-        part: Texts or pairs, with their places.
+        split: Texts or pairs, with their places.
 
     Returns:
-        A line if there are any.
+        One line with their number, if there are any.
     """
-    pairs = zip(part.items, part.places or (), strict=True)
+    pairs = zip(split.items, split.places or (), strict=True)
     empty = [
         place
         for item, place in pairs
@@ -83,107 +171,141 @@ def empty_texts(part: Split) -> list[str]:
     if not empty:
         return []
     return [
-        f"rows with an empty text, which stay: {len(empty):,} of {len(part):,}, the "
-        f"first one {empty[0]}"
+        f"{len(empty):,} of {len(split):,} rows have an empty text and are used; the "
+        f"first is {empty[0]}"
     ]
 
 
 def split_dev(
     train: Split,
     settings: DataConfig,
-    scores: bool,
-    tell: Callable[[str], None] = print,
+    has_scores: bool,
+    print_line: Callable[[str], None] = print,
 ) -> dict[str, Split]:
-    """Split dev off, the same share of every class.
+    """Split dev off, with the same share of every class.
 
-    Each class gives its own rounded share. Where that makes no row at all, the share of
-    all rows is divided among the classes by largest remainder. No class loses its last
+    Each class contributes its own rounded share. If all of these are 0, the share of
+    all rows is divided among the classes by largest remainder. Every class keeps a
     training row.
 
     Args:
         train: All labelled rows, with their places.
-        settings: The share and the seed.
-        scores: Whether targets are numbers, which are split as one class.
-        tell: Called with a line about the sizes, and where dev lacks classes.
+        settings: `dev_share` and `split_seed`.
+        has_scores: Whether targets are scores, which are split as one class.
+        print_line: Called with a line about the sizes, and one if dev lacks classes.
 
     Returns:
         `train` and `dev`, in the order of the rows.
 
     Raises:
-        InputError: No class has a row to spare.
+        InputError: Every class has a single row.
     """
     share = settings.dev_share
-    draw = np.random.default_rng(settings.split_seed)
+    rng = np.random.default_rng(settings.split_seed)
     groups: dict[Any, list[int]] = {}
-    for place, target in enumerate(train.targets or ()):
-        groups.setdefault(None if scores else target, []).append(place)
+    for index, target in enumerate(train.targets or ()):
+        groups.setdefault(None if has_scores else target, []).append(index)
     sizes = [len(group) for group in groups.values()]
     counts = [min(round(size * share), size - 1) for size in sizes]
     if not any(counts):
-        counts = _by_remainders(sizes, share, draw)
-    held_out: set[int] = set()
+        counts = _largest_remainders(sizes, share, rng)
+    dev: set[int] = set()
     classes = dict(zip(groups, counts, strict=True))
     for group, count in zip(groups.values(), counts, strict=True):
-        held_out.update(int(p) for p in draw.permutation(group)[:count])
-    if not held_out:
+        dev.update(int(index) for index in rng.permutation(group)[:count])
+    if not dev:
         raise InputError(
-            "To split dev off, a class must have two rows or more, one of which stays "
+            "To split dev off, a class must have two rows or more, because one stays "
             "in the training data",
             f"{len(train):,} rows of {len(groups):,} classes, each with one row"
-            if not scores
+            if not has_scores
             else f"{len(train):,} rows",
-            "Give more rows, or a folder with train.csv and dev.csv",
+            "Add rows, or pass a folder with train.csv and dev.csv",
         )
-    _tell_split(train, settings, len(held_out), {} if scores else classes, tell)
+    _print_sizes(train, settings, len(dev), {} if has_scores else classes, print_line)
 
-    rest = [place for place in range(len(train)) if place not in held_out]
-    return {"train": _some(train, rest), "dev": _some(train, sorted(held_out))}
-
-
-def _some(part: Split, places: Sequence[int]) -> Split:
-    columns = part.items, part.targets or (), part.places or ()
-    return Split(*([column[p] for p in places] for column in columns))
+    rest = [index for index in range(len(train)) if index not in dev]
+    return {"train": _subset(train, rest), "dev": _subset(train, sorted(dev))}
 
 
-def _tell_split(
+def _subset(split: Split, indices: Sequence[int]) -> Split:
+    columns = split.items, split.targets or (), split.places or ()
+    return Split(*([column[index] for index in indices] for column in columns))
+
+
+def _print_sizes(
     train: Split,
     settings: DataConfig,
-    rows: int,
-    classes: Mapping[Any, int],
-    tell: Callable[[str], None],
+    dev_rows: int,
+    dev_counts: Mapping[Any, int],
+    print_line: Callable[[str], None],
 ) -> None:
-    """Print how many rows dev has, and which classes it lacks."""
-    tell(
-        f"csv: no dev file; held out as dev: {rows:,} of {len(train):,} rows "
+    """Print the number of rows in dev, and the classes that it lacks."""
+    print_line(
+        f"csv: no dev file; held out as dev: {dev_rows:,} of {len(train):,} rows "
         f"(data.dev_share {settings.dev_share:g}, data.split_seed "
         f"{settings.split_seed})"
     )
-    bare = [label for label, count in classes.items() if not count]
-    if bare:
-        tell(
-            f"csv: warning: {len(bare):,} of {len(classes):,} classes have too few "
-            f"rows for one in dev: {listed(bare)}"
+    missing = [label for label, count in dev_counts.items() if not count]
+    if missing:
+        print_line(
+            f"csv: warning: {len(missing):,} of {len(dev_counts):,} classes have too "
+            f"few rows for one in dev: {listed(missing)}"
         )
 
 
-def _by_remainders(
-    sizes: Sequence[int], share: float, draw: np.random.Generator
+def _largest_remainders(
+    sizes: Sequence[int], share: float, rng: np.random.Generator
 ) -> list[int]:
     """Divide the share of all rows among classes by largest remainder.
 
-    Equal remainders are drawn; a class of one row gives none.
+    Ties are broken at random. A class of one row contributes none.
     """
-    wanted = [size * share for size in sizes]
+    exact = [size * share for size in sizes]
     counts = [
-        min(int(part), size - 1) for part, size in zip(wanted, sizes, strict=True)
+        min(int(value), size - 1) for value, size in zip(exact, sizes, strict=True)
     ]
-    missing = max(1, round(sum(wanted))) - sum(counts)
-    order = draw.permutation(len(sizes)).tolist()
-    order.sort(key=lambda place: counts[place] - wanted[place])  # stable
-    able = [place for place in order if counts[place] < sizes[place] - 1]
-    for place in able[: max(0, missing)]:
-        counts[place] += 1
+    missing = max(1, round(sum(exact))) - sum(counts)
+    order = rng.permutation(len(sizes)).tolist()
+    order.sort(key=lambda index: counts[index] - exact[index])  # stable
+    eligible = [index for index in order if counts[index] < sizes[index] - 1]
+    for index in eligible[: max(0, missing)]:
+        counts[index] += 1
     return counts
+
+
+def _parse_target(
+    text: str,
+    has_scores: bool,
+    labels: Sequence[str] | None,
+    bounds: tuple[float, float],
+) -> tuple[Any, str | None]:
+    """Return a class without surrounding spaces, or a score, and the kind of error."""
+    if not has_scores:
+        label = text.strip()
+        if not label:
+            return label, "no label"
+        known = labels is None or label in labels
+        return label, None if known else "an unknown label"
+    try:
+        score = float(text)
+    except ValueError:
+        return text, "no number"
+    if not np.isfinite(score):
+        return text, "no finite number"
+    in_range = bounds[0] <= score <= bounds[1]
+    return score, None if in_range else "a score out of range"
+
+
+def _allowed(
+    has_scores: bool, labels: Sequence[str] | None, bounds: tuple[float, float]
+) -> str:
+    """Return the allowed targets as the end of a message."""
+    if has_scores and np.all(np.isfinite(bounds)):
+        return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
+    if has_scores or labels is None:
+        return ""
+    return f"; known: {listed(labels)}"
 
 
 def _as_number(label: str) -> float | None:
@@ -191,5 +313,5 @@ def _as_number(label: str) -> float | None:
 
 
 def _as_word(label: str) -> str | None:
-    """The word without differences of case and spaces; None for numbers."""
+    """Return a word without differences of case and spaces; None for numbers."""
     return None if _NUMBER.fullmatch(label) else " ".join(label.casefold().split())

@@ -1,3 +1,5 @@
+"""The table of GLUE tasks, and the reader of their files and TFDS copies."""
+
 import gzip
 
 import pytest
@@ -5,16 +7,16 @@ import pytest
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue
-from electra_tf.tasks.classification.task import csv_task
+from electra_tf.tasks.classification.csv_data import csv_task
 from electra_tf.text.data_errors import DataErrorLog
 
-# Test rows of the leaderboard's files, and the paper's epochs (appendix B).
+# Rows of the leaderboard's test files, and epochs of the paper (appendix B).
 PUBLISHED = {
     "cola": (1063, 3), "sst2": (1821, 3), "mrpc": (1725, 3), "stsb": (1379, 10),
     "qqp": (390_965, 3), "qnli": (5463, 3), "rte": (3000, 10), "wnli": (146, 3),
     "ax": (1104, 3), "mnli": (9796 + 9847, 3),
 }  # fmt: skip
-# Rows of the files as documented, of those that could be had.
+# Documented rows of the files in the test data.
 ROWS = {
     ("cola", "train"): 8551, ("cola", "dev"): 1043, ("cola", "test"): 1063,
     ("sst2", "train"): 67_349, ("sst2", "dev"): 872, ("sst2", "test"): 1821,
@@ -25,13 +27,13 @@ ROWS = {
     ("wnli", "dev"): 71, ("wnli", "test"): 146, ("ax", "diagnostic"): 1104,
     ("mnli", "dev_matched"): 9815,
 }  # fmt: skip
-FIRST = {  # the first training row: its texts and label
+FIRST_ROWS = {  # texts and label of the first training row
     "cola": (
         "Our friends won't buy this analysis, let alone the next one we propose.", "1",
     ),
     "stsb": ("A plane is taking off.", "An air plane is taking off.", "5.000"),
 }  # fmt: skip
-LABELS = {  # of dev sets: how many rows there are of each class
+DEV_LABELS = {  # rows of each class in dev sets
     "mnli": {"contradiction": 3213, "entailment": 3479, "neutral": 3123},
     "cola": {"0": 322, "1": 721},
     "mrpc": {"0": 129, "1": 279},
@@ -39,11 +41,11 @@ LABELS = {  # of dev sets: how many rows there are of each class
 }
 
 
-def log_of(tmp_path, on_error="stop"):
+def make_log(tmp_path, on_error="stop"):
     return DataErrorLog(on_error, tmp_path / "problems.txt", "Data is good")
 
 
-def test_the_table_holds_what_is_published():
+def test_table_equals_the_publication():
     assert set(glue.TASKS) == set(PUBLISHED)
     for name, (rows, epochs) in PUBLISHED.items():
         task = glue.TASKS[name]
@@ -51,11 +53,11 @@ def test_the_table_holds_what_is_published():
         assert len(task.files) == len(task.test)
         assert task.epochs == epochs
     assert glue.TASKS["mnli"].files == {"MNLI-m": 9796, "MNLI-mm": 9847}
-    headline = {name: task.metrics[0] for name, task in glue.TASKS.items()}
+    first_metrics = {name: task.metrics[0] for name, task in glue.TASKS.items()}
     others = {"cola": "mcc", "stsb": "spearman", "ax": "mcc"}
-    assert headline == dict.fromkeys(PUBLISHED, "accuracy") | others
-    doubled = {name for name, task in glue.TASKS.items() if task.unordered}
-    assert doubled == {"mrpc", "stsb"}
+    assert first_metrics == dict.fromkeys(PUBLISHED, "accuracy") | others
+    unordered = {name for name, task in glue.TASKS.items() if task.unordered}
+    assert unordered == {"mrpc", "stsb"}
     assert glue.TASKS["mnli"].labels == ("contradiction", "entailment", "neutral")
     assert glue.TASKS["rte"].labels == ("entailment", "not_entailment")
     assert glue.TASKS["stsb"].labels is None
@@ -63,8 +65,8 @@ def test_the_table_holds_what_is_published():
 
 
 @pytest.mark.parametrize(("name", "stem"), ROWS)
-def test_the_real_files_are_read_whole(data, tmp_path, name, stem):
-    task, log = glue.TASKS[name], log_of(tmp_path)
+def test_published_files_are_read_completely(data, tmp_path, name, stem):
+    task, log = glue.TASKS[name], make_log(tmp_path)
     path = glue.require(str(data / "glue"), name, stem)
     assert path == glue.find(str(data / "glue" / task.folder), name, stem)
     rows = glue.read(path, name, log)
@@ -78,40 +80,40 @@ def test_the_real_files_are_read_whole(data, tmp_path, name, stem):
         assert {float(label) <= 5 for label in labels} == {True}
     else:
         assert set(labels) == set(task.labels)
-    if stem == "train" and name in FIRST:
+    if stem == "train" and name in FIRST_ROWS:
         row = rows[0].values
-        assert (*[row[c] for c in task.texts], row[task.label]) == FIRST[name]
-    if stem != "train" and name in LABELS:
-        assert {label: labels.count(label) for label in set(labels)} == LABELS[name]
+        assert (*[row[c] for c in task.texts], row[task.label]) == FIRST_ROWS[name]
+    if stem != "train" and name in DEV_LABELS:
+        assert {label: labels.count(label) for label in set(labels)} == DEV_LABELS[name]
 
 
-def test_cola_has_no_header_but_its_test_file_has(tmp_path):
+def test_only_the_test_file_of_cola_has_a_header(tmp_path):
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA" / "dev.tsv").write_text('gj04\t1\t\t"A" b.\ngj04\t0\t*\tC d.\n')
     (tmp_path / "CoLA" / "test.tsv").write_text("index\tsentence\n0\tE f.\n")
     rows = glue.read(
-        glue.require(str(tmp_path), "cola", "dev"), "cola", log_of(tmp_path)
+        glue.require(str(tmp_path), "cola", "dev"), "cola", make_log(tmp_path)
     )
     assert [(r.line, r.values["label"], r.values["sentence"]) for r in rows] == [
         (1, "1", '"A" b.'),
         (2, "0", "C d."),
     ]
     path = glue.require(str(tmp_path), "cola", "test")
-    (row,) = glue.read(path, "cola", log_of(tmp_path))
+    (row,) = glue.read(path, "cola", make_log(tmp_path))
     assert row.values == {"index": "0", "sentence": "E f."}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
+def test_byte_order_mark_is_removed(tmp_path):
     text = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t2\t3\tA\tB\r\n"
     (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(text.encode()))
     path = glue.require(str(tmp_path), "mrpc", "dev")
-    (row,) = glue.read(path, "mrpc", log_of(tmp_path))
+    (row,) = glue.read(path, "mrpc", make_log(tmp_path))
     assert row.values == {
         "Quality": "1", "#1 ID": "2", "#2 ID": "3", "#1 String": "A", "#2 String": "B"
     }  # fmt: skip
 
 
-def test_files_are_found_in_glue_or_in_the_tasks_folder(tmp_path):
+def test_find_accepts_the_folder_of_glue_or_of_the_task(tmp_path):
     folder = tmp_path / "RTE"
     folder.mkdir()
     assert glue.find(str(tmp_path), "rte", "train") is None
@@ -124,13 +126,13 @@ def test_files_are_found_in_glue_or_in_the_tasks_folder(tmp_path):
         glue.require(str(tmp_path), "rte", "dev")
 
 
-def test_a_part_of_the_columns_is_taken_where_there_is_one(tmp_path):
+def test_find_accepts_one_file_with_some_columns(tmp_path):
     for name in ("dev_matched.tsv.bak", "dev_matched.tsv.gz.partial"):
         (tmp_path / name).write_text("x")
     assert glue.find(str(tmp_path), "mnli", "dev_matched") is None
-    part = tmp_path / "dev_matched.reduced.tsv.gz"
-    part.write_text("x")
-    assert glue.find(str(tmp_path), "mnli", "dev_matched") == str(part)
+    reduced = tmp_path / "dev_matched.reduced.tsv.gz"
+    reduced.write_text("x")
+    assert glue.find(str(tmp_path), "mnli", "dev_matched") == str(reduced)
     (tmp_path / "dev_matched.half.tsv").write_text("x")
     with pytest.raises(InputError, match=r"half\.tsv, dev_matched\.reduced\.tsv\.gz"):
         glue.find(str(tmp_path), "mnli", "dev_matched")
@@ -138,7 +140,7 @@ def test_a_part_of_the_columns_is_taken_where_there_is_one(tmp_path):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """TFDS's own GLUE, with a few rows of ours."""
+    """Prepare TFDS's GLUE with a few invented rows."""
     import tensorflow_datasets as tfds
 
     folder = tmp_path_factory.mktemp("tfds")
@@ -160,11 +162,13 @@ def prepared(tmp_path_factory):
                     yield i, texts | {"label": label, "idx": i}
 
             splits = ("train", *dev.get(name, ("validation", "test")))
-            made = {split: examples for split in splits}
+            generators = {split: examples for split in splits}
             patch.setattr(
                 type(builder),
                 "_split_generators",
-                lambda self, manager, made=made: {s: f() for s, f in made.items()},
+                lambda self, manager, generators=generators: {
+                    split: generate() for split, generate in generators.items()
+                },
             )
             builder.download_and_prepare()
     return str(folder)
@@ -185,44 +189,44 @@ def prepared(tmp_path_factory):
         ),
     ],
 )
-def test_tfds_has_the_published_names(
+def test_tfds_rows_have_the_published_names(
     prepared, monkeypatch, tmp_path, name, stem, texts, labels
 ):
     monkeypatch.setenv("TFDS_DATA_DIR", prepared)
     task = glue.TASKS[name]
     path = glue.find("tfds:glue", name, stem)
     assert path == glue.require("tfds:glue/", name, stem)
-    rows = glue.read(path, name, log_of(tmp_path))
-    # In the order of the published file, which TFDS has shuffled.
-    found = [tuple(row.values[c] for c in (*task.texts, task.label)) for row in rows]
+    rows = glue.read(path, name, make_log(tmp_path))
+    # In the order of the published file; TFDS shuffles.
+    values = [tuple(row.values[c] for c in (*task.texts, task.label)) for row in rows]
     first, second = texts.split()
-    assert found == [
+    assert values == [
         (f"{first} {i}", f"{second} {i}", label) for i, label in enumerate(labels)
     ]
 
 
-def test_what_tfds_lacks_is_missing_or_told(prepared, monkeypatch, tmp_path):
+def test_unprepared_tfds_data_is_missing_or_an_error(prepared, monkeypatch, tmp_path):
     monkeypatch.setenv("TFDS_DATA_DIR", prepared)
     assert glue.find("tfds:glue", "mnli", "dev_mismatched") is None
     assert glue.find("tfds:glue", "ax", "diagnostic") is None
     path = glue.require("tfds:glue", "cola", "train")
     with pytest.raises(InputError, match="tfds build glue/cola"):
-        glue.read(path, "cola", log_of(tmp_path))
+        glue.read(path, "cola", make_log(tmp_path))
 
 
-def test_any_table_may_be_one_of_tfds(prepared, monkeypatch, tmp_path):
+def test_csv_task_reads_tfds(prepared, monkeypatch, tmp_path):
     monkeypatch.setenv("TFDS_DATA_DIR", prepared)
     columns = DataConfig(text_columns=("sentence1",), label_column="label")
-    task = csv_task("tfds:glue/wnli", columns, log_of(tmp_path))
+    task = csv_task("tfds:glue/wnli", columns, make_log(tmp_path))
     assert task.labels == ("entailment", "not_entailment")
     assert set(task.splits) == {"train", "dev", "test"}
     assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}
     assert len(task.splits["dev"]) == 4
 
 
-def test_white_space_around_a_label_makes_no_class(tmp_path):
+def test_spaces_around_a_label_are_removed(tmp_path):
     rows = [f"{n},{'ab'[n % 2]}{' ' * (n % 3)}\n" for n in range(40)]
     (tmp_path / "TEXTS.CSV").write_text("text,kind\n" + "".join(rows))
     columns = DataConfig(text_columns=("text",), label_column="kind")
-    task = csv_task(str(tmp_path / "TEXTS.CSV"), columns, log_of(tmp_path))
+    task = csv_task(str(tmp_path / "TEXTS.CSV"), columns, make_log(tmp_path))
     assert task.labels == ("a", "b")

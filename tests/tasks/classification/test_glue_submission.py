@@ -1,4 +1,4 @@
-"""The zip is what the leaderboard takes: names, headers, numbers of rows."""
+"""The submission has the names, headers and rows that the leaderboard requires."""
 
 import zipfile
 
@@ -10,7 +10,7 @@ from electra_tf.tasks.classification.glue_submission import (
     write_submission,
 )
 
-# The published test sets.
+# Rows of the published test sets.
 ROWS = {
     "CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965,
     "MNLI-m": 9796, "MNLI-mm": 9847, "QNLI": 5463, "RTE": 3000, "WNLI": 146,
@@ -18,13 +18,13 @@ ROWS = {
 }  # fmt: skip
 
 
-def test_every_file_stands_for_a_test_set():
+def test_every_file_belongs_to_a_test_set():
     assert {name: rows for name, (_, _, rows) in submission_files().items()} == ROWS
     assert submission_files()["MNLI-mm"][:2] == ("mnli", "test_mismatched")
     assert submission_files()["AX"][:2] == ("ax", "diagnostic")
 
 
-def test_the_zip_holds_answers_and_says_what_is_filled_up(tmp_path):
+def test_zip_holds_predictions_and_constants(tmp_path):
     words = ["entailment", "not_entailment"] * 1500
     path = tmp_path / "submission.zip"
     filled = write_submission(path, {"RTE": words})
@@ -44,13 +44,13 @@ def test_the_zip_holds_answers_and_says_what_is_filled_up(tmp_path):
         assert archive.read("STS-B.tsv").decode().splitlines()[1] == "0\t0.000"
 
 
-def test_the_same_answers_give_the_same_bytes(tmp_path):
+def test_equal_predictions_give_equal_bytes(tmp_path):
     for name in "ab":
         write_submission(tmp_path / name, {})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_part_of_a_test_set_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"146 rows of the published.*145 predictions"):
+def test_incomplete_predictions_are_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"WNLI.*146 rows.*145 predictions"):
         write_submission(tmp_path / "zip", {"WNLI": ["0"] * 145})
     assert not (tmp_path / "zip").exists()

@@ -1,3 +1,5 @@
+"""Metrics equal scikit-learn's and SciPy's, and are defined at their edges."""
+
 import math
 import warnings
 
@@ -7,10 +9,10 @@ import scipy.stats
 import sklearn.metrics
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.metrics import METRICS, is_degenerate
+from electra_tf.tasks.classification.metrics import METRICS, describe_degenerate
 
-CLASSES = ("accuracy", "mcc", "f1", "macro_f1")
-SCORES = ("pearson", "spearman", "mse")
+CLASS_METRICS = ("accuracy", "mcc", "f1", "macro_f1")
+SCORE_METRICS = ("pearson", "spearman", "mse")
 REFERENCES = {
     "accuracy": lambda a, b: 100 * sklearn.metrics.accuracy_score(a, b),
     "mcc": lambda a, b: 100 * sklearn.metrics.matthews_corrcoef(a, b),
@@ -51,13 +53,13 @@ def reference(name, labels, predictions):
         return REFERENCES[name](labels, predictions)
 
 
-def test_every_measure_has_a_reference():
-    assert set(METRICS) == set(REFERENCES) == {*CLASSES, *SCORES}
+def test_every_metric_has_a_reference():
+    assert set(METRICS) == set(REFERENCES) == {*CLASS_METRICS, *SCORE_METRICS}
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", CLASS_METRICS)
 @pytest.mark.parametrize("classes", [2, 3, 7])
-def test_measures_of_classes_are_scikit_learns(name, classes):
+def test_class_metrics_equal_scikit_learn(name, classes):
     rng = np.random.default_rng(classes)
     for size in (2, 5, 40, 1000):
         for _ in range(20):
@@ -70,15 +72,15 @@ def test_measures_of_classes_are_scikit_learns(name, classes):
             assert isinstance(found, float)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", CLASS_METRICS)
 @pytest.mark.parametrize("sides", EDGES)
-def test_measures_of_classes_at_the_edges(name, sides):
+def test_class_metrics_at_the_edges(name, sides):
     found = METRICS[name](*sides)
     assert found == pytest.approx(reference(name, *sides), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", SCORES)
-def test_measures_of_scores_are_scipys(name):
+@pytest.mark.parametrize("name", SCORE_METRICS)
+def test_score_metrics_equal_scipy(name):
     rng = np.random.default_rng(0)
     for size in (2, 5, 40, 1000):
         for scale in (1e-30, 1.0, 1e30):
@@ -95,8 +97,9 @@ def test_measures_of_scores_are_scipys(name):
                 )
 
 
-def test_by_hand():
-    # 4 right of 6; of class 1: 2 found and right, 1 missed, 1 too many.
+def test_metrics_by_hand():
+    # 4 of 6 are correct; class 1 has 2 true positives, 1 false negative, 1 false
+    # positive.
     labels, predictions = [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0]
     assert METRICS["accuracy"](labels, predictions) == pytest.approx(400 / 6)
     assert METRICS["f1"](labels, predictions) == pytest.approx(200 / 3)
@@ -111,19 +114,19 @@ def test_by_hand():
 @pytest.mark.parametrize(
     "predictions",
     [
-        [0.1, 0.1, 0.1],  # whose mean is not 0.1
+        [0.1, 0.1, 0.1],  # their mean in float64 is not 0.1
         [0.0, 0.0, 0.0],
         [math.nan, 1.0, 2.0],
         [math.inf, 1.0, -math.inf],
     ],
 )
-def test_a_correlation_that_is_not_defined_is_0(name, predictions):
+def test_undefined_correlation_is_0(name, predictions):
     assert METRICS[name]([1.0, 2.0, 3.0], predictions) == 0.0
     assert METRICS[name](predictions, [1.0, 2.0, 3.0]) == 0.0
     assert METRICS[name]([1.0], [2.0]) == 0.0
 
 
-def test_no_correlation_is_rounded_beyond_its_bounds():
+def test_correlation_does_not_exceed_its_bounds():
     rng = np.random.default_rng(0)
     for _ in range(200):
         scores = rng.normal(size=30)
@@ -137,7 +140,7 @@ def test_huge_and_tiny_scores_do_not_overflow():
         scores = np.array([-1.0, 0.0, 1.0]) * scale
         assert METRICS["pearson"](labels, scores) == pytest.approx(100)
         assert METRICS["spearman"](labels, scores) == pytest.approx(100)
-    sums = [1e308, 0.5e308, 1.7e308]  # which together are infinite
+    sums = [1e308, 0.5e308, 1.7e308]  # their sum is infinite
     expected = 100 * scipy.stats.pearsonr(labels, [1, 0.5, 1.7]).statistic
     assert METRICS["pearson"](labels, sums) == pytest.approx(expected)
     close = [3.0, np.nextafter(3.0, 4), np.nextafter(3.0, 2)]
@@ -147,30 +150,30 @@ def test_huge_and_tiny_scores_do_not_overflow():
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_what_cannot_be_compared_is_told(name):
+def test_different_shapes_are_an_error(name):
     for sides in (([], []), ([1, 0], [1]), ([[1, 0]], [[1, 0]]), (1, 1)):
-        with pytest.raises(InputError, match="one prediction with each label"):
+        with pytest.raises(InputError, match=r"labels and predictions.*same shape"):
             METRICS[name](*sides)
 
 
-def test_a_class_for_everything_is_degenerate():
-    assert is_degenerate(np.array([1, 1, 1]), [0, 1, 1]) == "always predicts 1"
-    assert is_degenerate([0, 0], [1, 1]) == "always predicts 0"
-    assert is_degenerate([2, 2], None) == "always predicts 2"
-    assert is_degenerate([1, 1, 0], [0, 1, 1]) is None
-    assert is_degenerate([1, 1], [1, 1]) is None  # right
-    assert is_degenerate([1], [0]) is None
-    assert is_degenerate([], []) is None
+def test_constant_classes_are_degenerate():
+    assert describe_degenerate(np.array([1, 1, 1]), [0, 1, 1]) == "always predicts 1"
+    assert describe_degenerate([0, 0], [1, 1]) == "always predicts 0"
+    assert describe_degenerate([2, 2], None) == "always predicts 2"
+    assert describe_degenerate([1, 1, 0], [0, 1, 1]) is None
+    assert describe_degenerate([1, 1], [1, 1]) is None  # correct
+    assert describe_degenerate([1], [0]) is None
+    assert describe_degenerate([], []) is None
 
 
-def test_a_score_for_everything_is_degenerate():
+def test_constant_scores_are_degenerate():
     labels = [0.0, 2.5, 5.0]
-    assert is_degenerate([2.5, 2.5, 2.5], labels) == "always predicts 2.5"
+    assert describe_degenerate([2.5, 2.5, 2.5], labels) == "always predicts 2.5"
     rounded = np.float32([2.5, np.nextafter(np.float32(2.5), 3), 2.5])
-    assert is_degenerate(rounded, labels) == "always predicts 2.5"
-    assert is_degenerate([0.0, 0.0, 0.0], labels) == "always predicts 0"
-    assert is_degenerate([2.5, 2.501, 2.5], labels) is None
-    assert is_degenerate([1.0, 1.0], [1.0, 1.0]) is None
+    assert describe_degenerate(rounded, labels) == "always predicts 2.5"
+    assert describe_degenerate([0.0, 0.0, 0.0], labels) == "always predicts 0"
+    assert describe_degenerate([2.5, 2.501, 2.5], labels) is None
+    assert describe_degenerate([1.0, 1.0], [1.0, 1.0]) is None
     words = "predicts no finite number for 2 of 3 examples"
-    assert is_degenerate([math.nan, 1.0, math.inf], labels) == words
-    assert is_degenerate([-1e308, 1e308], [0.0, 1.0]) is None
+    assert describe_degenerate([math.nan, 1.0, math.inf], labels) == words
+    assert describe_degenerate([-1e308, 1e308], [0.0, 1.0]) is None

@@ -1,4 +1,4 @@
-"""What the graph makes of texts is what training made of them."""
+"""The in-graph encoding equals the Python encoding."""
 
 import random
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf.tasks.classification.preprocessing import encode_texts, truncate
 from electra_tf.tasks.classification.preprocessing_graph import (
     GraphInputs,
-    kept_lengths,
+    truncated_lengths,
 )
 from electra_tf.text.tokenizer import Tokenizer
 
@@ -21,59 +21,60 @@ def texts(count, seed=0):
     return [" ".join(rng.choices(WORDS, k=rng.randint(0, 30))) for _ in range(count)]
 
 
-def offline(tokenizer, rows, max_length):
+def python_encoding(tokenizer, rows, max_length):
     examples = encode_texts(tokenizer, rows, max_length)
     longest = max(examples.lengths)
     filled = np.zeros((3, len(rows), longest), np.int32)
-    for place, (ids, segments) in enumerate(
+    for row, (ids, segments) in enumerate(
         zip(examples.ids, examples.segments, strict=True)
     ):
-        filled[0, place, : len(ids)] = ids
-        filled[1, place, : len(ids)] = segments
-        filled[2, place, : len(ids)] = 1
+        filled[0, row, : len(ids)] = ids
+        filled[1, row, : len(ids)] = segments
+        filled[2, row, : len(ids)] = 1
     return dict(zip(("token_ids", "segment_ids", "padding_mask"), filled, strict=True))
 
 
 @pytest.mark.parametrize("max_length", [8, 16, 128])
-def test_single_texts_and_pairs_equal_those_of_training(vocabulary, max_length):
+def test_single_texts_and_pairs_equal_the_python_encoding(vocabulary, max_length):
     tokenizer = Tokenizer(vocabulary)
-    inputs = tf.function(GraphInputs(tokenizer, max_length).__call__)
+    encode = tf.function(GraphInputs(tokenizer, max_length).__call__)
     first, second = texts(200), texts(200, seed=1)
     cases = [
-        (inputs(tf.constant(first)), first),
+        (encode(tf.constant(first)), first),
         (
-            inputs(tf.constant(first), tf.constant(second)),
+            encode(tf.constant(first), tf.constant(second)),
             list(zip(first, second, strict=True)),
         ),
     ]
-    for found, rows in cases:
-        expected = offline(tokenizer, rows, max_length)
+    for inputs, rows in cases:
+        expected = python_encoding(tokenizer, rows, max_length)
         for name, array in expected.items():
-            np.testing.assert_array_equal(found[name].numpy(), array, name)
+            np.testing.assert_array_equal(inputs[name].numpy(), array, name)
 
 
-def test_no_rows_are_a_batch_too(vocabulary):
-    found = GraphInputs(Tokenizer(vocabulary), 16)(tf.constant([], tf.string))
-    assert all(array.shape[0] == 0 for array in found.values())
+def test_batch_without_rows(vocabulary):
+    inputs = GraphInputs(Tokenizer(vocabulary), 16)(tf.constant([], tf.string))
+    assert all(array.shape[0] == 0 for array in inputs.values())
 
 
-def test_both_texts_lose_what_they_lose_piece_by_piece():
+def test_truncated_lengths_equal_truncate():
     pairs = [(a, b) for a in range(12) for b in range(12)]
-    for room in (0, 1, 4, 9, 30):
-        kept = kept_lengths(
-            *(tf.constant(side) for side in zip(*pairs, strict=True)), room
+    for max_length in (0, 1, 4, 9, 30):
+        lengths_a, lengths_b = truncated_lengths(
+            *(tf.constant(side) for side in zip(*pairs, strict=True)), max_length
         )
-        for place, (a, b) in enumerate(pairs):
-            parts = [[0] * a, [0] * b]
-            truncate(parts, room)
-            assert [int(side[place]) for side in kept] == list(map(len, parts))
+        for row, (a, b) in enumerate(pairs):
+            ids = [[0] * a, [0] * b]
+            truncate(ids, max_length)
+            lengths = [int(lengths_a[row]), int(lengths_b[row])]
+            assert lengths == list(map(len, ids))
 
 
-def test_too_many_positions_are_refused(vocabulary):
+def test_too_many_positions_are_an_error(vocabulary):
     inputs = tf.function(GraphInputs(Tokenizer(vocabulary), 64).__call__)
     few, many = (tf.constant([("the " * 70).encode()] * rows) for rows in (1024, 1025))
     assert inputs(few)["token_ids"].shape == [1024, 64]
-    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
         inputs(many)
-    assert "at most 65536 positions" in str(found.value)
-    assert "[1025] [64]" in str(found.value)
+    assert "at most 65536 positions" in str(error.value)
+    assert "[1025] [64]" in str(error.value)

@@ -1,0 +1,189 @@
+"""Read a table of texts with a column of classes or scores (`--task=csv`)."""
+
+import glob
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.classification.metrics import (
+    REGRESSION_METRICS,
+    classification_metrics,
+)
+from electra_tf.tasks.classification.splits import (
+    drop_places,
+    empty_texts,
+    make_split,
+    split_dev,
+    suspicious_labels,
+)
+from electra_tf.tasks.classification.task import ClassificationTask
+from electra_tf.tasks.data.tables import (
+    FORMATS,
+    TFDS,
+    has_tfds,
+    read_rows,
+    require_columns,
+)
+from electra_tf.tasks.task import Split
+from electra_tf.text.compression import SUFFIXES
+from electra_tf.text.data_errors import DataErrorLog
+
+
+def csv_task(
+    data: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    print_line: Callable[[str], None] = print,
+) -> ClassificationTask:
+    """Read a table, or a folder of tables, as a task.
+
+    Args:
+        data: A file, a folder with train.csv (or .tsv, .jsonl) and optionally dev and
+            test, or `tfds:NAME`.
+        settings: Names of the columns, and how to split off a missing dev split.
+        log: Log that receives bad rows.
+        print_line: Called with lines about suspicious labels, the dev split and the
+            metrics.
+
+    Returns:
+        The task; its classes are those of the training data.
+
+    Raises:
+        InputError: A column is missing, dev has a class that train lacks, or there is
+            no usable row.
+    """
+    target, has_scores = _target_column(settings), settings.label_column is None
+    splits: dict[str, Split] = {}
+    labels = None
+    for name, path in _find_files(data).items():
+        errors_before = log.counts.total()
+        rows = read_rows(path, log)
+        target_values = (row.values.get(target, "") for row in rows)
+        labelled = name != "test" or any(map(str.strip, target_values))
+        columns = (*settings.text_columns, *([target] if labelled else []))
+        require_columns(rows, columns)
+        split = make_split(
+            rows,
+            settings.text_columns,
+            target if labelled else None,
+            log,
+            has_scores=has_scores,
+            labels=labels,
+        )
+        for line in empty_texts(split):
+            print_line(f"csv: warning: {line}")
+        if name == "train":
+            splits[name] = split  # with its places, which a dev split needs
+        else:
+            new_errors = log.counts.total() - errors_before
+            splits[name] = drop_places(split, path, new_errors)
+        if name == "train" and not has_scores:
+            labels = sorted(set(split.targets))
+            for line in suspicious_labels(rows, target):
+                print_line(f"csv: warning: {path}: {line}")
+    if "dev" not in splits:
+        new_splits = split_dev(splits.pop("train"), settings, has_scores, print_line)
+        splits = new_splits | splits
+    if labels is None:
+        return _score_task(splits, target, print_line)
+    return _class_task(splits, labels, target, print_line)
+
+
+def _score_task(
+    splits: dict[str, Split], target: str, print_line: Callable[[str], None]
+) -> ClassificationTask:
+    scores = splits["train"].targets
+    bounds = float(min(scores)), float(max(scores))
+    if bounds[0] == bounds[1]:
+        raise InputError(
+            f"The column {target!r} must contain different scores",
+            f"all are {bounds[0]}",
+            "Check the column",
+        )
+    print_line(
+        f"csv: the scores of {target!r} are evaluated by "
+        f"{', '.join(REGRESSION_METRICS)}; spearman compares trials"
+    )
+    # Scores of other splits may exceed those of train, so they are not clipped.
+    return ClassificationTask(
+        "csv", splits, REGRESSION_METRICS, None, bounds, clipped=False
+    )
+
+
+def _class_task(
+    splits: dict[str, Split],
+    labels: Sequence[str],
+    target: str,
+    print_line: Callable[[str], None],
+) -> ClassificationTask:
+    if len(labels) < 2:
+        raise InputError(
+            f"The column {target!r} must contain at least two classes",
+            f"only {labels}",
+            "Check the label column",
+        )
+    metrics = classification_metrics(labels)
+    reason = (
+        "f1 is that of the class '1', because the classes are '0' and '1'"
+        if "f1" in metrics
+        else f"macro_f1 is the mean F1 of the {len(labels):,} classes, because these "
+        "are not '0' and '1'"
+    )
+    print_line(
+        f"csv: evaluated by {', '.join(metrics)}; {reason}; accuracy compares trials"
+    )
+    return ClassificationTask("csv", splits, metrics, labels)
+
+
+def _target_column(settings: DataConfig) -> str:
+    """Return the column of classes or scores; raise for a wrong set of columns."""
+    texts = settings.text_columns
+    targets = [c for c in (settings.label_column, settings.score_column) if c]
+    if len(texts) in (1, 2) and len(targets) == 1 and targets[0] not in texts:
+        return targets[0]
+    raise InputError(
+        "--task=csv must get one or two --text_columns, and either --label_column or "
+        "--score_column, a different column",
+        f"--text_columns={','.join(texts)}, --label_column={settings.label_column}, "
+        f"--score_column={settings.score_column}",
+        "Pass --text_columns=review --label_column=label, or --score_column=stars",
+    )
+
+
+def _find_files(data: str) -> dict[str, str]:
+    """Return the files by split, train first."""
+    if data.startswith(TFDS):
+        tfds_splits = {"train": "train", "dev": "validation", "test": "test"}
+        name = data.removeprefix(TFDS)
+        return {
+            split: f"{data}@{tfds_split}"
+            for split, tfds_split in tfds_splits.items()
+            if split == "train" or has_tfds(name, tfds_split)
+        }
+    if os.path.isfile(data):
+        return {"train": data}
+    files = {}
+    for name in ("train", "dev", "test"):
+        patterns = [
+            f"{glob.escape(data)}/{name}{kind}{suffix}"
+            for kind in FORMATS
+            for suffix in SUFFIXES
+        ]
+        paths = [path for pattern in patterns for path in glob.glob(pattern)]
+        if len(paths) > 1:
+            raise InputError(
+                f"{data} must contain one file of {name}",
+                ", ".join(pathlib.Path(path).name for path in paths),
+                "Remove all but one of them",
+            )
+        if paths:
+            files[name] = paths[0]
+    if "train" not in files:
+        raise InputError(
+            "--data must be a table, or a folder with a train.csv (or .tsv, .jsonl)",
+            f"{data!r}, where there is no such file",
+            "Check the path",
+        )
+    return files
