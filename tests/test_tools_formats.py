@@ -50,7 +50,7 @@ def test_scores_sizes_and_latencies_of_all_formats(model_folder):
     scores = {
         line[:20].strip(): float(match[1])
         for line in lines
-        if (match := re.search(r"accuracy ([\d.]+)  \(", line))
+        if (match := re.search(r"accuracy (\d[\d.]*)", line))
     }
     assert set(scores) == {"Keras", *formats}
     # Predictions of int8 may differ.
