@@ -54,8 +54,8 @@ __all__ = [
     "training_batches",
 ]
 
-# The modules of the names; those below `_KERAS` register classes with Keras.
-_PLAIN = {
+# Modules of the public names. The modules in `_KERAS` register classes with Keras.
+_NO_KERAS = {
     "FinetuningConfig": "config.finetuning",
     "InputError": "errors",
     "PretrainingConfig": "config.pretraining",
@@ -82,11 +82,11 @@ _SERVING = {"export_saved_model": "serving.export"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, and all Keras classes with one that needs Keras."""
-    modules = _PLAIN | _KERAS | _SERVING
+    """Import a public name; if it needs Keras, import all registered classes."""
+    modules = _NO_KERAS | _KERAS | _SERVING
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in _PLAIN:
+    if name not in _NO_KERAS:
         for module in _KERAS.values():
             importlib.import_module(f"{__name__}.{module}")
     value = getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)

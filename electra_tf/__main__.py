@@ -1,6 +1,6 @@
 """List the commands, or run one: `electra-tf pretrain --config=tiny ...`.
 
-`python -m electra_tf pretrain` does the same, as does `python -m electra_tf.pretrain`.
+`python -m electra_tf pretrain` and `python -m electra_tf.pretrain` are equivalent.
 """
 
 import ast
@@ -21,10 +21,10 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Run the command that the first argument names, or list all commands.
+    """Run the command named by the first argument, or list all commands.
 
     Raises:
-        SystemExit: The command failed (1) or there is no such command (2).
+        SystemExit: The command failed (status 1), or is unknown (status 2).
     """
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-help", "-h", "help"):
@@ -42,20 +42,24 @@ def main() -> None:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {_purpose(name)}" for name in COMMANDS]
+    lines = [f"  {name:{width}}  {_first_line(name)}" for name in COMMANDS]
     usage = "Usage: electra-tf COMMAND --flag=value ..."
-    return "\n".join([usage, "", *lines, "", "electra-tf COMMAND --help: its flags."])
+    return "\n".join(
+        [usage, "", *lines, "", "electra-tf COMMAND --help lists the flags."]
+    )
 
 
-def _purpose(name: str) -> str:
+def _first_line(name: str) -> str:
     """Return the first line of a command's docstring, without importing it."""
     source = pathlib.Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Name one: {', '.join(COMMANDS)}."
+    matches = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)
+    hint = f"Use one of: {', '.join(COMMANDS)}."
+    if matches:
+        hint = f"Did you mean {matches[0]!r}?"
     return f"error: The first argument must be a command. Received: {name!r}. {hint}"
 
 

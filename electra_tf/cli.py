@@ -1,6 +1,6 @@
-"""Turn flags into a config and errors into one paragraph, for every command.
+"""Define flags, build configs from them, and print errors, for every command.
 
-Each command imports this module first.
+A command imports this module before TensorFlow and Keras.
 """
 
 import gc
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import flags
 
@@ -17,12 +17,12 @@ from electra_tf import backend, cpp_log
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 
-# Before a command imports TensorFlow, which reads it then and never again. Where no
-# NVIDIA driver is, its errors (level 2) begin with one that only says so.
+# TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
+# logs an error (level 2) about the missing driver, so errors are hidden there.
 _HAS_DRIVER = any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _HAS_DRIVER else "3")
 
-# A command overrules keras.json; a variable that is set to something else is an error.
+# A command overrides keras.json; another value of the variable is an error.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 try:
     backend.check()
@@ -30,45 +30,47 @@ except ImportError as error:
     sys.exit(f"error: {error}")
 
 
-class _Spared(importlib.abc.MetaPathFinder):
-    """Hide optional packages from TensorFlow and Keras while these are imported.
+class _OptionalImportBlocker(importlib.abc.MetaPathFinder):
+    """Block optional imports of TensorFlow and Keras while these are imported.
 
-    They import scikit-learn and others wherever these are installed, for functions that
-    no command uses. All other modules, and any import after that, find them.
+    They import scikit-learn and others if installed, for functions that no command
+    uses, which takes seconds. Later imports of these packages work.
     """
 
     _PACKAGES = frozenset({"cv2", "jax", "matplotlib", "pandas", "sklearn"})
 
     def find_spec(self, name, path=None, target=None):
-        if name in self._PACKAGES and any(map(_begun, ("keras", "tensorflow"))):
-            raise ModuleNotFoundError(f"{name} is not imported at the start", name=name)
+        if name in self._PACKAGES and any(map(_is_importing, ("keras", "tensorflow"))):
+            raise ModuleNotFoundError(
+                f"{name} is blocked while Keras is imported", name=name
+            )
 
 
-def _begun(name: str) -> bool:
-    """Return whether a module's import has begun and has not ended."""
+def _is_importing(name: str) -> bool:
+    """Return whether the import of a module is in progress."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return getattr(spec, "_initializing", False)
 
 
-sys.meta_path.insert(0, _Spared())
+sys.meta_path.insert(0, _OptionalImportBlocker())
 
 
 def define_input_flags(
     flag_values: flags.FlagValues, purposes: Mapping[str, str]
 ) -> None:
-    """Adds flags that name text.
+    """Define flags for text inputs.
 
     Args:
-        flag_values: The command's own flags.
-        purposes: From a flag's name to what the text is for.
+        flag_values: Flags of the command.
+        purposes: Help text by name of the flag.
     """
     for name, purpose in purposes.items():
         flags.DEFINE_list(
             name,
             None,
             f"{purpose}: files, globs and tfds:NAME[@SPLIT], separated by commas. "
-            "Plain text and rows of .jsonl, .ndjson or .json, also as .gz or .xz, and "
-            "rows of .parquet.",
+            "Formats: plain text, .jsonl, .ndjson, .json, each also as .gz or .xz, and "
+            ".parquet.",
             flag_values=flag_values,
         )
 
@@ -78,27 +80,26 @@ def define_config_flags(
     names: Mapping[str, str],
     root: type = loader.PretrainingConfig,
 ) -> None:
-    """Adds `--config`, `--set` and flags for the settings that are used most.
+    """Define `--config`, `--set` and flags for frequent settings.
 
     Args:
-        flag_values: The command's own flags.
-        names: From a flag's name to the dotted name of the setting it overrides;
-            its type, help and default are the setting's.
-        root: The settings there are.
+        flag_values: Flags of the command.
+        names: Dotted name of the setting by name of the flag. The flag has the type,
+            help and default of its setting.
+        root: Dataclass of the config.
     """
     flags.DEFINE_string(
         "config",
         None,
-        "A YAML file of settings, or the name of an installed one: "
+        "A YAML file of settings, or the name of an installed config: "
         f"{', '.join(loader.installed())}.",
         flag_values=flag_values,
     )
     flags.DEFINE_multi_string(
         "set",
         [],
-        "A setting, --set section.name=value. It wins over --config's; flags of their "
-        "own win over it. The sections' names stand in "
-        f"{root.__module__.replace('.', '/')}.py",
+        "A setting, as --set=section.name=value. It overrides --config; the setting's "
+        "own flag overrides both. docs/configuration.md lists all settings",
         flag_values=flag_values,
     )
     for flag, dotted in names.items():
@@ -110,43 +111,48 @@ def define_config_flags(
 
 
 def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> None:
-    """Adds flags that name devices.
+    """Define flags for the devices.
 
     Args:
-        flag_values: The command's own flags.
-        names: The strategies there are, the default first.
+        flag_values: Flags of the command.
+        names: Names of the strategies, the default first.
     """
     flags.DEFINE_enum(
-        "strategy", names[0], names, "Which devices train together.",
+        "strategy", names[0], names, "Distribution strategy.",
         flag_values=flag_values,
     )  # fmt: skip
     flags.DEFINE_flag(
-        _NameOrAlone(
-            "tpu", "local", "A TPU, as --tpu=NAME; --tpu alone is this machine's own."
+        _OptionalValueFlag(
+            "tpu", "local", "A TPU: --tpu=NAME, or --tpu for the TPU of this machine."
         ),
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
         "cpu_replicas",
         1,
-        "Replicas the CPU is split into for --strategy=mirrored without GPUs, to try "
-        "distribution out.",
+        "Number of replicas on the CPU for --strategy=mirrored without GPUs, to test "
+        "distribution.",
         lower_bound=1,
         flag_values=flag_values,
     )
 
 
-class _NameOrAlone(flags.Flag):
-    """A flag with a name as its value, which may also stand alone."""
+class _OptionalValueFlag(flags.Flag):
+    """String flag whose value may be omitted.
 
-    def __init__(self, name: str, alone: str, text: str):
-        # A boolean one, so that absl lets it stand without a value.
+    Args:
+        name: Name of the flag.
+        implicit: Value of the flag if only its name is given.
+        text: Help text.
+    """
+
+    def __init__(self, name: str, implicit: str, text: str):
+        # absl accepts only boolean flags without a value.
         super().__init__(flags.ArgumentParser(), None, name, None, text, boolean=True)
-        self._alone = alone
+        self._implicit = implicit
 
     def _parse(self, argument):
-        spoken = {"true": self._alone, "false": None}
-        return spoken.get(argument, argument)
+        return {"true": self._implicit, "false": None}.get(argument, argument)
 
 
 _DEFINE = {
@@ -164,23 +170,25 @@ def resolve(
     base: Mapping[str, Any] | None = None,
     root: type[loader.Root] = loader.PretrainingConfig,
 ) -> loader.Root:
-    """Reads the config, with the flags that were given laid over it.
+    """Load the config, overridden by `--set` and by the flags of settings.
 
     Args:
-        flag_values: Parsed flags, `--config` and `--set` among them.
-        names: As `define_config_flags` was given.
-        base: Values by dotted name that stand where nothing else is said.
-        root: The settings there are.
+        flag_values: Parsed flags, with `--config` and `--set`.
+        names: As for `define_config_flags`.
+        base: Values by dotted name that `--config` overrides.
+        root: Dataclass of the config.
 
     Returns:
-        The resolved settings.
+        The resolved config.
     """
-    given = {
+    overrides = {
         dotted: flag_values[flag].value
         for flag, dotted in names.items()
         if flag_values[flag].present
     }
-    return loader.load_config(flag_values.config, flag_values.set, given, base, root)
+    return loader.load_config(
+        flag_values.config, flag_values.set, overrides, base, root
+    )
 
 
 def is_given(
@@ -189,80 +197,99 @@ def is_given(
     names: Mapping[str, str],
     base: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Returns whether a setting is given by a flag, `--set`, `--config` or the base.
+    """Return whether a flag, `--set`, `--config` or the base sets a setting.
 
     Args:
-        flag_values: Parsed flags, `--config` and `--set` among them.
-        flag: The setting's own flag.
-        names: As `define_config_flags` was given.
-        base: As `resolve` was given.
+        flag_values: Parsed flags, with `--config` and `--set`.
+        flag: Flag of the setting.
+        names: As for `define_config_flags`.
+        base: As for `resolve`.
     """
-    named = loader.given_names(flag_values.config, flag_values.set)
-    return flag_values[flag].present > 0 or names[flag] in {*named, *(base or {})}
+    names_set = loader.given_names(flag_values.config, flag_values.set)
+    return flag_values[flag].present > 0 or names[flag] in {*names_set, *(base or {})}
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Prints one line of warning each on standard error."""
+    """Print each line as a warning on standard error."""
     for line in lines:
         print(f"warning: {line}", file=sys.stderr)
 
 
 def require(flag_values: flags.FlagValues, *names: str) -> None:
-    """Raises an InputError that lists the flags among `names` that were not given."""
+    """Raise an InputError that lists the flags of `names` without a value."""
     missing = [f"--{name}" for name in names if not flag_values[name].value]
     if missing:
         raise InputError(
-            f"This command takes {', '.join(f'--{name}' for name in names)}",
+            f"{', '.join(f'--{name}' for name in names)} must be set",
             f"no {' and no '.join(missing)}",
             "Run with --help for all flags",
         )
 
 
 def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> None:
-    """Parses the command line into `flag_values`, then calls `main`.
+    """Parse the command line into `flag_values` and call `main`.
 
-    Exits with 1 and one paragraph on standard error for an `InputError`, an error of
-    the operating system (a full disk, a missing permission) or a wrong flag.
+    An `InputError`, an error of the operating system (a full disk, a missing
+    permission) or an invalid flag is printed as one paragraph, with exit status 1.
 
     Args:
-        main: The command; it reads its flags from `flag_values`.
-        flag_values: The command's own flags.
-        usage: What `--help` prints above the flags.
+        main: Function of the command; it reads its flags from `flag_values`.
+        flag_values: Flags of the command.
+        usage: Text that `--help` prints above the flags.
     """
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
-        # Without absl's headings, which name the modules that define the flags.
+        # Drop absl's headings, which are names of modules.
         lines = flag_values.get_help().splitlines()
         text = "\n".join(line for line in lines if line.startswith(" "))
         print(f"{usage.strip()}\n\n{text}")
         return
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, _raise_terminated)
     cpp_log.apply_level()
-    # What was imported stays to the end, and searching it for garbage takes seconds.
+    # Imported modules are never freed; a collection that scans them takes seconds.
     gc.freeze()
     try:
         rest = flag_values(sys.argv)
         if len(rest) > 1:
             raise InputError(
-                "Everything is given as --flag=value",
-                f"the bare words {' '.join(rest[1:])!r}",
+                "Every argument must be --flag=value",
+                f"{' '.join(rest[1:])!r}",
                 "Put quotes around a value with spaces or shell wildcards",
             )
         main()
     except flags.Error as error:
-        rule = "Flags and their values are as --help shows"
+        rule = "Flags and their values must be those of --help"
         sys.exit(f"error: {InputError(rule, str(error), 'Run with --help')}")
     except InputError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
-        rule, remedy = "Files can be read and written", "Check the path and the disk"
+        rule = "Files must be readable and writable"
+        remedy = "Check the path and the disk"
         sys.exit(f"error: {InputError(rule, str(error), remedy)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was overwritten")
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends the command as Ctrl-C does, so that it cleans up behind itself."""
+    """SIGTERM, raised like Ctrl-C so that a command cleans up."""
 
 
-def _interrupt(*_) -> None:
+def signal_of(interrupt: KeyboardInterrupt) -> int:
+    """Return the signal that raised an exception: SIGTERM or SIGINT."""
+    return signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+
+
+def exit_on_signal(number: int, advice: str) -> NoReturn:
+    """Print how to resume, then exit with 0 for SIGTERM and 128 + number otherwise.
+
+    Args:
+        number: Number of the signal.
+        advice: Where the run resumes.
+    """
+    name = signal.Signals(number).name
+    print(f"stopped by {name}; run the same command again to resume {advice}")
+    sys.stdout.flush()
+    sys.exit(0 if number == signal.SIGTERM else 128 + number)
+
+
+def _raise_terminated(*_) -> None:
     raise Terminated

@@ -1,4 +1,4 @@
-"""Apply TF_CPP_MIN_LOG_LEVEL to the C++ messages that TensorFlow no longer filters."""
+"""Apply TF_CPP_MIN_LOG_LEVEL to the C++ log of absl, which ignores the variable."""
 
 import ctypes
 import glob
@@ -10,18 +10,17 @@ import sys
 _SETTER = re.compile(
     rb"_ZN4absl(?:\d+lts_\d+)?14SetMinLogLevelENS0?_18LogSeverityAtLeastE"
 )
-_LEVELS = range(4)  # absl's numbers of INFO, WARNING, ERROR, FATAL are TensorFlow's
+_LEVELS = range(4)  # INFO, WARNING, ERROR, FATAL, both in absl and in TensorFlow
 
 
 def apply_level() -> bool:
-    """Set the lowest severity of absl's C++ log, once TensorFlow is loaded.
+    """Set the minimum severity of absl's C++ log if TensorFlow is imported.
 
-    XLA logs through absl, which does not read the environment variable. absl's function
-    has a name that changes with its release, so the name is looked up in the library.
+    XLA logs through absl. The mangled name of absl's setter contains absl's release, so
+    the name is looked up in TensorFlow's library.
 
     Returns:
-        True if the level was set; False without TensorFlow, or without such a function
-        in its library.
+        Whether the level was set. It is not without TensorFlow or without the setter.
     """
     tensorflow = sys.modules.get("tensorflow")
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
@@ -29,7 +28,7 @@ def apply_level() -> bool:
         return False
     folder = os.path.dirname(tensorflow.__file__)
     for path in sorted(glob.glob(f"{glob.escape(folder)}/libtensorflow_framework*")):
-        if name := _symbol(path):
+        if name := _setter_name(path):
             setter = ctypes.CDLL(path)[name]
             setter.argtypes, setter.restype = [ctypes.c_int], None
             setter(int(level))
@@ -37,10 +36,10 @@ def apply_level() -> bool:
     return False
 
 
-def _symbol(path: str) -> str | None:
+def _setter_name(path: str) -> str | None:
     with (
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        found = _SETTER.search(content)
-        return found[0].decode() if found else None
+        match = _SETTER.search(content)
+        return match[0].decode() if match else None

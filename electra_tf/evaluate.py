@@ -1,4 +1,4 @@
-"""Measure a checkpoint on held-out records, or score a fine-tuned model or predictions.
+"""Evaluate a checkpoint, or score a fine-tuned model or predictions.
 
 python -m electra_tf.evaluate --checkpoint=run --data=heldout
 
@@ -6,7 +6,7 @@ Score a fine-tuned model on labelled data of its task:
 
 python -m electra_tf.evaluate --model=sst2 --data=dev.tsv
 
-Score predictions of any system by the official rules:
+Score the predictions of any system by the official rules:
 
 python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
     --predictions=predictions.json --na_prob=null_odds.json
@@ -25,43 +25,43 @@ from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
-    "data", None, "Required: the records to measure on, or a task's labelled file "
-    "(for --model also a folder with dev and test).",
+    "data", None, "Required: records, or labelled data of a task (for --model also a "
+    "folder with dev and test).",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
-    "checkpoint", None, "A checkpoint, or a run's folder.", flag_values=FLAGS
+    "checkpoint", None, "A checkpoint or run directory of pretrain.", flag_values=FLAGS
 )
 flags.DEFINE_string(
     "model", None, "The --output of finetune, or a .keras file.", flag_values=FLAGS
 )
 flags.DEFINE_list(
     "text_columns", None,
-    "--model: the columns of a table with the texts; those of training unless given.",
+    "With --model: columns of the texts in a table. Default: those of training.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
     "label_column", None,
-    "--model: the column of the label or the score; that of training unless given.",
+    "With --model: column of the label or score. Default: that of training.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_integer(
-    "batches", None, "How many batches at most; all unless given.", lower_bound=1,
-    flag_values=FLAGS,
+    "batches", None, "With --checkpoint: batches to evaluate, at most. Default: all.",
+    lower_bound=1, flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "task", None, score_file.NAMES, "Score predictions.", flag_values=FLAGS
+    "task", None, score_file.NAMES, "Task of --predictions.", flag_values=FLAGS
 )
-flags.DEFINE_string("predictions", None, "Their file.", flag_values=FLAGS)
+flags.DEFINE_string("predictions", None, "File of predictions.", flag_values=FLAGS)
 flags.DEFINE_string(
-    "na_prob", None, "SQuAD 2: odds of no answer, JSON by id.", flag_values=FLAGS
-)
-flags.DEFINE_string("output", None, "A file for the JSON.", flag_values=FLAGS)
+    "na_prob", None, "For squad2: no-answer odds, a JSON object by question id.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string("output", None, "File for the JSON report.", flag_values=FLAGS)
 cli.define_device_flags(FLAGS, strategy.NAMES)
 
-
-# The flags that each of the three ways takes beside --data and --output.
-_WAYS = {
+# The flags of each mode, besides --data and --output. The mode is itself a flag.
+_MODES = {
     "task": ("predictions", "na_prob"),
     "model": ("text_columns", "label_column"),
     "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
@@ -69,47 +69,48 @@ _WAYS = {
 
 
 def main() -> None:
-    """Measure, and print a table and a line of JSON, or the JSON alone."""
-    way = next((name for name in _WAYS if FLAGS[name].value), "checkpoint")
-    cli.require(FLAGS, "predictions" if way == "task" else way, "data")
-    taken = {way, *_WAYS[way]}
-    every = [*_WAYS, *(name for names in _WAYS.values() for name in names)]
-    if given := [n for n in every if FLAGS[n].present and n not in taken]:
-        raise InputError(
-            "--task must be used with --predictions, --model with a fine-tuned model, "
-            "--checkpoint with a pre-trained one, each with its own flags",
-            f"--{given[0]} with --{way}",
-            f"Leave out --{given[0]}; --{way} takes "
-            + ", ".join(f"--{name}" for name in _WAYS[way]),
-        )
-    if way == "task":
+    """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
+    mode = _mode()
+    if mode == "task":
         report = score_file.score_predictions(
-            FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _tell
+            FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _log
         )
-        text = json.dumps(report, indent=2)
-    elif way == "model":
+    elif mode == "model":
         model = inference.load(FLAGS.model)
         columns = task_evaluation.Columns(
             tuple(FLAGS.text_columns or ()), FLAGS.label_column
         )
-        report = task_evaluation.evaluate_model(
-            model, FLAGS.model, FLAGS.data, columns, _tell
-        )
+        report = task_evaluation.evaluate_model(model, FLAGS.model, FLAGS.data, columns)
         print(task_evaluation.format_report(report))
-        text = json.dumps(report, allow_nan=False)
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
         report = evaluation.evaluate_checkpoint(
             FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices
         )
-        text = json.dumps(report, allow_nan=False)
+    indent = 2 if mode == "task" else None
+    text = json.dumps(report, indent=indent, allow_nan=mode == "task")
     print(text)
     if FLAGS.output:
         with open(FLAGS.output, "w", encoding="utf-8") as file:
             file.write(text + "\n")
 
 
-def _tell(line: str) -> None:
+def _mode() -> str:
+    """Return the mode that the flags select; raise an error for flags of another."""
+    mode = next((name for name in _MODES if FLAGS[name].value), "checkpoint")
+    cli.require(FLAGS, "predictions" if mode == "task" else mode, "data")
+    for name in (*_MODES, *(flag for flags_ in _MODES.values() for flag in flags_)):
+        if FLAGS[name].present and name not in (mode, *_MODES[mode]):
+            raise InputError(
+                f"--{mode} must be used with its own flags: "
+                + ", ".join(f"--{flag}" for flag in _MODES[mode]),
+                f"--{name} with --{mode}",
+                f"Remove --{name}",
+            )
+    return mode
+
+
+def _log(line: str) -> None:
     print(line, file=sys.stderr)
 
 

@@ -22,16 +22,16 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "output",
     None,
-    "Required: the folder that holds the model's versions.",
+    "Required: folder for the versions of the model.",
     flag_values=FLAGS,
 )
 flags.DEFINE_integer(
-    "version", 1, "Number of the version, the name of its folder.", lower_bound=0,
+    "version", 1, "Version number, the name of the subfolder.", lower_bound=0,
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_list(
     "signatures", [*export.SIGNATURES],
-    "Inputs of a SavedModel: text, tokens (ids), or both.",
+    "Signatures of a SavedModel: text (strings), tokens (ids), or both.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
@@ -40,8 +40,8 @@ flags.DEFINE_enum(
 )  # fmt: skip
 flags.DEFINE_enum(
     "output_kind", None, OUTPUT_KINDS,
-    "Outputs of a pre-trained checkpoint: encoder (vectors of texts), or electra "
-    "(replaced tokens, and proposals for [MASK]). Default: encoder.",
+    "Outputs of a pre-trained checkpoint: encoder (hidden states), or electra "
+    "(replaced-token detection and tokens for [MASK]). Default: encoder.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
@@ -49,8 +49,8 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_enum(
     "target", TARGETS[0], TARGETS,
-    "Device that serves a SavedModel: cpu (a graph for oneDNN), or any (a graph for "
-    "GPUs and other devices). Both have the same outputs.",
+    "Device that serves a SavedModel: cpu (a graph for oneDNN) or any (also GPUs). The "
+    "outputs are the same.",
     flag_values=FLAGS,
 )  # fmt: skip
 
@@ -72,7 +72,7 @@ def output_kind() -> str | None:
     )
     if FLAGS.output_kind not in (None, FLAGS.part):
         raise InputError(
-            "--part must equal --output_kind, which replaces it",
+            "--part, which is deprecated, must equal --output_kind",
             f"--part={FLAGS.part} and --output_kind={FLAGS.output_kind}",
             "Remove --part",
         )
@@ -84,7 +84,7 @@ def main() -> None:
     cli.require(FLAGS, "model", "output")
     export.check_arguments(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     exportable = export.load_exportable(FLAGS.model, output_kind(), FLAGS.target)
-    print(f"{exportable.kind}: exporting as {FLAGS.format}, compared with Keras:")
+    print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
     folder = export.export(
         exportable, FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format
     )

@@ -3,13 +3,10 @@
 python -m electra_tf.finetune --task=rte --data=glue --checkpoint=run \\
     --output=rte --trials=5
 
-Tasks: GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
-have data), squad1, squad2, chunking, tagging (any column file) and csv (any table).
+Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
+have data), squad1, squad2, chunking, tagging (any CoNLL file) and csv (any table).
 Run the same command again to resume a run that was stopped or killed.
 """
-
-import signal
-import sys
 
 from absl import flags
 
@@ -28,48 +25,41 @@ SETTINGS = {
     "keep": "training.keep",
     "on_error": "data.on_error",
 }
-_OF_TABLES = ("text_columns", "label_column", "score_column")
+_COLUMN_FLAGS = ("text_columns", "label_column", "score_column")
 flags.DEFINE_enum(
-    "task", None, finetuning.NAMES, "Required: what is to be learnt.",
+    "task", None, finetuning.TASK_NAMES, "Required: the task.", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "data", None, "Required: file or folder of the task, or tfds:NAME.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
-    "data", None, "Required: the task's file or folder, or tfds:NAME.",
+    "checkpoint", None, "Required: a checkpoint or run directory of pretrain.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_string(
-    "checkpoint", None, "Required: what pretrain wrote.", flag_values=FLAGS
-)
-flags.DEFINE_string("output", None, "Required: a folder.", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "trials", 1, "Seeds to train with.", lower_bound=1, flag_values=FLAGS
-)
+flags.DEFINE_string("output", None, "Required: output folder.", flag_values=FLAGS)
+flags.DEFINE_integer("trials", 1, "Number of seeds.", lower_bound=1, flag_values=FLAGS)
 cli.define_device_flags(FLAGS, strategy.NAMES)
 cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)
 
 
 def main() -> None:
-    """Train and measure until all trials are done, or until a signal."""
+    """Train and evaluate until all trials are done, or until a signal."""
     try:
         _finetune()
-    except KeyboardInterrupt as stop:
-        number = signal.SIGTERM if isinstance(stop, cli.Terminated) else signal.SIGINT
-        print(
-            f"stopped by {signal.Signals(number).name}; run the same command again to "
-            "resume after the last finished epoch, or to begin again before the first",
-            flush=True,
-        )
-        sys.exit(0 if number == signal.SIGTERM else 128 + number)
+    except KeyboardInterrupt as interrupt:
+        number = cli.signal_of(interrupt)
+        cli.exit_on_signal(number, "after the last completed epoch")
 
 
 def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
-    given = [f"--{name}" for name in _OF_TABLES if FLAGS[name].present]
-    if given and FLAGS.task != "csv":
+    column_flags = [f"--{name}" for name in _COLUMN_FLAGS if FLAGS[name].present]
+    if column_flags and FLAGS.task != "csv":
         raise InputError(
-            "Columns are told for --task=csv; other tasks know theirs",
-            f"{', '.join(given)} with --task={FLAGS.task}",
-            "Leave them out, or name --task=csv",
+            f"{', '.join(column_flags)} must be used with --task=csv",
+            f"--task={FLAGS.task}",
+            "Remove these flags, or set --task=csv",
         )
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     finetuning.run_finetuning(
@@ -78,7 +68,7 @@ def _finetune() -> None:
         FLAGS.checkpoint,
         FLAGS.output,
         FLAGS.trials,
-        lambda base: cli.resolve(FLAGS, SETTINGS, base, FinetuningConfig),
+        lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
         devices,
     )
 

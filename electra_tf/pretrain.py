@@ -3,14 +3,9 @@
 python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
     --model_dir=run
 
-Run the same command again to resume a run that was stopped or killed. A greater
---set training.steps=N lengthens a finished run.
+Run the same command again to resume a run that was stopped or killed. Set a greater
+training.steps to train a completed run further.
 """
-
-import contextlib
-import signal
-import sys
-from typing import NoReturn
 
 from absl import flags
 
@@ -18,21 +13,20 @@ from electra_tf import cli
 from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
 from electra_tf.training import strategy
-from electra_tf.training.run_directory import run_lock
 
 FLAGS = flags.FlagValues()
 for _name, _text in {
-    "data": "Required: the records, a folder of build_records or globs of files.",
-    "model_dir": "Required, but not for --dry_run: the run's folder, new or begun.",
-    "evaluation_data": "Records of held-out text, to measure on while it trains.",
-    "vocab": "The vocabulary, where it is not in --data.",
-    "init_checkpoint": "A checkpoint, or a run, whose weights a new run begins with.",
+    "data": "Required: folder of build_records, or globs of record files.",
+    "model_dir": "Required except for --dry_run: run directory, new or to resume.",
+    "evaluation_data": "Held-out records for evaluation during training.",
+    "vocab": "The vocabulary, if it is not in the --data folder.",
+    "init_checkpoint": "Checkpoint or run directory with the weights of a new run.",
 }.items():
     flags.DEFINE_string(_name, None, _text, flag_values=FLAGS)
 flags.DEFINE_bool(
     "dry_run",
     False,
-    "Print the resolved config, sizes, memory and time, and train nothing.",
+    "Print the resolved config, sizes, memory and time, then exit.",
     flag_values=FLAGS,
 )
 cli.define_device_flags(FLAGS, strategy.NAMES)
@@ -40,12 +34,13 @@ cli.define_config_flags(FLAGS, {})
 
 
 def main() -> None:
-    """Trains until the last step or until a signal, which may come before the first."""
+    """Train until the last step or until a signal."""
     try:
         _pretrain()
-    except KeyboardInterrupt as stop:
-        number = signal.SIGTERM if isinstance(stop, cli.Terminated) else signal.SIGINT
-        _stop(number, "from its newest checkpoint, or begins anew without one")
+    except KeyboardInterrupt as interrupt:
+        cli.exit_on_signal(
+            cli.signal_of(interrupt), "from its newest checkpoint, if any"
+        )
 
 
 def _pretrain() -> None:
@@ -54,26 +49,26 @@ def _pretrain() -> None:
     experiment = Experiment.resolve(
         FLAGS.data, FLAGS.vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
     )
-    found, held_out = experiment.open(FLAGS.data), None
+    record_set, evaluation_records = experiment.open(FLAGS.data), None
     if FLAGS.evaluation_data:
-        held_out = experiment.open(FLAGS.evaluation_data)
+        evaluation_records = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:
-        given = FLAGS.model_dir, FLAGS.init_checkpoint
-        print(pretraining.plan(experiment, devices, found, *given))
-        return
-    chief = strategy.is_chief(devices)
-    with run_lock(FLAGS.model_dir) if chief else contextlib.nullcontext():
-        ended, last = pretraining.run_pretraining(
-            experiment, devices, FLAGS.model_dir, found, held_out, FLAGS.init_checkpoint
+        text = pretraining.describe_run(
+            experiment, devices, record_set, FLAGS.model_dir, FLAGS.init_checkpoint
         )
-    if ended:
-        _stop(ended, f"from {last}")
-    print(f"trained; the checkpoint is {last}")
-
-
-def _stop(number: int, where: str) -> NoReturn:
-    print(f"stopped by {signal.Signals(number).name}; the same command goes on {where}")
-    sys.exit(0 if number == signal.SIGTERM else 128 + number)
+        print(text)
+        return
+    stop_signal, checkpoint = pretraining.run_pretraining(
+        experiment,
+        devices,
+        FLAGS.model_dir,
+        record_set,
+        evaluation_records,
+        FLAGS.init_checkpoint,
+    )
+    if stop_signal:
+        cli.exit_on_signal(stop_signal, f"from {checkpoint}")
+    print(f"training completed; checkpoint: {checkpoint}")
 
 
 if __name__ == "__main__":

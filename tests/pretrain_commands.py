@@ -1,4 +1,4 @@
-"""Small runs of pretrain, in this process and in others, and what they leave."""
+"""Arguments of small runs of pretrain, and the contents of their run directories."""
 
 import pathlib
 import subprocess
@@ -28,7 +28,7 @@ SETS = (
     "training.evaluate_every=12",
     "training.evaluation_batches=4",
 )
-CLOCK = {
+TIME_DEPENDENT = {
     "time",
     "tokens_per_second",
     "flops_per_second",
@@ -44,29 +44,29 @@ def arguments(data, model_dir, *sets, **flags):
     return [*given, *(f"--set={item}" for item in (*SETS, *sets))]
 
 
-def tree(folder):
-    """Every file's content, but those that tell of the clock."""
+def file_contents(folder):
+    """Return all files by path, except those that depend on the time."""
     files = pathlib.Path(folder).rglob("*")
-    told = {"metrics.jsonl", ".lock"}
+    excluded = {"metrics.jsonl", ".lock"}
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in files
-        if path.is_file() and path.name not in told and "tfevents" not in path.name
+        if path.is_file() and path.name not in excluded and "tfevents" not in path.name
     }
 
 
-def lines(folder):
-    """(kind, step) -> numbers but those of the clock; each must be told once."""
-    found = {}
+def metric_lines(folder):
+    """Return logged metrics by (kind, step), without those that depend on the time."""
+    metrics = {}
     for line in read_metrics(str(folder)):
-        assert (line["kind"], line["step"]) not in found
-        numbers = {name: n for name, n in line.items() if name not in CLOCK}
-        found[line["kind"], line["step"]] = repr(numbers)  # NaN is NaN there
-    return found
+        assert (line["kind"], line["step"]) not in metrics
+        numbers = {name: n for name, n in line.items() if name not in TIME_DEPENDENT}
+        metrics[line["kind"], line["step"]] = repr(numbers)  # so that NaN equals NaN
+    return metrics
 
 
 def start(*given):
-    """The real command in a process of its own, which lets this one go first."""
+    """Start the command in its own process, with a low priority."""
     return subprocess.Popen(
         ["nice", sys.executable, "-m", "electra_tf.pretrain", *map(str, given)],
         stdout=subprocess.PIPE,

@@ -25,17 +25,17 @@ def last_statement(path):
     return ast.unparse(ast.parse(path.read_text()).body[-1])
 
 
-def test_every_module_with_a_command_line_is_listed():
-    found = {
+def test_commands_lists_every_command_line_module():
+    modules = {
         path.stem
         for path in PACKAGE.glob("*.py")
         if "cli.run(main, FLAGS, __doc__)" in last_statement(path)
     }
-    assert found == set(COMMANDS)
+    assert modules == set(COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
-def test_the_list_has_a_line_for_each_command(arguments):
+def test_help_has_a_line_for_each_command(arguments):
     result = run(*arguments)
     assert result.returncode == 0, result.stderr
     rows = dict(
@@ -44,19 +44,19 @@ def test_the_list_has_a_line_for_each_command(arguments):
         if line.startswith("  ")
     )
     assert tuple(rows) == COMMANDS
-    for name, purpose in rows.items():
+    for name, first_line in rows.items():
         docstring = ast.get_docstring(ast.parse((PACKAGE / f"{name}.py").read_text()))
-        assert docstring.startswith(purpose)
+        assert docstring.startswith(first_line)
 
 
-def test_the_list_is_printed_without_tensorflow():
+def test_help_imports_no_tensorflow():
     result = run(interpreter=("-X", "importtime"))
     modules = {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
     assert "electra_tf" in modules
     assert not {"tensorflow", "keras", "numpy", "absl"} & modules
 
 
-def test_a_command_gets_its_flags():
+def test_a_command_gets_its_arguments():
     short = run("build_vocab", "--help")
     long = subprocess.run(
         [sys.executable, "-m", "electra_tf.build_vocab", "--help"],

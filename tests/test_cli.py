@@ -18,15 +18,15 @@ NAMES = {
 }
 
 
-def parsed(*arguments):
+def parse(*arguments):
     values = flags.FlagValues()
     cli.define_config_flags(values, NAMES)
     values(["command", *arguments])
     return values
 
 
-def test_flags_have_the_settings_types_defaults_and_words():
-    values = parsed()
+def test_flags_have_type_default_and_help_of_their_setting():
+    values = parse()
     assert values.max_length == 128
     assert values.shards is None
     assert values.lower_case is True
@@ -34,22 +34,22 @@ def test_flags_have_the_settings_types_defaults_and_words():
     assert values["max_length"].help.startswith("Positions of a record")
 
 
-def test_only_flags_that_were_given_override(tmp_path):
+def test_only_present_flags_override_the_config(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("records: {max_length: 64, shards: 2}")
-    values = parsed(f"--config={path}", "--nolower_case", "--set", "records.seed=3")
+    values = parse(f"--config={path}", "--nolower_case", "--set", "records.seed=3")
     settings = cli.resolve(values, NAMES)
     assert settings.records.max_length == 64
     assert (settings.records.shards, settings.records.seed) == (2, 3)
     assert settings.tokenization.lower_case is False
-    # A flag given with its default still overrides the file.
-    again = cli.resolve(parsed(f"--config={path}", "--max_length=128"), NAMES)
+    # A flag set to its default overrides the file too.
+    again = cli.resolve(parse(f"--config={path}", "--max_length=128"), NAMES)
     assert again.records.max_length == 128
 
 
 def test_missing_flags_are_listed_together():
-    values = parsed("--field=")
-    with pytest.raises(InputError, match="no --shards and no --field"):
+    values = parse("--field=")
+    with pytest.raises(InputError, match=r"no --shards.*no --field"):
         cli.require(values, "max_length", "shards", "field")
 
 
@@ -63,7 +63,7 @@ def run(monkeypatch, error, *arguments):
     monkeypatch.setattr(sys, "argv", ["command", *arguments])
     before = signal.getsignal(signal.SIGTERM)
     try:
-        cli.run(main, values, "What it does.")
+        cli.run(main, values, "The usage.")
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -80,13 +80,13 @@ def run(monkeypatch, error, *arguments):
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_mistakes_end_the_command_with_a_paragraph(monkeypatch, error, words):
+def test_errors_are_printed_as_a_paragraph(monkeypatch, error, words):
     with pytest.raises(SystemExit) as end:
         run(monkeypatch, error)
     assert words in end.value.code
 
 
-STARTED = """
+IMPORTS = """
 import sys
 {first}
 print(*{{"cv2", "jax", "matplotlib", "pandas", "sklearn"}} & {{*sys.modules}})
@@ -96,9 +96,9 @@ assert sklearn.metrics.f1_score
 
 
 @pytest.mark.parametrize("order", ["keras, tensorflow", "tensorflow, keras"])
-def test_a_command_starts_without_what_keras_can_do_without(order):
+def test_optional_imports_of_keras_are_blocked(order):
     def imported(first):
-        code = STARTED.format(first=f"{first}\nimport {order}")
+        code = IMPORTS.format(first=f"{first}\nimport {order}")
         result = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True
         )
@@ -109,21 +109,21 @@ def test_a_command_starts_without_what_keras_can_do_without(order):
     assert "sklearn" in imported("")
 
 
-def test_defects_keep_their_traceback(monkeypatch):
+def test_other_exceptions_are_not_caught(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, ZeroDivisionError())
 
 
-def test_a_misspelt_flag_is_told_with_the_nearest(monkeypatch):
+def test_a_misspelt_flag_gets_a_suggestion(monkeypatch):
     with pytest.raises(SystemExit) as end:
         run(monkeypatch, None, "--max_lenght=3")
     assert "Did you mean: max_length" in end.value.code
 
 
-def test_help_is_printed_and_nothing_run(monkeypatch, capsys):
+def test_help_does_not_run_the_command(monkeypatch, capsys):
     run(monkeypatch, AssertionError("ran"), "--help")
     printed = capsys.readouterr().out
-    assert printed.startswith("What it does.")
+    assert printed.startswith("The usage.")
     assert "(default: '128')" in printed
 
 
@@ -137,7 +137,7 @@ def test_help_is_printed_and_nothing_run(monkeypatch, capsys):
         (["--notpu"], None),
     ],
 )
-def test_a_tpu_may_be_named_or_not(given, expected):
+def test_tpu_has_an_optional_value(given, expected):
     values = flags.FlagValues()
     cli.define_device_flags(values, ("auto", "tpu"))
     assert values(["command", *given]) == ["command"]

@@ -1,4 +1,4 @@
-"""The C++ log: XLA's messages do not appear beside a command's own."""
+"""The C++ log level hides the messages of XLA."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ double(tf.ones(2))
 
 
 @pytest.mark.parametrize("level", ["3", "0"])
-def test_the_level_reaches_absl(level):
+def test_apply_level_sets_the_level_of_absl(level):
     def errors(applied):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM % applied],
@@ -33,6 +33,6 @@ def test_the_level_reaches_absl(level):
         assert "Compiled cluster using XLA" in errors(False)
 
 
-def test_without_tensorflow_nothing_is_loaded():
+def test_apply_level_without_tensorflow():
     program = "from electra_tf import cpp_log; assert not cpp_log.apply_level()"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""The command: a checkpoint and a table in, scores out; killed and gone on with."""
+"""The command: scores of a table; killed, stopped and resumed."""
 
 import csv
 import json
@@ -52,7 +52,7 @@ def given(checkpoint, table, output, **flags):
     ]
 
 
-def begun(arguments):
+def start(arguments):
     return subprocess.Popen(
         [sys.executable, "-m", "electra_tf.finetune", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -65,32 +65,32 @@ def begun(arguments):
 
 @pytest.fixture(scope="module")
 def whole(pretrained, table, tmp_path_factory, command):
-    """A run that nothing stopped."""
+    """An uninterrupted run."""
     output = tmp_path_factory.mktemp("whole") / "run"
     result = command("finetune", *given(pretrained, table, output))
     assert result.returncode == 0, result.stderr
     return output, result.stdout
 
 
-def written(folder):
+def logged_trials(folder):
     lines = (folder / "trials.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    return [{k: v for k, v in one.items() if k != "seconds"} for one in found]
+    trials = [json.loads(line) for line in lines]
+    return [{k: v for k, v in trial.items() if k != "seconds"} for trial in trials]
 
 
 def weights(folder):
     return tiny.weights(load(str(folder)))
 
 
-def test_it_tells_and_leaves_what_it_should(whole):
-    output, said = whole
-    assert "csv: 32 training examples, 9 steps in 3 epochs; dev 8" in said
-    assert re.search(r"^train: \d+ of class 'bad', \d+ of class 'good'$", said, re.M)
-    assert said.count("  epoch 3: ") == 2
-    last = said.strip().splitlines()[-1]
+def test_output_and_files_of_a_run(whole):
+    output, stdout = whole
+    assert "csv: 32 training examples, 9 steps in 3 epochs; dev 8" in stdout
+    assert re.search(r"^train: \d+ of class 'bad', \d+ of class 'good'$", stdout, re.M)
+    assert stdout.count("  epoch 3: ") == 2
+    last = stdout.strip().splitlines()[-1]
     assert last.startswith("csv dev_macro_f1: median ")
     scores = json.loads((output / "results.json").read_text())["scores"]
-    trials = written(output)
+    trials = logged_trials(output)
     assert [trial["seed"] for trial in trials] == [0, 1]
     values = [trial["scores"]["dev_accuracy"] for trial in trials]
     assert scores["dev_accuracy"]["median"] == pytest.approx(np.mean(values))
@@ -101,10 +101,10 @@ def test_it_tells_and_leaves_what_it_should(whole):
     assert len((output / "trial_2" / "dev.tsv").read_text().splitlines()) == 9
 
 
-def test_a_killed_run_ends_as_if_nothing_had(pretrained, table, whole, tmp_path):
-    """Killed with SIGKILL within the second trial, after its first epoch."""
+def test_a_killed_run_resumes_to_the_same_result(pretrained, table, whole, tmp_path):
+    """Kill it in the second trial, after its first epoch."""
     output = tmp_path / "run"
-    process = begun(given(pretrained, table, output))
+    process = start(given(pretrained, table, output))
     saved = output / "trial_2" / "checkpoints"
     guard = threading.Timer(200, process.kill)
     guard.start()
@@ -114,19 +114,19 @@ def test_a_killed_run_ends_as_if_nothing_had(pretrained, table, whole, tmp_path)
     process.communicate()
     guard.cancel()
     assert process.returncode == -signal.SIGKILL
-    assert len(written(output)) == 1
-    process = begun(given(pretrained, table, output))
+    assert len(logged_trials(output)) == 1
+    process = start(given(pretrained, table, output))
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert "csv trial 2: resuming after " in out
     assert "csv trial 1 of 2" not in out
-    assert written(output) == written(whole[0])
+    assert logged_trials(output) == logged_trials(whole[0])
     assert tiny.distance(weights(output), weights(whole[0])) == 0
 
 
 def test_a_terminated_run_exits_with_0_and_resumes(pretrained, table, whole, tmp_path):
     output = tmp_path / "run"
-    process = begun(given(pretrained, table, output))
+    process = start(given(pretrained, table, output))
     guard = threading.Timer(200, process.kill)
     guard.start()
     saved = output / "trial_1" / "checkpoints"
@@ -136,25 +136,27 @@ def test_a_terminated_run_exits_with_0_and_resumes(pretrained, table, whole, tmp
     out, err = process.communicate()
     guard.cancel()
     assert process.returncode == 0, err
-    assert "stopped by SIGTERM; run the same command again to resume" in out
-    process = begun(given(pretrained, table, output))
+    assert "stopped by SIGTERM" in out
+    process = start(given(pretrained, table, output))
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert written(output) == written(whole[0])
+    assert logged_trials(output) == logged_trials(whole[0])
     assert tiny.distance(weights(output), weights(whole[0])) == 0
 
 
-def test_what_is_wrong_is_told(pretrained, table, whole, tmp_path, here):
+def test_invalid_input_is_an_error(pretrained, table, whole, tmp_path, here):
     message = failure(here("finetune", "--task=csv"))
-    assert "no --data and no --checkpoint and no --output" in message
+    for flag in ("--data", "--checkpoint", "--output"):
+        assert f"no {flag}" in message
     other = given(pretrained, table, tmp_path / "run", task="rte")
     message = failure(here("finetune", *other))
-    assert "--text_columns, --label_column with --task=rte" in message
+    assert "--text_columns, --label_column" in message
+    assert "--task=rte" in message
     changed = given(pretrained, table, whole[0], keep="last")
     message = failure(here("finetune", *changed))
     assert "keep: last" in message
     message = failure(here("finetune", *given(tmp_path, table, tmp_path / "run")))
-    assert f"Received: '{tmp_path}'" in message
+    assert str(tmp_path) in message
     wrong = given(pretrained, table, tmp_path / "run", label_column="knid")
     assert "knid" in failure(here("finetune", *wrong))
     assert not list(tmp_path.iterdir())

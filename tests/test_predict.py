@@ -1,4 +1,4 @@
-"""The command: lines from standard input or a file, to standard output or a file."""
+"""The command: input and output as files and as standard streams."""
 
 import pytest
 from conftest import failure
@@ -12,12 +12,12 @@ from electra_tf.text.tokenizer import Tokenizer
 @pytest.fixture(scope="module")
 def model(vocabulary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    start = PretrainedEncoder(SHAPE, Tokenizer(vocabulary), None, "a test")
-    TextClassifier(start, ["bad", "good"]).save(folder / "model.keras")
+    pretrained = PretrainedEncoder(SHAPE, Tokenizer(vocabulary), None, "a test")
+    TextClassifier(pretrained, ["bad", "good"]).save(folder / "model.keras")
     return folder
 
 
-def test_lines_in_labels_out(command, here, model, tmp_path):
+def test_each_line_gets_a_label(command, here, model, tmp_path):
     text = "the file\nthe user can change the file\n\n"
     piped = command("predict", f"--model={model}", input=text)
     assert piped.returncode == 0, piped.stderr
@@ -35,7 +35,7 @@ def test_lines_in_labels_out(command, here, model, tmp_path):
     assert output.read_text() == piped.stdout
 
 
-def test_what_is_wrong_is_told(command, here, model, tmp_path):
+def test_invalid_input_is_an_error(command, here, model, tmp_path):
     assert "--model" in failure(here("predict"))
     message = failure(here("predict", f"--model={tmp_path}", input="a\n"))
     assert "a model.keras" in message
@@ -48,21 +48,21 @@ def test_what_is_wrong_is_told(command, here, model, tmp_path):
     given = [f"--input={tmp_path}/latin", f"--output={output}"]
     assert "/latin: " in failure(here("predict", f"--model={model}", *given))
     given[1] = f"--output={tmp_path}/latin"
-    told = failure(here("predict", f"--model={model}", *given))
-    assert "another file than --input" in told
-    told = failure(here("predict", f"--model={model}", "--input=reviews.csv.gz"))
-    assert "reviews.csv.gz" in told
-    # No half of a file stays.
+    message = failure(here("predict", f"--model={model}", *given))
+    assert "--input" in message
+    message = failure(here("predict", f"--model={model}", "--input=reviews.csv.gz"))
+    assert "reviews.csv.gz" in message
+    # No partial file is left.
     assert {path.name for path in tmp_path.iterdir()} == {"latin"}
 
 
-def test_a_file_is_replaced_only_with_overwrite(here, model, tmp_path):
+def test_an_output_file_is_replaced_only_with_overwrite(here, model, tmp_path):
     output = tmp_path / "out.txt"
-    output.write_text("kept")
-    # Refused before the model is looked for.
+    output.write_text("old")
+    # The output is checked before the model.
     message = failure(here("predict", "--model=none", f"--output={output}"))
     assert "--overwrite" in message
-    assert output.read_text() == "kept"
+    assert output.read_text() == "old"
     (tmp_path / "new.csv").write_text("id,text\n5,the file\n")
     given = [f"--model={model}", f"--input={tmp_path}/new.csv", f"--output={output}"]
     done = here("predict", *given, "--overwrite", "--text_columns=text")

@@ -1,4 +1,4 @@
-"""The command: killed, stopped, gone on with, begun with another run's weights."""
+"""The command: killed, stopped, resumed, started from another run's weights."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ import time
 
 import pytest
 from conftest import GOLDEN, failure
-from pretrain_commands import arguments, lines, start, tree
+from pretrain_commands import arguments, file_contents, metric_lines, start
 from text.conftest import build_records
 
 from electra_tf import cli, pretrain
@@ -23,7 +23,7 @@ from electra_tf.training.run_directory import acquire_lock
 
 
 def kill(process, condition, after=0.0):
-    """Kills once a condition holds, which it looks at very often."""
+    """Kill a process as soon as a condition holds, then `after` seconds."""
     while not condition():
         if process.poll() is not None:
             pytest.fail(f"ended too early: {process.communicate()}")
@@ -45,17 +45,17 @@ def unfinished(folder):
 
 @pytest.fixture(scope="session")
 def whole(folder, tmp_path_factory):
-    """A run that nothing stopped, in a process of its own."""
+    """An uninterrupted run in its own process."""
     output = tmp_path_factory.mktemp("whole") / "run"
     process = start(*arguments(folder, output, evaluation_data=folder))
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out == f"trained; the checkpoint is {output}/checkpoints/step_00000060\n"
-    assert "beginning with random weights of seed 0" in err
+    assert out.endswith(f": {output}/checkpoints/step_00000060\n")
+    assert "random weights, seed 0" in err
     return output
 
 
-def test_a_run_leaves_what_it_should(whole):
+def test_files_of_a_run(whole):
     steps = saved_steps(str(whole / "checkpoints"))
     assert sorted(steps) == [30, 57, 60]
     assert sorted(p.name for p in pathlib.Path(steps[60]).iterdir()) == [
@@ -66,28 +66,30 @@ def test_a_run_leaves_what_it_should(whole):
         "vocab.txt.settings.json",
         "weights.safetensors",
     ]
-    found = list(lines(whole))
-    assert [step for kind, step in found if kind == "train"] == list(range(4, 61, 4))
-    assert [s for kind, s in found if kind == "evaluation"] == [12, 24, 36, 48, 60]
+    logged = list(metric_lines(whole))
+    assert [step for kind, step in logged if kind == "train"] == list(range(4, 61, 4))
+    assert [s for kind, s in logged if kind == "evaluation"] == [12, 24, 36, 48, 60]
     kinds = {path.parent.name for path in whole.rglob("*tfevents*")}
     assert kinds == {"train", "evaluation"}
 
 
-def test_it_learns(whole):
-    told = [line for line in read_metrics(str(whole)) if line["kind"] == "evaluation"]
-    assert told[0]["masked_lm_loss"] > told[-1]["masked_lm_loss"] + 0.1
-    assert told[-1]["disc_auc"] > 0.8
+def test_the_losses_fall(whole):
+    lines = [line for line in read_metrics(str(whole)) if line["kind"] == "evaluation"]
+    assert lines[0]["masked_lm_loss"] > lines[-1]["masked_lm_loss"] + 0.1
+    assert lines[-1]["disc_auc"] > 0.8
 
 
-def signalled(number, condition, run):
-    """Runs in this process, which gets a signal once a condition holds."""
+def run_with_signal(number, condition, run):
+    """Call `run`, and send this process a signal as soon as a condition holds."""
 
     def wait_and_send():
         while not condition():
             time.sleep(0.001)
         os.kill(os.getpid(), number)
 
-    before = signal.signal(number, lambda *_: None)  # in case it comes too late
+    before = signal.signal(
+        number, lambda *_: None
+    )  # if the signal arrives after `run` has ended
     sender = threading.Thread(target=wait_and_send, daemon=True)
     sender.start()
     try:
@@ -97,8 +99,8 @@ def signalled(number, condition, run):
         signal.signal(number, before)
 
 
-def test_whatever_stops_a_run_it_ends_as_if_nothing_had(folder, whole, tmp_path, here):
-    """Killed within a save, stopped by both signals."""
+def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here):
+    """Kill it during a save, then stop it by SIGTERM and by SIGINT."""
     output = tmp_path / "run"
     given = arguments(folder, output, evaluation_data=folder)
     for _ in range(5):
@@ -107,70 +109,70 @@ def test_whatever_stops_a_run_it_ends_as_if_nothing_had(folder, whole, tmp_path,
             break
     assert unfinished(output), "no kill hit a save"
     for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-        begun = newest(output)
-        done = signalled(
+        first = newest(output)
+        done = run_with_signal(
             number,
-            lambda begun=begun: newest(output) > begun,
+            lambda first=first: newest(output) > first,
             lambda: here("pretrain", *given),
         )
         assert done.returncode == code, done.stderr
-        words = f"going on after step {begun} of 60"
-        assert (words if begun else "beginning with random weights") in done.stderr
-        assert begun < newest(output) < 60
-        assert done.stdout == (
-            f"stopped by {number.name}; the same command goes on from "
-            f"{output}/checkpoints/step_{newest(output):08d}\n"
+        words = f"resuming after step {first} of 60"
+        assert (words if first else "random weights") in done.stderr
+        assert first < newest(output) < 60
+        assert done.stdout.startswith(f"stopped by {number.name}; ")
+        assert done.stdout.endswith(
+            f" {output}/checkpoints/step_{newest(output):08d}\n"
         )
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("trained; ")
-    assert tree(output) == tree(whole)
-    assert lines(output) == lines(whole)
+    assert done.stdout.startswith("training completed")
+    assert file_contents(output) == file_contents(whole)
+    assert metric_lines(output) == metric_lines(whole)
 
 
 @pytest.mark.slow
-def test_kills_at_random_moments_change_nothing(folder, whole, tmp_path):
+def test_a_run_killed_at_random_moments_resumes_to_the_same_result(
+    folder, whole, tmp_path
+):
     output, kills, in_saves = tmp_path / "run", 0, 0
     given = arguments(folder, output, evaluation_data=folder)
     while kills < 12:
         if newest(output) > 50:
             shutil.rmtree(output)
-        begun, kills = newest(output), kills + 1
+        first, kills = newest(output), kills + 1
         process = start(*given)
         if kills % 3 == 0:
             kill(process, lambda: unfinished(output))
         elif kills % 3 == 1:
             after = random.uniform(0, 0.3)
-            kill(process, lambda begun=begun: newest(output) > begun, after)
-        else:  # perhaps before it has begun, perhaps after its end
+            kill(process, lambda first=first: newest(output) > first, after)
+        else:  # possibly before its start or after its end
             kill(process, lambda: True, random.uniform(1, 25))
         in_saves += unfinished(output)
     assert in_saves
     out, err = start(*given).communicate()
-    assert out.startswith("trained; "), err
-    assert tree(output) == tree(whole)
-    assert lines(output) == lines(whole)
+    assert out.startswith("training completed"), err
+    assert file_contents(output) == file_contents(whole)
+    assert metric_lines(output) == metric_lines(whole)
 
 
 @contextlib.contextmanager
 def unchanged(run):
-    """A context that must leave a run's folder as it is."""
-    before = tree(run), (run / "metrics.jsonl").read_bytes()
+    """Check that the block does not change a run directory."""
+    before = file_contents(run), (run / "metrics.jsonl").read_bytes()
     yield
-    assert (tree(run), (run / "metrics.jsonl").read_bytes()) == before
+    assert (file_contents(run), (run / "metrics.jsonl").read_bytes()) == before
 
 
-def test_a_finished_run_says_so_and_changes_nothing(folder, whole, here):
+def test_a_completed_run_changes_nothing(folder, whole, here):
     with unchanged(whole):
         done = here("pretrain", *arguments(folder, whole))
     assert done.returncode == 0, done.stderr
-    assert "nothing is left to do: all 60 steps are done" in done.stderr
-    assert (
-        done.stdout == f"trained; the checkpoint is {whole}/checkpoints/step_00000060\n"
-    )
+    assert "all 60 steps are completed" in done.stderr
+    assert done.stdout.endswith(f": {whole}/checkpoints/step_00000060\n")
 
 
-def test_a_checkpoint_needs_nothing_beside_it(folder, whole, here, tmp_path):
+def test_a_checkpoint_is_self_contained(folder, whole, here, tmp_path):
     copied = tmp_path / "elsewhere"
     shutil.copytree(whole / "checkpoints" / "step_00000060", copied)
     shutil.copytree(folder, tmp_path / "records")
@@ -196,7 +198,7 @@ def test_a_checkpoint_needs_nothing_beside_it(folder, whole, here, tmp_path):
         ),
     ],
 )
-def test_a_run_goes_on_with_its_settings(folder, whole, here, sets, words):
+def test_a_resumed_run_must_have_the_same_settings(folder, whole, here, sets, words):
     with unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole, *sets)))
     for word in words:
@@ -204,7 +206,7 @@ def test_a_run_goes_on_with_its_settings(folder, whole, here, sets, words):
     assert "log_every" not in message
 
 
-def test_a_finished_run_can_be_lengthened(folder, whole, here, tmp_path):
+def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
     runs = tmp_path / "whole", tmp_path / "killed"
     for run in runs:
         shutil.copytree(whole, run)
@@ -222,21 +224,23 @@ def test_a_finished_run_can_be_lengthened(folder, whole, here, tmp_path):
     for text in (done.stderr, planned.stdout):
         (line,) = (line for line in text.splitlines() if note in line)
         assert line.endswith(rates)
-    assert "going on after step 60 of 75" in done.stderr
-    # 30 is half of the old length; of the new one it is no share that is kept.
+    assert "resuming after step 60 of 75" in done.stderr
+    # Step 30 is a milestone of the old length and not of the new one.
     assert sorted(saved_steps(str(runs[0] / "checkpoints"))) == [30, 72, 75]
     rate = read_metrics(str(runs[0]))[-2]["learning_rate"]
-    assert rate == pytest.approx(1e-3 * (1 - 73 / 75), rel=1e-3)  # of 73, 74, 75
+    assert rate == pytest.approx(
+        1e-3 * (1 - 73 / 75), rel=1e-3
+    )  # the mean of 73, 74, 75
     kill(start(*killed), lambda: newest(runs[1]) > 60)
     assert newest(runs[1]) > 60
     done = here("pretrain", *killed)
     assert done.returncode == 0, done.stderr
     assert note not in done.stderr
-    assert tree(runs[1]) == tree(runs[0])
-    assert lines(runs[1]) == lines(runs[0])
+    assert file_contents(runs[1]) == file_contents(runs[0])
+    assert metric_lines(runs[1]) == metric_lines(runs[0])
     with unchanged(runs[0]):
         message = failure(here("pretrain", *arguments(folder, runs[0])))
-    assert "`training.steps` must be 75 or more" in message
+    assert "`training.steps` must be at least 75" in message
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +251,7 @@ def longer(corpus_file, vocabulary, tmp_path_factory):
     return output
 
 
-def test_a_run_goes_on_with_its_records(longer, whole, here):
+def test_a_resumed_run_must_have_the_same_records(longer, whole, here):
     given = arguments(longer, whole, "records.max_length=64")
     with unchanged(whole):
         message = failure(here("pretrain", *given))
@@ -273,16 +277,16 @@ def test_two_phases(longer, whole, here, tmp_path):
     first = read_metrics(str(run))[0]
     assert first["step"] == 1
     for name in ("masked_lm_loss", "disc_loss"):
-        # Nearer to where the first phase ended than to where it began.
-        gone = before[0][name] - before[-1][name]
-        assert abs(first[name] - before[-1][name]) < 0.4 * gone, name
-    # The same command goes on; what it began with need not be there any more.
+        # Nearer to the end of the first phase than to its start.
+        fall = before[0][name] - before[-1][name]
+        assert abs(first[name] - before[-1][name]) < 0.4 * fall, name
+    # The same command resumes, even if the initial checkpoint is missing.
     given = arguments(longer, run, *second, init_checkpoint=tmp_path / "gone")
     with unchanged(run):
         done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
-    assert "nothing is left to do" in done.stderr
-    # And so it does where the first phase has trained on since.
+    assert "steps are completed" in done.stderr
+    # It also resumes after the first phase was trained further.
     moved = tmp_path / "first"
     shutil.copytree(whole, moved)
     third = tmp_path / "third"
@@ -294,7 +298,7 @@ def test_two_phases(longer, whole, here, tmp_path):
     with unchanged(third):
         done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
-    # It is no longer the same command if it names other weights.
+    # Other initial weights are an error.
     given = arguments(longer, run, *second, init_checkpoint=run)
     with unchanged(run):
         assert "begun_from is" in failure(here("pretrain", *given))
@@ -313,40 +317,39 @@ def test_a_signal_before_the_first_step(
     monkeypatch.setattr(pretrain.pretraining, "run_pretraining", begin)
     done = here("pretrain", *arguments(folder, tmp_path / "run"))
     assert (done.returncode, done.stderr) == (code, "")
-    words = "goes on from its newest checkpoint, or begins anew without one"
-    assert done.stdout == f"stopped by {name}; the same command {words}\n"
+    assert done.stdout.startswith(f"stopped by {name}; ")
 
 
 @pytest.fixture(scope="module")
 def another_vocabulary(corpus_file, tmp_path_factory):
-    """Records of 32 positions, of a vocabulary with one piece less."""
-    place = tmp_path_factory.mktemp("another")
+    """Records of 32 positions, of a vocabulary with one wordpiece less."""
+    parent = tmp_path_factory.mktemp("another")
     lines = (GOLDEN / "vocab.txt").read_text().splitlines()
-    (place / "vocab.txt").write_text("\n".join(lines[:-1]) + "\n")
-    vocabulary = Vocabulary.read(place / "vocab.txt")
-    build_records(corpus_file, place / "out", vocabulary, max_length=32, shards=1)
-    return place / "out"
+    (parent / "vocab.txt").write_text("\n".join(lines[:-1]) + "\n")
+    vocabulary = Vocabulary.read(parent / "vocab.txt")
+    build_records(corpus_file, parent / "out", vocabulary, max_length=32, shards=1)
+    return parent / "out"
 
 
-def test_weights_of_another_vocabulary_are_refused(
+def test_init_checkpoint_must_have_the_same_vocabulary(
     another_vocabulary, whole, here, tmp_path
 ):
     given = arguments(another_vocabulary, tmp_path / "run", init_checkpoint=whole)
     message = failure(here("pretrain", *given))
     assert "vocabulary of the initial checkpoint" in message
-    assert not tree(tmp_path / "run")
+    assert not file_contents(tmp_path / "run")
 
 
-def test_weights_of_another_model_are_refused(folder, whole, here, tmp_path):
+def test_init_checkpoint_must_have_the_same_model(folder, whole, here, tmp_path):
     sets = ("model.width=16", "model.depth=2")
     given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
     message = failure(here("pretrain", *given))
     assert "query/kernel has shape (32, 32), not (16, 16)" in message
     assert "--set model.depth=1 --set model.width=32" in message
-    assert not tree(tmp_path / "run")
+    assert not file_contents(tmp_path / "run")
 
 
-def test_a_damaged_checkpoint_is_told(folder, whole, here, tmp_path):
+def test_a_damaged_checkpoint_is_an_error(folder, whole, here, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(whole, run)
     damaged = run / "checkpoints" / "step_00000060" / "optimizer.safetensors"
@@ -357,8 +360,7 @@ def test_a_damaged_checkpoint_is_told(folder, whole, here, tmp_path):
     assert "delete it to resume from an earlier checkpoint" in message
 
 
-def test_a_second_run_in_a_folder_is_refused(folder, whole, here):
-    held = acquire_lock(str(whole))
-    with held, unchanged(whole):
+def test_a_second_run_in_a_run_directory_is_an_error(folder, whole, here):
+    with acquire_lock(str(whole)), unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole)))
     assert f"{whole}, locked by a running process" in message

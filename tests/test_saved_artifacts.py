@@ -1,6 +1,6 @@
 """Files written by release 0.1 load, give the same outputs and resume.
 
-Weights and outputs are compared to 1e-5: another processor rounds otherwise.
+Tolerance 1e-5, because rounding differs between processors.
 """
 
 import json
@@ -37,7 +37,7 @@ def test_a_fine_tuned_model_gives_the_same_logits(model):
         np.testing.assert_allclose(values, expected[f"{name}/{number}"], **CLOSE)
 
 
-def test_a_fine_tuned_model_predicts_the_same(model):
+def test_a_fine_tuned_model_gives_the_same_predictions(model):
     name, loaded = model
     expected = json.loads((SAVED / "predictions.json").read_text())
     inputs = expected["inputs"][name]

@@ -1,4 +1,4 @@
-"""Ids -> vectors -> logits: Keras layers, on any backend."""
+"""Keras layers of the model: token ids -> hidden states -> logits."""
 
 from electra_tf import backend
 

@@ -1,7 +1,7 @@
-"""What a step costs, from the shapes alone: FLOPs of the products, and memory.
+"""Compute the FLOPs, memory and memory traffic of a training step from its shapes.
 
-Products only, as is usual for such figures; a backward pass counts twice its forward
-pass. Twice a multiply-add.
+FLOPs are those of the matmuls: two for each multiply-add. A backward pass has twice the
+FLOPs of its forward pass.
 """
 
 import dataclasses
@@ -11,74 +11,78 @@ from electra_tf.config.pretraining import EncoderConfig, ModelConfig
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
-    """What one training step works on."""
+    """Shape of a batch."""
 
-    rows: int
+    batch_size: int
+    """Number of rows."""
     length: int
-    slots: int
-    """Masked positions a row."""
+    """Positions of a row."""
+    max_predictions_per_seq: int
+    """Masked positions of a row, at most."""
 
 
-def encoder_flops(shape: EncoderConfig, work: BatchShape) -> int:
-    """FLOPs of an encoder's forward pass over all positions, padding included."""
-    width, length = shape.width, work.length
-    products = 4 * width * width + 2 * width * shape.feed_forward
+def encoder_flops(shape: EncoderConfig, batch: BatchShape) -> int:
+    """Return the FLOPs of an encoder's forward pass, padding included."""
+    width, length = shape.width, batch.length
+    kernels = 4 * width * width + 2 * width * shape.feed_forward
     attention = 2 * length * width
     projection = shape.embedding * width if shape.embedding != width else 0
-    per_token = 2 * (shape.depth * (products + attention) + projection)
-    return per_token * work.rows * length
+    per_token = 2 * (shape.depth * (kernels + attention) + projection)
+    return per_token * batch.batch_size * length
 
 
-def masked_lm_flops(shape: EncoderConfig, work: BatchShape) -> int:
-    """FLOPs of the masked-LM head's forward pass at the masked positions."""
-    per_slot = shape.width * shape.embedding + shape.embedding * shape.vocabulary_size
-    return 2 * per_slot * work.rows * work.slots
+def masked_lm_flops(shape: EncoderConfig, batch: BatchShape) -> int:
+    """Return the FLOPs of the masked-LM head's forward pass."""
+    per_position = (
+        shape.width * shape.embedding + shape.embedding * shape.vocabulary_size
+    )
+    return 2 * per_position * batch.batch_size * batch.max_predictions_per_seq
 
 
-def discriminator_flops(shape: EncoderConfig, work: BatchShape) -> int:
-    """FLOPs of the replaced-token head's forward pass."""
-    return 2 * (shape.width**2 + shape.width) * work.rows * work.length
+def discriminator_flops(shape: EncoderConfig, batch: BatchShape) -> int:
+    """Return the FLOPs of the replaced-token head's forward pass."""
+    return 2 * (shape.width**2 + shape.width) * batch.batch_size * batch.length
 
 
 def step_flops(
-    settings: ModelConfig, objective: str, generator: bool, work: BatchShape
+    settings: ModelConfig, objective: str, has_generator: bool, batch: BatchShape
 ) -> int:
-    """FLOPs of a training step, forward and backward.
+    """Return the FLOPs of a training step, forward and backward.
 
     Args:
-        settings: The model's shape, with a vocabulary size.
+        settings: Shape of the model, with a vocabulary size.
         objective: `electra` or `mlm`.
-        generator: Whether there is a generator network.
-        work: Rows and lengths.
+        has_generator: Whether there is a generator network.
+        batch: Shape of the batch.
 
     Returns:
-        The number of floating-point operations of all products.
+        FLOPs of all matmuls.
     """
     encoder = settings.encoder
     if objective == "mlm":
-        forward = encoder_flops(encoder, work) + masked_lm_flops(encoder, work)
+        forward = encoder_flops(encoder, batch) + masked_lm_flops(encoder, batch)
         return 3 * forward
-    forward = encoder_flops(encoder, work) + discriminator_flops(encoder, work)
-    if generator:
+    forward = encoder_flops(encoder, batch) + discriminator_flops(encoder, batch)
+    if has_generator:
         shape = settings.generator
-        forward += encoder_flops(shape, work) + masked_lm_flops(shape, work)
+        forward += encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
     return 3 * forward
 
 
 def encoder_configs(
-    settings: ModelConfig, objective: str, generator: bool
+    settings: ModelConfig, objective: str, has_generator: bool
 ) -> list[EncoderConfig]:
-    """The encoders that a step goes through.
+    """Return the shapes of the encoders that a step runs.
 
     Args:
-        settings: The model's shape, with a vocabulary size.
+        settings: Shape of the model, with a vocabulary size.
         objective: `electra` or `mlm`.
-        generator: Whether there is a generator network.
+        has_generator: Whether there is a generator network.
 
     Returns:
-        Their shapes, the discriminator's first.
+        The shape of the main encoder, then that of the generator if there is one.
     """
-    if objective == "electra" and generator:
+    if objective == "electra" and has_generator:
         return [settings.encoder, settings.generator]
     return [settings.encoder]
 
@@ -86,91 +90,98 @@ def encoder_configs(
 def step_memory(
     settings: ModelConfig,
     objective: str,
-    generator: bool,
-    parameters: int,
-    work: BatchShape,
+    has_generator: bool,
+    num_parameters: int,
+    batch: BatchShape,
 ) -> int:
-    """Bytes that a step holds at once: weights, slots, gradients, activations.
+    """Return the peak memory of a step: weights, slots, gradients, activations.
 
-    As the backward pass goes on, gradients come and activations go, one tower's after
-    the other's; the worst moment counts.
+    The backward pass creates gradients and frees activations, one network after the
+    other. The result is the maximum over these phases.
 
     Args:
-        settings: The model's shape, with a vocabulary size.
+        settings: Shape of the model, with a vocabulary size.
         objective: `electra` or `mlm`.
-        generator: Whether there is a generator network.
-        parameters: Number of trained weights.
-        work: Rows of a part of the batch, and lengths.
+        has_generator: Whether there is a generator network.
+        num_parameters: Number of trained parameters.
+        batch: Shape of the batch of one replica and one accumulation step.
 
     Returns:
         Bytes on one replica, in float32.
     """
-    logits = work.rows * work.slots * settings.encoder.vocabulary_size
-    encoder = _activations(settings.encoder, work)
+    logits = _logits_size(settings, batch)
+    encoder = _activations(settings.encoder, batch)
     table = settings.encoder.vocabulary_size * settings.encoder.embedding
     if objective == "mlm":
-        moments = [encoder + 3 * logits]
+        phases = [encoder + 3 * logits]
     else:  # logits, softmax, a copy of it in blocks to sample from, the gradient
-        moments = [4 * logits, encoder]
-        if generator:
-            moments = [_activations(settings.generator, work) + 4 * logits]
-            moments += [encoder + table]
-    moments += [parameters + table]
-    return round(4 * (3 * parameters + max(moments)))
+        phases = [4 * logits, encoder]
+        if has_generator:
+            phases = [_activations(settings.generator, batch) + 4 * logits]
+            phases += [encoder + table]
+    phases += [num_parameters + table]
+    return round(4 * (3 * num_parameters + max(phases)))
 
 
-def _activations(shape: EncoderConfig, work: BatchShape) -> int:
-    """Numbers an encoder's backward pass reads.
+def _logits_size(settings: ModelConfig, batch: BatchShape) -> int:
+    """Return the number of masked-LM logits of a batch."""
+    masked = batch.batch_size * batch.max_predictions_per_seq
+    return masked * settings.encoder.vocabulary_size
 
-    Of each layer: query, key, value, what attention saw, two sums and two norms; the
-    inner product before and after its activation; attention's softmax.
+
+def _activations(shape: EncoderConfig, batch: BatchShape) -> int:
+    """Return the number of values that an encoder's backward pass reads.
+
+    Per layer: query, key, value, the attention output, two residual sums and two norms;
+    the feed-forward layer before and after its activation; the attention softmax.
     """
-    attention = shape.heads * work.length
+    attention = shape.heads * batch.length
     per_token = 8 * shape.width + 2 * shape.feed_forward + attention
-    return shape.depth * work.rows * work.length * per_token
+    return shape.depth * batch.batch_size * batch.length * per_token
 
 
-def layer_ops_bytes(rows: int, width: int, inner: int) -> int:
-    """Bytes that a layer's chains read and write, forward and backward, in float32.
+def layer_ops_bytes(tokens: int, width: int, feed_forward: int) -> int:
+    """Return the bytes that a layer's fused ops read and write, forward and backward.
 
     Args:
-        rows: Vectors.
-        width: Of the two sums' norms: five tensors read, five written, sums of three
-            over the rows.
-        inner: Of the activation: three tensors read, two written, one sum.
+        tokens: Number of vectors.
+        width: Width of the two norms. Each norm reads five tensors, writes five and
+            sums three over the tokens.
+        feed_forward: Width of the activation, which reads three tensors, writes two and
+            sums one.
 
     Returns:
-        Bytes of one layer, attention's not among them.
+        Bytes of one layer in float32, without attention.
     """
-    return 4 * rows * (2 * 13 * width + 6 * inner)
+    return 4 * tokens * (2 * 13 * width + 6 * feed_forward)
 
 
 def step_traffic(
     settings: ModelConfig,
     objective: str,
-    generator: bool,
-    parameters: int,
-    work: BatchShape,
+    has_generator: bool,
+    num_parameters: int,
+    batch: BatchShape,
 ) -> int:
-    """Bytes that a step's operations other than products read and write.
+    """Return the bytes that a step's operations other than matmuls read and write.
 
     Args:
-        settings: The model's shape, with a vocabulary size.
+        settings: Shape of the model, with a vocabulary size.
         objective: `electra` or `mlm`.
-        generator: Whether there is a generator network.
-        parameters: Number of trained weights.
-        work: Rows of the whole batch, and lengths.
+        has_generator: Whether there is a generator network.
+        num_parameters: Number of trained parameters.
+        batch: Shape of the global batch.
 
     Returns:
         Bytes, in float32.
     """
-    tokens = work.rows * work.length
-    found = 0
-    for shape in encoder_configs(settings, objective, generator):
-        # Biases, transposes, sums of gradients; attention's softmax and dropout.
-        attention = 4 * tokens * (26 * shape.width + 10 * shape.heads * work.length)
-        chains = layer_ops_bytes(tokens, shape.width, shape.feed_forward)
-        found += shape.depth * (chains + attention)
-    logits = work.rows * work.slots * settings.encoder.vocabulary_size
+    tokens = batch.batch_size * batch.length
+    total = 0
+    for shape in encoder_configs(settings, objective, has_generator):
+        # Biases, transposes, sums of gradients; softmax and dropout of attention.
+        attention = 4 * tokens * (26 * shape.width + 10 * shape.heads * batch.length)
+        fused = layer_ops_bytes(tokens, shape.width, shape.feed_forward)
+        total += shape.depth * (fused + attention)
     # Bias, softmax, sampling, gradient; norm, clipping, decay and update.
-    return found + 4 * (13 * logits + 14 * parameters)
+    logits = _logits_size(settings, batch)
+    return total + 4 * (13 * logits + 14 * num_parameters)

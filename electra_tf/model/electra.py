@@ -10,14 +10,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.config.pretraining import ModelConfig as Settings
+from electra_tf.config.pretraining import EncoderConfig, ModelConfig
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
 from electra_tf.model.transformer import Encoder, InitializerFactory
 
-# Each part has its own seed, so a change in one part keeps the others' initial values.
+# Each part has its own seed, so changing one part keeps the others' initial values.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
 
 
@@ -65,7 +64,7 @@ class MaskedLanguageModel(keras.layers.Layer):
         self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the weights that no other encoder has created."""
+        """Create the weights, except those of an encoder that is already built."""
         if not self.encoder.built:
             self.encoder.build()
         self.head.build()
@@ -88,12 +87,12 @@ class MaskedLanguageModel(keras.layers.Layer):
         return self.head(masked_BMD, table_VE, layer_ops=layer_ops)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer, as JSON."""
+        """Return the constructor arguments as JSON."""
         return super().get_config() | _encoder_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MaskedLanguageModel":
-        """Make a layer of the same shape and initial values."""
+        """Create a layer with the same shapes and initial values."""
         return build_layer(cls, _with_encoder(config))
 
 
@@ -125,7 +124,7 @@ class Discriminator(keras.layers.Layer):
         self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the weights that no other encoder has created."""
+        """Create the weights, except those of an encoder that is already built."""
         if not self.encoder.built:
             self.encoder.build()
         self.head.build()
@@ -145,12 +144,12 @@ class Discriminator(keras.layers.Layer):
         return self.head(x_BLD)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer, as JSON."""
+        """Return the constructor arguments as JSON."""
         return super().get_config() | _encoder_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Discriminator":
-        """Make a layer of the same shape and initial values."""
+        """Create a layer with the same shapes and initial values."""
         return build_layer(cls, _with_encoder(config))
 
 
@@ -158,14 +157,17 @@ class Discriminator(keras.layers.Layer):
 class Electra(keras.layers.Layer):
     """Generator and discriminator (paper, sections 2 and 3.2).
 
-    `settings.sharing` selects the shared weights. `embeddings`: the embedding tables
-    and their layer norm; each encoder has its own projection. `all`: the whole encoder.
-    `none`: nothing; the generator's tables then have the generator's width.
+    `settings.sharing` selects the shared weights:
+
+    - `embeddings`: the embedding tables and their layer norm; each encoder has its own
+      projection.
+    - `all`: the whole encoder.
+    - `none`: nothing; the generator's tables have the generator's width.
 
     Args:
         settings: Shapes and weight sharing, with a vocabulary size.
         seed: Seed of the initial values.
-        generator: Whether to create the generator; a uniform one has no weights.
+        generator: Whether to create a generator; a uniform generator has no weights.
         dtype: Keras dtype policy.
         name: Name of the layer.
         trainable: Whether the weights are trained.
@@ -182,7 +184,7 @@ class Electra(keras.layers.Layer):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ModelConfig,
         seed: int = 0,
         generator: bool = True,
         dtype: Any = None,
@@ -192,15 +194,17 @@ class Electra(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
         self.settings, self.seed = settings, seed
-        encoder = Encoder(settings.encoder, _part(seed, _DISCRIMINATOR), dtype=dtype)
+        encoder = Encoder(
+            settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype
+        )
         self.discriminator = Discriminator(
-            encoder, _part(seed, _DISCRIMINATOR_HEAD), "discriminator", dtype
+            encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "discriminator", dtype
         )
         self.generator = None
         if generator:
             self.generator = MaskedLanguageModel(
                 _generator_encoder(settings, encoder, seed, dtype),
-                _part(seed, _GENERATOR_HEAD),
+                _part_seed(seed, _GENERATOR_HEAD),
                 "generator",
                 dtype,
             )
@@ -220,11 +224,11 @@ class Electra(keras.layers.Layer):
     def call(
         self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor
     ) -> Tensor:
-        """Return the discriminator's logits for the given text, float32 [B, L]."""
+        """Return the discriminator's logits, float32 [B, L]."""
         return self.discriminator(token_ids, segment_ids, padding_mask)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal pair, as JSON."""
+        """Return the constructor arguments as JSON."""
         return super().get_config() | {
             "settings": dataclasses.asdict(self.settings),
             "seed": self.seed,
@@ -234,11 +238,13 @@ class Electra(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Electra":
-        """Make a pair of the same shapes and initial values."""
-        return build_layer(cls, config, settings=Settings)
+        """Create a model with the same shapes and initial values."""
+        return build_layer(cls, config, settings=ModelConfig)
 
 
-def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguageModel:
+def bert(
+    settings: ModelConfig, seed: int = 0, dtype: Any = None
+) -> MaskedLanguageModel:
     """Create a full-size encoder with a masked-LM head, for the BERT baseline.
 
     Args:
@@ -250,8 +256,10 @@ def bert(settings: Settings, seed: int = 0, dtype: Any = None) -> MaskedLanguage
     Returns:
         The encoder with a masked-LM head.
     """
-    encoder = Encoder(settings.encoder, _part(seed, _DISCRIMINATOR), dtype=dtype)
-    return MaskedLanguageModel(encoder, _part(seed, _GENERATOR_HEAD), "bert", dtype)
+    encoder = Encoder(settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype)
+    return MaskedLanguageModel(
+        encoder, _part_seed(seed, _GENERATOR_HEAD), "bert", dtype
+    )
 
 
 def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
@@ -263,16 +271,16 @@ def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
 
 
 def _generator_encoder(
-    settings: Settings, discriminator: Encoder, seed: int, dtype: Any
+    settings: ModelConfig, discriminator: Encoder, seed: int, dtype: Any
 ) -> Encoder:
     if settings.sharing == "all":
         return discriminator
     shape: EncoderConfig = settings.generator
     shared = discriminator.embeddings if settings.sharing == "embeddings" else None
-    return Encoder(shape, _part(seed, _GENERATOR), shared, dtype=dtype)
+    return Encoder(shape, _part_seed(seed, _GENERATOR), shared, dtype=dtype)
 
 
-def _part(seed: int, part: int) -> int:
+def _part_seed(seed: int, part: int) -> int:
     return seed * 4 + part
 
 

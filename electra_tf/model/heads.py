@@ -1,7 +1,7 @@
-"""Vectors -> logits, always float32.
+"""Heads: hidden states -> logits, always float32.
 
-A head is a float32 layer whatever `dtype` says: Keras lets a float32 layer inside a
-mixed one read its weights in low precision, so only the hidden product is mixed.
+A head is a float32 layer and applies `dtype` to its hidden layer only. Keras would cast
+the weights of a head with a mixed policy to low precision.
 """
 
 from typing import Any
@@ -16,15 +16,15 @@ from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(keras.layers.Layer):
-    """Guesses the token at a position: a product with the token table (BERT).
+    """Masked-LM head of BERT, with the token table as output matrix.
 
     Args:
-        width: Of the hidden states.
+        width: Width of the hidden states.
         embedding: Width of the token table.
         vocabulary_size: Rows of the token table.
-        seeds: Decides the initial values.
-        dtype: Keras dtype policy of the hidden product; the layer's is float32.
-        name: Of the layer.
+        seeds: Creates the initialisers.
+        dtype: Keras dtype policy of the hidden layer; the head's is float32.
+        name: Name of the layer.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.layer_norm = layer_norm("layer_norm", dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights; the table is the embeddings'."""
+        """Create the weights; the token table belongs to the embeddings."""
         self.dense.build((None, None, self.width))
         self.layer_norm.build((None, None, self.dense.units))
         self.output_bias = self.add_weight(
@@ -56,9 +56,9 @@ class MaskedLMHead(keras.layers.Layer):
     def call(
         self, x_BMD: Tensor, table_VE: Tensor, layer_ops: LayerOps | None = None
     ) -> Tensor:
-        """From [B, M, D] to float32 [B, M, V]."""
-        guess_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
-        flat_XE = ops.reshape(guess_BME, (-1, self.dense.units))
+        """Return logits, float32 [B, M, V], of hidden states [B, M, D]."""
+        hidden_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
+        flat_XE = ops.reshape(hidden_BME, (-1, self.dense.units))
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
         logits_XV = (layer_ops or LayerOps()).vocab_logits(flat_XE, table_VE, bias_V)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
@@ -81,13 +81,13 @@ class MaskedLMHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class ReplacedTokenHead(keras.layers.Layer):
-    """Says of each position whether its token was replaced (paper, section 2).
+    """Head that classifies each token as original or replaced (paper, section 2).
 
     Args:
-        width: Of the hidden states.
-        seeds: Decides the initial values.
-        dtype: Keras dtype policy of the hidden product; the layer's is float32.
-        name: Of the layer.
+        width: Width of the hidden states.
+        seeds: Creates the initialisers.
+        dtype: Keras dtype policy of the hidden layer; the head's is float32.
+        name: Name of the layer.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class ReplacedTokenHead(keras.layers.Layer):
         )
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights of both products."""
+        """Create the weights of both layers."""
         self.dense.build((None, None, self.width))
         self.score.build((None, None, self.width))
 
     def call(self, x_BLD: Tensor) -> Tensor:
-        """From [B, L, D] to float32 [B, L]; above 0 means replaced."""
+        """Return logits of "replaced", float32 [B, L], of hidden states [B, L, D]."""
         return self.score(self.dense(x_BLD))[..., 0]
 
     def get_config(self) -> dict[str, Any]:
@@ -132,16 +132,16 @@ class ReplacedTokenHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class ClassificationHead(keras.layers.Layer):
-    """One product with the [CLS] vector, for classes or for a score.
+    """Dense layer on the [CLS] vector, for classification and regression.
 
-    The vector is taken as it is, without BERT's pooler, as the original does.
+    There is no pooler, as in the original.
 
     Args:
-        width: Of the hidden states.
-        units: Classes, or 1 for a score.
-        dropout: Share of the vector zeroed in training.
-        seed: Decides the initial values.
-        name: Of the layer.
+        width: Width of the hidden states.
+        units: Number of classes, or 1 for regression.
+        dropout: Dropout rate.
+        seed: Seed of the initial values.
+        name: Name of the layer.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class ClassificationHead(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self.width, self.seed = width, seed
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
-        self.dense = _product(units, seed)
+        self.dense = _dense(units, seed)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights of the product."""
+        """Create the weights."""
         self.dense.build((None, self.width))
 
     def call(
@@ -167,7 +167,7 @@ class ClassificationHead(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """From [B, L, D] to float32 [B, C]."""
+        """Return logits, float32 [B, C], of hidden states [B, L, D]."""
         cls_BD = keras.ops.cast(x_BLD[:, 0], "float32")
         return self.dense(
             (layer_ops or LayerOps(training)).dropout(cls_BD, self.dropout)
@@ -192,26 +192,26 @@ class ClassificationHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class TokenClassificationHead(keras.layers.Layer):
-    """The same product with every vector, for tags.
+    """Dense layer on each vector, for token classification.
 
     Args:
-        width: Of the hidden states.
-        units: Tags.
-        seed: Decides the initial values.
-        name: Of the layer.
+        width: Width of the hidden states.
+        units: Number of tags.
+        seed: Seed of the initial values.
+        name: Name of the layer.
     """
 
     def __init__(self, width: int, units: int, seed: int = 0, name: str = "head"):
         super().__init__(name=name, dtype="float32")
         self.width, self.seed = width, seed
-        self.dense = _product(units, seed)
+        self.dense = _dense(units, seed)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes the weights of the product."""
+        """Create the weights."""
         self.dense.build((None, None, self.width))
 
     def call(self, x_BLD: Tensor) -> Tensor:
-        """From [B, L, D] to float32 [B, L, C]."""
+        """Return logits, float32 [B, L, C], of hidden states [B, L, D]."""
         return self.dense(x_BLD)
 
     def get_config(self) -> dict[str, Any]:
@@ -230,8 +230,8 @@ class TokenClassificationHead(keras.layers.Layer):
         return build_layer(cls, config)
 
 
-def _product(units: int, seed: int) -> keras.layers.Dense:
-    """Return the one product of a head, in float32 whatever Keras's global policy."""
+def _dense(units: int, seed: int) -> keras.layers.Dense:
+    """Return a float32 dense layer, whatever Keras's global policy."""
     return keras.layers.Dense(
         units,
         kernel_initializer=InitializerFactory(seed).glorot(),

@@ -1,7 +1,7 @@
-"""The registry of what `from_preset` reads: one reader for each kind of source.
+"""Registry of the readers of `from_preset`, one for each kind of source.
 
-A module that reads a format calls `register_reader` when it is imported, and `_MODULES`
-lists it, so that layers need not import what reads their weights.
+A module in `_MODULES` calls `register_reader` when it is imported. So `model` does not
+import the higher layers that read its weights.
 """
 
 import importlib
@@ -16,34 +16,34 @@ _MODULES = ("electra_tf.tasks.presets",)
 
 
 class Preset(Protocol):
-    """An encoder of a source: its shape and, where it has been trained, its weights."""
+    """Encoder read from a source: its shape, and its weights if it is trained."""
 
     shape: EncoderConfig
 
     def load_into(self, encoder: Any) -> None:
-        """Assign the weights, if there are any, to a built encoder."""
+        """Assign the weights, if any, to a built encoder."""
 
 
 class PresetReader(NamedTuple):
-    """What recognises and reads one kind of source."""
+    """Reader of one kind of source."""
 
     description: str
-    """The kind of source, for the error that lists all kinds."""
+    """Description of the kind of source, for error messages."""
     accepts: Callable[[str], bool]
-    """Return whether a path or a name is of this kind."""
+    """Return whether the reader can read a path or name."""
     read: Callable[[str, str | None], Preset]
-    """Read a path or a name, with the path of a vocabulary or None."""
+    """Read a path or name; the second argument is the path of a vocabulary or None."""
 
 
 _READERS: dict[str, PresetReader] = {}
 
 
 def register_reader(name: str, reader: PresetReader) -> None:
-    """Add a reader, or replace the one of the same name.
+    """Add a reader, or replace the reader of the same name.
 
     Args:
-        name: Of the kind of source.
-        reader: Called in the order of registration; the first that accepts reads.
+        name: Name of the kind of source.
+        reader: The reader. The first registered reader that accepts a source reads it.
     """
     _READERS[name] = reader
 
@@ -52,11 +52,11 @@ def read_preset(source: str | os.PathLike, vocabulary: str | None = None) -> Pre
     """Read an encoder from any source that a reader accepts.
 
     Args:
-        source: A path or a name.
-        vocabulary: The vocabulary's file, for a source without one.
+        source: Path or name.
+        vocabulary: Path of the vocabulary, for a source without one.
 
     Returns:
-        Shape and weights, with a tokenizer where the reader has one.
+        Shape and weights, with a tokenizer if the source has one.
 
     Raises:
         InputError: No reader accepts the source, or the source is damaged.

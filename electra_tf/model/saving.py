@@ -1,4 +1,4 @@
-"""Layers as plain JSON, and layers made from it, as Keras's saving needs both."""
+"""Convert layers and dtype policies to JSON and back, for Keras's saving."""
 
 from typing import Any, TypeVar
 
@@ -7,39 +7,39 @@ import keras
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 
 PACKAGE = "electra_tf"
-"""The name under which Keras's registry holds the classes of this package."""
+"""Package name of the registered Keras classes."""
 
 
 def policy_config(dtype: Any) -> dict[str, Any]:
     """Return a dtype policy as JSON.
 
     Args:
-        dtype: A policy or its name; None: Keras's global policy of now.
+        dtype: A policy or its name; None: Keras's current global policy.
 
     Returns:
-        What `keras.dtype_policies.deserialize` takes.
+        Argument of `keras.dtype_policies.deserialize`.
     """
     return keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
 
 
 def build_layer(kind: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
-    """Make a layer from its config.
+    """Create a layer from its config.
 
     Args:
         kind: Class of the layer.
-        config: What its `get_config` returned.
-        kinds: Classes of those arguments that the config holds as a dictionary of
-            their own arguments, by name of the argument.
+        config: Result of its `get_config`.
+        kinds: By name of the argument, the classes of arguments that are dictionaries
+            in the config.
 
     Returns:
-        The layer, whose sublayers are trainable where it is.
+        The layer. Its sublayers have the same `trainable`.
     """
-    given = {**config}
-    for name, made in kinds.items():
-        given[name] = made(**given[name])
-    if isinstance(given.get("dtype"), dict):
-        given["dtype"] = keras.dtype_policies.deserialize(given["dtype"])
-    trainable = given.pop("trainable", True)
-    layer = kind(**given)
-    layer.trainable = trainable  # the constructor's would not reach the sublayers
+    arguments = {**config}
+    for name, argument_kind in kinds.items():
+        arguments[name] = argument_kind(**arguments[name])
+    if isinstance(arguments.get("dtype"), dict):
+        arguments["dtype"] = keras.dtype_policies.deserialize(arguments["dtype"])
+    trainable = arguments.pop("trainable", True)
+    layer = kind(**arguments)
+    layer.trainable = trainable  # Keras does not pass the argument on to sublayers
     return layer

@@ -1,4 +1,8 @@
-"""What a step will take, from its FLOPs and bytes and the machine's measured rates."""
+"""Estimate the time and memory of a training step from its FLOPs and bytes.
+
+The rates of the machine are measured: FLOP/s of a layer's matmuls, and bytes per second
+of its element-wise operations.
+"""
 
 import dataclasses
 import functools
@@ -13,85 +17,87 @@ from electra_tf.model import cost
 from electra_tf.pretraining.objectives.common import make_layer_ops
 from electra_tf.training.peak_flops import quantile, runs_on_cpu, time_on_replicas
 
-# What tracing and compiling leave in the host's memory, measured on CPUs.
-_STEP, _BLOCK = 100 * 2**20, 8 * 2**20
-# So long each rate is measured: other work may hold the cores for most of a second.
+# Host memory of a traced and compiled step on CPUs: fixed, and for each layer.
+_STEP_BYTES, _BLOCK_BYTES = 100 * 2**20, 8 * 2**20
+# Measuring time of each rate: other work may hold the cores for most of a second.
 _SECONDS = 2.0
 
 
 class Rate(NamedTuple):
-    """How fast the machine is while nothing else uses it, and while it is disturbed."""
+    """Measured rate per second."""
 
     best: float
-    """Of the fastest of many short measurements."""
-    disturbed: float
-    """Nine of ten of them reach it."""
+    """Rate of the fastest measurement."""
+    slow: float
+    """Rate that nine of ten measurements reach."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CostEstimate:
-    """A step before it is run."""
+    """Estimated cost of a training step."""
 
     flops: int
-    """Of its products."""
+    """FLOPs of the matmuls."""
     traffic: int
-    """Bytes that all its other operations read and write."""
-    peak: Rate
-    """FLOP/s of a layer's products here."""
+    """Bytes that all other operations read and write."""
+    matmul_rate: Rate
+    """FLOP/s of a layer's matmuls."""
     bandwidth: Rate
-    """Bytes a second of chains here."""
+    """Bytes per second of a layer's element-wise operations."""
     memory: int
-    """Bytes at the worst moment: of the process on CPUs, of each device elsewhere."""
+    """Peak memory in bytes: of the process on CPUs, of each device elsewhere."""
 
     @property
     def seconds(self) -> float:
-        """Of one step: products and what stands between them do not overlap."""
-        return self.flops / self.peak.best + self.traffic / self.bandwidth.best
+        """Return the seconds of a step; matmuls and other operations do not overlap."""
+        return self.flops / self.matmul_rate.best + self.traffic / self.bandwidth.best
 
     @property
-    def disturbed(self) -> float:
-        """Seconds of one step that other work disturbs as it did the measurement."""
-        return (
-            self.flops / self.peak.disturbed + self.traffic / self.bandwidth.disturbed
-        )
+    def slow_seconds(self) -> float:
+        """Return the seconds of a step at the slow rates."""
+        return self.flops / self.matmul_rate.slow + self.traffic / self.bandwidth.slow
 
 
 def estimate_cost(
     config: PretrainingConfig,
     strategy: tf.distribute.Strategy,
-    parameters: int,
-    work: cost.BatchShape,
+    num_parameters: int,
+    batch: cost.BatchShape,
 ) -> CostEstimate:
-    """Measures the machine and counts the work.
+    """Measure the rates of the machine and estimate the cost of a step.
 
     Args:
-        config: The experiment, with a vocabulary size. Its model is built already.
-        strategy: The replicas.
-        parameters: Number of trained weights.
-        work: Rows of a global batch, and lengths.
+        config: Config with a vocabulary size; its model must be built already.
+        strategy: Strategy with the replicas.
+        num_parameters: Number of trained parameters.
+        batch: Shape of the global batch.
 
     Returns:
-        What to expect.
+        Estimated cost of a step.
     """
     objective = config.objective
     kind = config.model, objective.name, not objective.uniform_generator
     replicas = strategy.num_replicas_in_sync
-    rows = work.rows // replicas // config.training.accumulation
-    part = dataclasses.replace(work, rows=rows)
-    memory = cost.step_memory(*kind, parameters, part)
+    rows = batch.batch_size // replicas // config.training.accumulation
+    local_batch = dataclasses.replace(batch, batch_size=rows)
+    memory = cost.step_memory(*kind, num_parameters, local_batch)
     if runs_on_cpu(strategy):
-        towers = cost.encoder_configs(*kind)
-        blocks = sum(shape.depth for shape in towers)
-        built = 12 * parameters  # weights and slots, which are there already
-        memory = peak_rss() + _STEP + blocks * _BLOCK + replicas * (memory - built)
+        blocks = sum(shape.depth for shape in cost.encoder_configs(*kind))
+        allocated = 12 * num_parameters  # weights and slots, part of `peak_rss`
+        memory = (
+            peak_rss()
+            + _STEP_BYTES
+            + blocks * _BLOCK_BYTES
+            + replicas * (memory - allocated)
+        )
     return CostEstimate(
-        flops=cost.step_flops(*kind, work),
-        traffic=cost.step_traffic(*kind, parameters, work),
-        peak=measure_matmuls(
+        flops=cost.step_flops(*kind, batch),
+        traffic=cost.step_traffic(*kind, num_parameters, batch),
+        matmul_rate=measure_matmuls(
             strategy,
             config.training.precision,
             config.model.encoder,
-            rows * work.length,
+            rows * batch.length,
         ),
         bandwidth=measure_layer_ops(
             strategy, config.training.precision, config.training.xla
@@ -106,26 +112,27 @@ def measure_matmuls(
     shape: EncoderConfig,
     positions: int,
 ) -> Rate:
-    """Time the products of a layer, forward and backward, on every replica at once.
+    """Measure a layer's matmuls, forward and backward, on all replicas at once.
 
-    Those of a narrow model may be slower than large ones.
+    The matmuls have the layer's shapes because narrow ones are slower than square ones.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
         precision: `float32` or `mixed_bfloat16`.
-        shape: The layer's.
-        positions: Of a replica's batch; of many only some are taken.
+        shape: Shape of the encoder.
+        positions: Positions in a replica's batch. More than 2,048 on a CPU, or 16,384
+            elsewhere, are cut.
 
     Returns:
         FLOP/s of all replicas together.
     """
-    # On a host many short tries: between two of them other work may be done.
-    most, times = (2048, 1) if runs_on_cpu(strategy) else (16384, 20)
-    width, inner, positions = shape.width, shape.feed_forward, min(positions, most)
+    # Many short measurements on a host: other work may run between two of them.
+    limit, times = (2048, 1) if runs_on_cpu(strategy) else (16384, 20)
+    width, inner, positions = shape.width, shape.feed_forward, min(positions, limit)
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
     sizes = [(width, width)] * 4 + [(width, inner), (inner, width)]
 
-    def values() -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def make_operands() -> tuple[tf.Tensor, list[tf.Tensor]]:
         kernels = [
             tf.random.stateless_normal(size, [0, 1], stddev=size[0] ** -0.5)
             for size in sizes
@@ -133,35 +140,35 @@ def measure_matmuls(
         x_XD = tf.random.stateless_normal([positions, width], [0, 2])
         return tf.cast(x_XD, dtype), [tf.cast(kernel, dtype) for kernel in kernels]
 
-    def layers(given: tuple[tf.Tensor, list[tf.Tensor]]) -> tf.Tensor:
-        x_XD, kernels = given
+    def run_layers(operands: tuple[tf.Tensor, list[tf.Tensor]]) -> tf.Tensor:
+        x_XD, kernels = operands
         total = tf.zeros([], dtype)
         for _ in tf.range(times):
             with tf.GradientTape() as tape:
                 tape.watch([x_XD, *kernels])
-                found_XD = functools.reduce(tf.matmul, kernels, x_XD)
-            gradients = tape.gradient(found_XD, [x_XD, *kernels], found_XD)
-            # Each pass needs the one before, and none is left out.
+                y_XD = functools.reduce(tf.matmul, kernels, x_XD)
+            gradients = tape.gradient(y_XD, [x_XD, *kernels], y_XD)
+            # Each pass depends on the one before, so TensorFlow cannot skip any.
             total += tf.add_n([tf.reduce_sum(gradient) for gradient in gradients])
             x_XD += 1e-6 * gradients[0]
         return tf.cast(total, tf.float32)
 
-    flops = 3 * 2 * positions * sum(depth * out for depth, out in sizes) * times
-    return _rate(strategy, values, layers, flops)
+    flops = 3 * 2 * positions * sum(rows * columns for rows, columns in sizes) * times
+    return _measure_rate(strategy, make_operands, run_layers, flops)
 
 
 def measure_layer_ops(
     strategy: tf.distribute.Strategy, precision: str, xla: str
 ) -> Rate:
-    """Time the chains of a layer, forward and backward, on every replica at once.
+    """Measure a layer's fused ops, forward and backward, on all replicas at once.
 
     Args:
-        strategy: The replicas.
+        strategy: Strategy with the replicas.
         precision: `float32` or `mixed_bfloat16`.
         xla: The setting `training.xla`.
 
     Returns:
-        Bytes of float32 a second of all replicas together.
+        Bytes of float32 per second of all replicas together.
     """
     (rows, width), times = (
         ((16, 256), 4) if runs_on_cpu(strategy) else ((512, 1024), 20)
@@ -175,13 +182,13 @@ def measure_layer_ops(
         norm = keras.layers.LayerNormalization()
         norm.build((None, width))
 
-    def values() -> list[tf.Tensor]:
+    def make_operands() -> list[tf.Tensor]:
         return [
             tf.cast(tf.random.stateless_normal([rows, length, size], [0, 1]), dtype)
             for size in (width, inner)
         ]
 
-    def layer(x_BLD: tf.Tensor, y_BLF: tf.Tensor) -> list[tf.Tensor]:
+    def run_layer(x_BLD: tf.Tensor, y_BLF: tf.Tensor) -> list[tf.Tensor]:
         layer_ops = make_layer_ops(make_rng(0, TRAINING, 0), training=True, xla=xla)
         biases = [tf.zeros(size, dtype) for size in (width, inner)]
         with tf.GradientTape() as tape:
@@ -189,30 +196,37 @@ def measure_layer_ops(
             first_BLD = layer_ops.bias_dropout_add_norm(
                 x_BLD, biases[0], x_BLD, dropout, norm
             )
-            found = [
+            outputs = [
                 layer_ops.bias_dropout_add_norm(
                     first_BLD, biases[0], first_BLD, dropout, norm
                 ),
                 layer_ops.bias_gelu(y_BLF, biases[1]),
             ]
-        return tape.gradient(found, [x_BLD, y_BLF, *biases])
+        return tape.gradient(outputs, [x_BLD, y_BLF, *biases])
 
-    def layers(given: list[tf.Tensor]) -> tf.Tensor:
+    def run_layers(operands: list[tf.Tensor]) -> tf.Tensor:
         for _ in tf.range(times):
-            given = [*layer(*given)[:2]]
-        return tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in given])
+            operands = [*run_layer(*operands)[:2]]
+        return tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in operands])
 
-    done = cost.layer_ops_bytes(rows * length, width, inner) * times
-    return _rate(strategy, values, layers, done)
+    num_bytes = cost.layer_ops_bytes(rows * length, width, inner) * times
+    return _measure_rate(strategy, make_operands, run_layers, num_bytes)
 
 
-def _rate(strategy: tf.distribute.Strategy, make, work, done: int) -> Rate:
-    """From what one replica does at a time to what all do in a second."""
-    taken = time_on_replicas(strategy, make, work, _SECONDS)
-    done *= strategy.num_replicas_in_sync
-    return Rate(done / taken[0], done / quantile(taken))
+def _measure_rate(strategy: tf.distribute.Strategy, make, work, amount: int) -> Rate:
+    """Measure the amount of work per second of all replicas.
+
+    Args:
+        strategy: Strategy with the replicas.
+        make: Function that creates the operands.
+        work: Function of the operands that does the work.
+        amount: FLOPs or bytes of one call on one replica.
+    """
+    seconds = time_on_replicas(strategy, make, work, _SECONDS)
+    amount *= strategy.num_replicas_in_sync
+    return Rate(amount / seconds[0], amount / quantile(seconds))
 
 
 def peak_rss() -> int:
-    """Bytes of memory this process has held at most so far (on Linux)."""
+    """Return the peak resident memory of this process in bytes (Linux)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -14,33 +14,33 @@ from electra_tf.training.checkpoint import open_checkpoint, restore_weights
 
 
 def evaluate_checkpoint(
-    path: str, data: str, batches: int | None, devices: tf.distribute.Strategy
+    path: str, data: str, max_batches: int | None, devices: tf.distribute.Strategy
 ) -> dict[str, Any]:
     """Compute the metrics and print a table.
 
     Args:
-        path: A checkpoint, or a run's folder.
-        data: The records.
-        batches: How many at most; None: all.
-        devices: The replicas.
+        path: Path of a checkpoint or a run directory.
+        data: Path or globs of the records.
+        max_batches: Batches to evaluate, at most; None: all.
+        devices: Strategy with the replicas.
 
     Returns:
-        Checkpoint, step, number of records, and the metrics; None where one is not
-        defined.
+        Checkpoint, step, number of records, and the metrics; an undefined metric is
+        None.
     """
     checkpoint = open_checkpoint(path)
     experiment = Experiment.from_checkpoint(checkpoint)
-    found = experiment.open(data)
+    record_set = experiment.open(data)
     pretrainer = experiment.pretrainer(devices)
     restore_weights(pretrainer, checkpoint)
-    with reraise_bad_records(found):
-        evaluation = experiment.evaluation(pretrainer, devices, found, batches)
-        number = evaluation.count
-        print(f"compiling, then measuring {number:,} batches", file=sys.stderr)
-        # A bar on a terminal, nothing elsewhere.
-        with tqdm(total=number, unit="batch", disable=None) as bar:
+    with reraise_bad_records(record_set):
+        evaluation = experiment.evaluation(pretrainer, devices, record_set, max_batches)
+        batches = evaluation.count
+        print(f"compiling, then evaluating {batches:,} batches", file=sys.stderr)
+        # `disable=None` shows the progress bar on a terminal only.
+        with tqdm(total=batches, unit="batch", disable=None) as bar:
             values = metrics.compute_metrics(evaluation(bar.update))
-    rows = min(found.total, experiment.config.input.batch_size * number)
+    rows = min(record_set.total, experiment.config.input.batch_size * batches)
     print(f"{checkpoint.path}, step {checkpoint.step:,}, on {rows:,} records")
     for name, value in values.items():
         print(f"  {name:<28}{value:>10.5f}" if math.isfinite(value) else f"  {name}: -")

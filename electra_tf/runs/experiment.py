@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf.config import loader as config_lib
-from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.config.pretraining import ModelConfig, PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.model import cost
 from electra_tf.pretraining.masking import Masker, SpecialTokens
@@ -39,12 +39,12 @@ from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import runs_on_cpu
 from electra_tf.training.strategy import check_batch
 
-_ALIKE = 1.25  # times that differ by less are given as one
+_MIN_SPREAD = 1.25  # ratio of two times above which both are printed
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Config with its tokenizer, validated against each other."""
+    """Config and tokenizer, validated against each other."""
 
     config: PretrainingConfig
     tokenizer: Tokenizer
@@ -54,31 +54,33 @@ class Experiment:
         cls,
         data: str,
         vocab: str | None,
-        settings: Callable[[Mapping | None], PretrainingConfig],
+        make_config: Callable[[Mapping | None], PretrainingConfig],
     ) -> "Experiment":
-        """Load the vocabulary of the records and complete the config with its size.
+        """Load the vocabulary of the records and set the config's vocabulary size.
 
         Args:
-            data: The records, a folder or globs.
-            vocab: The vocabulary's file where it does not lie among the records.
-            settings: From what is stored beside the vocabulary to the settings.
+            data: Folder or globs of the records.
+            vocab: Path of the vocabulary; None: the one in the folder.
+            make_config: Function that returns the config; it gets the tokenization
+                settings stored beside the vocabulary.
 
         Returns:
             The experiment.
 
         Raises:
-            InputError: No vocabulary, other tokenization settings, another size.
+            InputError: No vocabulary, or the config differs from it in tokenization
+                settings or size.
         """
         path = _vocabulary_path(data, vocab)
         vocabulary = Vocabulary.read(path)
         stored = stored_settings(path, vocabulary)
-        config = settings(stored)
+        config = make_config(stored)
         check_settings(config.tokenization, stored, path)
-        wanted = config.model.vocabulary_size
-        if wanted not in (None, len(vocabulary)):
+        size = config.model.vocabulary_size
+        if size not in (None, len(vocabulary)):
             raise InputError(
-                f"The vocabulary has the {wanted} entries of model.vocabulary_size",
-                f"{path}: {len(vocabulary)} entries",
+                "model.vocabulary_size must equal the size of the vocabulary",
+                f"{size}, and {len(vocabulary)} entries in {path}",
                 f"Set model.vocabulary_size={len(vocabulary)} or null, or use records "
                 "of the other vocabulary",
             )
@@ -91,10 +93,10 @@ class Experiment:
         """Load the experiment of a checkpoint.
 
         Args:
-            checkpoint: One that pretrain wrote.
+            checkpoint: Checkpoint of pretrain.
 
         Returns:
-            Its config with the tokenizer that lies in it.
+            Config and tokenizer of the checkpoint.
         """
         config = config_lib.parse_config(
             checkpoint.read(CONFIG).decode(), checkpoint.path
@@ -113,7 +115,7 @@ class Experiment:
         }
 
     def open(self, data: str) -> RecordSet:
-        """Open records of this experiment's length and vocabulary."""
+        """Open records; they must have this experiment's length and vocabulary."""
         return open_records(
             data,
             max_length=self.config.records.max_length,
@@ -124,140 +126,148 @@ class Experiment:
         """Create the compiled model with initial weights.
 
         Args:
-            strategy: On whose replicas; None: on one device, for Keras's `fit`.
+            strategy: Strategy with the replicas; None: one device, for Keras's `fit`.
 
         Returns:
-            A Keras model with its optimizer.
+            Keras model with its optimizer.
         """
         strategy = strategy or tf.distribute.get_strategy()
         check_batch(
             strategy, self.config.input.batch_size, self.config.training.accumulation
         )
         with strategy.scope():
-            pretrainer = Pretrainer(
-                self.config, special_tokens(self.tokenizer.vocabulary)
-            )
+            pretrainer = Pretrainer(self.config, self._special_tokens)
             pretrainer.compile(
                 create_optimizer(self.config.optimizer, self.config.training.steps)
             )
         return pretrainer
 
     def save_checkpoint(self, pretrainer: Pretrainer, folder: str) -> str:
-        """Write what Keras's `fit` has trained as a checkpoint.
+        """Save a pretrainer that Keras's `fit` has trained.
 
-        finetune, evaluate, export and `pretrain --init_checkpoint` take it. A run of
-        pretrain does not resume from it: Keras's `fit` does not record which records
-        it has read.
+        finetune, evaluate, export and `pretrain --init_checkpoint` read the checkpoint.
+        A run of pretrain cannot resume from it, because Keras's `fit` does not save its
+        position in the records.
 
         Args:
-            pretrainer: One that `pretrainer` made, trained or not.
-            folder: Gets the checkpoint as a folder `step_...` of its own.
+            pretrainer: Model created by `pretrainer`.
+            folder: Folder in which the checkpoint `step_...` is created.
 
         Returns:
-            The checkpoint's folder.
+            Path of the checkpoint.
 
         Raises:
-            InputError: A checkpoint of this step exists, the pretrainer is another
-                experiment's, or the folder cannot be written.
+            InputError: A checkpoint of this step exists, the pretrainer belongs to
+                another experiment, or the folder cannot be written.
         """
         if pretrainer.config != self.config:
             raise InputError(
-                "A pretrainer must be saved by the experiment that made it",
+                "pretrainer must have the config of the experiment",
                 "a pretrainer with another config",
-                "Call save_checkpoint of its own experiment",
+                "Call save_checkpoint of the experiment that created it",
             )
         step = int(pretrainer.optimizer.iterations.numpy())
         if step in saved_steps(folder):
             raise InputError(
-                f"{folder!r} must not have a checkpoint of step {step:,}",
+                f"{folder!r} must not contain a checkpoint of step {step:,}",
                 saved_steps(folder)[step],
                 "Choose another folder, or delete that checkpoint",
             )
         weights, slots = training_state(pretrainer)
         metadata = {"vocabulary": self.tokenizer.vocabulary.sha256}
-        every = CheckpointManager(folder, keep=sys.maxsize, keep_at=(), steps=step)
-        return every.save(step, weights, slots, self.files(), metadata)
+        manager = CheckpointManager(folder, keep=sys.maxsize, keep_at=(), steps=step)
+        return manager.save(step, weights, slots, self.files(), metadata)
 
     def evaluation(
         self,
         pretrainer: Pretrainer,
         strategy: tf.distribute.Strategy,
-        found: RecordSet,
-        batches: int | None,
+        record_set: RecordSet,
+        max_batches: int | None,
     ) -> Evaluation:
         """Create an evaluation on held-out records.
 
         Args:
-            pretrainer: What is measured.
-            strategy: Its replicas.
-            found: The records.
-            batches: How many at most; None: all.
+            pretrainer: Model to evaluate.
+            strategy: Strategy with the replicas.
+            record_set: Held-out records.
+            max_batches: Batches to evaluate, at most; None: all.
 
         Returns:
-            Something to call.
+            A callable that returns the metrics.
         """
-        size = self.config.input.batch_size
-        count = min(math.ceil(found.total / size), batches or found.total)
+        size, total = self.config.input.batch_size, record_set.total
         return Evaluation(
             strategy,
             lambda batch, number: pretrainer.test_step(batch, number, as_ratios=False),
-            lambda host, hosts: evaluation_batches(found, size, host=host, hosts=hosts),
-            count,
+            lambda host, hosts: evaluation_batches(
+                record_set, size, host=host, hosts=hosts
+            ),
+            count=min(math.ceil(total / size), max_batches or total),
         )
 
     @property
-    def work(self) -> cost.BatchShape:
-        """What one step works on."""
-        size, length = self.config.input.batch_size, self.config.records.max_length
-        tokens = special_tokens(self.tokenizer.vocabulary)
-        slots = Masker(self.config.masking, tokens, length).max_predictions_per_seq
-        return cost.BatchShape(rows=size, length=length, slots=slots)
+    def batch_shape(self) -> cost.BatchShape:
+        """Return the shape of a global batch."""
+        length = self.config.records.max_length
+        masker = Masker(self.config.masking, self._special_tokens, length)
+        return cost.BatchShape(
+            batch_size=self.config.input.batch_size,
+            length=length,
+            max_predictions_per_seq=masker.max_predictions_per_seq,
+        )
 
     @property
-    def flops(self) -> int:
-        """FLOPs of a step's products."""
+    def step_flops(self) -> int:
+        """Return the FLOPs of a step's matmuls."""
+        return cost.step_flops(*self._model_kind, self.batch_shape)
+
+    @property
+    def _special_tokens(self) -> SpecialTokens:
+        return SpecialTokens.from_vocabulary(self.tokenizer.vocabulary)
+
+    @property
+    def _model_kind(self) -> tuple[ModelConfig, str, bool]:
+        """Return the first arguments of the functions in `cost`."""
         objective = self.config.objective
-        has_generator = not objective.uniform_generator
-        return cost.step_flops(
-            self.config.model, objective.name, has_generator, self.work
-        )
+        return self.config.model, objective.name, not objective.uniform_generator
 
     def describe(self, pretrainer: Pretrainer, strategy: tf.distribute.Strategy) -> str:
-        """The resolved config, sizes, cost and time, for people.
+        """Return the resolved config, sizes, and estimates of memory and time as text.
 
         Args:
-            pretrainer: The model.
-            strategy: Its replicas.
-
-        Returns:
-            Lines.
+            pretrainer: The built model.
+            strategy: Strategy with the replicas.
         """
         config, replicas = self.config, strategy.num_replicas_in_sync
         total = num_parameters(pretrainer.trainable_variables)
-        found = estimate_cost(config, strategy, total, self.work)
-        lines = [config_lib.dump_config(config).rstrip(), "", *self._towers()]
-        lines += [
-            f"{name}: {n:,} parameters"
-            for name, n in parameter_counts(pretrainer).items()
-        ]
-        where = (
+        estimate = estimate_cost(config, strategy, total, self.batch_shape)
+        counts = parameter_counts(pretrainer).items()
+        owner = (
             "this process" if runs_on_cpu(strategy) else f"each of {replicas} devices"
         )
-        steps, wait = config.training.steps, found.traffic / found.bandwidth.best
-        fast, slow = found.seconds, found.disturbed
-        until = f" to {slow:.3g} s" if slow > _ALIKE * fast else " s"
-        lines += [
+        steps, bandwidth = config.training.steps, estimate.bandwidth.best
+        fast, slow = estimate.seconds, estimate.slow_seconds
+        step_time = f"{fast:.3g}"
+        if slow > _MIN_SPREAD * fast:
+            step_time += f" to {slow:.3g}"
+        other_share = estimate.traffic / bandwidth / fast
+        lines = [
+            config_lib.dump_config(config).rstrip(),
+            "",
+            *self._describe_encoders(),
+            *(f"{name}: {number:,} parameters" for name, number in counts),
             f"all: {total:,} parameters, {len(pretrainer.trainable_variables)} weights",
-            f"{self.flops:.4g} FLOPs a step, {self.flops * steps:.4g} in {steps:,} "
-            "steps",
-            f"memory: about {found.memory / 2**30:.2f} GiB of {where}",
-            f"step: about {fast:.3g}{until}, of which {wait / fast:.0%} "
-            f"between the products ({found.traffic / 1e9:.3g} GB at "
-            f"{found.bandwidth.best / 1e9:.3g} GB/s); a layer's products reach "
-            f"{found.peak.best:.3g} FLOP/s here",
-            f"time to train: about {_span(steps * fast, steps * slow)}, besides "
-            "starting and evaluating",
-            *_disturbed(fast, slow),
+            f"{self.step_flops:.4g} FLOPs per step, {self.step_flops * steps:.4g} in "
+            f"{steps:,} steps",
+            f"memory: about {estimate.memory / 2**30:.2f} GiB of {owner}",
+            f"step: about {step_time} s, {other_share:.0%} of it in operations other "
+            f"than matmuls ({estimate.traffic / 1e9:.3g} GB at "
+            f"{bandwidth / 1e9:.3g} GB/s); matmuls: "
+            f"{estimate.matmul_rate.best:.3g} FLOP/s",
+            f"time to train: about {_time_range(steps * fast, steps * slow)}, without "
+            "start-up and evaluation",
+            *_explain_time_range(fast, slow),
             *self.config_warnings(),
         ]
         return "\n".join(lines)
@@ -268,126 +278,110 @@ class Experiment:
         if warmup < steps:
             return []
         return [
-            f"the learning rate never gets to {self.config.optimizer.learning_rate:g}: "
-            f"of {warmup:,} steps of warm-up there are {steps:,}; "
-            "lower optimizer.warmup_steps"
+            "the learning rate never reaches optimizer.learning_rate "
+            f"({self.config.optimizer.learning_rate:g}): training.steps is {steps:,}, "
+            f"optimizer.warmup_steps is {warmup:,}; lower optimizer.warmup_steps"
         ]
 
-    def _towers(self) -> list[str]:
-        """Each tower's shape, where the config says null too."""
-        objective = self.config.objective
-        main = "encoder" if objective.name == "mlm" else "discriminator"
-        kind = self.config.model, objective.name, not objective.uniform_generator
-        towers = dict(
-            zip((main, "generator"), cost.encoder_configs(*kind), strict=False)
-        )
+    def _describe_encoders(self) -> list[str]:
+        """Return a line with the shape of each encoder, derived values included."""
+        first = "encoder" if self.config.objective.name == "mlm" else "discriminator"
+        shapes = cost.encoder_configs(*self._model_kind)
         return [
-            f"{name}: {shape.depth} layers {shape.width} wide, heads: {shape.heads}, "
-            f"feed-forward: {shape.feed_forward}, embeddings: {shape.embedding}"
-            for name, shape in towers.items()
+            f"{name}: {shape.depth} layers of width {shape.width}, heads: "
+            f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
+            f"{shape.embedding}"
+            for name, shape in zip((first, "generator"), shapes, strict=False)
         ]
 
 
-def special_tokens(vocabulary: Vocabulary) -> SpecialTokens:
-    """Return the special tokens of a vocabulary.
-
-    Args:
-        vocabulary: The pieces.
-
-    Returns:
-        Special ids and continuation pieces.
-    """
-    return SpecialTokens.from_vocabulary(vocabulary)
-
-
-def data_fingerprint(found: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:
+def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return a fingerprint of the records and vocabulary, independent of paths.
 
     Args:
-        found: The records.
-        tokenizer: Whose ids they hold.
+        record_set: The records.
+        tokenizer: Tokenizer of the records.
 
     Returns:
-        Values that JSON knows.
+        Hashes and the number of records, as JSON values.
     """
     digest = hashlib.sha256()
-    for path, number in zip(found.paths, found.counts, strict=True):
+    for path, number in zip(record_set.paths, record_set.counts, strict=True):
         digest.update(f"{os.path.basename(path)} {number}\n".encode())
-    if found.manifest is not None:
-        for shard in found.manifest.shards:
+    if record_set.manifest is not None:
+        for shard in record_set.manifest.shards:
             digest.update(shard.sha256.encode())
     return {
         "vocabulary": tokenizer.vocabulary.sha256,
-        "records": found.total,
+        "records": record_set.total,
         "records_sha256": digest.hexdigest(),
     }
 
 
 def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:
-    """Parameters by part; shared ones count with the part that made them.
+    """Return the number of parameters of each part of a model.
 
     Args:
-        pretrainer: The model.
+        pretrainer: The built model.
 
     Returns:
-        Numbers by the part's path.
+        Numbers by path of the part. Shared parameters count for the part that created
+        them.
     """
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for variable in pretrainer.trainable_variables:
         names = variable.path.split("/")
         depth = 1 + min(names.index(n) for n in ("encoder", "head") if n in names)
         name = "/".join(names[: depth + (names[depth] == "embeddings")])
-        found[name] = found.get(name, 0) + num_parameters([variable])
-    return found
+        counts[name] = counts.get(name, 0) + num_parameters([variable])
+    return counts
 
 
 def num_parameters(variables: list[Any]) -> int:
-    """Numbers in all variables.
+    """Return the total number of elements of variables.
 
     Args:
-        variables: Any.
-
-    Returns:
-        How many.
+        variables: Variables with a static shape.
     """
     return sum(math.prod(variable.shape) for variable in variables)
 
 
 def _vocabulary_path(data: str, vocab: str | None) -> str:
-    beside = os.path.join(data, records.VOCABULARY)
-    if vocab or os.path.exists(beside):
-        return vocab or beside
-    places = (data, "*tfrecord*"), (data, "pretrain_tfrecords", "*tfrecord*")
-    globs = [os.path.join(*place) for place in places]
+    default = os.path.join(data, records.VOCABULARY)
+    if vocab or os.path.exists(default):
+        return vocab or default
+    patterns = (data, "*tfrecord*"), (data, "pretrain_tfrecords", "*tfrecord*")
+    globs = [os.path.join(*pattern) for pattern in patterns]
     if not tf.io.gfile.glob(globs if os.path.isdir(data) else data.split(",")[0]):
         raise InputError(
-            "--data is a folder of records, or globs of record files",
-            f"{data!r}, where none are",
+            "--data must be a folder of records, or globs of record files",
+            f"{data!r}, without records",
             "Build records with electra_tf.build_records, or check the path",
         )
     raise InputError(
-        "Records are read with the vocabulary they were made with",
-        f"{data!r}, without a {records.VOCABULARY}",
-        "Name the vocabulary's file with --vocab",
+        "--vocab must name the vocabulary of the records",
+        f"no --vocab, and no {records.VOCABULARY} in {data!r}",
+        "Set --vocab to the vocabulary that the records were built with",
     )
 
 
-def _span(fast: float, slow: float) -> str:
-    return _days(fast) if slow <= _ALIKE * fast else f"{_days(fast)} to {_days(slow)}"
+def _time_range(fast: float, slow: float) -> str:
+    if slow <= _MIN_SPREAD * fast:
+        return _format_duration(fast)
+    return f"{_format_duration(fast)} to {_format_duration(slow)}"
 
 
-def _disturbed(fast: float, slow: float) -> list[str]:
-    """What a range of times means."""
-    if slow <= _ALIKE * fast:
+def _explain_time_range(fast: float, slow: float) -> list[str]:
+    """Return a note if the times are a range."""
+    if slow <= _MIN_SPREAD * fast:
         return []
     return [
-        "other work disturbed the measurement: the lower times are of its fastest "
-        "tries, near those of a machine that does nothing else; nine tries of ten kept "
-        "to the higher ones"
+        "other processes slowed the measurement: the lower times are those of an idle "
+        "machine, the higher ones those that nine of ten measurements reach"
     ]
 
 
-def _days(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"

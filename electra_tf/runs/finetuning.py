@@ -1,4 +1,4 @@
-"""From a task's name to trials: which reader, which published settings."""
+"""Fine-tune on one task, or on all tasks of GLUE."""
 
 import json
 import math
@@ -26,18 +26,21 @@ from electra_tf.tasks.trials import Trial, format_summary, pluralize, summary
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 
-NAMES = (*glue.TASKS, "glue", "squad1", "squad2", "chunking", "tagging", "csv")
-# Published for a task, whatever the model's size (the original's configuration).
-_PUBLISHED: dict[str, dict[str, Any]] = {
+TASK_NAMES = (*glue.TASKS, "glue", "squad1", "squad2", "chunking", "tagging", "csv")
+# Settings that the original publishes for each task, equal for all model sizes.
+_PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
     **{name: {"training.epochs": row.epochs} for name, row in glue.TASKS.items()},
     "squad1": {"training.epochs": 2, "data.max_length": 512},
     "squad2": {"training.epochs": 2, "data.max_length": 512},
     "chunking": {"data.max_length": 256},
 }
-_RESULTS, _PROBLEMS = "results.json", "problems.txt"
-_RULE = "The data is as the task needs it"
+_RESULTS, _DATA_ERRORS, _GLUE_TABLE = "results.json", "problems.txt", "glue.txt"
+_SUBMISSION = "submission.zip"
+_DATA_RULE = "The data must have the format of its task"
+_STATISTICS = ("median", "mean", "sd", "min", "max")
 
-Settings = Callable[[Mapping[str, Any]], FinetuningConfig]
+MakeConfig = Callable[[Mapping[str, Any]], FinetuningConfig]
+"""Function from default values by dotted name to a config."""
 
 
 def run_finetuning(
@@ -46,104 +49,112 @@ def run_finetuning(
     checkpoint: str,
     output: str,
     trials: int,
-    settings: Settings,
+    make_config: MakeConfig,
     devices: tf.distribute.Strategy,
 ) -> None:
-    """Trains and measures a task, or all of GLUE.
+    """Lock the output folder and fine-tune on a task, or on all tasks of GLUE.
 
     Args:
-        name: One of `NAMES`.
-        data: The task's file or folder.
-        checkpoint: What pretrain wrote.
-        output: The folder of the trials.
-        trials: Seeds.
-        settings: From published values by dotted name to all settings.
-        devices: The replicas.
+        name: One of `TASK_NAMES`.
+        data: File or folder of the task.
+        checkpoint: Checkpoint or run directory of pretrain.
+        output: Output folder.
+        trials: Number of seeds.
+        make_config: Function that returns the config; it gets the published settings.
+        devices: Strategy with the replicas.
     """
-    start = PretrainedEncoder.open(checkpoint)
+    pretrained = PretrainedEncoder.open(checkpoint)
     with run_lock(output, "--output"):
         if name == "glue":
-            _all(data, start, output, trials, settings, devices)
+            _run_glue(data, pretrained, output, trials, make_config, devices)
         else:
-            run_task(name, data, start, output, trials, settings, devices)
+            run_task(name, data, pretrained, output, trials, make_config, devices)
 
 
-def _all(
+def _run_glue(
     data: str,
-    start: PretrainedEncoder,
+    pretrained: PretrainedEncoder,
     output: str,
     trials: int,
-    settings: Settings,
+    make_config: MakeConfig,
     devices: tf.distribute.Strategy,
 ) -> None:
-    """Every task of GLUE that has data; the paper's table, the leaderboard's zip."""
+    """Fine-tune on each GLUE task that has data; write the table and the submission."""
     tasks = [task for task in glue.TASKS if task != "ax" and _has_data(data, task)]
     if not tasks:
         raise InputError(
-            "--data holds one of GLUE's tasks, with train and dev, or more",
-            f"{data!r}, with none",
-            "Fetch GLUE's files, or name the folder of the folders CoLA, SST-2, ...",
+            "--data must contain train and dev of one of GLUE's tasks or more",
+            f"{data!r}, without any of them",
+            "Download GLUE, or name the folder that contains CoLA, SST-2, ...",
         )
-    idle = [task for task in glue.TASKS if task not in (*tasks, "ax")]
-    print(f"with data: {', '.join(tasks)}; without: {', '.join(idle) or 'none'}")
+    missing = [task for task in glue.TASKS if task not in (*tasks, "ax")]
+    print(
+        f"tasks with data: {', '.join(tasks)}; without: {', '.join(missing) or 'none'}"
+    )
     _check_test_sets(data, tasks)
-    done, answers = {}, {}
+    trials_by_task, predictions = {}, {}
     for task in tasks:
         folder = os.path.join(output, task)
-        done[task] = run_task(task, data, start, folder, trials, settings, devices)
-        answers |= _answers(task, done[task], folder)
-    table = _table(done)
+        trials_by_task[task] = run_task(
+            task, data, pretrained, folder, trials, make_config, devices
+        )
+        predictions |= _best_test_predictions(task, trials_by_task[task], folder)
+    table = _format_glue_table(trials_by_task)
     print(table)
-    with open(os.path.join(output, "glue.txt"), "w", encoding="utf-8") as file:
+    with open(os.path.join(output, _GLUE_TABLE), "w", encoding="utf-8") as file:
         file.write(table + "\n")
-    path = os.path.join(output, "submission.zip")
-    filled = write_submission(path, answers)
-    print(f"for the leaderboard: {path}")
-    if filled:
-        print(f"one answer for all rows, as there is no better: {', '.join(filled)}")
+    path = os.path.join(output, _SUBMISSION)
+    placeholders = write_submission(path, predictions)
+    print(f"leaderboard submission: {path}")
+    if placeholders:
+        print(f"without predictions, one label for all rows: {', '.join(placeholders)}")
 
 
 def run_task(
     name: str,
     data: str,
-    start: PretrainedEncoder,
+    pretrained: PretrainedEncoder,
     output: str,
     trials: int,
-    settings: Settings,
+    make_config: MakeConfig,
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
-    """Trains and measures one task.
+    """Fine-tune and evaluate on one task; write the scores.
 
     Args:
-        name: One of `NAMES`, but not `glue`.
-        data: As for `run`.
-        start: The checkpoint, read.
-        output: As for `run`.
-        trials: As for `run`.
-        settings: As for `run`.
-        devices: As for `run`.
+        name: One of `TASK_NAMES` except `glue`.
+        data: As for `run_finetuning`.
+        pretrained: The pre-trained encoder.
+        output: As for `run_finetuning`.
+        trials: As for `run_finetuning`.
+        make_config: As for `run_finetuning`.
+        devices: As for `run_finetuning`.
 
     Returns:
         The trials.
     """
-    base = dict(_PUBLISHED.get(name, {}))
-    known, wanted = start.shape.max_positions, base.get("data.max_length", 128)
-    base["data.max_length"] = min(wanted, known)
-    chosen = settings(base)
-    if chosen.data.max_length == known < wanted:
-        print(f"{name}: inputs of {known} positions, not {wanted}: the encoder's limit")
+    defaults = dict(_PUBLISHED_SETTINGS.get(name, {}))
+    max_positions = pretrained.shape.max_positions
+    published_length = defaults.get("data.max_length", 128)
+    defaults["data.max_length"] = min(published_length, max_positions)
+    settings = make_config(defaults)
+    if settings.data.max_length == max_positions < published_length:
+        print(
+            f"{name}: data.max_length is {max_positions}, the encoder's limit, not "
+            f"{published_length}"
+        )
     os.makedirs(output, exist_ok=True)
-    problems = os.path.join(output, _PROBLEMS)
-    log = DataErrorLog(chosen.data.on_error, problems, _RULE)
+    path = os.path.join(output, _DATA_ERRORS)
+    log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
     try:
-        task = read_task(name, data, chosen, log)
+        task = read_task(name, data, settings, log)
     finally:
         log.close()
     for kind, number in log.counts.items():
-        print(f"{pluralize(number, 'problem')}: {kind} (see {output}/{_PROBLEMS})")
-    done = MultiSeedRunner(task, start, chosen, output, devices).run(trials)
+        print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
+    done = MultiSeedRunner(task, pretrained, settings, output, devices).run(trials)
     print(format_summary(done, name))
-    results = {score: _json(summary(done, score)) for score in done[0].scores}
+    results = {score: _to_json(summary(done, score)) for score in done[0].scores}
     with open(os.path.join(output, _RESULTS), "w", encoding="utf-8") as file:
         json.dump({"task": name, "scores": results}, file, indent=1)
     return done
@@ -152,19 +163,19 @@ def run_task(
 def read_task(
     name: str, data: str, settings: FinetuningConfig, log: DataErrorLog
 ) -> Task:
-    """Reads a task's data.
+    """Read the data of a task.
 
     Args:
-        name: One of `NAMES`, but not `glue`.
-        data: Its file or folder.
-        settings: All of fine-tuning.
-        log: Where bad rows are told.
+        name: One of `TASK_NAMES` except `glue`.
+        data: File or folder of the task.
+        settings: Config of fine-tuning.
+        log: Log that gets the bad rows.
 
     Returns:
         The task.
 
     Raises:
-        InputError: Data that is not as it should be.
+        InputError: The data does not have the task's format.
     """
     if name in glue.TASKS:
         return glue_task(name, data, log)
@@ -175,22 +186,22 @@ def read_task(
     return squad_task(name, data, settings.data, log)
 
 
-def _json(found: Mapping[str, float]) -> dict[str, float | None]:
-    """JSON knows no infinity."""
-    return {name: v if math.isfinite(v) else None for name, v in found.items()}
+def _to_json(statistics: Mapping[str, float]) -> dict[str, float | None]:
+    """Replace infinity and NaN, which JSON does not have, by None."""
+    return {name: v if math.isfinite(v) else None for name, v in statistics.items()}
 
 
 def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
-    """Refuses cut test files before anything is trained."""
-    log = DataErrorLog("stop", "", "GLUE's test files are as published")
+    """Raise an error for incomplete test files before any task is trained."""
+    log = DataErrorLog("stop", "", "GLUE's test files must be the published ones")
     for name, (task, stem, rows) in submission_files().items():
-        wanted = task in tasks or (task == "ax" and "mnli" in tasks)
-        path = glue.find(data, task, stem) if wanted else None
-        if path and (found := len(glue.read(path, task, log))) != rows:
+        is_scored = task in tasks or (task == "ax" and "mnli" in tasks)
+        path = glue.find(data, task, stem) if is_scored else None
+        if path and (number := len(glue.read(path, task, log))) != rows:
             raise InputError(
-                f"The leaderboard's {name} has {rows} rows",
-                f"{path}, with {found}",
-                "Use the whole test file, or take it away",
+                f"The test file of {name} must have {rows} rows",
+                f"{path}, with {number}",
+                "Use the complete test file, or remove it",
             )
 
 
@@ -199,35 +210,39 @@ def _has_data(data: str, task: str) -> bool:
     return all(glue.find(data, task, stem) for stem in stems)
 
 
-def _answers(task: str, done: list[Trial], folder: str) -> dict[str, list[str]]:
-    """What the best trial said of the test sets, by the leaderboard's file."""
-    monitor = next(iter(done[0].scores))
-    best = max(done, key=lambda trial: trial.scores[monitor])
-    found = {}
-    for name, (of, stem, _) in submission_files().items():
+def _best_test_predictions(
+    task: str, trials: list[Trial], folder: str
+) -> dict[str, list[str]]:
+    """Return the best trial's test predictions by name of the leaderboard's file."""
+    monitor = next(iter(trials[0].scores))
+    best = max(trials, key=lambda trial: trial.scores[monitor])
+    tasks = (task, "ax") if task == "mnli" else (task,)
+    predictions = {}
+    for name, (file_task, stem, _) in submission_files().items():
         path = os.path.join(folder, f"trial_{best.number}", f"{stem}.tsv")
-        if of in (task, *(["ax"] if task == "mnli" else [])) and os.path.exists(path):
+        if file_task in tasks and os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()[1:]
-            found[name] = [line.split("\t")[1] for line in lines]
-    return found
+            predictions[name] = [line.split("\t")[1] for line in lines]
+    return predictions
 
 
-def _table(done: Mapping[str, list[Trial]]) -> str:
-    """The paper's table: one score for each task, and their mean."""
-    names = ("median", "mean", "sd", "min", "max")
-    lines = [f"{'task':<6}{'score':<22}" + "".join(f"{n:>8}" for n in names) + "  runs"]
+def _format_glue_table(trials_by_task: Mapping[str, list[Trial]]) -> str:
+    """Format the paper's table: one score for each task, and their mean."""
+    header = "".join(f"{name:>8}" for name in _STATISTICS)
+    lines = [f"{'task':<6}{'score':<22}{header}  trials"]
     medians = {}
-    for task, trials in done.items():
+    for task, trials in trials_by_task.items():
         monitor = next(iter(trials[0].scores))
-        found = summary(trials, monitor)
-        medians[task] = found["median"]
-        failed = f", {found['degenerate']:.0f} degenerate" * bool(found["degenerate"])
-        numbers = "".join(f"{found[name]:>8.2f}" for name in names)
-        runs = f"  {found['trials']:.0f}{failed}"
-        lines.append(f"{task:<6}{monitor:<22}{numbers}{runs}")
-    counted = [value for task, value in medians.items() if task != "wnli"]
-    if counted:
-        mean = sum(counted) / len(counted)
-        lines.append(f"mean of {len(counted)} medians, without wnli: {mean:.2f}")
+        spread = summary(trials, monitor)
+        medians[task] = spread["median"]
+        numbers = "".join(f"{spread[name]:>8.2f}" for name in _STATISTICS)
+        count = f"  {spread['trials']:.0f}"
+        if spread["degenerate"]:
+            count += f", {spread['degenerate']:.0f} degenerate"
+        lines.append(f"{task:<6}{monitor:<22}{numbers}{count}")
+    scored = [value for task, value in medians.items() if task != "wnli"]
+    if scored:
+        mean = sum(scored) / len(scored)
+        lines.append(f"mean of {len(scored)} medians, without wnli: {mean:.2f}")
     return "\n".join(lines)

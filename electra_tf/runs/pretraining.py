@@ -1,4 +1,4 @@
-"""A run of pre-training in a folder of its own, from its newest checkpoint on."""
+"""Start or resume a run of pre-training in its run directory."""
 
 import contextlib
 import hashlib
@@ -33,6 +33,7 @@ from electra_tf.training.run_directory import (
     checkpoint_config,
     lock_token,
     permanent_steps,
+    run_lock,
 )
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
@@ -41,187 +42,225 @@ from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
 def run_pretraining(
     experiment: Experiment,
     devices: tf.distribute.Strategy,
-    folder: str,
-    found: RecordSet,
-    held_out: RecordSet | None = None,
-    init: str | None = None,
+    model_dir: str,
+    record_set: RecordSet,
+    evaluation_records: RecordSet | None = None,
+    init_checkpoint: str | None = None,
 ) -> tuple[int, str]:
-    """Trains until the last step or until a signal.
+    """Lock the run directory and train until the last step or until a signal.
 
     Args:
-        experiment: What is done.
-        devices: The replicas.
-        folder: The run's folder, locked.
-        found: The records to learn from.
-        held_out: The records to measure on.
-        init: A checkpoint whose weights a new run begins with; a run that goes on
-            has its own.
+        experiment: Config and tokenizer.
+        devices: Strategy with the replicas.
+        model_dir: The run directory.
+        record_set: Training records.
+        evaluation_records: Held-out records.
+        init_checkpoint: Checkpoint with the initial weights of a new run; a resumed run
+            does not read it.
 
     Returns:
-        The signal that ended it, or 0, and the folder of the last checkpoint.
+        Number of the signal that stopped the run (0 without one), and the path of the
+        newest checkpoint.
     """
-    settings, steps = experiment.config.training, experiment.config.training.steps
-    checkpoints = _checkpoints(experiment, folder)
-    newest, metadata = check_run(experiment, found, folder, init)
+    lock = run_lock(model_dir) if is_chief(devices) else contextlib.nullcontext()
+    with lock:
+        return _train(
+            experiment,
+            devices,
+            model_dir,
+            record_set,
+            evaluation_records,
+            init_checkpoint,
+        )
+
+
+def _train(
+    experiment: Experiment,
+    devices: tf.distribute.Strategy,
+    model_dir: str,
+    record_set: RecordSet,
+    evaluation_records: RecordSet | None,
+    init_checkpoint: str | None,
+) -> tuple[int, str]:
+    settings = experiment.config.training
+    checkpoints = _checkpoint_manager(experiment, model_dir)
+    newest, metadata = check_run(experiment, record_set, model_dir, init_checkpoint)
+    first_step = newest.step if newest else 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(reraise_worker_errors())
-        stack.enter_context(reraise_bad_records(found))
+        stack.enter_context(reraise_bad_records(record_set))
         pretrainer = experiment.pretrainer(devices)
-        WorkerSync(devices).check(newest.step if newest else 0, lock_token(folder))
-        begin = _begin(experiment, pretrainer, newest, init)
-        writer, evaluate = None, None
+        WorkerSync(devices).check(first_step, lock_token(model_dir))
+        summary = _load_weights(experiment, pretrainer, newest, init_checkpoint)
+        outputs, evaluate = None, None
         if is_chief(devices):
-            resumed_at = newest.step if newest else 0
-            reports = MetricLogger(folder, steps=steps, resumed_at=resumed_at)
-            stack.enter_context(reports)
-            notes = new_length(experiment, newest)
-            for line in (begin, *notes, *experiment.config_warnings()):
-                reports.log(line)
-            writer = _writer(experiment, folder, checkpoints, reports, metadata)
-        if held_out is not None:
-            stack.enter_context(reraise_bad_records(held_out))
-            evaluate = experiment.evaluation(
-                pretrainer, devices, held_out, settings.evaluation_batches
+            logger = MetricLogger(
+                model_dir, steps=settings.steps, resumed_at=first_step
             )
-        loop = _loop(experiment, pretrainer, devices, found, evaluate, writer)
-        ended = loop.run()
-    return ended, checkpoints.newest().path
+            stack.enter_context(logger)
+            notes = explain_changed_steps(experiment, newest)
+            for line in (summary, *notes, *experiment.config_warnings()):
+                logger.log(line)
+            checkpoints.clean()
+            health = _health_check(experiment, model_dir).check
+            outputs = ChiefOutputs(
+                checkpoints, logger, health, metadata, experiment.files()
+            )
+        if evaluation_records is not None:
+            stack.enter_context(reraise_bad_records(evaluation_records))
+            evaluate = experiment.evaluation(
+                pretrainer, devices, evaluation_records, settings.evaluation_batches
+            )
+        loop = _training_loop(
+            experiment, pretrainer, devices, record_set, evaluate, outputs
+        )
+        stop_signal = loop.run()
+    return stop_signal, checkpoints.newest().path
 
 
 def check_run(
     experiment: Experiment,
-    found: RecordSet,
-    folder: str | None,
-    init: str | None,
+    record_set: RecordSet,
+    model_dir: str | None,
+    init_checkpoint: str | None,
 ) -> tuple[Checkpoint | None, dict[str, Any]]:
-    """Refuses a run that could not begin or go on, before anything is written.
+    """Raise an error if a run cannot start or resume; write nothing.
 
     Args:
-        experiment: What is to be done.
-        found: The records to learn from.
-        folder: The run's folder, if it is known.
-        init: As for `train`.
+        experiment: Config and tokenizer.
+        record_set: Training records.
+        model_dir: The run directory; None: none, for a dry run.
+        init_checkpoint: As for `run_pretraining`.
 
     Returns:
-        The checkpoint to go on from, and what each one notes about the run.
+        The checkpoint to resume from, if there is one, and the metadata of the run's
+        checkpoints.
 
     Raises:
-        InputError: Too few records, an initial checkpoint that is none, settings or
-            data that are not those the run began with, fewer steps than are done.
+        InputError: Too few records, an invalid initial checkpoint, settings or data
+            that differ from the resumed run's, or fewer steps than are completed.
     """
-    training_batches(found, experiment.config.input)
+    training_batches(record_set, experiment.config.input)
     newest = None
-    if folder and saved_steps(os.path.join(folder, CHECKPOINTS)):
-        newest = open_checkpoint(folder)
+    if model_dir and saved_steps(os.path.join(model_dir, CHECKPOINTS)):
+        newest = open_checkpoint(model_dir)
     metadata = {
-        **data_fingerprint(found, experiment.tokenizer),
-        **_origin(newest, init),
+        **data_fingerprint(record_set, experiment.tokenizer),
+        **_init_metadata(newest, init_checkpoint),
     }
     if newest is not None:
         check_resumable(newest, experiment.config, metadata)
     return newest, metadata
 
 
-def plan(
+def describe_run(
     experiment: Experiment,
     devices: tf.distribute.Strategy,
-    found: RecordSet,
-    folder: str | None,
-    init: str | None,
+    record_set: RecordSet,
+    model_dir: str | None,
+    init_checkpoint: str | None,
 ) -> str:
-    """Return what `train` would do, for people; nothing is trained or written.
+    """Describe a run as text, without training or writing.
 
     Args:
-        experiment: What is to be done.
-        devices: The replicas.
-        found: The records to learn from.
-        folder: The run's folder, if it is known.
-        init: As for `train`.
+        experiment: Config and tokenizer.
+        devices: Strategy with the replicas.
+        record_set: Training records.
+        model_dir: The run directory; None: none.
+        init_checkpoint: As for `run_pretraining`.
 
     Returns:
-        Lines: the resolved config, sizes, cost and time.
+        Lines: the resolved config, sizes, memory and time.
 
     Raises:
-        InputError: As for `check`.
+        InputError: As for `check_run`.
     """
-    newest, _ = check_run(experiment, found, folder, init)
+    newest, _ = check_run(experiment, record_set, model_dir, init_checkpoint)
     text = experiment.describe(experiment.pretrainer(devices), devices)
-    return "\n".join([text, *new_length(experiment, newest)])
+    return "\n".join([text, *explain_changed_steps(experiment, newest)])
 
 
-def new_length(experiment: Experiment, newest: Checkpoint | None) -> list[str]:
-    """Return lines on what another `training.steps` does to a run that goes on.
+def explain_changed_steps(
+    experiment: Experiment, newest: Checkpoint | None
+) -> list[str]:
+    """Explain the effect of a changed `training.steps` on a resumed run.
 
     Args:
-        experiment: What is to be done.
-        newest: The checkpoint to go on from, if there is one.
+        experiment: Config and tokenizer.
+        newest: The checkpoint to resume from, if there is one.
 
     Returns:
-        None for a run of the length it had, or without a step left to do; one with the
-        learning rate of the last step that was done and of the next one.
+        A line with the learning rates of the last completed step and the next one;
+        empty if `training.steps` is unchanged or all steps are completed.
     """
     steps = experiment.config.training.steps
     if newest is None or newest.step == steps:
         return []
-    before = checkpoint_config(newest).training.steps
-    if before == steps:
+    old_steps = checkpoint_config(newest).training.steps
+    if old_steps == steps:
         return []
-    rule, done = experiment.config.optimizer, newest.step
-    # The schedule counts the steps from 0.
-    last = float(create_optimizer(rule, before).schedule(done - 1))
-    following = float(create_optimizer(rule, steps).schedule(done))
+    settings, completed = experiment.config.optimizer, newest.step
+    # The schedule counts steps from 0.
+    last = float(create_optimizer(settings, old_steps).schedule(completed - 1))
+    following = float(create_optimizer(settings, steps).schedule(completed))
     return [
-        f"training.steps is {steps:,}, was {before:,}: the optimizer's state is kept, "
-        f"the learning rate follows the schedule of {steps:,} steps from here on; it "
-        f"was {last:.4g} at step {done:,} and is {following:.4g} at step {done + 1:,}"
+        f"training.steps is {steps:,}, was {old_steps:,}: the optimizer's state is "
+        f"restored and the learning rate follows the schedule of {steps:,} steps; it "
+        f"was {last:.4g} at step {completed:,} and is {following:.4g} at step "
+        f"{completed + 1:,}"
     ]
 
 
-def _origin(newest: Checkpoint | None, init: str | None) -> dict[str, Any]:
-    """The weights a run began with, by name and content, as its checkpoints note it.
+def _init_metadata(
+    newest: Checkpoint | None, init_checkpoint: str | None
+) -> dict[str, Any]:
+    """Return path and hash of a run's initial weights, for its checkpoints.
 
-    A run that goes on may name them as it did, though a run of that name has trained
-    on since, or name another copy of them, or not name them.
+    A resumed run keeps its stored values if `init_checkpoint` is the stored path, is
+    missing, or has the stored hash. The checkpoint at the stored path may have changed.
     """
-    name = os.path.abspath(init) if init else None
-    known = dict.fromkeys(("init_checkpoint", "begun_from"))
+    path = os.path.abspath(init_checkpoint) if init_checkpoint else None
+    stored = dict.fromkeys(("init_checkpoint", "begun_from"))
     if newest is not None:
-        known = {detail: newest.metadata.get(detail) for detail in known}
-        if name == known["init_checkpoint"] or not os.path.exists(init or ""):
-            return known
-    if not init:
-        return known
-    digest = hashlib.sha256(open_checkpoint(init).read(WEIGHTS)).hexdigest()
-    if digest == known["begun_from"]:
-        return known
-    return {"init_checkpoint": name, "begun_from": digest}
+        stored = {key: newest.metadata.get(key) for key in stored}
+        if path == stored["init_checkpoint"] or not os.path.exists(
+            init_checkpoint or ""
+        ):
+            return stored
+    if not init_checkpoint:
+        return stored
+    weights = open_checkpoint(init_checkpoint).read(WEIGHTS)
+    digest = hashlib.sha256(weights).hexdigest()
+    if digest == stored["begun_from"]:
+        return stored
+    return {"init_checkpoint": path, "begun_from": digest}
 
 
-def _checkpoints(experiment: Experiment, folder: str) -> CheckpointManager:
-    """The run's, of which those stay that stayed when it had another length."""
+def _checkpoint_manager(experiment: Experiment, model_dir: str) -> CheckpointManager:
+    """Return a manager that also keeps the milestones of an earlier training.steps."""
     settings = experiment.config.training
     return CheckpointManager(
-        os.path.join(folder, CHECKPOINTS),
+        os.path.join(model_dir, CHECKPOINTS),
         settings.keep,
         settings.keep_at,
         settings.steps,
-        permanent_steps(folder, settings.keep_at),
+        permanent_steps(model_dir, settings.keep_at),
     )
 
 
-def _loop(
+def _training_loop(
     experiment: Experiment,
     pretrainer: Pretrainer,
     devices: tf.distribute.Strategy,
-    found: RecordSet,
+    record_set: RecordSet,
     evaluate: Evaluation | None,
-    writer: ChiefOutputs | None,
+    outputs: ChiefOutputs | None,
 ) -> TrainingLoop:
     config = experiment.config
 
     def batches(first: int, host: int, hosts: int) -> tf.data.Dataset:
         return training_batches(
-            found, config.input, first_batch=first, host=host, hosts=hosts
+            record_set, config.input, first_batch=first, host=host, hosts=hosts
         )
 
     peak = measure_peak_flops(devices, config.training.precision)
@@ -231,52 +270,42 @@ def _loop(
         config.training,
         batches,
         metrics.compute_metrics,
-        StepCost(experiment.flops, peak),
+        StepCost(experiment.step_flops, peak),
         evaluate,
-        writer,
+        outputs,
     )
 
 
-def _writer(
+def _load_weights(
     experiment: Experiment,
-    folder: str,
-    checkpoints: CheckpointManager,
-    reports: MetricLogger,
-    metadata: dict[str, Any],
-) -> ChiefOutputs:
-    """What the one writing process writes with."""
-    checkpoints.clean()
-    health = _health(experiment, folder).check
-    return ChiefOutputs(checkpoints, reports, health, metadata, experiment.files())
-
-
-def _begin(
-    experiment: Experiment, pretrainer: Pretrainer, newest, init: str | None
+    pretrainer: Pretrainer,
+    newest: Checkpoint | None,
+    init_checkpoint: str | None,
 ) -> str:
-    """Puts the weights where the run begins or goes on, and says so."""
+    """Load the weights of a resumed or warm-started run; return a summary to log."""
     steps = experiment.config.training.steps
     if newest is not None:
         restore(pretrainer, newest)
         if newest.step == steps:
             return (
-                f"nothing is left to do: all {steps:,} steps are done; a greater "
-                "training.steps goes on from here"
+                f"all {steps:,} steps are completed; set a greater training.steps to "
+                "train on"
             )
-        return f"going on after step {newest.step:,} of {steps:,}, from {newest.path}"
-    if init:
-        return warm_start.load_weights(pretrainer, init, experiment.files())
-    return f"beginning with random weights of seed {experiment.config.training.seed}"
+        return f"resuming after step {newest.step:,} of {steps:,}, from {newest.path}"
+    if init_checkpoint:
+        return warm_start.load_weights(pretrainer, init_checkpoint, experiment.files())
+    return f"starting from random weights, seed {experiment.config.training.seed}"
 
 
-def _health(experiment: Experiment, folder: str) -> HealthCheck:
-    """A health check that has seen what the folder tells of the run's past."""
+def _health_check(experiment: Experiment, model_dir: str) -> HealthCheck:
+    """Return a health check with the history of the run's logged metrics."""
     config = experiment.config
-    found = HealthCheck(
+    health = HealthCheck(
         config.training.steps,
         config.optimizer.warmup_steps,
         len(experiment.tokenizer.vocabulary),
     )
-    for line in read_metrics(folder):
+    for line in read_metrics(model_dir):
         if line["kind"] == TRAIN:
-            found.check(line["step"], line)
-    return found
+            health.check(line["step"], line)
+    return health

@@ -1,4 +1,4 @@
-"""The formulas against the products in the graphs that TensorFlow traced."""
+"""FLOPs compared with the matmuls of traced graphs; memory and traffic by hand."""
 
 import math
 
@@ -19,7 +19,7 @@ from electra_tf.model.cost import (
 )
 from electra_tf.model.electra import Electra, bert
 
-WORK = BatchShape(rows=3, length=12, slots=2)
+BATCH = BatchShape(batch_size=3, length=12, max_predictions_per_seq=2)
 TINY = {
     "depth": 2,
     "width": 32,
@@ -41,17 +41,17 @@ SHAPES = (
     },
     {"depth": 1, "sharing": "all", "generator_width": 1.0, "generator_depth": 1.0},
 )
-PRODUCTS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}
+MATMULS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}
 
 
 def flops(function, *shapes):
-    """Twice the multiply-adds of every product in the traced graph."""
+    """Return the FLOPs of all matmuls in the traced graph."""
     traced = tf.function(function, autograph=False).get_concrete_function()
     total = 0
     for operation in traced.graph.get_operations():
-        assert "Call" not in operation.type  # nothing hides in a function
+        assert "Call" not in operation.type  # the graph has no nested functions
         assert operation.type not in {"Einsum", "Conv2D", "XlaDot"}
-        if operation.type in PRODUCTS:
+        if operation.type in MATMULS:
             left = operation.inputs[0].shape
             name = "transpose_a" if operation.type == "MatMul" else "adj_x"
             inner = left[-2] if operation.get_attr(name) else left[-1]
@@ -59,12 +59,12 @@ def flops(function, *shapes):
     return total
 
 
-def text():
-    ones_BL = np.ones((WORK.rows, WORK.length), np.int32)
+def inputs():
+    ones_BL = np.ones((BATCH.batch_size, BATCH.length), np.int32)
     return {"token_ids": ones_BL, "segment_ids": ones_BL, "padding_mask": ones_BL}
 
 
-POSITIONS_BM = np.array([[1, 2]] * WORK.rows, np.int32)
+POSITIONS_BM = np.array([[1, 2]] * BATCH.batch_size, np.int32)
 
 
 def built(generator=True, **changes):
@@ -73,81 +73,84 @@ def built(generator=True, **changes):
     return model
 
 
-def test_a_forward_pass_has_the_products_in_its_graph():
+def test_flops_of_a_forward_pass_are_those_of_its_graph():
     model = built(depth=1, generator_depth=1.0)
     encoder = model.settings.encoder
-    found = flops(lambda: model.encoder(**text()))
-    assert found == encoder_flops(encoder, WORK)
-    found = flops(lambda: model(**text()))
-    wanted = encoder_flops(encoder, WORK) + discriminator_flops(encoder, WORK)
-    assert found == wanted
+    assert flops(lambda: model.encoder(**inputs())) == encoder_flops(encoder, BATCH)
+    expected = encoder_flops(encoder, BATCH) + discriminator_flops(encoder, BATCH)
+    assert flops(lambda: model(**inputs())) == expected
     generator = model.settings.generator
-    found = flops(lambda: model.generator(**text(), positions=POSITIONS_BM))
-    assert found == encoder_flops(generator, WORK) + masked_lm_flops(generator, WORK)
+    expected = encoder_flops(generator, BATCH) + masked_lm_flops(generator, BATCH)
+    assert (
+        flops(lambda: model.generator(**inputs(), positions=POSITIONS_BM)) == expected
+    )
 
 
 @pytest.mark.parametrize("changes", SHAPES)
-def test_a_training_step_has_the_products_in_its_graph(changes):
+def test_flops_of_a_step_are_those_of_its_graph(changes):
     model = built(**changes)
 
     def step():
         with tf.GradientTape() as tape:
-            guesses = model.generator(**text(), positions=POSITIONS_BM)
-            loss = tf.reduce_sum(guesses**2) + tf.reduce_sum(model(**text()) ** 2)
+            logits = model.generator(**inputs(), positions=POSITIONS_BM)
+            loss = tf.reduce_sum(logits**2) + tf.reduce_sum(model(**inputs()) ** 2)
         return tape.gradient(loss, [v.value for v in model.trainable_variables])
 
-    assert flops(step) == step_flops(model.settings, "electra", True, WORK)
+    assert flops(step) == step_flops(model.settings, "electra", True, BATCH)
 
 
-def test_other_steps():
+def test_flops_of_steps_with_one_encoder():
     model = built(generator=False, depth=1, generator_depth=1.0)
-    forward = flops(lambda: model(**text()))
-    assert step_flops(model.settings, "electra", False, WORK) == 3 * forward
+    forward = flops(lambda: model(**inputs()))
+    assert step_flops(model.settings, "electra", False, BATCH) == 3 * forward
     single = bert(model.settings)
     single.build()
-    forward = flops(lambda: single(**text(), positions=POSITIONS_BM))
-    assert step_flops(model.settings, "mlm", True, WORK) == 3 * forward
-    assert step_flops(model.settings, "mlm", False, WORK) == 3 * forward
+    forward = flops(lambda: single(**inputs(), positions=POSITIONS_BM))
+    assert step_flops(model.settings, "mlm", True, BATCH) == 3 * forward
+    assert step_flops(model.settings, "mlm", False, BATCH) == 3 * forward
 
 
-def test_electra_small_by_hand():
-    # Per token and layer: Q, K, V and output 4 x 256^2, inner layer 8 x 256^2, scores
-    # and what they weigh 2 x 128 x 256; embeddings 128 x 256. The generator: 64.
+def test_flops_of_electra_small_by_hand():
+    # Per token and layer: Q, K, V and output 4 x 256^2, feed-forward 8 x 256^2, scores
+    # and weighted values 2 x 128 x 256; embeddings 128 x 256. Generator: width 64.
     disc = 12 * (12 * 256**2 + 2 * 128 * 256) + 128 * 256 + 256**2 + 256
     gen = 12 * (12 * 64**2 + 2 * 128 * 64) + 128 * 64
-    guesses = 64 * 128 + 128 * 30522
-    per_row = 128 * (disc + gen) + 20 * guesses
-    settings, work = ModelConfig(vocabulary_size=30522), BatchShape(128, 128, 20)
-    assert step_flops(settings, "electra", True, work) == 6 * 128 * per_row
+    predictions = 64 * 128 + 128 * 30522
+    per_row = 128 * (disc + gen) + 20 * predictions
+    settings, batch = ModelConfig(vocabulary_size=30522), BatchShape(128, 128, 20)
+    assert step_flops(settings, "electra", True, batch) == 6 * 128 * per_row
 
 
-def counted(function, parameters=1000, objective="electra", generator=True, **changes):
-    work = BatchShape(**{**vars(WORK), **changes})
-    return function(ModelConfig(**TINY), objective, generator, parameters, work)
+def evaluate(function, parameters=1000, objective="electra", generator=True, **changes):
+    batch = BatchShape(**{**vars(BATCH), **changes})
+    return function(ModelConfig(**TINY), objective, generator, parameters, batch)
 
 
-# By hand, 3 x 12 tokens: what a layer's backward pass reads.
+# Values that a layer's backward pass reads, by hand, for 3 x 12 tokens.
 DISC = 2 * 36 * (8 * 32 + 2 * 128 + 4 * 12)
 GEN = 1 * 36 * (8 * 8 + 2 * 32 + 1 * 12)
 LOGITS, TABLE = 3 * 2 * 50, 50 * 16
 
 
-def test_memory_is_that_of_the_worst_moment():
+def test_memory_is_the_maximum_over_phases():
     def beyond_weights(parameters=1000, **changes):
-        return counted(step_memory, parameters, **changes) / 4 - 3 * parameters
+        return evaluate(step_memory, parameters, **changes) / 4 - 3 * parameters
 
-    # The discriminator's backward pass begins, the generator's gradients are there.
+    # Start of the discriminator's backward pass, with the generator's gradients.
     assert beyond_weights() == DISC + TABLE
     assert beyond_weights(generator=False) == DISC
     assert beyond_weights(objective="mlm") == DISC + 3 * LOGITS
-    # Few tokens: all gradients are there, and one more table.
+    # Few tokens: all gradients and one more table.
     assert beyond_weights(parameters=10**6) == 10**6 + TABLE
-    # Many masked positions: the generator's logits four times.
-    assert beyond_weights(slots=10**4) == GEN + 4 * LOGITS * 5000
-    assert beyond_weights(slots=10**4, generator=False) == 4 * LOGITS * 5000
+    # Many masked positions: four copies of the generator's logits.
+    assert beyond_weights(max_predictions_per_seq=10**4) == GEN + 4 * LOGITS * 5000
+    assert (
+        beyond_weights(max_predictions_per_seq=10**4, generator=False)
+        == 4 * LOGITS * 5000
+    )
 
 
-def test_traffic_is_what_stands_between_the_products():
+def test_traffic_by_hand():
     assert layer_ops_bytes(36, 32, 128) == 4 * 36 * (26 * 32 + 6 * 128)
 
     def layer(width, inner, heads):
@@ -157,6 +160,6 @@ def test_traffic_is_what_stands_between_the_products():
 
     rest = 4 * (13 * LOGITS + 14 * 1000)
     disc, gen = 2 * layer(32, 128, 4), layer(8, 32, 1)
-    assert counted(step_traffic) == disc + gen + rest
-    assert counted(step_traffic, objective="mlm") == disc + rest
-    assert counted(step_traffic, generator=False) == disc + rest
+    assert evaluate(step_traffic) == disc + gen + rest
+    assert evaluate(step_traffic, objective="mlm") == disc + rest
+    assert evaluate(step_traffic, generator=False) == disc + rest

@@ -1,4 +1,6 @@
-"""What `evaluate` measures; that it is what training measured: `test_evaluate.py`."""
+"""Errors of `evaluate_checkpoint`; its metrics: `test_evaluate.py`."""
+
+import re
 
 import pytest
 import tensorflow as tf
@@ -7,8 +9,8 @@ from electra_tf.errors import InputError
 from electra_tf.runs.evaluation import evaluate_checkpoint
 
 
-def test_what_is_no_checkpoint_is_told_before_anything_is_read(tmp_path):
-    with pytest.raises(InputError, match=f"Received: '{tmp_path}'"):
+def test_a_folder_without_a_checkpoint_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         evaluate_checkpoint(
             str(tmp_path), "nowhere", None, tf.distribute.get_strategy()
         )

@@ -32,7 +32,6 @@ from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.multi_step_runner import distribute
-from electra_tf.training.run_directory import acquire_lock
 from training.toy import one_device
 
 SETS = [
@@ -295,14 +294,11 @@ def as_workers(data, output):
     if chief:
         shutil.copytree(output / "workers" / "paper", apart)
     elsewhere = output / "workers" / f"elsewhere-{os.environ['INDEX']}"
-    lock = acquire_lock(str(elsewhere)) if chief else None
-    results = {
+    return {
         "chief": chief,
         "apart": error_of(lambda: train(devices, data, apart, "paper")),
         "elsewhere": error_of(lambda: train(devices, data, elsewhere, "paper")),
     }
-    del lock
-    return results
 
 
 def as_stopped_workers(data, output):

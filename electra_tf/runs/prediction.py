@@ -1,0 +1,55 @@
+"""Write the predictions of a fine-tuned model to a file or to standard output."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+
+from electra_tf.tasks import inference, prediction_inputs, task_evaluation
+
+
+def run_prediction(
+    path: str,
+    source: str | None,
+    output: str | None,
+    overwrite: bool,
+    text_columns: Sequence[str] | None,
+    form: str,
+    nbest: int | None,
+) -> None:
+    """Load a model and write its predictions.
+
+    Args:
+        path: Output folder of finetune, or a .keras file.
+        source: File with the inputs; None: standard input.
+        output: File for the predictions; None: standard output.
+        overwrite: Whether `output` may exist.
+        text_columns: Columns of the texts; None: those of training.
+        form: One of `inference.FORMATS`.
+        nbest: Answers per question; None: the best one, without a list.
+
+    Raises:
+        InputError: Invalid paths, model or inputs. `output` is unchanged then.
+    """
+    prediction_inputs.check_input(source)
+    prediction_inputs.check_output(source, output, overwrite)
+    model = inference.load(path)
+    stored = task_evaluation.stored_columns(path, model).texts
+    items = prediction_inputs.read_items(model, source, text_columns, stored)
+    _write_lines(inference.predict_items(model, items, form, nbest), output)
+
+
+def _write_lines(lines: Iterable[str], output: str | None) -> None:
+    """Write lines to a file, which appears when it is complete, or to stdout."""
+    if output is None:
+        for line in lines:
+            print(line)
+        return
+    partial = f"{output}.partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            for line in lines:
+                print(line, file=file)
+        os.replace(partial, output)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(partial)
