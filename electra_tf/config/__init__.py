@@ -1,1 +1,1 @@
-"""Settings as frozen dataclasses, and the YAML files that hold them."""
+"""Settings as frozen dataclasses, read from YAML files."""

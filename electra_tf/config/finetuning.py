@@ -1,6 +1,6 @@
 """Settings of fine-tuning as frozen dataclasses; see `pretraining.py`.
 
-configs/finetune_*.yaml hold the published settings of each model size,
+configs/finetune_*.yaml contain the published settings of each model size,
 `runs/finetuning.py` those of each task. Both override these defaults.
 """
 
@@ -21,54 +21,55 @@ from electra_tf.config.pretraining import (
 
 @section()
 class DataConfig:
-    """How files become what the encoder reads."""
+    """Conversion of files to inputs of the encoder."""
 
     max_length: Annotated[int, Field(ge=8)] = 128
-    """Positions of an input at most. Longer pairs lose pieces of the longer text,
-    sentences to tag and contexts to search are read in several parts."""
+    """Positions of an input, at most. Longer texts are truncated, pairs in their longer
+    text. Longer sentences to tag and SQuAD contexts are split into several inputs."""
     text_columns: tuple[str, ...] = ()
-    """`csv`: the column of the text, or the two of a pair."""
+    """`csv`: column of the text, or the two columns of a pair."""
     label_column: str | None = None
-    """`csv`: the column of the class."""
+    """`csv`: column of the class."""
     score_column: str | None = None
-    """`csv`: the column of a number to predict, instead of a class."""
+    """`csv`: column of the score, in place of a class."""
     dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the training data that is measured on where there is no dev file; each
-    class gives its share, SQuAD whole articles."""
+    """Share of the training data that is held out if there is no dev file: the same
+    share of each class, or whole articles of SQuAD."""
     split_seed: Seed = 0
-    """Decides that share, in all trials alike."""
+    """Seed of the choice of held-out rows; the same for all trials."""
     double_unordered: bool = True
-    """Tasks whose two texts may change places are trained on both orders."""
+    """Train on both orders of the two texts where the order has no meaning (MRPC,
+    STS-B)."""
     word_column: int = 0
-    """`tagging`: the column of the word; negative ones count from the last."""
+    """`tagging`: index of the word's column; negative: counted from the last."""
     tag_column: int = -1
-    """`tagging`: the column of the tag."""
+    """`tagging`: index of the tag's column; negative: counted from the last."""
     tagging_segment: Literal[0, 1] = 0
-    """The segment of a sentence to tag; the original's is 1, which pre-training keeps
-    for second texts."""
+    """`tagging`: segment id of the sentence. The original uses 1, the segment of second
+    texts in pre-training."""
     max_query_length: Positive = 64
-    """SQuAD: pieces of a question at most; never more than half of max_length."""
+    """SQuAD: wordpieces of a question, at most; capped at half of `max_length`."""
     doc_stride: Positive = 128
-    """SQuAD: pieces from the beginning of one window of the context to the next's."""
+    """SQuAD: wordpieces from the start of one window of the context to the next."""
     window_labels: Literal["exact", "original"] = "exact"
-    """SQuAD: what a window without its question's answer counts as: unanswerable, or
-    answerable at [CLS], as in the original."""
+    """SQuAD: label of a window that lacks the answer. `exact`: unanswerable. `original`:
+    answerable, with the answer at [CLS]."""
     on_error: Literal["stop", "report"] = "stop"
-    """Stop at the first bad row, or leave such rows out, count and list them."""
+    """`stop`: raise at the first bad row. `report`: skip, count and list bad rows."""
 
 
 @section()
 class TaskModelConfig:
-    """The encoder's dropout and the head's shape."""
+    """Dropout and initial weights of the encoder, and settings of the head."""
 
     weights: Literal["pretrained", "random"] = "pretrained"
-    """What the encoder begins with; random weights show what pre-training is worth."""
+    """Initial weights of the encoder; `random`: a baseline without pre-training."""
     dropout: Rate = 0.1
-    """Share of hidden values zeroed in training."""
+    """Dropout rate of hidden states."""
     attention_dropout: Rate = 0.1
-    """Share of attention probabilities zeroed in training."""
+    """Dropout rate of attention probabilities."""
     head_dropout: Rate = 0.1
-    """Share of the [CLS] vector zeroed in training."""
+    """Dropout rate of the [CLS] vector."""
     start_n_top: Positive = 20
     """SQuAD: candidates for the start of an answer, and for the end of each start."""
     joint_prediction: bool = True
@@ -85,52 +86,51 @@ class TaskModelConfig:
 
 @section()
 class TaskOptimizerConfig:
-    """How gradients become updates."""
+    """Optimizer and learning rate schedule of fine-tuning."""
 
     name: Literal["adam", "adamw", "lamb"] = "adam"
-    """As in pre-training."""
+    """Optimizer, as in pre-training."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
-    """The head's peak; lower layers have lower ones."""
+    """Peak learning rate of the head; lower layers have lower rates."""
     warmup_share: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of the steps over which the rate rises from 0."""
+    """Share of the steps over which the learning rate rises from 0."""
     decay_power: Weight = 1.0
-    """The rate falls with (1 - step / steps) to this power."""
+    """Exponent of the decay (1 - step / steps)."""
     layer_decay: Share = 0.8
-    """Factor of the rate from one layer to the one below it; 1: none."""
+    """Ratio of the learning rates of a layer and the layer above it; 1: no decay."""
     layer_rule: Literal["original", "exact"] = "original"
-    """`original`: the last layer already has its square, as published scores do.
-    `exact`: the last layer has this factor."""
+    """`original`: the rate of the last layer is multiplied by `layer_decay` squared, as
+    for the published scores. `exact`: by `layer_decay`."""
     weight_decay: Weight = 0.01
-    """Decoupled weight decay, a factor of the learning rate."""
+    """Decoupled weight decay, multiplied by the learning rate."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    """Added to the root of the squares' mean."""
+    """Constant in the denominator of the update."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest norm of the whole gradient; null: unlimited."""
+    """Maximum global norm of the gradient; null: no clipping."""
 
 
 @section()
 class FitConfig:
-    """How long, how exact, and what is kept."""
+    """Epochs, batches, precision and selection of weights."""
 
     epochs: Positive = 3
     """Passes over the training data."""
     batch_size: Positive = 32
-    """Examples of an update, over all replicas."""
+    """Examples per update, over all replicas."""
     seed: Seed = 0
-    """The first trial's: its head, dropout and order. The next trial's is one more."""
+    """Seed of the first trial's head, dropout and order; each next trial adds 1."""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    """Arithmetic of the encoder. Weights, logits and losses are float32 in both."""
+    """Precision of the encoder. Weights, logits and losses are always float32."""
     reduction: Literal["mean", "sum"] = "mean"
-    """The loss of a batch. The original's is the sum, which clipping then cuts to
-    size: every gradient has the same norm, however sure the model is."""
+    """Reduction of the losses of a batch. The original uses the sum, whose gradient
+    exceeds `clip_norm` in nearly every step, so that all updates have one norm."""
     length_buckets: bool = True
-    """Batches of texts of like length, so that short ones do not pay for long ones."""
+    """Put texts of similar length into a batch, which reduces padding."""
     keep: Literal["last", "best"] = "last"
-    """The weights of a trial that are measured and kept: the last epoch's, as in the
-    paper, or those of the epoch with the best score on the dev data."""
+    """Weights of a trial that are evaluated and saved: those of the last epoch, as in
+    the paper, or those of the epoch with the best dev score."""
     early_stopping: Count = 0
-    """Epochs without a better score on the dev data after which a trial ends; 0:
-    never."""
+    """Stop a trial after this number of epochs without a better dev score; 0: never."""
 
 
 @section()

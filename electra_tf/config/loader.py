@@ -1,8 +1,7 @@
-"""Read and write settings as YAML, with `--set` overrides; errors name the key.
+"""Read and write settings as YAML, with `--set` overrides.
 
-A config file holds the lines that differ from the defaults, or from the config it names
-with `extends`. A config is a path, or the name of one that is installed with this
-package.
+A config file contains the settings that differ from the defaults, or from the config
+in its `extends`. Configs are given by path, or by name if installed with this package.
 """
 
 import difflib
@@ -27,10 +26,10 @@ RENAMED = {
     "model.beam": "model.start_n_top",
     "model.joint": "model.joint_prediction",
 }
-"""Former names of settings, which are still accepted, and their present names."""
+"""Current names of settings by former name; former names are still accepted."""
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
-# A wheel has them in the package; a checkout, also an editable one, beside it.
+# A wheel contains configs inside the package, a checkout beside it.
 _INSTALLED = next(
     (f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()),
     _PACKAGE / "configs",
@@ -38,7 +37,7 @@ _INSTALLED = next(
 
 
 def installed() -> list[str]:
-    """Return the names of the configs that are installed with this package."""
+    """Return the names of the installed configs."""
     return sorted(path.stem for path in _INSTALLED.glob("*.yaml"))
 
 
@@ -49,22 +48,22 @@ def load_config(
     base: Mapping[str, Any] | None = None,
     root: type[Root] = PretrainingConfig,
 ) -> Root:
-    """Reads a config: defaults, then files, then `--set`, then explicit flags.
+    """Read a config: defaults, then files, then `--set`, then explicit flags.
 
     Args:
-        path: A YAML file, the name of an installed config (`tiny`) where there is no
-            such file, or None for the defaults alone.
-        sets: Overrides as typed on a command line, `records.max_length=512`.
-        overrides: The same by dotted name with values that are already typed.
-        base: Values by dotted name that stand where nothing else is said.
-        root: The settings there are: those of pre-training unless given.
+        path: YAML file or name of an installed config (`tiny`); a file has precedence.
+            None: the defaults.
+        sets: Overrides as strings, `records.max_length=512`.
+        overrides: Overrides as typed values by dotted name.
+        base: Values by dotted name that replace defaults.
+        root: Class of the settings.
 
     Returns:
         The validated settings.
 
     Raises:
-        InputError: An unknown key (with the nearest known one), a value of another
-            type or out of range, a file that cannot be read, a circle of `extends`.
+        InputError: An unknown key, a value of a wrong type or out of range, an
+            unreadable file, or a cycle of `extends`.
 
     Example:
         import electra_tf
@@ -82,26 +81,26 @@ def load_config(
         name, equals, value = item.partition("=")
         if not equals:
             raise InputError(
-                "--set takes NAME=VALUE", repr(item), "Write --set records.seed=1"
+                "--set must be NAME=VALUE", repr(item), "Pass --set records.seed=1"
             )
-        name = _present_name(name.strip())
+        name = _current_name(name.strip())
         _put(tree, name, _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
-        _put(tree, _present_name(name), value)
-    told = [path] if path else []
-    told += ["the command line"] if sets or overrides or not path else []
-    return _validate(tree, " and ".join(told), root)
+        _put(tree, _current_name(name), value)
+    sources = [path] if path else []
+    sources += ["the command line"] if sets or overrides or not path else []
+    return _validate(tree, " and ".join(sources), root)
 
 
 def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
-    """Returns the dotted names of the settings that a file and `--set` give.
+    """Return the dotted names of the settings that a file and `--set` contain.
 
     Args:
-        path: A YAML file, or None.
-        sets: Overrides as typed on a command line.
+        path: YAML file or name of an installed config; None: no file.
+        sets: Overrides as strings.
     """
     tree = _read_file(_find(path), ()) if path else {}
-    names = {_present_name(item.partition("=")[0].strip()) for item in sets}
+    names = {_current_name(item.partition("=")[0].strip()) for item in sets}
     for section, values in tree.items():
         if isinstance(values, Mapping):
             names |= {f"{section}.{name}" for name in values}
@@ -109,15 +108,15 @@ def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
 
 
 def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
-    """Reads a config that `dump` wrote.
+    """Read a config from the output of `dump_config`.
 
     Args:
         text: YAML.
-        source: Where it is from, for errors.
-        root: The settings there are.
+        source: Name of the source, for errors.
+        root: Class of the settings.
 
     Returns:
-        The settings.
+        The validated settings.
     """
     tree = _parse(text, source) or {}
     return _validate(_rename_keys(tree, source, warn=False), source, root)
@@ -126,7 +125,7 @@ def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -
 def describe_field(
     dotted: str, root: type = PretrainingConfig
 ) -> tuple[type, list[str], str, Any]:
-    """Returns the type, the choices (if any), the description and the default."""
+    """Return the type, the choices (if any), the description and the default."""
     section, name = dotted.split(".")
     holder = root.__dataclass_fields__[section].type
     field = holder.__pydantic_fields__[name]
@@ -141,15 +140,15 @@ def describe_field(
 
 
 def dump_config(config: Any) -> str:
-    """Writes every setting as YAML that `load` reads back to an equal config."""
+    """Return all settings as YAML, which `parse_config` reads to an equal config."""
     tree = pydantic.TypeAdapter(type(config)).dump_python(config, mode="json")
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML with the numbers and truth values of YAML 1.2; a key given twice fails.
+    """Loader with the floats and booleans of YAML 1.2, which rejects duplicate keys.
 
-    1e-4 is a number; on, off, yes and no are words.
+    1e-4 is a number; on, off, yes and no are strings.
     """
 
     def construct_mapping(self, node, deep=False):
@@ -158,12 +157,12 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key in nodes]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.YAMLError(f"the key {key!r} stands twice{node.start_mark}")
+                raise yaml.YAMLError(f"duplicate key {key!r}{node.start_mark}")
         return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the words that `_Loader` would take for something else."""
+    """Dumper that quotes strings that `_Loader` would read as another type."""
 
 
 _BOOL = "tag:yaml.org,2002:bool"
@@ -187,15 +186,15 @@ def _parse(text: str, source: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{source} must be valid YAML", str(error), "Mend that line"
+            f"{source} must be valid YAML", str(error), "Correct that line"
         ) from error
 
 
 def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, Any]:
-    """The tree of one file laid over the file it extends."""
+    """Read a file and merge it into the file that it extends."""
     if path.resolve() in seen:
         raise InputError(
-            "`extends` must not run in a circle",
+            "`extends` must not form a cycle",
             " -> ".join(map(str, [*seen, path])),
             "Remove one of these lines",
         )
@@ -219,12 +218,16 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
     if base is None:
         return tree
     if not isinstance(base, str):
-        raise InputError(f"{path}: `extends` names one file", repr(base), "Name one")
+        raise InputError(
+            f"{path}: `extends` must be one path or name",
+            repr(base),
+            "Write `extends: NAME`",
+        )
     return _merge(_read_file(_find(base, path.parent), (*seen, path.resolve())), tree)
 
 
 def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
-    """Return the file of that path, seen from `folder`, or the installed config."""
+    """Return the path relative to `folder`, or that of the installed config."""
     path = (folder or pathlib.Path()) / name
     is_file = path.exists() and not path.is_dir()
     if not is_file and name in installed():
@@ -233,7 +236,7 @@ def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
 
 
 def _hint(path: pathlib.Path) -> str:
-    """Return what to write instead of a path that cannot be read."""
+    """Return a remedy for a path that cannot be read."""
     local = pathlib.Path("configs", f"{path}.yaml")
     if local.exists():
         return f"Did you mean {local}?"
@@ -244,7 +247,7 @@ def _hint(path: pathlib.Path) -> str:
 
 
 def _rename_keys(tree: Any, source: str, warn: bool = True) -> Any:
-    """Return the settings of one file with former names replaced by present ones."""
+    """Return the settings of one file under their current names."""
     if not isinstance(tree, dict):
         return tree
     tree = {k: dict(v) if isinstance(v, dict) else v for k, v in tree.items()}
@@ -255,7 +258,7 @@ def _rename_keys(tree: Any, source: str, warn: bool = True) -> Any:
             continue
         if new_key in values:
             raise InputError(
-                f"{source} must give one of {new!r} and its former name {old!r}",
+                f"{source} must contain {new!r} or its former name {old!r}, not both",
                 f"{old}: {values[old_key]!r} and {new}: {values[new_key]!r}",
                 f"Remove {old!r}",
             )
@@ -265,7 +268,7 @@ def _rename_keys(tree: Any, source: str, warn: bool = True) -> Any:
     return tree
 
 
-def _present_name(dotted: str) -> str:
+def _current_name(dotted: str) -> str:
     if dotted in RENAMED:
         _warn_renamed(dotted)
     return RENAMED.get(dotted, dotted)
@@ -297,35 +300,35 @@ def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
-    # JSON is the strict mode that suits YAML: lists may become tuples, yet no string
-    # becomes a number and no number a truth value.
+    # Strict validation of JSON converts lists to tuples, but neither strings to numbers
+    # nor numbers to booleans.
     try:
         text = json.dumps(tree)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{source}: settings are numbers, words, lists and truth values",
+            f"{source}: settings must be numbers, strings, lists and booleans",
             str(error),
-            "Quote what YAML takes for a date",
+            "Quote values that YAML reads as dates",
         ) from error
     try:
         return pydantic.TypeAdapter(root).validate_json(text)
     except pydantic.ValidationError as error:
-        found = error.errors(include_url=False)
-        problems = [_describe(item, root) for item in found]
+        items = error.errors(include_url=False)
+        descriptions = [_describe(item, root) for item in items]
         raise InputError(
-            f"{source}: every setting is known and of its type",
-            "; ".join(problem for problem, _ in problems),
-            ". ".join(dict.fromkeys(remedy for _, remedy in problems)),
+            f"{source}: every setting must be known and valid",
+            "; ".join(received for received, _ in descriptions),
+            ". ".join(dict.fromkeys(remedy for _, remedy in descriptions)),
         ) from error
 
 
 def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
-    """One validation error as (what arrived, what to do)."""
+    """Return a validation error as (received value, remedy)."""
     *path, name = [str(part) for part in item["loc"]] or ["(the whole file)"]
     dotted = ".".join([*path, name])
-    if item["type"] == "value_error":  # two settings that do not fit each other
-        place = f"`{dotted}`: " if item["loc"] else ""
-        return place + str(item["ctx"]["error"]), "Change one of them"
+    if item["type"] == "value_error":  # two settings contradict each other
+        prefix = f"`{dotted}`: " if item["loc"] else ""
+        return prefix + str(item["ctx"]["error"]), "Change one of the settings"
     if item["type"] != "unexpected_keyword_argument":
         message = item["msg"].replace("Input should", "must")
         return f"`{dotted}` {message}, not {item['input']!r}", "Change the value"
@@ -334,12 +337,12 @@ def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
         section = section.__dataclass_fields__[part].type
     known = list(section.__dataclass_fields__)
     near = difflib.get_close_matches(name, known, n=1)
-    everywhere = [
+    same_name = [
         f"{part}.{field}"
         for part, holder in root.__dataclass_fields__.items()
         for field in holder.type.__dataclass_fields__
         if field == name
     ]
-    guess = ".".join([*path, *near]) if near else next(iter(everywhere), None)
+    guess = ".".join([*path, *near]) if near else next(iter(same_name), None)
     hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
     return f"unknown key `{dotted}`", hint

@@ -29,51 +29,51 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0)]
 
 
-def _compiles(pattern: str) -> str:
+def _check_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r} must be a regular expression: {error}") from None
     return pattern
 
 
-Pattern = Annotated[str, pydantic.AfterValidator(_compiles)]
+Pattern = Annotated[str, pydantic.AfterValidator(_check_pattern)]
 
 
 @section()
 class TokenizationConfig:
-    """How text becomes pieces; stored with every artefact that holds ids."""
+    """Settings of the tokenizer; stored with every artefact that contains token ids."""
 
     lower_case: bool = True
-    """Lower-case the text first."""
+    """Lower-case the text before it is split."""
     strip_accents: Literal["lowered", "always", "never"] = "lowered"
-    """Which text loses its accents: `lowered` is the original's rule (only text that
-    is lower-cased too), `always` also cased text, `never` none."""
+    """Removal of accents. `lowered`: only if `lower_case` is true (the original).
+    `always`: also from cased text. `never`: keep accents."""
     split_unspaced: Literal["none", "characters"] = "none"
-    """How text of the scripts that put no space between words (Thai, Lao, Khmer,
-    Burmese, Tai) is split: `none` is the original's rule (up to the next space),
-    `characters` makes each letter with its marks a word."""
+    """Splitting of scripts without spaces between words (Thai, Lao, Khmer, Burmese,
+    Tai). `none`: at spaces (the original). `characters`: each letter with its marks is
+    a word."""
 
     @property
-    def strips(self) -> bool:
-        """Whether accents go, both settings considered."""
+    def strips_accents(self) -> bool:
+        """Return whether accents are removed, by both settings."""
         return self.strip_accents == "always" or (
             self.strip_accents == "lowered" and self.lower_case
         )
 
     @staticmethod
     def complete(stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns stored settings with those that earlier versions did not have.
+        """Return stored settings, with defaults for those that old artefacts lack.
 
         Args:
-            stored: What was stored with an artefact, by name; more may be among it.
+            stored: Settings stored with an artefact, by name; other keys are kept.
         """
         return {"split_unspaced": "none", **stored}
 
     def __str__(self) -> str:
-        """What is done to the text, in words."""
+        """Return a description such as `lower-cased, without accents`."""
         case = "lower-cased" if self.lower_case else "cased"
-        accents = "without" if self.strips else "with"
+        accents = "without" if self.strips_accents else "with"
         split = ", unspaced scripts by characters"
         split = split if self.split_unspaced == "characters" else ""
         return f"{case}, {accents} accents{split}"
@@ -81,96 +81,97 @@ class TokenizationConfig:
 
 @section()
 class CorpusConfig:
-    """How files are read as documents."""
+    """Reading of files as documents."""
 
     documents: Literal["blank_line", "file"] = "blank_line"
-    """What ends a document of a plain text file. Rows of JSONL, Parquet and TFDS are
-    one document each."""
+    """End of a document in a plain text file. Each row of JSONL, Parquet and TFDS is a
+    document."""
     field: str = "text"
-    """The name of the text's field in JSONL, Parquet and TFDS."""
+    """Name of the text field in JSONL, Parquet and TFDS."""
     on_error: Literal["stop", "report"] = "stop"
-    """Stop at the first piece of bad input, or go on, count and report them all."""
+    """`stop`: raise at the first bad input. `report`: skip, count and list it."""
 
 
 @section()
 class VocabularyConfig:
-    """How a WordPiece vocabulary is learnt."""
+    """Training of a WordPiece vocabulary."""
 
     size: Positive = 30522
-    """Entries, special tokens included."""
+    """Number of entries, special tokens included."""
     min_frequency: Positive = 2
-    """Pairs of pieces rarer than this are not merged."""
+    """Minimum frequency of a pair of wordpieces that is merged."""
     character_coverage: Share = 0.9999
-    """The most frequent characters that make up this share of the text enter the
-    vocabulary; a word with another one becomes [UNK]."""
+    """Share of the text that the characters of the vocabulary cover; a word with any
+    rarer character becomes [UNK]."""
 
 
 @section()
 class RecordsConfig:
-    """How documents become pre-training examples."""
+    """Packing of documents into pre-training records."""
 
     max_length: Annotated[int, Field(ge=8)] = 128
     """Positions of a record, special tokens and padding included."""
     order: Literal["original", "document"] = "original"
-    """`original`: the released builder's packing, which puts later short sentences
-    back into segment A and discards what does not fit. `document`: text order is
-    kept and every token is used."""
+    """`original`: packing of the released builder, which puts later short sentences
+    back into segment A and discards tokens that do not fit. `document`: keeps the order
+    of the text and uses every token."""
     seed: Seed = 0
-    """Decides segment borders and lengths."""
+    """Seed of segment borders and lengths."""
     shards: Annotated[int, Field(gt=0, le=1000)] | None = None
-    """Number of files; null: one for each 32 MB of text, 512 at most."""
+    """Number of files; null: one per 32 MB of text, 512 at most."""
 
 
 @section()
 class InputConfig:
-    """How records become batches."""
+    """Shuffling and batching of records."""
 
     batch_size: Positive = 128
     """Rows of a global batch, over all hosts and replicas."""
     seed: Seed = 0
-    """Decides the order of the records, anew in each epoch."""
+    """Seed of the order of the records, which differs in each epoch."""
     shuffle_window: Positive = 65536
-    """Records that are shuffled among each other at a time."""
+    """Records that are read and shuffled together."""
 
 
 @section()
 class ModelConfig:
-    """The shape of the discriminator, and the generator's as shares of it."""
+    """Shape of the discriminator, and of the generator relative to it."""
 
     depth: Positive = 12
-    """Transformer layers of the discriminator (or of BERT's one encoder)."""
+    """Transformer layers of the discriminator (of the single encoder for `mlm`)."""
     width: Positive = 256
-    """Width of its hidden states."""
+    """Width of the discriminator's hidden states."""
     embedding: Positive | None = 128
-    """Width of the embedding tables, projected to `width` where they differ; null:
+    """Width of the embedding tables, projected to `width` if it differs; null:
     `width`."""
     heads: Positive | None = None
     """Attention heads; null: `width` / 64, at least 1."""
     feed_forward: Positive | None = None
-    """Width between the two products of a feed-forward layer; null: 4 x `width`."""
+    """Inner width of the feed-forward layers; null: 4 x `width`."""
     vocabulary_size: Positive | None = None
-    """Rows of the token table; null: as many as the records' vocabulary has."""
+    """Rows of the token table; null: the vocabulary size of the records."""
     max_positions: Positive = 512
-    """Rows of the position table: the longest input there will ever be."""
+    """Rows of the position table: maximum length of an input."""
     segments: Positive = 2
     """Rows of the segment table."""
     dropout: Rate = 0.1
-    """Share of hidden values zeroed in training."""
+    """Dropout rate of hidden states."""
     attention_dropout: Rate = 0.1
-    """Share of attention probabilities zeroed in training."""
+    """Dropout rate of attention probabilities."""
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
-    """Standard deviation of initial weights; 0.02 is the original's at every width."""
+    """Standard deviation of initial weights; the original uses 0.02 at every width."""
     generator_width: Share = 0.25
-    """The generator's width as a share of the discriminator's."""
+    """Width of the generator as a share of the discriminator's."""
     generator_depth: Share = 1.0
-    """The generator's depth as a share of the discriminator's."""
+    """Depth of the generator as a share of the discriminator's."""
     sharing: Literal["none", "embeddings", "all"] = "embeddings"
-    """What generator and discriminator share: nothing, the embedding tables with
-    their layer norm (the paper), or the whole encoder, which needs shares of 1."""
+    """Weights shared by generator and discriminator: none, the embedding tables with
+    their layer norm (the paper), or the whole encoder, which needs `generator_width`
+    and `generator_depth` of 1."""
 
     @property
     def encoder(self) -> "EncoderConfig":
-        """The discriminator."""
+        """Return the shape of the discriminator."""
         return EncoderConfig(
             depth=self.depth,
             width=self.width,
@@ -187,9 +188,10 @@ class ModelConfig:
 
     @property
     def generator(self) -> "EncoderConfig":
-        """The generator; heads and feed-forward follow from its own width.
+        """Return the shape of the generator.
 
-        Without shared tables it needs no projection: its tables have its width.
+        Heads and feed-forward width follow from its width. Unshared tables have the
+        width of the generator, which needs no projection.
         """
         if self.sharing == "all":
             return self.encoder
@@ -215,23 +217,26 @@ class ModelConfig:
             1,
         ):
             raise ValueError(
-                "sharing: all has one encoder: set generator_width and "
+                "`sharing: all` must have one encoder; set generator_width and "
                 "generator_depth to 1"
             )
-        for name, tower in (("", self.encoder), ("generator's ", self.generator)):
-            if not tower.width or not tower.depth:
-                raise ValueError(f"the {name}width and depth round to 1 or more")
-            if tower.width % tower.heads:
+        for name, shape in (("", self.encoder), ("generator's ", self.generator)):
+            if not shape.width or not shape.depth:
                 raise ValueError(
-                    f"the {name}width {tower.width} must be a multiple of its "
-                    f"{tower.heads} heads"
+                    f"the {name}width {shape.width} and depth {shape.depth} must be "
+                    "at least 1 after rounding"
+                )
+            if shape.width % shape.heads:
+                raise ValueError(
+                    f"the {name}width {shape.width} must be a multiple of its "
+                    f"{shape.heads} heads"
                 )
         return self
 
 
 @section()
 class EncoderConfig:
-    """The shape of one tower, with everything decided."""
+    """Shape of one encoder, with all values resolved."""
 
     depth: int
     """Transformer layers."""
@@ -242,7 +247,7 @@ class EncoderConfig:
     heads: int
     """Attention heads."""
     feed_forward: int
-    """Width between the two products of a feed-forward layer."""
+    """Inner width of the feed-forward layers."""
     vocabulary_size: int
     """Rows of the token table."""
     max_positions: int
@@ -250,23 +255,23 @@ class EncoderConfig:
     segments: int
     """Rows of the segment table."""
     dropout: float
-    """Share of hidden values zeroed in training."""
+    """Dropout rate of hidden states."""
     attention_dropout: float
-    """Share of attention probabilities zeroed in training."""
+    """Dropout rate of attention probabilities."""
     initializer_range: float = 0.02
     """Standard deviation of initial weights."""
 
 
 @section()
 class MaskingConfig:
-    """Which positions the generator has to fill in."""
+    """Choice of the masked positions and of their tokens."""
 
     scheme: Literal["paper", "whole_word", "original"] = "paper"
     """`paper`: ceil(rate x n) distinct positions. `whole_word`: whole words in random
-    order, each that still fits into that number. `original`: as the released code
-    does, drawn with replacement and left as they are in 15% of the draws."""
+    order, as long as the number of positions does not exceed that. `original`: as the
+    released code, drawn with replacement, with the token unchanged in 15% of draws."""
     rate: Share = 0.15
-    """Masked share of a row's real tokens."""
+    """Share of a row's real tokens that is masked."""
     replacement: Literal["mask", "bert"] = "mask"
     """Token written at a masked position. `mask`: always [MASK] (the paper). `bert`:
     80% [MASK], 10% a random token, 10% the token itself."""
@@ -280,103 +285,104 @@ class MaskingConfig:
 
 @section()
 class ObjectiveConfig:
-    """What is learnt."""
+    """Pre-training objective, its losses and the generator's sampling."""
 
     name: Literal["electra", "mlm"] = "electra"
-    """`electra`: replaced-token detection beside a masked-LM generator. `mlm`: BERT's
-    masked language modelling, one encoder of the discriminator's size."""
+    """`electra`: replaced-token detection with a masked-LM generator. `mlm`: BERT's
+    masked language modelling, with one encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
-    """Factor of the masked-LM loss."""
+    """Weight of the masked-LM loss."""
     discriminator_weight: Weight = 50.0
-    """Factor of the replaced-token loss, the paper's lambda."""
+    """Weight of the replaced-token loss, the paper's lambda."""
     sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
-    """How a token is drawn; the distribution is the same. `inverse_cdf` takes two
-    random numbers, `gumbel` one for each entry of the vocabulary, as the original."""
+    """Sampling algorithm; the distribution is the same. `inverse_cdf` draws two random
+    numbers per token, `gumbel` (the original) one per entry of the vocabulary."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Divides the generator's logits before a token is sampled."""
+    """Divisor of the generator's logits before sampling."""
     disallow_correct: bool = False
     """Never sample the original token."""
     uniform_generator: bool = False
-    """Sample from the whole vocabulary evenly; there is no generator network then."""
+    """Sample uniformly from the vocabulary, without a generator network."""
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ObjectiveConfig":
         if self.name == "mlm":
-            idle = ("sampler", "temperature", "disallow_correct", "uniform_generator")
+            unused = ("sampler", "temperature", "disallow_correct", "uniform_generator")
             weights = self.generator_weight
         else:
-            idle = ("temperature",) if self.uniform_generator else ()
+            unused = ("temperature",) if self.uniform_generator else ()
             weights = self.generator_weight + self.discriminator_weight
-        for name in idle:
+        for name in unused:
             if getattr(self, name) != type(self).__pydantic_fields__[name].default:
-                who = self.name if self.name == "mlm" else "uniform_generator"
-                raise ValueError(f"{who}: there is nothing that `{name}` could change")
+                cause = "name: mlm" if self.name == "mlm" else "uniform_generator: true"
+                raise ValueError(f"`{name}` must be left out with `{cause}`")
         if not weights:
-            raise ValueError(f"name: {self.name} needs a weight above 0 to learn from")
+            raise ValueError(f"`name: {self.name}` must have a weight above 0")
         return self
 
 
 @section()
 class OptimizerConfig:
-    """How gradients become updates."""
+    """Optimizer and learning rate schedule of pre-training."""
 
     name: Literal["adam", "adamw", "lamb"] = "adam"
-    """`adam`: the original's, without bias correction. `adamw`: with it. `lamb`:
-    AdamW's update scaled to each weight's norm, for large batches."""
+    """`adam`: without bias correction (the original). `adamw`: with bias correction.
+    `lamb`: AdamW's update scaled to each weight's norm, for large batches."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
-    """The peak that decay and warm-up are factors of."""
+    """Peak learning rate, multiplied by warm-up and decay."""
     warmup_steps: Count = 10_000
-    """Steps over which the rate rises from 0."""
+    """Steps over which the learning rate rises from 0."""
     decay_power: Weight = 1.0
-    """The rate falls with (1 - step / steps) to this power, from the first step on."""
+    """Exponent of the decay (1 - step / steps), which starts at the first step."""
     weight_decay: Weight = 0.01
-    """Decoupled weight decay, a factor of the learning rate."""
+    """Decoupled weight decay, multiplied by the learning rate."""
     no_decay: tuple[Pattern, ...] = ("LayerNorm", "layer_norm", "bias")
-    """Weights whose name holds one of these regular expressions do not decay."""
+    """Regular expressions for names of weights without weight decay."""
     beta_1: Rate = 0.9
-    """Memory of the gradient's mean."""
+    """Decay rate of the running mean of the gradient."""
     beta_2: Rate = 0.999
-    """Memory of the gradient's square."""
+    """Decay rate of the running mean of the squared gradient."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    """Added to the root of the squares' mean."""
+    """Constant in the denominator of the update."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """Largest norm of the whole gradient, over all replicas; null: unlimited."""
+    """Maximum global norm of the gradient over all replicas; null: no clipping."""
 
 
 @section()
 class TrainingConfig:
-    """How long, how exact, and what is kept."""
+    """Steps, precision, checkpoints and evaluation."""
 
     steps: Positive = 1_000_000
-    """Updates in all."""
+    """Total number of updates."""
     seed: Seed = 0
-    """Decides initial weights, masks, samples and dropout."""
+    """Seed of initial weights, masks, samples and dropout."""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    """Arithmetic of the towers. Weights, logits, softmax, sampling and losses are
-    float32 in both."""
+    """Precision of the encoders. Weights, logits, softmax, sampling and losses are
+    always float32."""
     xla: Literal["auto", "on", "off"] = "auto"
-    """Compile forward and backward pass with XLA; auto: on GPUs and TPUs. Without it,
-    XLA compiles the short chains of operations between the products alone, and cannot
-    compile a function that holds the step."""
+    """Compile forward and backward pass with XLA. `auto`: on GPUs and TPUs. `off`: XLA
+    compiles only the operations between the matmuls. Set `on` to compile a function
+    that contains the train step."""
     accumulation: Positive = 1
-    """Parts a batch is worked off in, for less memory; the result is the same."""
+    """Number of microbatches that a batch is split into, to save memory; the update is
+    the same."""
     log_every: Positive = 100
-    """Steps between two lines of metrics."""
+    """Steps between two logs of metrics."""
     save_every: Positive = 1000
     """Steps between two checkpoints."""
     keep: Positive = 3
-    """How many of the newest checkpoints stay."""
+    """Number of newest checkpoints to keep."""
     keep_at: tuple[Share, ...] = (0.0625, 0.125, 0.25, 0.5, 1.0)
-    """Shares of training at which a checkpoint is written and stays for ever."""
+    """Shares of training at which a checkpoint is written that is never deleted."""
     evaluate_every: Positive = 10_000
-    """Steps between two evaluations on the held-out records, if there are any."""
+    """Steps between two evaluations, if there is evaluation data."""
     evaluation_batches: Positive | None = 100
-    """Batches of an evaluation; null: all."""
+    """Batches per evaluation; null: all."""
 
 
 @section()
 class PretrainingConfig:
-    """All settings of an experiment.
+    """All settings of pre-training.
 
     Example:
         import electra_tf

@@ -76,7 +76,7 @@ class AccentLossCounter:
 
     def __init__(self, settings: TokenizationConfig):
         self._kinds = _kinds(settings)
-        self._strips = settings.strips
+        self._strips = settings.strips_accents
         self._parts: list[str] = []
         self._pending = self._total = self._sampled = 0  # characters
         self._result, self._next_check = AccentLoss(), _CHECK_EVERY

@@ -126,7 +126,7 @@ class CharacterTable(dict):
         if is_dropped(character):
             return ""
         text = character.lower() if self._settings.lower_case else character
-        if self._settings.strips:
+        if self._settings.strips_accents:
             text = unicodedata.normalize("NFD", text)
             text = "".join(c for c in text if unicodedata.category(c) != "Mn")
         text = "".join(f" {c} " if is_punctuation(c) else c for c in text)

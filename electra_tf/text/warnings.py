@@ -92,7 +92,7 @@ def _cause(tokenizer: Tokenizer, too_long: int) -> str:
             "the vocabulary is lower-cased and the text is not. Set --lower_case, or "
             "use a vocabulary of the text's language"
         )
-    if settings.strips and changed > len(entries) / 20:
+    if settings.strips_accents and changed > len(entries) / 20:
         return (
             "the vocabulary has letters that accent stripping changes. Set "
             "--strip_accents=never"

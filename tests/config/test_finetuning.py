@@ -1,4 +1,4 @@
-"""What stands in the paper, and that bad values are told."""
+"""Fine-tuning settings: defaults of the original, validation, descriptions."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ def load(*sets):
     return loader.load_config(sets=sets, root=FinetuningConfig)
 
 
-def test_defaults_are_the_originals_for_the_small_model():
+def test_defaults_equal_the_original():
     settings = FinetuningConfig()
     optimizer, training = settings.optimizer, settings.training
     assert (optimizer.name, optimizer.learning_rate) == ("adam", 1e-4)
@@ -41,7 +41,7 @@ def test_former_names_of_settings_are_accepted():
     assert (settings.model.start_n_top, settings.model.joint_prediction) == (3, False)
 
 
-def test_a_dump_is_read_back():
+def test_dumped_config_is_parsed_to_an_equal_one():
     data = DataConfig(text_columns=("a", "b"), score_column="stars", word_column=-2)
     settings = FinetuningConfig(
         data=data, optimizer=TaskOptimizerConfig(clip_norm=None)
@@ -52,7 +52,7 @@ def test_a_dump_is_read_back():
     )
 
 
-def test_command_lines_reach_every_section():
+def test_sets_override_every_section():
     settings = load(
         "data.text_columns=[review]",
         "model.weights=random",
@@ -91,17 +91,17 @@ def test_command_lines_reach_every_section():
         ("training.precision=float16", "mixed_bfloat16"),
     ],
 )
-def test_bad_values_are_told_by_name(item, words):
+def test_error_names_the_invalid_setting(item, words):
     with pytest.raises(InputError, match=words):
         load(item)
 
 
-def test_settings_do_not_change():
+def test_settings_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         FinetuningConfig().data.max_length = 64
 
 
-def test_every_setting_is_described():
+def test_every_setting_has_a_description():
     for section in dataclasses.fields(FinetuningConfig):
         for field in dataclasses.fields(section.type):
             name = f"{section.name}.{field.name}"

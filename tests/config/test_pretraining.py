@@ -1,4 +1,4 @@
-"""What follows from a setting, and settings that contradict each other."""
+"""Derived settings, and settings that contradict each other."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from electra_tf.config.pretraining import (
 )
 
 
-def test_the_default_is_the_papers_small_model():
+def test_default_is_the_small_model_of_the_paper():
     small = ModelConfig(vocabulary_size=30522)
     shape, generator = small.encoder, small.generator
     assert (shape.depth, shape.width, shape.heads) == (12, 256, 4)
@@ -28,23 +28,25 @@ def test_the_default_is_the_papers_small_model():
     ("width", "share", "expected"),
     [(768, 0.33333, 256), (768, 0.25, 192), (1024, 0.25, 256), (32, 0.5, 16)],
 )
-def test_the_generators_width_is_rounded_as_the_original_does(width, share, expected):
+def test_generator_width_is_rounded_as_in_the_original(width, share, expected):
     model = ModelConfig(width=width, generator_width=share, embedding=None)
     assert model.generator.width == expected
     assert model.generator.heads == max(1, expected // 64)
-    assert model.generator.embedding == width  # the shared tables are the larger's
+    assert (
+        model.generator.embedding == width
+    )  # shared tables have the discriminator's width
 
 
-def test_unshared_tables_are_as_narrow_as_the_generator():
+def test_unshared_tables_have_the_width_of_the_generator():
     assert ModelConfig(sharing="none").generator.embedding == 64
 
 
-def test_with_everything_shared_there_is_one_shape():
+def test_shared_encoder_has_one_shape():
     model = ModelConfig(sharing="all", generator_width=1.0, generator_depth=1.0)
     assert model.generator == model.encoder
 
 
-def test_tokenization_is_told_in_words():
+def test_tokenization_as_string():
     assert str(TokenizationConfig()) == "lower-cased, without accents"
     assert str(TokenizationConfig(lower_case=False)) == "cased, with accents"
 
@@ -54,10 +56,13 @@ def test_tokenization_is_told_in_words():
     [
         (
             lambda: ModelConfig(sharing="all"),
-            "generator_width and generator_depth to 1",
+            "`sharing: all`.*generator_width.*generator_depth",
         ),
         (lambda: ModelConfig(heads=3), "width 256 must be a multiple of its 3 heads"),
-        (lambda: ModelConfig(width=2, generator_width=0.1), "round to 1 or more"),
+        (
+            lambda: ModelConfig(width=2, generator_width=0.1),
+            "width 0 and depth 12 must be",
+        ),
         (
             lambda: MaskingConfig(scheme="original", replacement="bert"),
             "replacement must be `mask` with scheme `original`",
@@ -74,30 +79,30 @@ def test_tokenization_is_told_in_words():
         ),
         (
             lambda: ObjectiveConfig(name="mlm", temperature=2.0),
-            "mlm: there is nothing that `temperature` could change",
+            "`temperature` must be.*`name: mlm`",
         ),
         (
             lambda: ObjectiveConfig(name="mlm", uniform_generator=True),
-            "mlm: there is nothing that `uniform_generator` could change",
+            "`uniform_generator` must be.*`name: mlm`",
         ),
         (
             lambda: ObjectiveConfig(uniform_generator=True, temperature=2.0),
-            "uniform_generator: there is nothing that `temperature` could change",
+            "`temperature` must be.*`uniform_generator: true`",
         ),
         (
             lambda: ObjectiveConfig(name="mlm", generator_weight=0.0),
-            "mlm needs a weight above 0",
+            "`name: mlm` must have a weight above 0",
         ),
         (
             lambda: ObjectiveConfig(generator_weight=0.0, discriminator_weight=0.0),
-            "electra needs a weight above 0",
+            "`name: electra` must have a weight above 0",
         ),
         (
             lambda: OptimizerConfig(no_decay=("bias", "(a")),
-            r"'\(a' is no regular expression",
+            r"'\(a' must be a regular expression",
         ),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(make, words):
+def test_contradictory_settings_are_an_error(make, words):
     with pytest.raises(ValueError, match=words):
         make()

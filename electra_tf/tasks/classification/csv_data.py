@@ -103,7 +103,7 @@ def _score_task(
             "Check the column",
         )
     print_line(
-        f"csv: the scores of {target!r} are evaluated by "
+        f"csv: {target!r} contains scores, scored by "
         f"{', '.join(REGRESSION_METRICS)}; spearman compares trials"
     )
     # Scores of other splits may exceed those of train, so they are not clipped.
@@ -132,7 +132,7 @@ def _class_task(
         "are not '0' and '1'"
     )
     print_line(
-        f"csv: evaluated by {', '.join(metrics)}; {reason}; accuracy compares trials"
+        f"csv: scored by {', '.join(metrics)}; {reason}; accuracy compares trials"
     )
     return ClassificationTask("csv", splits, metrics, labels)
 
