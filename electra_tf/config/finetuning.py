@@ -52,7 +52,7 @@ class DataConfig:
     doc_stride: Positive = 128
     """SQuAD: wordpieces from the start of one window of the context to the next."""
     window_labels: Literal["exact", "original"] = "exact"
-    """SQuAD: label of a window that lacks the answer. `exact`: unanswerable. `original`:
+    """SQuAD: label of a window without the answer. `exact`: unanswerable. `original`:
     answerable, with the answer at [CLS]."""
     on_error: Literal["stop", "report"] = "stop"
     """`stop`: raise at the first bad row. `report`: skip, count and list bad rows."""
