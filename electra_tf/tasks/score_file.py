@@ -236,7 +236,8 @@ def _score_tags(
 ) -> dict[str, Any]:
     errors = DataErrorLog("stop", "", "Columns must be words and tags")
     files = {
-        path: read_conll(path, 0, -1, errors, tell=log) for path in (data, predictions)
+        path: read_conll(path, 0, -1, errors, notify=log)
+        for path in (data, predictions)
     }
     files = without_headers(files, log)
     gold, predicted = files[data], files[predictions]

@@ -1,4 +1,4 @@
-"""Tagged text in columns, as the CoNLL tasks have it: one token a line -> sentences."""
+"""Read tagged sentences from column files of the CoNLL tasks, one token per line."""
 
 import collections
 import dataclasses
@@ -49,10 +49,10 @@ class Sentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    """One for each word, as the file writes them; None: not labelled."""
+    """One tag for each word, unchanged from the file; None: unlabelled."""
     source: str
     line: int
-    """Number of the first word's line, from 1; word i stands on line `line` + i."""
+    """Line number of the first word, from 1; word i is on line `line` + i."""
 
 
 def read_conll(
@@ -61,113 +61,113 @@ def read_conll(
     tag_column: int | None,
     log: DataErrorLog,
     separator: str | None = None,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
 ) -> list[Sentence]:
-    """Reads a file with a token on each line and a blank line between sentences.
+    """Read a file with one token per line and a blank line between sentences.
 
-    Lines that begin with `-DOCSTART-` are no words and end a sentence. Comments are
-    CoNLL-U's (`# sent_id = 1`) before a first word; any other `#` is a word. Where the
-    log lets the run go on, a sentence with a bad line is left out whole.
+    A line that begins with `-DOCSTART-` also ends a sentence. A line such as
+    `# sent_id = 1` before the first word of a sentence is a comment of CoNLL-U; any
+    other `#` is a word. A sentence with a bad line is dropped as a whole.
 
     Args:
-        path: UTF-8 text with or without a byte-order mark; .gz and .xz are unpacked.
-        word_column: From 0; negative ones count from the end (-1: the last).
-        tag_column: Likewise; None: without tags.
-        log: Where bad lines are told.
-        separator: What stands between columns; None: any run of spaces and tabs, and
-            of nothing else (a no-break space is part of a word). Give a tab for words
-            that hold spaces; spaces at the ends of a column do not belong to it.
-        tell: Called with a line about the comments of a file.
+        path: UTF-8 text with or without a byte-order mark, plain, .gz or .xz.
+        word_column: Index of the word column, from 0; negative ones count from the end.
+        tag_column: Index of the tag column, likewise; None: the file has no tags.
+        log: Collects bad lines.
+        separator: Separator of the columns; spaces around a column are removed. None:
+            any run of spaces and tabs (a no-break space is part of a word). Pass a tab
+            if words contain spaces.
+        notify: Called with a line about skipped comments.
 
     Returns:
         The sentences, in order.
 
     Raises:
         InputError: The file cannot be opened, word and tag are the same column, the
-            separator is empty, or the log stops at the first problem.
+            separator is empty, or `log` stops at an error.
     """
     if separator == "" or word_column == tag_column:
         raise InputError(
-            "Words and tags are two columns, with a separator between them",
+            "Words and tags must be two columns with a separator between them",
             f"word column {word_column}, tag column {tag_column}, "
             f"separator {separator!r}",
             "Count the columns of the file from 0, or from -1 at its end",
         )
     reader = _Reader(str(path), word_column, tag_column, log, separator)
-    known = log.counts.total()
+    errors_before = log.counts.total()
     reader.read()
-    if not reader.sentences and log.counts.total() == known:
-        log.add(DataError(str(path), 0, "empty file", "no token in it", "Remove it"))
+    if not reader.sentences and log.counts.total() == errors_before:
+        log.add(DataError(str(path), 0, "empty file", "no tokens", "Remove it"))
     if reader.comments:
         number, text = reader.comments[0]
-        tell(
+        notify(
             f"{path}: {len(reader.comments):,} lines skipped as comments of CoNLL-U, "
-            f"the first one line {number}, {text!r:.60}"
+            f"the first is line {number}, {text!r:.60}"
         )
     return reader.sentences
 
 
-def find_columns(data: str, part: str) -> str | None:
-    """Find the file of a part.
+def find_columns(data: str, split: str) -> str | None:
+    """Find the column file of a split.
 
     Args:
-        data: A folder; or a file, which is `train`.
-        part: `train`, `dev` or `test`.
+        data: Folder of the files; or one file, which is `train`.
+        split: `train`, `dev` or `test`.
 
     Returns:
-        Its path; None if there is none.
+        Path of the file; None if there is none.
     """
     if os.path.isfile(data):
-        return data if part == "train" else None
+        return data if split == "train" else None
     for ending in _ENDINGS:
         for suffix in SUFFIXES:
-            path = os.path.join(data, f"{part}{ending}{suffix}")
+            path = os.path.join(data, f"{split}{ending}{suffix}")
             if os.path.isfile(path):
                 return path
     return None
 
 
 def without_headers(
-    files: Mapping[str, list[Sentence]], tell: Callable[[str], None] = print
+    files: Mapping[str, list[Sentence]], notify: Callable[[str], None] = print
 ) -> dict[str, list[Sentence]]:
     """Remove header lines such as `token tag`, and report each.
 
-    The first line of a file is a header where both fields are usual names of columns;
-    also where one is and the tag occurs in no other line.
+    The first line of a file is a header if both fields are usual column names, or if
+    one is and the tag, in lower case, occurs on no other line.
 
     Args:
-        files: Tagged sentences by the name of their part.
-        tell: Called with a line for each header, and for a first line that may be one.
+        files: Tagged sentences by split.
+        notify: Called with a line for each header and for each possible header.
 
     Returns:
         The same files without header lines.
     """
     counts = collections.Counter(
-        tag for found in files.values() for s in found for tag in s.tags or ()
+        tag for sentences in files.values() for s in sentences for tag in s.tags or ()
     )
-    firsts = {part: found[0] for part, found in files.items() if found}
+    firsts = {split: sentences[0] for split, sentences in files.items() if sentences}
     first_counts = collections.Counter(s.tags[0] for s in firsts.values() if s.tags)
-    kept = dict(files)
-    for part, first in firsts.items():
+    result = dict(files)
+    for split, first in firsts.items():
         if first.tags is None:
             continue
         word, tag = first.words[0], first.tags[0]
-        named = word.lower() in _WORD_NAMES, tag.lower() in _TAG_NAMES
-        once = counts[tag] == first_counts[tag]
+        is_name = word.lower() in _WORD_NAMES, tag.lower() in _TAG_NAMES
+        is_unique = counts[tag] == first_counts[tag]
         place = f"{first.source}:{first.line}: {word!r} with the tag {tag!r}"
-        if all(named) or (once and any(named) and tag == tag.lower()):
+        if all(is_name) or (is_unique and any(is_name) and tag == tag.lower()):
             rest = dataclasses.replace(
                 first, words=first.words[1:], tags=first.tags[1:], line=first.line + 1
             )
-            kept[part] = [*([rest] if rest.words else []), *kept[part][1:]]
-            tell(f"{place} was taken as a header line, not as a word")
-        elif once and not is_span_scheme({tag}):
-            tell(f"{place}: no other line has it; delete the line if it is a header")
-    return kept
+            result[split] = [*([rest] if rest.words else []), *result[split][1:]]
+            notify(f"{place} is read as a header line, not as a word")
+        elif is_unique and not is_span_scheme({tag}):
+            notify(f"{place}: no other line has it; delete the line if it is a header")
+    return result
 
 
 class _Reader:
-    """Collects the rows of one file into sentences."""
+    """Reader that groups the rows of one file into sentences."""
 
     def __init__(
         self,
@@ -181,38 +181,39 @@ class _Reader:
         self.comments: list[tuple[int, str]] = []  # numbers and texts of lines
         self._path, self._log, self._separator = path, log, separator
         self._word, self._tag = word_column, tag_column
-        self._needed = _needed(word_column, tag_column)
-        self._width: tuple[int, int, str] | None = None  # the first row's, with line
-        self._begin()
+        self._min_columns = _min_columns(word_column, tag_column)
+        self._width: tuple[int, int, str] | None = None  # first row: columns, line
+        self._start_sentence()
 
-    def _begin(self) -> None:
+    def _start_sentence(self) -> None:
         self._rows: list[list[str]] = []
-        self._first, self._whole = 0, True
+        self._first, self._is_valid = 0, True
 
     def read(self) -> None:
+        """Read the file into `sentences`."""
         try:
             with open_compressed(self._path) as file:
-                for number, raw in enumerate(file, 1):  # ended by \n and nothing else
-                    self._take(number, raw)
-            self._end()
+                for number, raw in enumerate(file, 1):  # lines end with \n only
+                    self._add_line(number, raw)
+            self._end_sentence()
         except BROKEN as error:
             self._report(
                 0,
                 "broken archive",
-                f"{error}; the sentences before were read",
-                "Copy or compress it again",
+                f"{error}; only the sentences before the damage are read",
+                "Copy or compress the file again",
             )
         except OSError as error:
             raise InputError(
-                "Each file of a task can be read",
+                "Each file of a task must be readable",
                 str(error),
                 "Check its path and permissions",
             ) from error
 
-    def _take(self, number: int, raw: bytes) -> None:
+    def _add_line(self, number: int, raw: bytes) -> None:
         line = self._decode(number, raw)
         if line is not None and (not line.strip(_BLANKS) or line.startswith(_DOCUMENT)):
-            self._end()
+            self._end_sentence()
             return
         if line is not None and not self._first and _COMMENT.match(line):
             self.comments.append((number, line))
@@ -220,91 +221,94 @@ class _Reader:
         row = None if line is None else self._row(number, line)
         self._first = self._first or number
         if row is None:
-            self._whole = False
+            self._is_valid = False
         else:
             self._rows.append(row)
 
-    def _end(self) -> None:
-        """A sentence is over, if one was begun."""
-        if self._rows and self._whole:
+    def _end_sentence(self) -> None:
+        """Append the current sentence, unless it is empty or has a bad line."""
+        if self._rows and self._is_valid:
             words = tuple(row[self._word] for row in self._rows)
             tags = None
             if self._tag is not None:
                 tags = tuple(row[self._tag] for row in self._rows)
             self.sentences.append(Sentence(words, tags, self._path, self._first))
-        self._begin()
+        self._start_sentence()
 
     def _decode(self, number: int, raw: bytes) -> str | None:
-        """The line without its end; None where it is no text, which is told."""
+        """Return a line without its ending; report an invalid one and return None."""
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            self._bad(
+            self._report_line(
                 number,
                 "invalid UTF-8",
                 f"byte {error.start} of the line",
-                "Convert it to UTF-8",
+                "Convert the file to UTF-8",
             )
             return None
         if number == 1:
             line = line.removeprefix("\ufeff")
         line = line.removesuffix("\n").removesuffix("\r")
-        for sign, name in (("\0", "NUL"), ("\r", "carriage return")):
-            if sign in line:
-                self._bad(number, name, "within the line", "Remove it")
+        for character, name in (("\0", "NUL"), ("\r", "carriage return")):
+            if character in line:
+                self._report_line(number, name, "within the line", "Remove it")
                 return None
         return line
 
     def _row(self, number: int, line: str) -> list[str] | None:
-        """The line's columns; None where they are not as they should be."""
+        """Return the columns of a line; report invalid ones and return None."""
         if self._separator is None:
             row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
         else:
             row = [column.strip(" ") for column in line.split(self._separator)]
         self._width = self._width or (len(row), number, line)
         width, first, first_line = self._width
-        fault = None
-        if len(row) < self._needed:
-            fault = "too few columns", f"{len(row)} of {self._needed} or more"
+        problem = None
+        if len(row) < self._min_columns:
+            problem = (
+                "too few columns",
+                f"{len(row)}, must be {self._min_columns} or more",
+            )
         elif len(row) != width:
-            fault = (
+            problem = (
                 "another number of columns",
                 f"{len(row)}, while line {first}, {first_line[:60]!r}, has {width}"
                 + _spaces_within({first: first_line, number: line}),
             )
         elif not row[self._word] or (self._tag is not None and not row[self._tag]):
-            fault = "empty column", "nothing where a word or its tag should be"
-        if fault is None:
+            problem = "empty column", "no word or no tag"
+        if problem is None:
             return row
-        self._bad(
+        self._report_line(
             number,
-            fault[0],
-            f"{fault[1]}: {line[:60]!r}",
-            "Correct or delete the line (a header or a comment is no token), or set "
-            "the right data.word_column and data.tag_column",
+            problem[0],
+            f"{problem[1]}: {line[:60]!r}",
+            "Correct the line; delete it if it is a header or comment; or set "
+            "data.word_column and data.tag_column",
         )
         return None
 
-    def _bad(self, number: int, kind: str, detail: str, remedy: str) -> None:
-        self._report(number, kind, f"{detail}; its sentence not read", remedy)
+    def _report_line(self, number: int, kind: str, detail: str, remedy: str) -> None:
+        self._report(number, kind, f"{detail}; its sentence is dropped", remedy)
 
     def _report(self, number: int, kind: str, detail: str, remedy: str) -> None:
         self._log.add(DataError(self._path, number, kind, detail, remedy))
 
 
 def _spaces_within(lines: Mapping[int, str]) -> str:
-    """Name columns between tabs that hold a space, which separates columns too."""
-    found = [
+    """Describe a column between tabs with a space, which also separates columns."""
+    hints = [
         f"; line {number} has a space within {column!r:.60}: write '_' instead of it"
         for number, line in lines.items()
         for column in line.split("\t")
         if "\t" in line and " " in column.strip(_BLANKS)
     ]
-    return "".join(found[:1])
+    return "".join(hints[:1])
 
 
-def _needed(word: int, tag: int | None) -> int:
-    """How many columns there must be, so that word and tag are two of them."""
+def _min_columns(word: int, tag: int | None) -> int:
+    """Return the least number of columns, for word and tag to be two of them."""
     columns = [word] if tag is None else [word, tag]
     least = max(-column if column < 0 else column + 1 for column in columns)
     if min(columns) < 0 <= max(columns):

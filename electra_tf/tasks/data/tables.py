@@ -1,7 +1,7 @@
-"""Tables of text -> rows: TSV, CSV and JSON lines, plain or compressed, and TFDS.
+"""Read rows from TSV, CSV and JSON lines, plain or compressed, and from TFDS.
 
-A .tsv has no quoting (GLUE's manner), a .csv has CSV's. The first line names the
-columns, unless the caller does.
+A .csv has quoting; a .tsv has none, as in GLUE. The first line names the columns,
+unless the caller does.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ TFDS = "tfds:"
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 FORMATS = (".tsv", ".csv", ".jsonl", ".ndjson")
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
-_UNDECODED = re.compile("[\udc80-\udcff]")  # what Python makes of bytes not UTF-8
+_UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 
-# The lines that a record stands on; None: they are none.
+# Lines of a record and its fields; None: invalid quoting.
 _Record = tuple[range, list[str] | None]
 
 
@@ -35,12 +35,12 @@ class Row:
     """One record of a table."""
 
     values: Mapping[str, str]
-    """By column; what an object of JSON lacks, or has as null, is not there."""
+    """Value by column, without missing and null values of JSON."""
     source: str
     line: int
-    """Number of its first line, from 1."""
+    """Number of the first line of the row, from 1."""
     nested: frozenset[str] = frozenset()
-    """The columns whose values were objects or lists of JSON."""
+    """Columns whose values are objects or lists of JSON."""
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}"
@@ -49,24 +49,25 @@ class Row:
 def read_table(
     path: str, log: DataErrorLog, names: Sequence[str] | None = None
 ) -> list[Row]:
-    """Reads all rows of a file.
+    """Read all rows of a file.
 
     Args:
-        path: Ends with .tsv, .csv, .jsonl or .ndjson, perhaps with .gz or .xz.
-        log: Where bad rows are told.
-        names: The columns, where no line of the file names them.
+        path: File with the suffix .tsv, .csv, .jsonl or .ndjson, and then optionally
+            .gz or .xz.
+        log: Collects bad rows.
+        names: Names of the columns, for a file without a header line.
 
     Returns:
-        The rows that could be read.
+        The valid rows.
 
     Raises:
-        InputError: No such file, an unknown format, an empty or broken file, a first
-            line that does not name columns; with a log that stops, the first bad row.
+        InputError: The file is missing, empty, damaged or of an unknown format, its
+            first line does not name columns, or `log` stops at an error.
     """
     kind = inner_suffix(path)
     if kind not in FORMATS:
         raise InputError(
-            f"A table is one of {', '.join(FORMATS)}, perhaps compressed",
+            f"A table must be one of {', '.join(FORMATS)}, plain, .gz or .xz",
             repr(path),
             "Rename or convert it",
         )
@@ -81,22 +82,24 @@ def read_table(
         with _long_fields():
             rows = list(_named(records, path, log, names, bad))
     if not rows:
-        raise InputError("A table has one row or more", f"{path}: none", "Check it")
+        raise InputError(
+            "A table must have one or more rows", f"{path} with none", "Check the file"
+        )
     return rows
 
 
 def read_text(path: str, log: DataErrorLog) -> str:
-    """Reads a file of UTF-8, with or without a byte-order mark.
+    """Read a UTF-8 file, with or without a byte-order mark.
 
     Args:
-        path: Plain, .gz or .xz.
-        log: Where lines of another encoding are told; they are left out.
+        path: File, plain, .gz or .xz.
+        log: Collects lines that are not UTF-8, which are dropped.
 
     Returns:
-        Its text.
+        The text of the file.
 
     Raises:
-        InputError: No such file, an empty one, a broken archive.
+        InputError: The file is missing, empty or damaged, or `log` stops at an error.
     """
     text = _decoded(path)
     bad = _undecoded(text, path, log)
@@ -107,14 +110,14 @@ def read_text(path: str, log: DataErrorLog) -> str:
 
 
 def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Refuses a table without the columns that are asked for.
+    """Raise an error if a table lacks a column.
 
     Args:
-        rows: Of one table.
-        columns: Their names.
+        rows: Rows of one table.
+        columns: Names of the required columns.
 
     Raises:
-        InputError: One is missing; it lists those there are.
+        InputError: A column is missing; the error lists the existing ones.
     """
     known = list(dict.fromkeys(name for row in rows for name in row.values))
     missing = [name for name in columns if name not in known]
@@ -122,51 +125,49 @@ def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
         raise InputError(
             f"The table must have the columns {listed(columns)}",
             f"{rows[0].source} without {listed(missing)}; it has {listed(known, 30)}",
-            _likely(missing, known)
-            + "Name columns that the first line names, or check that this is the "
-            "right file"
-            + ", with commas between columns (.csv) or tabs (.tsv)"
-            * (len(known) == 1),
+            _similar_columns(missing, known)
+            + "Name columns of the first line, or check that this is the right file"
+            + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
         )
 
 
-def _likely(missing: Sequence[str], known: Sequence[str]) -> str:
-    """Name what each missing column probably is in the file."""
-    told = []
+def _similar_columns(missing: Sequence[str], known: Sequence[str]) -> str:
+    """Return hints to columns with similar names."""
+    hints = []
     for name in missing:
         same = [k for k in known if k.strip(" \t\"'") == name.strip()]
         alike = [k for k in known if k.strip().casefold() == name.strip().casefold()]
         close = difflib.get_close_matches(name, known, 1, 0.8)
-        found = next(iter([*same, *alike, *close]), None)
-        if found is None:
+        guess = next(iter([*same, *alike, *close]), None)
+        if guess is None:
             continue
         why = ""
-        if found != found.strip():
+        if guess != guess.strip():
             why = ", with a space around its name in the first line: remove that space"
-        elif found in same:
+        elif guess in same:
             why = ", with quotes, which a .tsv keeps: remove them from the first line"
-        told.append(f"For {name!r} did you mean {found!r}{why}? ")
-    return "".join(told)
+        hints.append(f"For {name!r} did you mean {guess!r}{why}? ")
+    return "".join(hints)
 
 
 def read_tfds(name: str, split: str) -> list[Row]:
-    """Reads a split of a data set that TFDS has prepared on this machine.
+    """Read a split of a data set that TFDS has prepared on this machine.
 
     Args:
-        name: As TFDS has it, `glue/cola`.
+        name: Name in TFDS, such as `glue/cola`.
         split: `train`, `validation`, ...
 
     Returns:
-        Its rows; classes by their names, a class of -1 as an empty string.
+        The rows, with class names; class -1 is an empty string.
 
     Raises:
-        InputError: It is not prepared here, or the split is empty.
+        InputError: The data set is not prepared here, or the split is empty.
     """
     import tensorflow_datasets as tfds
 
-    found, info = load_tfds(name, split)
+    dataset, info = load_tfds(name, split)
 
-    def word(column: str, value: Any) -> str:
+    def to_text(column: str, value: Any) -> str:
         feature = info.features[column]
         if isinstance(feature, tfds.features.ClassLabel):
             return feature.int2str(int(value)) if value >= 0 else ""
@@ -174,26 +175,30 @@ def read_tfds(name: str, split: str) -> list[Row]:
 
     source = f"tfds:{name}@{split}"
     rows = [
-        Row({c: word(c, v) for c, v in values.items()}, source, number)
-        for number, values in enumerate(found.as_numpy_iterator(), 1)
+        Row({c: to_text(c, v) for c, v in values.items()}, source, number)
+        for number, values in enumerate(dataset.as_numpy_iterator(), 1)
     ]
     if not rows:
-        raise InputError("A table has one row or more", f"{source}: none", "Check it")
+        raise InputError(
+            "A table must have one or more rows",
+            f"{source} with none",
+            "Check the split",
+        )
     return rows
 
 
 def read_rows(path: str, log: DataErrorLog) -> list[Row]:
-    """Reads a file, or a split of a data set that TFDS has prepared.
+    """Read a table file, or a split of a data set that TFDS has prepared.
 
     Args:
-        path: A file, or `tfds:NAME@SPLIT`.
+        path: File, or `tfds:NAME@SPLIT`.
         log: As for `read_table`.
 
     Returns:
         The rows.
 
     Raises:
-        InputError: As `read_table` and `read_tfds`.
+        InputError: As for `read_table` and `read_tfds`.
     """
     if not path.startswith(TFDS):
         return read_table(path, log)
@@ -202,14 +207,14 @@ def read_rows(path: str, log: DataErrorLog) -> list[Row]:
 
 
 def has_tfds(name: str, split: str) -> bool:
-    """Whether TFDS has prepared a split of a data set on this machine.
+    """Return whether TFDS has prepared a split of a data set on this machine.
 
     Args:
         name: As for `read_tfds`.
         split: As for `read_tfds`.
 
     Returns:
-        False also where there is no such data set.
+        True if the split can be read; False also for an unknown data set.
     """
     import tensorflow_datasets as tfds
 
@@ -222,32 +227,34 @@ def has_tfds(name: str, split: str) -> bool:
 
 
 def _decoded(path: str) -> str:
-    """A file's text, bytes that are not UTF-8 as `_UNDECODED`."""
+    """Return the text of a file, with surrogates for bytes that are not UTF-8."""
     if not os.path.isfile(path):
-        raise InputError("The file is there", repr(path), "Check the path")
+        raise InputError("The file must exist", repr(path), "Check the path")
     try:
         with open_compressed(path) as file:
             data = file.read()
     except (OSError, *BROKEN) as error:
         raise InputError(
-            f"{path} can be read to its end",
+            f"{path} must be readable to its end",
             str(error) or type(error).__name__,
-            "Fetch the file again, or check who may read it",
+            "Copy the file again, or check its permissions",
         ) from error
     if not data.strip():
-        raise InputError(f"{path} holds text", "an empty file", "Fetch it again")
+        raise InputError(
+            f"{path} must contain text", "an empty file", "Copy the file again"
+        )
     return data.decode("utf-8-sig", "surrogateescape")
 
 
 def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
-    """The numbers of the lines that are not UTF-8, each of which is told."""
+    """Return the numbers of the lines that are not UTF-8, and report each."""
     if not _UNDECODED.search(text):
         return frozenset()
     bad = set()
     for number, line in enumerate(text.split("\n"), 1):
-        if found := _UNDECODED.search(line):
-            byte, place = ord(found[0]) - 0xDC00, found.start() + 1
-            detail = f"the byte 0x{byte:02X} as its character {place}"
+        if match := _UNDECODED.search(line):
+            byte, column = ord(match[0]) - 0xDC00, match.start() + 1
+            detail = f"byte 0x{byte:02X} at character {column}"
             kind, remedy = "another encoding than UTF-8", "Convert it with iconv"
             log.add(DataError(path, number, kind, detail, remedy))
             bad.add(number)
@@ -256,6 +263,7 @@ def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
 
 @contextlib.contextmanager
 def _long_fields() -> Iterator[None]:
+    """Raise the limit of the csv module on the length of a field."""
     before = csv.field_size_limit(_FIELD_LIMIT)
     try:
         yield
@@ -263,22 +271,22 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _check_separator(text: str, path: str, wanted: str) -> None:
-    """Refuse a first line whose columns have other separators."""
+def _check_separator(text: str, path: str, expected: str) -> None:
+    """Raise an error if the columns of the first line have another separator."""
     line = text.partition("\n")[0].removesuffix("\r")
-    counts = {sign: line.count(sign) for sign in _SEPARATORS}
-    found = max(counts, key=lambda sign: counts[sign])
-    if counts[wanted] or not counts[found]:
+    counts = {character: line.count(character) for character in _SEPARATORS}
+    actual = max(counts, key=lambda character: counts[character])
+    if counts[expected] or not counts[actual]:
         return
-    number = f"{counts[found]:,} {_SEPARATORS[found]}{'s' * (counts[found] > 1)}"
+    number = f"{counts[actual]:,} {_SEPARATORS[actual]}{'s' * (counts[actual] > 1)}"
     kind = {",": ".csv", "\t": ".tsv"}
     raise InputError(
-        f"A {kind[wanted]} must have {_SEPARATORS[wanted]}s between its columns",
-        f"{path}:1 with {number} and no {_SEPARATORS[wanted]}: {line!r:.80}",
-        f"Name the file {kind[found]}"
-        if found in kind
+        f"A {kind[expected]} must have {_SEPARATORS[expected]}s between its columns",
+        f"{path}:1 with {number} and no {_SEPARATORS[expected]}: {line!r:.80}",
+        f"Rename the file to {kind[actual]}"
+        if actual in kind
         else "Convert it: pandas.read_csv(FILE, sep="
-        f"{found!r}).to_csv('NEW.csv', index=False)",
+        f"{actual!r}).to_csv('NEW.csv', index=False)",
     )
 
 
@@ -286,7 +294,7 @@ def _tsv(text: str) -> Iterator[_Record]:
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
-    # An empty line of a table with one column is an empty text.
+    # Drop empty lines at the end. With one column an empty line is an empty text.
     while "\t" in lines[0] and not lines[-1].removesuffix("\r"):
         lines.pop()
     for number, line in enumerate(lines, 1):
@@ -318,7 +326,7 @@ def _named(
     names: Sequence[str] | None,
     bad: frozenset[int],
 ) -> Iterator[Row]:
-    """Rows of the records that have not been told as bad yet."""
+    """Yield the valid records as rows, and report those of another width."""
     for lines, record in records:
         readable = record is not None and bad.isdisjoint(lines)
         if names is None:
@@ -337,13 +345,15 @@ def _named(
 def _header(record: list[str] | None, place: str) -> list[str]:
     if record is None:
         raise InputError(
-            "The first line names the columns", f"{place}, unreadable", "Mend it"
+            "The first line must name the columns",
+            f"{place}, unreadable",
+            "Correct the line",
         )
-    twice = {name for name in record if name and record.count(name) > 1}
-    if twice:
+    repeated = {name for name in record if name and record.count(name) > 1}
+    if repeated:
         raise InputError(
-            "Each column has a name of its own",
-            f"{place}, with several columns {listed(sorted(twice))}",
+            "Column names must be unique",
+            f"{place}, with several columns {listed(sorted(repeated))}",
             "Rename all but one of them",
         )
     return record
@@ -358,17 +368,19 @@ def _json_rows(
         try:
             values = json.loads(line)
             if not isinstance(values, dict):
-                raise ValueError("no object")
+                raise ValueError("not an object")
         except ValueError as error:
-            log.add(DataError(path, number, "no JSON", str(error), "Mend that line"))
+            log.add(
+                DataError(path, number, "invalid JSON", str(error), "Correct the line")
+            )
             continue
-        known = {k: _plain(v) for k, v in values.items() if v is not None}
+        known = {k: _to_text(v) for k, v in values.items() if v is not None}
         nested = {k for k, v in values.items() if isinstance(v, dict | list)}
         yield Row(known, path, number, frozenset(nested))
 
 
-def _plain(value: Any) -> str:
-    """A value as in a CSV; 1.0 is 1, as tables with gaps make one of the other."""
+def _to_text(value: Any) -> str:
+    """Return a value as text; 1.0 as 1, as tables with gaps write integers."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

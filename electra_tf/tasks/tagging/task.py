@@ -35,7 +35,7 @@ from electra_tf.text.data_errors import DataError, DataErrorLog
 
 _SHOWN = 20
 _MARKED = re.compile("[A-Z]-.")
-_STRAY = 0.01  # a share of tags without a span's mark that is a mistake
+_STRAY = 0.01  # up to this share, tags that mark no span are errors
 
 
 class TaggingTask(Task):
@@ -43,16 +43,16 @@ class TaggingTask(Task):
 
     Args:
         name: Value of --task.
-        parts: By name; items are sentences, targets their tags.
+        splits: Splits by name; items are sentences, targets their tags.
     """
 
-    def __init__(self, name: str, parts: dict[str, Split]):
-        self.tags = tag_vocabulary(parts["train"].items)
+    def __init__(self, name: str, splits: dict[str, Split]):
+        self.tags = tag_vocabulary(splits["train"].items)
         self.spans = is_span_scheme(self.tags)
         self.scheme, self._misfits = BIOES, []
         if self.spans:
-            self.scheme, self._misfits = scheme_of(parts["train"].targets)
-        super().__init__(name, parts, "f1" if self.spans else "accuracy")
+            self.scheme, self._misfits = scheme_of(splits["train"].targets)
+        super().__init__(name, splits, "f1" if self.spans else "accuracy")
 
     @property
     def label_counts(self) -> str:
@@ -82,7 +82,7 @@ class TaggingTask(Task):
             lines.append(
                 f"{self.name}: {len(self._misfits):,} of "
                 f"{len(self.splits['train']):,} sentences have tags that {self.scheme} "
-                f"would write otherwise, the first one at {odd.source}:{odd.line}"
+                f"would write otherwise, the first at {odd.source}:{odd.line}"
             )
         return lines
 
@@ -94,17 +94,17 @@ class TaggingTask(Task):
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
         """Encode the training sentences."""
-        part = self.splits["train"]
-        return model.examples(part.items, part.targets)
+        train = self.splits["train"]
+        return model.examples(train.items, train.targets)
 
-    def score(self, part: Split, predictions: Any) -> dict[str, float]:
+    def score(self, split: Split, predictions: Any) -> dict[str, float]:
         """Compute the scores of conlleval, or the accuracy of tags."""
         scorer = score_spans if self.spans else score_tokens
-        scores = scorer(part.targets, predictions)
+        scores = scorer(split.targets, predictions)
         names = ("f1", "precision", "recall", "accuracy")
         return {name: scores[name] for name in names if name in scores}
 
-    def degenerate(self, part: Split, predictions: Any) -> str | None:
+    def degenerate(self, split: Split, predictions: Any) -> str | None:
         """Describe predictions of one tag only, or of one span per sentence."""
         predicted = {tag for tags in predictions for tag in tags}
         if len(predicted) > 1:
@@ -125,10 +125,10 @@ class TaggingTask(Task):
             kinds.add(spans[0].kind)
         return f"always predicts one span of {kinds.pop()}" if len(kinds) == 1 else None
 
-    def write(self, part: Split, predictions: Any, path: str) -> None:
+    def write(self, split: Split, predictions: Any, path: str) -> None:
         """Write columns: word, gold tag if there is one, predicted tag."""
         lines = []
-        for sentence, tags in zip(part.items, predictions, strict=True):
+        for sentence, tags in zip(split.items, predictions, strict=True):
             gold = [] if sentence.tags is None else [sentence.tags]
             rows = zip(sentence.words, *gold, tags, strict=True)
             lines += [" ".join(row) for row in rows] + [""]
@@ -140,152 +140,160 @@ def tagging_task(
     data: str,
     settings: DataConfig,
     log: DataErrorLog,
-    tell: Callable[[str], None] = print,
+    notify: Callable[[str], None] = print,
 ) -> TaggingTask:
     """Read column files.
 
     Args:
         name: `chunking` or `tagging`.
-        data: A folder with train.txt, and perhaps dev.txt and test.txt (or .conll and
-            other endings, .gz or .xz); or a file.
-        settings: The columns; the share of train that becomes dev without a dev file.
+        data: Folder with train.txt, and optionally dev.txt and test.txt (or .conll and
+            other suffixes, .gz or .xz); or one file.
+        settings: The columns, and the share of train that becomes dev without a dev
+            file.
         log: Collects bad lines.
-        tell: Called with lines about header lines, the scheme of the tags and dev.
+        notify: Called with lines about header lines, the scheme of the tags and dev.
 
     Returns:
         The task.
 
     Raises:
-        InputError: No such files, a bad line, a file without a usable sentence.
+        InputError: A file is missing or has no valid sentence, or `log` stops at an
+            error.
     """
-    found = _read(data, settings, log, tell)
-    found["train"] = _usable(found["train"], log)
-    if "dev" not in found:
-        found = _split(found, settings, data)
-        tell(
-            f"{name}: no dev file; held out as dev: {len(found['dev']):,} of "
-            f"{len(found['train']) + len(found['dev']):,} sentences (data.dev_share "
+    files = _read(data, settings, log, notify)
+    files["train"] = _drop_stray_tags(files["train"], log)
+    if "dev" not in files:
+        files = _hold_out_dev(files, settings, data)
+        notify(
+            f"{name}: no dev file; held out as dev: {len(files['dev']):,} of "
+            f"{len(files['train']) + len(files['dev']):,} sentences (data.dev_share "
             f"{settings.dev_share:g}, data.split_seed {settings.split_seed})"
         )
-    tags = tag_vocabulary(found["train"])
-    for part in _without(found, "train"):
-        found[part] = [s for s in found[part] if _is_known(s, tags, log)]
-        if not found[part]:
+    tags = tag_vocabulary(files["train"])
+    for split in _without(files, "train"):
+        files[split] = [s for s in files[split] if _has_known_tags(s, tags, log)]
+        if not files[split]:
             raise InputError(
-                f"The training data has the tags of a sentence of {part} or more",
-                f"none of them; known: {listed(tags)}",
-                "Check that both have the same kind of tags",
+                f"The tags of {split} must be tags of train",
+                f"no sentence of {split} with known tags only; known: {listed(tags)}",
+                "Check that both files have the same kind of tags",
             )
-    task = TaggingTask(name, {part: _part(s) for part, s in found.items()})
+    task = TaggingTask(
+        name,
+        {
+            split: Split(sentences, [s.tags for s in sentences])
+            for split, sentences in files.items()
+        },
+    )
     for line in task.notes:
-        tell(line)
+        notify(line)
     return task
 
 
 def _read(
-    data: str, settings: DataConfig, log: DataErrorLog, tell: Callable[[str], None]
+    data: str, settings: DataConfig, log: DataErrorLog, notify: Callable[[str], None]
 ) -> dict[str, list[Sentence]]:
-    """Read the files of all parts, without header lines."""
-    found = {}
-    for part in ("train", "dev", "test"):
-        if path := find_columns(data, part):
+    """Read the files of all splits, without header lines."""
+    files = {}
+    for split in ("train", "dev", "test"):
+        if path := find_columns(data, split):
             columns = settings.word_column, settings.tag_column
-            found[part] = read_conll(path, *columns, log, tell=tell)
-    if "train" not in found:
+            files[split] = read_conll(path, *columns, log, notify=notify)
+    if "train" not in files:
         raise InputError(
-            "--data is a column file, or a folder with train.txt and perhaps dev.txt "
-            "and test.txt (also .conll, .tsv, .bio, .gz, .xz)",
-            f"{data!r}, where there is no such file",
+            "--data must be a column file, or a folder with train.txt and optionally "
+            "dev.txt and test.txt (also .conll, .tsv, .bio, .gz, .xz)",
+            f"{data!r} without train",
             "Check the path",
         )
-    found = without_headers(found, tell)
-    for part, sentences in found.items():
+    files = without_headers(files, notify)
+    for split, sentences in files.items():
         if not sentences:
             raise InputError(
-                "Each file has one usable sentence or more",
-                f"{find_columns(data, part)} with none",
-                "Mend what was told of it",
+                "Each file must have one or more valid sentences",
+                f"{find_columns(data, split)} with none",
+                "Correct the reported errors",
             )
-    if settings.word_column == 0 and _numbered(found["train"]):
+    if settings.word_column == 0 and _has_word_numbers(files["train"]):
         raise InputError(
-            "The word column holds words",
-            f"{found['train'][0].source} with the words '1', '2', ... in each sentence",
-            "Name the right columns; for CoNLL-U pass --set data.word_column=1 and "
+            "The word column must contain words",
+            f"{files['train'][0].source} with the words '1', '2', ... in each sentence",
+            "Set the right columns; for CoNLL-U pass --set data.word_column=1 and "
             "--set data.tag_column=3",
         )
-    return found
+    return files
 
 
-def _numbered(sentences: list[Sentence]) -> bool:
-    """Whether the words of each sentence are its words' numbers, as in CoNLL-U."""
+def _has_word_numbers(sentences: list[Sentence]) -> bool:
+    """Return whether the words are the word numbers of CoNLL-U."""
     longer = [s.words for s in sentences if len(s.words) > 1]
     return bool(longer) and all(words[:2] == ("1", "2") for words in longer)
 
 
-def _usable(sentences: list[Sentence], log: DataErrorLog) -> list[Sentence]:
-    """Drop sentences with a tag that marks no span, where nearly all tags do."""
+def _drop_stray_tags(sentences: list[Sentence], log: DataErrorLog) -> list[Sentence]:
+    """Drop sentences with a tag that marks no span, if nearly all tags mark spans."""
     tags = [tag for sentence in sentences for tag in sentence.tags]
     strays = [tag for tag in tags if not is_span_scheme({tag})]
-    mistakes = len(strays) <= max(1, _STRAY * len(tags))
-    if not mistakes or set(tags) <= {OUTSIDE, *strays}:
+    are_errors = len(strays) <= max(1, _STRAY * len(tags))
+    if not are_errors or set(tags) <= {OUTSIDE, *strays}:
         return sentences
-    kept = []
+    valid = []
     for sentence in sentences:
         odd = [n for n, t in enumerate(sentence.tags) if not is_span_scheme({t})]
         if not odd:
-            kept.append(sentence)
+            valid.append(sentence)
             continue
-        detail = f"{sentence.tags[odd[0]]!r}; its sentence not read"
+        detail = f"{sentence.tags[odd[0]]!r}; its sentence is dropped"
         remedy = (
             "Correct that line, or delete it if it is a header; nearly all other tags "
             "are O, or B, I, E or S with a hyphen and a type"
         )
         where = sentence.source, sentence.line + odd[0]
         log.add(DataError(*where, "a tag that marks no span", detail, remedy))
-    if not kept:
+    if not valid:
         raise InputError(
-            "Each file has one usable sentence or more",
+            "Each file must have one or more valid sentences",
             f"{sentences[0].source} with none",
             "Correct its tags",
         )
-    return kept
+    return valid
 
 
-def _split(found: dict[str, Any], settings: DataConfig, data: str) -> dict[str, Any]:
-    """Splits dev off."""
-    sentences = found["train"]
-    draw = np.random.default_rng(settings.split_seed)
+def _hold_out_dev(
+    files: dict[str, list[Sentence]], settings: DataConfig, data: str
+) -> dict[str, list[Sentence]]:
+    """Move a random share of train to dev."""
+    sentences = files["train"]
+    rng = np.random.default_rng(settings.split_seed)
     count = max(1, round(len(sentences) * settings.dev_share))
-    held_out = set(draw.permutation(len(sentences))[:count].tolist())
+    held_out = set(rng.permutation(len(sentences))[:count].tolist())
     if count >= len(sentences):
         raise InputError(
-            "Training data is two sentences or more, where dev is split off it",
+            "Training data without a dev file must have two or more sentences",
             f"{len(sentences)} in {data}",
-            "Give more, or a dev file",
+            "Add sentences, or a dev file",
         )
-    dev = [s for place, s in enumerate(sentences) if place in held_out]
-    train = [s for place, s in enumerate(sentences) if place not in held_out]
-    return {"train": train, "dev": dev, **_without(found, "train")}
+    dev = [s for index, s in enumerate(sentences) if index in held_out]
+    train = [s for index, s in enumerate(sentences) if index not in held_out]
+    return {"train": train, "dev": dev, **_without(files, "train")}
 
 
-def _is_known(sentence: Sentence, tags: Sequence[str], log: DataErrorLog) -> bool:
-    """Whether the training data has all tags of a sentence; tells where not."""
-    own = sentence.tags
-    if is_span_scheme(tags) and is_span_scheme(own):
-        own = to_bioes(own)
-    for place, tag in enumerate(own):
+def _has_known_tags(sentence: Sentence, tags: Sequence[str], log: DataErrorLog) -> bool:
+    """Return whether train has all tags of a sentence; report one that it lacks."""
+    converted = sentence.tags
+    if is_span_scheme(tags) and is_span_scheme(converted):
+        converted = to_bioes(converted)
+    for index, tag in enumerate(converted):
         if tag not in tags:
-            detail = f"{sentence.tags[place]!r}; its sentence not read"
-            remedy = f"Mend it, or add to the training data; known: {listed(tags)}"
-            where = sentence.source, sentence.line + place
+            detail = f"{sentence.tags[index]!r}; its sentence is dropped"
+            remedy = (
+                f"Correct it, or add it to the training data; known: {listed(tags)}"
+            )
+            where = sentence.source, sentence.line + index
             log.add(DataError(*where, "a tag training does not have", detail, remedy))
             return False
     return True
 
 
-def _part(sentences: list[Sentence]) -> Split:
-    return Split(sentences, [sentence.tags for sentence in sentences])
-
-
-def _without(found: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key != name}
+def _without(files: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in files.items() if key != name}

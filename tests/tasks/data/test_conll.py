@@ -16,7 +16,7 @@ TEXT = "-DOCSTART- -X- O\n\nThe DT B-NP\ncat NN I-NP\n\n \t\nsat  VBD\tB-VP\n"
 
 
 def read(tmp_path, content, *columns, name="a.txt", on_error="stop", **kwargs):
-    """Sentences without their source, and what was counted."""
+    """Return sentences without their source, and the counts of errors."""
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     log = DataErrorLog(on_error, tmp_path / "problems.log")
@@ -26,7 +26,7 @@ def read(tmp_path, content, *columns, name="a.txt", on_error="stop", **kwargs):
     return [(s.words, s.tags, s.line) for s in sentences], dict(log.counts)
 
 
-def test_a_blank_line_and_a_docstart_end_a_sentence(tmp_path):
+def test_blank_lines_and_docstart_end_a_sentence(tmp_path):
     expected = [(("The", "cat"), ("B-NP", "I-NP"), 3), (("sat",), ("B-VP",), 7)]
     assert read(tmp_path, TEXT, 0, 2) == (expected, {})
     assert read(tmp_path, TEXT, -3, -1) == (expected, {})
@@ -44,20 +44,20 @@ def test_without_a_tag_column_there_are_no_tags(tmp_path):
     ("name", "pack"),
     [("a.gz", gzip.compress), ("a.XZ", lzma.compress), ("a", bytes)],
 )
-def test_packed_files_and_other_line_ends_read_alike(tmp_path, name, pack):
+def test_compressed_files_and_line_endings(tmp_path, name, pack):
     plain, _ = read(tmp_path, TEXT, 0, 2)
     content = pack(("\ufeff" + TEXT).replace("\n", "\r\n").encode())
     assert read(tmp_path, content, 0, 2, name=name) == (plain, {})
 
 
-def test_only_spaces_and_tabs_part_columns_and_only_newlines_lines(tmp_path):
+def test_default_separators_are_space_tab_and_newline(tmp_path):
     words = ("1\u00a0000", "a\u2028b", "c\x0bd", "\u3000", "e\x85", "#")
     text = "".join(f" {word} \t O \n" for word in words)
     assert read(tmp_path, text, 0, 1) == ([(words, ("O",) * 6, 1)], {})
     assert read(tmp_path, "\n".join(words), 0, None) == ([(words, None, 1)], {})
 
 
-def test_words_may_hold_spaces_where_a_tab_parts_columns(tmp_path):
+def test_tab_separator_allows_spaces_in_words(tmp_path):
     text = "New York\tB-LOC \n1 000\tO\n"
     expected = [(("New York", "1 000"), ("B-LOC", "O"), 1)]
     assert read(tmp_path, text, 0, 1, separator="\t") == (expected, {})
@@ -74,22 +74,22 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_line_stops_the_run_with_file_and_line(tmp_path, kind):
+def test_bad_line_raises_with_file_and_line(tmp_path, kind):
     content, line = BAD[kind]
     with pytest.raises(InputError, match=rf"a\.txt:{line}: {kind}"):
         read(tmp_path, GOOD + content, 0, 1)
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_or_its_sentence_is_left_out_and_counted(tmp_path, kind):
+def test_sentence_with_a_bad_line_is_dropped_and_counted(tmp_path, kind):
     content = GOOD + BAD[kind][0] + b"\nlast O\n"
     sentences, counts = read(tmp_path, content, 0, 1, on_error="report")
     assert [s[0] for s in sentences] == [("good",), ("last",)]
     assert counts == {kind: 1}
-    assert "sentence not read" in (tmp_path / "problems.log").read_text()
+    assert "sentence is dropped" in (tmp_path / "problems.log").read_text()
 
 
-def test_each_bad_line_of_a_sentence_is_told(tmp_path):
+def test_each_bad_line_of_a_sentence_is_reported(tmp_path):
     content = b"a O\nb\nc O O\n\xff O\n"
     sentences, counts = read(tmp_path, content, 0, 1, on_error="report")
     kinds = ("too few columns", "another number of columns", "invalid UTF-8")
@@ -98,34 +98,34 @@ def test_each_bad_line_of_a_sentence_is_told(tmp_path):
     assert [row.split(":")[1] for row in log] == ["2", "3", "4"]
 
 
-def test_an_empty_column_is_told(tmp_path):
+def test_empty_column_is_reported(tmp_path):
     for text in ("a\tO\n\tO\n", "a\tO\n \tO\n", "a\tO\nb\t\n"):
         with pytest.raises(InputError, match=r"a\.txt:2: empty column"):
             read(tmp_path, text, 0, 1, separator="\t")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf\n", b"-DOCSTART- O\n\n \n"])
-def test_a_file_without_tokens_is_told(tmp_path, content):
+def test_file_without_tokens_is_reported(tmp_path, content):
     with pytest.raises(InputError, match=r"a\.txt: empty file"):
         read(tmp_path, content, 0, 1)
     assert read(tmp_path, content, 0, 1, on_error="report") == ([], {"empty file": 1})
 
 
-def test_a_broken_archive_gives_the_whole_sentences_before(tmp_path):
+def test_damaged_archive_gives_the_sentences_before(tmp_path):
     text = "".join(f"word{i} O\nnext O\n\n" for i in range(9999))
     cut = gzip.compress(text.encode())[:-3000]
     with pytest.raises(InputError, match=r"a\.gz: broken archive"):
         read(tmp_path, cut, 0, 1, name="a.gz")
-    found, counts = read(tmp_path, cut, 0, 1, name="a.gz", on_error="report")
+    sentences, counts = read(tmp_path, cut, 0, 1, name="a.gz", on_error="report")
     assert counts == {"broken archive": 1}
-    assert 100 < len(found) < 9999
-    assert all(s[0] == (f"word{i}", "next") for i, s in enumerate(found))
+    assert 100 < len(sentences) < 9999
+    assert all(s[0] == (f"word{i}", "next") for i, s in enumerate(sentences))
     assert read(tmp_path, b"no archive", 0, 1, name="b.xz", on_error="report")[0] == []
 
 
-def test_word_and_tag_are_two_columns(tmp_path):
+def test_word_and_tag_must_be_two_columns(tmp_path):
     for columns in ((0, 0), (-1, -1)):
-        with pytest.raises(InputError, match="are two columns"):
+        with pytest.raises(InputError, match="word column"):
             read(tmp_path, TEXT, *columns)
     with pytest.raises(InputError, match="separator"):
         read(tmp_path, TEXT, 0, 1, separator="")
@@ -135,7 +135,7 @@ def test_word_and_tag_are_two_columns(tmp_path):
             read(tmp_path, text, *columns)
 
 
-def test_a_file_that_cannot_be_opened_is_told(tmp_path):
+def test_unreadable_file_raises(tmp_path):
     log = DataErrorLog("stop", tmp_path / "log")
     with pytest.raises(InputError, match=r"No such file.*missing\.gz"):
         read_conll(tmp_path / "missing.gz", 0, 1, log)
@@ -161,15 +161,15 @@ def test_conll_2000_has_its_published_sizes(tmp_path, data):
 def test_comments_of_conllu_are_skipped_and_reported(tmp_path):
     text = "# newdoc\n# sent_id = 1\nThe D\n# S\n\n# text = # a\n# #\n"
     lines = []
-    found, _ = read(tmp_path, text, 0, 1, tell=lines.append)
-    assert [s[0] for s in found] == [("The", "#"), ("#",)]
+    sentences, _ = read(tmp_path, text, 0, 1, notify=lines.append)
+    assert [s[0] for s in sentences] == [("The", "#"), ("#",)]
     assert len(lines) == 1
     assert "3 lines" in lines[0]
     assert "line 1, '# newdoc'" in lines[0]
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_space_within_a_column_is_named(tmp_path, first):
+def test_space_within_a_column_is_reported(tmp_path, first):
     odd, usual = "New York\tB-LOC\n", "The\tO\n"
     text = odd + usual if first else usual + odd
     words = f"line {1 if first else 2} has a space within 'New York'"
@@ -200,18 +200,18 @@ def test_header_lines_are_removed_and_reported(word, tag):
     alone = Sentence((word,), (tag,), "f", 1)
     rest = Sentence(("a",), ("N",), "f", 2)
     files = {"train": [first, *SENTENCES], "dev": [alone, *SENTENCES]}
-    found = without_headers(files, lines.append)
+    result = without_headers(files, lines.append)
     if HEADERS[word, tag]:
-        assert found == {"train": [rest, *SENTENCES], "dev": SENTENCES}
+        assert result == {"train": [rest, *SENTENCES], "dev": SENTENCES}
         assert len(lines) == 2
     else:
-        assert found == files
+        assert result == files
         assert all("if it is a header" in line for line in lines)
         assert len(lines) == (0 if tag == "N" else 2)
     assert all(f"f:1: {word!r} with the tag {tag!r}" in line for line in lines)
 
 
-def test_files_of_parts_are_found(tmp_path):
+def test_find_columns(tmp_path):
     for name in ("train.conll", "dev.txt.gz"):
         (tmp_path / name).touch()
     folder = str(tmp_path)

@@ -23,7 +23,7 @@ GOOD_CSV = b'label,text\n1,"a, b"\n0,"say ""yes""\nor no"\n1,c\n'
 
 @pytest.fixture
 def read(tmp_path):
-    """Writes a file and reads it: values and lines of its rows, counts of problems."""
+    """Write a file and read it; return values, lines, and counts of errors."""
 
     def of(content, name="a.tsv", on_error="stop", names=None):
         data = content if isinstance(content, bytes) else content.encode()
@@ -45,7 +45,7 @@ def test_a_tsv_has_no_quoting(read):
     assert (lines, problems) == ([2, 3, 4], {})
 
 
-def test_a_csv_has_its_quoting_and_its_first_lines_are_told(read):
+def test_a_csv_has_quoting_and_rows_have_first_lines(read):
     values, lines, problems = read(GOOD_CSV, "a.csv")
     assert values == [("1", "a, b"), ("0", 'say "yes"\nor no'), ("1", "c")]
     assert (lines, problems) == ([2, 3, 5], {})
@@ -54,7 +54,7 @@ def test_a_csv_has_its_quoting_and_its_first_lines_are_told(read):
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_marks_and_line_ends_are_no_content(read, name, end, mark):
+def test_byte_order_marks_and_line_endings_are_removed(read, name, end, mark):
     comma = {"a.tsv": "\t", "a.csv": ","}.get(name)
     lines = [f"label{comma}text", f"1{comma}é", f"0{comma}b"]
     if comma is None:
@@ -76,12 +76,14 @@ def test_columns_are_named_by_the_file_or_by_the_caller(read, tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "packed"), [("gz", gzip), ("xz", lzma)])
-def test_archives_are_read_as_plain_files(read, suffix, packed):
+def test_compressed_files(read, suffix, packed):
     plain = read(GOOD_CSV, "a.csv")
     data = packed.compress(GOOD_CSV)
     assert read(data, f"a.csv.{suffix}") == plain
     for broken in (data[:-12], data[:20], b"no archive at all"):
-        with pytest.raises(InputError, match=rf"a\.csv\.{suffix} can be read to its"):
+        with pytest.raises(
+            InputError, match=rf"a\.csv\.{suffix} must be readable to its"
+        ):
             read(broken, f"a.csv.{suffix}")
 
 
@@ -112,8 +114,8 @@ BAD = {  # content, name, line of the first bad row, its kind, rows that are lef
     "columns of a csv": (
         "label,text\n1\n0,b\n", "a.csv", 2, "another number of columns", [3],
     ),
-    "no JSON": ('{"a": 1}\n{"a": \n\n{"a": 2}', "a.jsonl", 2, "no JSON", [1, 4]),
-    "no object": ('{"a": 1}\n["a"]\n', "a.ndjson", 2, "no JSON", [1]),
+    "no JSON": ('{"a": 1}\n{"a": \n\n{"a": 2}', "a.jsonl", 2, "invalid JSON", [1, 4]),
+    "no object": ('{"a": 1}\n["a"]\n', "a.ndjson", 2, "invalid JSON", [1]),
 }  # fmt: skip
 
 
@@ -126,16 +128,16 @@ def test_bad_rows_stop_or_are_counted(read, tmp_path, case):
     _, lines, problems = read(content, name, "report")
     assert problems == {kind: 1}
     assert lines == left
-    told = (tmp_path / "problems.txt").read_text()
-    assert told.startswith(f"{tmp_path}/{name}:{line}: {kind}: ")
+    report = (tmp_path / "problems.txt").read_text()
+    assert report.startswith(f"{tmp_path}/{name}:{line}: {kind}: ")
 
 
-def test_what_is_wrong_is_told_closely(read):
+def test_errors_have_details(read):
     for case, words in {
-        "encoding": "the byte 0xE9 as its character 6",
+        "encoding": "byte 0xE9 at character 6",
         "quotes that do not end": "from here to line 4",
         "columns of a tsv": "3 columns, not 2",
-        "no object": "no object",
+        "no object": "not an object",
     }.items():
         with pytest.raises(InputError, match=words):
             read(*BAD[case][:2])
@@ -145,11 +147,11 @@ def test_what_is_wrong_is_told_closely(read):
 @pytest.mark.parametrize(
     ("content", "name", "words"),
     [
-        ("", "a.csv", "a.csv holds text"),
-        (" \n\r\n", "a.tsv", "a.tsv holds text"),
-        ("label\ttext\n", "a.tsv", "a.tsv: none"),
-        ("label,text\n", "a.csv", "a.csv: none"),
-        ("label,text\n1\n", "a.csv", "(a.csv: none|1 columns, not 2)"),
+        ("", "a.csv", "a.csv must contain text"),
+        (" \n\r\n", "a.tsv", "a.tsv must contain text"),
+        ("label\ttext\n", "a.tsv", "a.tsv with none"),
+        ("label,text\n", "a.csv", "a.csv with none"),
+        ("label,text\n1\n", "a.csv", "(a.csv with none|1 columns, not 2)"),
         ("x,text,x\n1,2,3\n", "a.csv", "a.csv:1, with several columns 'x'"),
         (
             b"caf\xe9,text\n1,2\n1,2\n",
@@ -161,18 +163,18 @@ def test_what_is_wrong_is_told_closely(read):
         ("a", "a.csv.zip", "a.csv.zip"),
     ],
 )
-def test_files_that_hold_no_table_always_stop(read, on_error, content, name, words):
+def test_files_without_a_table_raise(read, on_error, content, name, words):
     with pytest.raises(InputError, match=words):
         read(content, name, on_error)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_missing_file_raises(tmp_path):
     log = DataErrorLog("report", tmp_path / "problems.txt")
     with pytest.raises(InputError, match=r"lost\.csv"):
         read_table(str(tmp_path / "lost.csv"), log)
 
 
-def test_nameless_columns_may_be_several(read):
+def test_several_columns_may_have_no_name(read):
     assert read(",text,\n0,a,\n", "a.csv")[0] == [("", "a")]
 
 
@@ -192,7 +194,7 @@ def test_long_fields_are_read_and_the_limit_of_csv_stays(read):
     assert csv.field_size_limit() == before
 
 
-def test_text_without_its_bad_lines(tmp_path):
+def test_read_text_drops_bad_lines(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone\n" + LATIN + b"\nthree")
     log = DataErrorLog("report", tmp_path / "problems.txt")
@@ -203,7 +205,7 @@ def test_text_without_its_bad_lines(tmp_path):
     assert read_text(str(path), DataErrorLog("stop", path)) == "one\ntwo\n"
 
 
-def test_missing_columns_are_told_with_those_there_are():
+def test_require_columns_lists_the_existing_columns():
     rows = [Row({"a": "1"}, "f.csv", 2), Row({"a": "1", "b": "2"}, "f.csv", 3)]
     require_columns(rows, ("a", "b"))
     with pytest.raises(InputError, match=r"f\.csv without 'c', 'd'; it has 'a', 'b'"):
@@ -223,7 +225,7 @@ def test_missing_columns_are_told_with_those_there_are():
         ('"label"', "'label' did you mean '\"label\"', with quotes"),
     ],
 )
-def test_the_column_that_was_meant_is_named(known, words):
+def test_require_columns_suggests_similar_names(known, words):
     with pytest.raises(InputError, match=words):
         require_columns([Row({"text": "a", known: "1"}, "f", 2)], ("text", "label"))
     with pytest.raises(InputError) as caught:
@@ -241,7 +243,7 @@ def test_the_column_that_was_meant_is_named(known, words):
         ("a.tsv", "text|label", "a.tsv:1 with 1 vertical bar and no tab"),
     ],
 )
-def test_other_separators_are_recognised(read, name, line, words):
+def test_other_separators_raise(read, name, line, words):
     with pytest.raises(InputError, match=words):
         read(f"\ufeff{line}\r\na, b;c\td|e\r\n", name)
 
@@ -262,7 +264,7 @@ def test_nested_values_of_json_are_marked(tmp_path):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A tiny data set of TFDS: classes, a number, a text."""
+    """Prepare a tiny data set of TFDS with classes, a number and a text."""
     import tensorflow_datasets as tfds
 
     class TinyTable(tfds.core.GeneratorBasedBuilder):
@@ -290,22 +292,24 @@ def prepared(tmp_path_factory):
     return str(folder)
 
 
-def test_a_prepared_tfds_set_is_read(prepared, monkeypatch):
+def test_read_tfds(prepared, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", prepared)
     rows = read_tfds("tiny_table", "train")
     assert [(row.line, row.source) for row in rows] == [
         (1, "tfds:tiny_table@train"),
         (2, "tfds:tiny_table@train"),
     ]
-    found = sorted((r.values["idx"], r.values["text"], r.values["label"]) for r in rows)
-    assert found == [("0", "é 0", ""), ("1", "é 1", "no")]
+    fields = sorted(
+        (r.values["idx"], r.values["text"], r.values["label"]) for r in rows
+    )
+    assert fields == [("0", "é 0", ""), ("1", "é 1", "no")]
     assert has_tfds("tiny_table", "train")
     assert not has_tfds("tiny_table", "test")
     with pytest.raises(InputError, match="'test' of the data set 'tiny_table'"):
         read_tfds("tiny_table", "test")
 
 
-def test_a_tfds_set_that_is_not_prepared_is_told(tmp_path, monkeypatch):
+def test_unprepared_tfds_data_raises(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     for name in ("glue/cola", "no_such_set"):
         with pytest.raises(InputError, match=f"tfds build {name}"):

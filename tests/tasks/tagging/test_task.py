@@ -1,4 +1,4 @@
-"""Column files in, F1 out."""
+"""Tests of tagging tasks: column files, scores, written predictions."""
 
 import keras
 import numpy as np
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_tagger_learns_from_files_and_is_scored_by_spans(folder, log, tmp_path):
+def test_training_from_files_and_span_scores(folder, log, tmp_path):
     task = read(folder, log)
     assert task.monitor == "dev_f1"
     wanted = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
@@ -55,33 +55,33 @@ def test_a_tagger_learns_from_files_and_is_scored_by_spans(folder, log, tmp_path
     model.compile(keras.optimizers.Adam(5e-3))
     model.fit(examples, epochs=25, verbose=0)
     dev = task.splits["dev"]
-    said = task.predictions(model, dev)
-    found = task.score(dev, said)
-    assert list(found) == ["f1", "precision", "recall", "accuracy"]
-    assert found["f1"] > 95
-    assert task.degenerate(dev, said) is None
-    task.write(dev, said, str(tmp_path / "dev"))
+    predicted = task.predictions(model, dev)
+    scores = task.score(dev, predicted)
+    assert list(scores) == ["f1", "precision", "recall", "accuracy"]
+    assert scores["f1"] > 95
+    assert task.degenerate(dev, predicted) is None
+    task.write(dev, predicted, str(tmp_path / "dev"))
     blocks = (tmp_path / "dev.txt").read_text().split("\n\n")[:-1]
     rows = [line.split() for block in blocks for line in block.splitlines()]
     assert [row[0] for row in rows] == [w for s in dev.items for w in s.words]
     assert [row[1] for row in rows] == [t for s in dev.items for t in s.tags]
-    assert [row[2] for row in rows] == [tag for tags in said for tag in tags]
+    assert [row[2] for row in rows] == [tag for tags in predicted for tag in tags]
     assert len(blocks) == 10
 
 
 def test_scores_by_hand(folder, log):
     task = read(folder, log)
     gold = Split([], [("B-X", "I-X", "O"), ("B-Y",)])
-    found = task.score(gold, [["B-X", "E-X", "O"], ["O"]])
-    assert found["precision"] == 100
-    assert found["recall"] == 50
-    assert found["f1"] == pytest.approx(200 / 3)
-    assert found["accuracy"] == 75
+    scores = task.score(gold, [["B-X", "E-X", "O"], ["O"]])
+    assert scores["precision"] == 100
+    assert scores["recall"] == 50
+    assert scores["f1"] == pytest.approx(200 / 3)
+    assert scores["accuracy"] == 75
     assert task.degenerate(gold, [["O", "O"], ["O"]]) == "predicts no span"
     assert task.degenerate(gold, [["S-X"]]) == "always predicts S-X"
 
 
-def test_tags_of_words_are_scored_by_words(tmp_path, log):
+def test_accuracy_of_tags_without_spans(tmp_path, log):
     (tmp_path / "train.txt").write_text("the DT\nin IN\n\nof IN\n")
     (tmp_path / "dev.conll").write_text("of IN\nthe DT\n")
     task = read(tmp_path, log)
@@ -89,7 +89,7 @@ def test_tags_of_words_are_scored_by_words(tmp_path, log):
     assert task.score(task.splits["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
 
 
-def test_dev_is_split_off_where_it_is_missing(tmp_path, log):
+def test_dev_is_held_out_without_a_dev_file(tmp_path, log):
     column_file(tmp_path / "all.txt", 20)
     for data_split_seed, name in ((0, "a"), (0, "b"), (1, "c")):
         task = read(tmp_path / "all.txt", log, data_split_seed=data_split_seed)
@@ -103,28 +103,30 @@ def test_dev_is_split_off_where_it_is_missing(tmp_path, log):
     assert (tmp_path / "a").read_text() != (tmp_path / "c").read_text()
 
 
-def test_what_is_missing_is_told(tmp_path, log):
-    with pytest.raises(InputError, match="no such file"):
+def test_missing_files_and_tags_raise(tmp_path, log):
+    with pytest.raises(InputError, match="without train"):
         read(tmp_path, log)
     (tmp_path / "train.txt").write_text("the DT\n")
-    with pytest.raises(InputError, match=r"two sentences or more.*Received: 1 in"):
+    with pytest.raises(InputError, match=r"dev file.*Received: 1 in"):
         read(tmp_path, log)
     (tmp_path / "dev.txt").write_text("the\n")
     with pytest.raises(InputError, match=r"dev\.txt:1"):
         read(tmp_path, log)
-    going_on = DataErrorLog("report", tmp_path / "problems.txt", "rule")
+    reporting = DataErrorLog("report", tmp_path / "problems.txt", "rule")
     with pytest.raises(InputError, match=r"dev\.txt with none"):
-        read(tmp_path, going_on)
-    going_on.close()
+        read(tmp_path, reporting)
+    reporting.close()
 
 
-def test_tags_that_only_dev_has_are_told(tmp_path, log, report):
+def test_tags_missing_from_train_are_reported(tmp_path, log, report):
     (tmp_path / "train.txt").write_text("a B-X\nb O\n\nc O\n\nd O\n")
     for tags, place in (("a O\nb B-Y\n", "dev.txt:2: .*'B-Y'"), ("a N\n", "dev.txt:1")):
         (tmp_path / "dev.txt").write_text(tags)
         with pytest.raises(InputError, match=place):
             read(tmp_path, log)
-        with pytest.raises(InputError, match="none of them; known: 'B-X', 'E-X', "):
+        with pytest.raises(
+            InputError, match="dev with known tags only; known: 'B-X', 'E-X', "
+        ):
             read(tmp_path, report)
     (tmp_path / "dev.txt").write_text("a O\nb B-Y\n\nc O\n\nc I-Y\n")
     known = report.counts.total()
@@ -136,14 +138,14 @@ def test_tags_that_only_dev_has_are_told(tmp_path, log, report):
 SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
 
 
-def test_a_header_line_is_no_word(tmp_path, log, report):
+def test_header_lines_are_removed(tmp_path, log, report):
     lines = []
     (tmp_path / "a").write_text("token tag\n" + SPANS * 5)
     task = tagging_task("tagging", str(tmp_path / "a"), DataConfig(), log, lines.append)
     assert task.spans
     sentences = [*task.splits["train"].items, *task.splits["dev"].items]
     assert {s.words[0] for s in sentences} == {"The"}
-    assert f"{tmp_path}/a:1: 'token' with the tag 'tag' was taken as a h" in lines[0]
+    assert f"{tmp_path}/a:1: 'token' with the tag 'tag' is read as a h" in lines[0]
     # One of no usual names is refused, as it would end the scoring by spans.
     (tmp_path / "a").write_text("Wort Marke\n" + SPANS * 5)
     with pytest.raises(InputError, match=r"a:1: a tag that marks no span: 'Marke'"):
@@ -156,7 +158,7 @@ def test_a_header_line_is_no_word(tmp_path, log, report):
     report.close()
 
 
-def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
+def test_notes_on_the_tags(tmp_path, log):
     lines = []
 
     def read_text(text, **settings):
@@ -173,7 +175,7 @@ def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
     tags = "4 of tag B-NP, 4 of tag I-NP, 4 of tag B-VP, 4 of tag O"
     assert task.label_counts == tags
     read_text(SPANS * 5 + "he I-NP\n")
-    assert f"first one at {tmp_path}/a:26" in lines[2]
+    assert f"first at {tmp_path}/a:26" in lines[2]
     read_text("The D\ncat N\n\n" * 3)
     assert "2 tags, scored by accuracy" in lines[-1]
     read_text("The B-N\ncat L-N\n\n" * 3)
@@ -187,7 +189,7 @@ def test_what_the_tags_are_taken_for_is_printed(tmp_path, log):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_predictions_are_written_in_the_scheme_of_the_files(scheme, tmp_path, log):
+def test_predictions_have_the_scheme_of_the_files(scheme, tmp_path, log):
     spans = [Span(0, 1, "X"), Span(2, 2, "X"), Span(3, 4, "Y"), Span(6, 6, "Y")]
     words = ["the", "of", "in", "and", "to", "the", "of"]
     rows = zip(words, write_spans(spans, 7, scheme), strict=True)
@@ -201,18 +203,22 @@ def test_predictions_are_written_in_the_scheme_of_the_files(scheme, tmp_path, lo
     examples = model.examples(dev.items, dev.targets)
     # What a model that has learned everything answers.
     outputs = [np.eye(len(task.tags))[row] for row in examples.targets]
-    said = model.decode(dev.items, examples, outputs)
-    assert [tuple(tags) for tags in said] == dev.targets
-    scores = task.score(dev, said)
+    predicted = model.decode(dev.items, examples, outputs)
+    assert [tuple(tags) for tags in predicted] == dev.targets
+    scores = task.score(dev, predicted)
     assert (scores["f1"], scores["accuracy"]) == (100, 100)
-    task.write(dev, said, str(tmp_path / "said"))
-    for line in (tmp_path / "said.txt").read_text().split("\n"):
+    task.write(dev, predicted, str(tmp_path / "predicted"))
+    for line in (tmp_path / "predicted.txt").read_text().split("\n"):
         assert not line or line.split()[1] == line.split()[2]
 
 
 def test_one_span_for_each_sentence_is_degenerate(folder, log):
     task, gold = read(folder, log), Split([], [])
     assert "one span of X" in task.degenerate(gold, [["B-X", "I-X"], ["B-X"]])
-    for said in ([["B-X", "I-X"], ["B-Y"]], [["B-X", "I-X"], ["O"]], [["B-X", "B-X"]]):
-        found = task.degenerate(gold, said)
+    for predicted in (
+        [["B-X", "I-X"], ["B-Y"]],
+        [["B-X", "I-X"], ["O"]],
+        [["B-X", "B-X"]],
+    ):
+        found = task.degenerate(gold, predicted)
         assert found is None or found == "always predicts B-X"
