@@ -1,4 +1,4 @@
-"""What tests share: the golden vocabulary, the data sets, the real command lines."""
+"""Shared fixtures: golden vocabulary, data sets, records, runs, command lines."""
 
 import copy
 import gc
@@ -16,8 +16,8 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-# A shell that starts the tests in the background has them ignore SIGINT; the commands
-# that tests interrupt would inherit that.
+# A shell ignores SIGINT in background jobs. Commands that the tests start would inherit
+# this and could not be interrupted.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -26,13 +26,13 @@ GOLDEN = ROOT / "tests" / "golden"
 
 
 def pytest_collection_modifyitems(items):
-    """Puts first what starts many processes.
+    """Run the tests that start many processes first.
 
-    Of two processes the one that is done takes tests from the other's end, and would
-    have to make again what they share.
+    An idle pytest-xdist worker takes tests from the end of another worker's list, and
+    would have to create their shared fixtures again.
     """
     items.sort(key=lambda item: item.path.name != "test_replicas.py")
-    gc.freeze()  # what was imported is no garbage, and long to search
+    gc.freeze()  # the collector then skips the objects of imported modules
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def vocabulary():
 
 @pytest.fixture(scope="session")
 def corpus_file(tmp_path_factory):
-    """200 documents of the golden text's words, no two lines alike."""
+    """Return a file of 200 documents of random words of the golden text."""
     golden = json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"]
     words, rng = " ".join(golden).split(), random.Random(0)
     lines = []
@@ -61,7 +61,7 @@ def corpus_file(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, corpus_file, vocabulary):
-    """A folder of records of 32 positions in five shards."""
+    """Return a folder of records of 32 positions in five shards."""
     from text.conftest import build_records
 
     output = tmp_path_factory.mktemp("records") / "out"
@@ -71,7 +71,7 @@ def folder(tmp_path_factory, corpus_file, vocabulary):
 
 @pytest.fixture(scope="session")
 def data():
-    """The folder of public data sets, which the project does not ship."""
+    """Return the folder of public data sets, which are not in the repository."""
     folder = os.environ.get("ELECTRA_TF_DATA")
     if not folder:
         pytest.skip("ELECTRA_TF_DATA names no folder of data sets")
@@ -80,7 +80,7 @@ def data():
 
 @pytest.fixture(scope="session")
 def command():
-    """Runs `python -m electra_tf.NAME` in a process of its own."""
+    """Return a function that runs `python -m electra_tf.NAME` in a new process."""
 
     def run(name, *arguments, **kwargs):
         return subprocess.run(
@@ -96,12 +96,12 @@ def command():
 
 @pytest.fixture(scope="session")
 def pretrained(command, folder, tmp_path_factory):
-    """A run of three steps, measured on its own records."""
+    """Return a run of three steps, evaluated on its training records."""
     from runs.test_experiment import SMALL
 
     model_dir = tmp_path_factory.mktemp("pretrained") / "run"
     sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
-    sets += ["model.max_positions=128"]  # as fine-tuning asks for unless told
+    sets += ["model.max_positions=128"]  # default data.max_length of fine-tuning
     result = command(
         "pretrain",
         f"--data={folder}",
@@ -113,12 +113,12 @@ def pretrained(command, folder, tmp_path_factory):
     return model_dir
 
 
-_FLAGS = {}  # of a command, as nobody has parsed them
+_FLAGS = {}  # unparsed flags by command
 
 
 @pytest.fixture
 def here(capsys, monkeypatch):
-    """As `command`, but within this process: without TensorFlow's start."""
+    """Return a function like `command` that runs in this process, which is faster."""
 
     def run(name, *arguments, input=""):
         from electra_tf import cli
@@ -127,19 +127,19 @@ def here(capsys, monkeypatch):
         values = copy.deepcopy(_FLAGS.setdefault(name, module.FLAGS))
         monkeypatch.setattr(module, "FLAGS", values)
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-        # A command freezes all there is; tests leave much behind.
+        # A command freezes all objects, so the objects of tests would never be freed.
         monkeypatch.setattr(gc, "freeze", lambda: None)
         stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
         monkeypatch.setattr(sys, "stdin", stdin)
         handler, code = signal.getsignal(signal.SIGTERM), 0
         try:
             cli.run(module.main, values, module.__doc__)
-        except SystemExit as ended:
-            code = ended.code
+        except SystemExit as error:
+            code = error.code
         finally:
             signal.signal(signal.SIGTERM, handler)
         out, err = capsys.readouterr()
-        if isinstance(code, str):  # printed by Python at the end of a process
+        if isinstance(code, str):  # Python prints it when a process exits
             code, err = 1, f"{err}{code}\n"
         return subprocess.CompletedProcess(name, code, out, err)
 
@@ -147,7 +147,7 @@ def here(capsys, monkeypatch):
 
 
 def failure(result):
-    """The one paragraph on standard error of a command that failed."""
+    """Return the error message of a failed command."""
     assert result.returncode == 1, result.stderr
     assert "Traceback" not in result.stderr
     message = result.stderr.strip().splitlines()[-1]

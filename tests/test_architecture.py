@@ -1,4 +1,4 @@
-"""Import direction, public docstrings, and documents that match the code."""
+"""Import direction, public docstrings, and commands in configs and docstrings."""
 
 import ast
 import copy
@@ -25,7 +25,7 @@ CODE = [
     *(ROOT / "tools").rglob("*.py"),
 ]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-# A floor is a folder or a file of the package; it may import what is listed, and
+# Modules that each layer (a folder or file of the package) may import, in addition to
 # `errors` and `backend`.
 BELOW_TASKS = {"config", "batch", "text", "model", "kernels", "training"}
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
@@ -49,7 +49,7 @@ MAY_IMPORT = {
     **{name: BELOW_RUNS | {"serving", "runs", "cli"} for name in COMMANDS},
 }
 EVERYWHERE = {"errors", "backend"}
-# Third-party packages; what is not named here is the standard library's.
+# Third-party packages that each layer may import.
 MAY_USE = {
     "config": {"pydantic", "yaml"},
     "cli": {"absl"},
@@ -73,12 +73,12 @@ MAY_USE = {
 }
 
 
-def floor_of(path):
+def layer_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path):
-    """Dotted names of all imports, those within functions too."""
+    """Yield the dotted names of all imports, including those within functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -92,19 +92,19 @@ def imports(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_point_downwards(path):
-    floor = floor_of(path)
+    layer = layer_of(path)
     for name in imports(path):
         parts = name.split(".")
         if parts[0] == "electra_tf":
-            allowed = MAY_IMPORT[floor] | {floor} | EVERYWHERE
-            assert parts[1] in allowed, f"{floor} may not import {name}"
+            allowed = MAY_IMPORT[layer] | {layer} | EVERYWHERE
+            assert parts[1] in allowed, f"{layer} may not import {name}"
         elif parts[0] not in sys.stdlib_module_names:
-            allowed = MAY_USE.get(floor, set())
-            assert parts[0] in allowed, f"{floor} may not use {name}"
+            allowed = MAY_USE.get(layer, set())
+            assert parts[0] in allowed, f"{layer} may not use {name}"
 
 
-def test_records_are_built_without_starting_tensorflow():
-    # Or every worker process would pay for it.
+def test_record_building_does_not_import_tensorflow():
+    # Otherwise every worker process would load TensorFlow.
     program = (
         "import sys, electra_tf.text.builder, electra_tf.build_records;"
         "sys.exit('tensorflow' in sys.modules)"
@@ -113,9 +113,9 @@ def test_records_are_built_without_starting_tensorflow():
 
 
 def functions(path):
-    """(name, node, docstring) of all functions and methods but the private classes'.
+    """Yield (name, node, docstring) of functions, public classes and their methods.
 
-    A class tells what its `__init__` takes; a dataclass has none to look at.
+    The docstring of a class documents its `__init__`, which is None for a dataclass.
     """
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef):
@@ -129,26 +129,25 @@ def functions(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_docstrings_name_the_arguments_there_are(path):
+def test_docstrings_list_all_arguments(path):
     for name, node, docstring in functions(path):
         if not docstring or "\nArgs:\n" not in docstring:
             continue
         section = docstring.split("\nArgs:\n")[1].split("\n\n")[0]
-        told = re.findall(r"^    (\w[\w, ]*):", section, re.M)
-        told = [word for group in told for word in group.split(", ")]
-        if node is None:  # a dataclass tells its fields
-            assert all(f"{field}:" in path.read_text() for field in told), name
+        documented = re.findall(r"^    (\w[\w, ]*):", section, re.M)
+        documented = [word for group in documented for word in group.split(", ")]
+        if node is None:  # a dataclass documents its fields
+            text = path.read_text()
+            assert all(f"{field}:" in text for field in documented), name
             continue
         arguments = node.args
-        real = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        real = [
-            argument.arg for argument in real if argument.arg not in ("self", "cls")
-        ]
-        real += [rest.arg for rest in (arguments.vararg, arguments.kwarg) if rest]
-        assert told == real, f"{path}: {name}"
+        expected = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        expected = [a.arg for a in expected if a.arg not in ("self", "cls")]
+        expected += [rest.arg for rest in (arguments.vararg, arguments.kwarg) if rest]
+        assert documented == expected, f"{path}: {name}"
 
 
-def test_public_functions_are_typed_and_told():
+def test_public_functions_have_types_and_docstrings():
     for path in FILES:
         for name, node, docstring in functions(path):
             if name.startswith("_"):
@@ -161,7 +160,7 @@ def test_public_functions_are_typed_and_told():
 
 
 def documents():
-    """Configs and modules; test_docs.py checks README and docs."""
+    """Yield the texts of configs and modules; test_docs.py checks README and docs."""
     for path in CONFIGS:
         yield str(path.relative_to(ROOT)), path.read_text()
     for path in FILES:
@@ -180,8 +179,8 @@ def command_lines():
             yield pytest.param(module, rest, id=f"{name}: {module}")
 
 
-def root_of(path):
-    """Settings of pre-training or of fine-tuning, by the file's name."""
+def config_class(path):
+    """Return the config class of a file, by the file's name."""
     return (
         FinetuningConfig
         if pathlib.Path(path).name.startswith("finetune")
@@ -190,22 +189,22 @@ def root_of(path):
 
 
 @pytest.mark.parametrize(("module", "rest"), list(command_lines()))
-def test_every_command_line_is_parsed_by_the_real_parser(module, rest, monkeypatch):
+def test_command_lines_are_accepted_by_the_parser(module, rest, monkeypatch):
     monkeypatch.chdir(ROOT)
     values = copy.deepcopy(importlib.import_module(f"electra_tf.{module}").FLAGS)
     assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
     if "config" in values and values.config:
-        loader.load_config(values.config, values.set, root=root_of(values.config))
+        loader.load_config(values.config, values.set, root=config_class(values.config))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
-def test_every_config_is_valid_and_tells_its_command(path):
-    loader.load_config(str(path), root=root_of(path))
+def test_every_config_is_valid_and_shows_its_command(path):
+    loader.load_config(str(path), root=config_class(path))
     assert path.read_text().startswith("# ")
     assert re.search(f"--config={re.escape(path.stem)}\\s", path.read_text())
 
 
-def test_the_code_is_clean_to_ruff():
+def test_ruff_reports_nothing():
     for arguments in (["check"], ["format", "--check"]):
         result = subprocess.run(
             [sys.executable, "-m", "ruff", *arguments, "."],

@@ -35,13 +35,13 @@ def name_of(path):
 
 
 def blocks(path, language):
-    """Fenced blocks of a language; "" are those without one."""
+    """Return the fenced blocks of a language; "" selects blocks without one."""
     text = path.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
 
 
 def prose(path):
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     text = path.read_text(encoding="utf-8")
     return re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
 
@@ -61,12 +61,12 @@ def blocks_of(text):
     return re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M)
 
 
-def test_each_command_is_shown():
+def test_every_command_has_an_example():
     assert {parameter.values[0] for parameter in command_lines()} >= COMMANDS
 
 
 @pytest.mark.parametrize(("command", "rest"), list(command_lines()))
-def test_command_lines_are_parsed_by_the_real_parser(command, rest, monkeypatch):
+def test_command_lines_are_accepted_by_the_parser(command, rest, monkeypatch):
     monkeypatch.chdir(ROOT)
     values = copy.deepcopy(importlib.import_module(f"electra_tf.{command}").FLAGS)
     assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
@@ -76,57 +76,57 @@ def test_command_lines_are_parsed_by_the_real_parser(command, rest, monkeypatch)
 
 
 def flags():
-    """Flags that are named in prose, as `--name`, with the page."""
+    """Yield the flags that the prose of a page names as `--name`."""
     for path in PAGES:
         if path.name == "CHANGELOG.md":
-            continue  # names flags of earlier versions
+            continue  # it names flags of earlier versions
         text = prose(path)
         for name in sorted(set(re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", text))):
             yield pytest.param(name, id=f"{name_of(path)}: --{name}")
 
 
 @pytest.mark.parametrize("name", list(flags()))
-def test_flags_in_the_text_exist(name):
+def test_documented_flags_exist(name):
     known = {"help", "cpu_replicas"}
     for command in COMMANDS:
         known |= set(importlib.import_module(f"electra_tf.{command}").FLAGS)
-    tools = [p for p in (ROOT / "tools").rglob("*.py")]
+    tools = (ROOT / "tools").rglob("*.py")
     known |= {f for p in tools for f in re.findall(r'"--([a-z_]+)"', p.read_text())}
-    # Of other programs.
+    # Flags of other programs.
     known |= {"enable_batching", "batching_parameters_file", "strict"}
     assert name in known or name.removeprefix("no") in known
 
 
-_NO_SETTINGS = {"py", "json", "keras", "npz", "safetensors", "save"}
+_NOT_SETTINGS = {"py", "json", "keras", "npz", "safetensors", "save"}
 
 
 def settings():
-    """Names in the text that look like settings, `section.name`, with the page."""
+    """Yield the names in a page that look like settings, `section.name`."""
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         sections = "|".join(config_sections())
         for name in sorted(set(re.findall(rf"`((?:{sections})\.\w+)[`=: ]", text))):
-            if name.split(".")[1] in _NO_SETTINGS:
+            if name.split(".")[1] in _NOT_SETTINGS:
                 continue  # a file or a method
             yield pytest.param(name, id=f"{name_of(path)}: {name}")
 
 
 def config_sections():
-    found = {}
+    sections = {}
     for root in (PretrainingConfig, FinetuningConfig):
         for section, field in root.__pydantic_fields__.items():
             names = set(field.annotation.__pydantic_fields__)
-            found[section] = found.get(section, set()) | names
-    return found
+            sections[section] = sections.get(section, set()) | names
+    return sections
 
 
 @pytest.mark.parametrize("name", list(settings()))
-def test_settings_in_the_text_exist(name):
+def test_documented_settings_exist(name):
     section, _, setting = name.partition(".")
     assert setting in config_sections()[section]
 
 
-def test_tools_in_the_documents_exist():
+def test_documented_tools_exist():
     for path in PAGES:
         for name in re.findall(r"\btools/[\w./]+\w", path.read_text(encoding="utf-8")):
             assert (ROOT / name).exists(), f"{name_of(path)}: {name}"
@@ -136,18 +136,18 @@ def test_tools_in_the_documents_exist():
 
 
 def anchors(path):
-    """The ids that MkDocs gives to the headings of a page."""
-    found, fenced = set(), False
+    """Return the ids that MkDocs gives to the headings of a page."""
+    ids, fenced = set(), False
     for line in path.read_text(encoding="utf-8").splitlines():
         fenced ^= line.startswith("```")
         if line.startswith("#") and not fenced:
             title = re.sub(r"[^\w\s-]", "", line.lstrip("# ").lower()).strip()
-            found.add(re.sub(r"[-\s]+", "-", title))
-    return found
+            ids.add(re.sub(r"[-\s]+", "-", title))
+    return ids
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_links_lead_to_files_and_headings(path):
+def test_link_targets_exist(path):
     text = prose(path)
     for target in re.findall(r"\]\(\s*(?!https?:)([^)\s]+)\s*\)", text):
         name, _, anchor = target.partition("#")
@@ -166,7 +166,7 @@ def test_every_page_is_in_the_navigation():
         ).read_text(encoding="utf-8")
 
 
-def test_mkdocs_builds_the_site_strictly(tmp_path):
+def test_mkdocs_builds_in_strict_mode(tmp_path):
     pytest.importorskip("mkdocs", reason="needs the extra `docs`")
     pytest.importorskip("material", reason="needs the extra `docs`")
     command = ["mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
@@ -199,12 +199,12 @@ def test_the_readme_is_short():
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus_file, vocabulary, pretrained):
-    """A folder with `records` of 128 positions and a checkpoint, `run`."""
-    place = tmp_path_factory.mktemp("docs")
-    build_records(corpus_file, place / "records", vocabulary, max_length=128)
-    (place / "run").symlink_to(pretrained)
-    return place
+def workspace(tmp_path_factory, corpus_file, vocabulary, pretrained):
+    """Return a folder with `records` of 128 positions and a pre-training `run`."""
+    workspace = tmp_path_factory.mktemp("docs")
+    build_records(corpus_file, workspace / "records", vocabulary, max_length=128)
+    (workspace / "run").symlink_to(pretrained)
+    return workspace
 
 
 def python_blocks():
@@ -213,26 +213,26 @@ def python_blocks():
             yield pytest.param(path, block, id=f"{name_of(path)}: {number}")
 
 
-# Settings of the documents that would make the tests slow.
+# Replacements of slow settings in the documents.
 FASTER = {"steps_per_epoch=10, epochs=3": "steps_per_epoch=2, epochs=1"}
 
 
 @pytest.mark.parametrize(("path", "block"), list(python_blocks()))
-def test_python_blocks_run(path, block, place, monkeypatch):
+def test_python_blocks_run(path, block, workspace, monkeypatch):
     for shown, faster in FASTER.items():
         block = block.replace(shown, faster)
     code = compile(block, name_of(path), "exec")
     if "insecure_channel" in block:
-        return  # a client needs a server; serve_check's client makes the same calls
-    monkeypatch.chdir(place)
+        return  # needs a server; the client of `serve_check` makes the same calls
+    monkeypatch.chdir(workspace)
     names = {}
-    exec(code, names)
+    exec(code, names)  # an exception fails the test
     if "model" in names and "labels" in names:
-        shares = names["model"].predict(["good", "bad"])
-        np.testing.assert_allclose(np.sum(shares, 1), 1, rtol=1e-5)
+        probabilities = names["model"].predict(["good", "bad"])
+        np.testing.assert_allclose(np.sum(probabilities, 1), 1, rtol=1e-5)
 
 
-def test_no_other_fence_hides_python():
+def test_fences_have_a_tested_language():
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```([^\n]+)$", text, re.M))
@@ -243,11 +243,12 @@ def test_no_other_fence_hides_python():
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ipynb")), ids=name_of)
-def test_notebooks_run(path, place, monkeypatch):
+def test_notebooks_run(path, workspace, monkeypatch):
     pytest.importorskip("matplotlib").use("Agg")
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(workspace)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    assert sources
     names = {}
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), name_of(path), "exec"), names)
+    for source in sources:
+        exec(compile(source, name_of(path), "exec"), names)  # an exception fails

@@ -1,4 +1,4 @@
-"""What is installed: packages, configs, dependencies, and the commands in a wheel."""
+"""Installation: packages, configs, dependencies, and the commands of a wheel."""
 
 import ast
 import configparser
@@ -15,7 +15,7 @@ from conftest import ROOT, failure
 
 PACKAGE = ROOT / "electra_tf"
 CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
-# Packages that have another name than the module that is imported.
+# Distribution names that differ from the imported module's.
 DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
@@ -49,8 +49,8 @@ def setup():
 
 def names(requirements):
     rows = [row.strip() for row in requirements.splitlines()]
-    found = {re.match(r"[\w.-]+", row)[0].lower() for row in rows if row[:1].isalnum()}
-    return found - {"electra_tf"}
+    packages = {re.match(r"[\w.-]+", r)[0].lower() for r in rows if r[:1].isalnum()}
+    return packages - {"electra_tf"}
 
 
 def extras():
@@ -60,39 +60,39 @@ def extras():
 
 
 def imported(*folders):
-    """Names of the distributions that files import, within functions too."""
-    # Modules of tests and tools import one another; the package's have full names.
+    """Return the distributions that files import, including within functions."""
+    # Tests and tools import one another by short names, the package by full names.
     others = [folder for folder in folders if folder != PACKAGE]
     local = {path.stem for folder in others for path in folder.rglob("*")}
     local |= {"electra_tf", "tools", "tests", *sys.stdlib_module_names}
-    found = set()
+    modules = set()
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
+                modules |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                found.add(node.module.split(".")[0])
-    return {DISTRIBUTION.get(name, name) for name in found - local}
+                modules.add(node.module.split(".")[0])
+    return {DISTRIBUTION.get(name, name) for name in modules - local}
 
 
 def test_all_packages_and_data_files_are_listed():
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
-    found = {".".join(path.relative_to(ROOT).parts) for path in folders}
+    packages = {".".join(path.relative_to(ROOT).parts) for path in folders}
     options = setup()["options"]
-    assert set(options["packages"].split()) == found | {"electra_tf.configs"}
+    assert set(options["packages"].split()) == packages | {"electra_tf.configs"}
     assert options["package_dir"].split() == ["electra_tf.configs", "=", "configs"]
     assert (PACKAGE / "py.typed").exists()
 
 
-def test_what_the_package_imports_is_declared():
+def test_imports_are_declared():
     base = names(setup()["options"]["install_requires"])
     optional = {name for extra in extras().values() for name in extra}
-    found = imported(PACKAGE)
-    assert {"tensorflow", "pyarrow"} <= found
-    assert found <= base | optional
+    packages = imported(PACKAGE)
+    assert {"tensorflow", "pyarrow"} <= packages
+    assert packages <= base | optional
 
 
-def test_what_is_declared_is_imported():
+def test_declared_packages_are_imported():
     base = names(setup()["options"]["install_requires"])
     assert base - imported(PACKAGE) <= set(NOT_IMPORTED)
     everywhere = imported(PACKAGE, ROOT / "tools", ROOT / "tests")
@@ -100,7 +100,7 @@ def test_what_is_declared_is_imported():
         assert declared <= everywhere | set(NOT_IMPORTED), extra
 
 
-def test_the_installed_versions_are_ones_that_are_allowed():
+def test_installed_keras_satisfies_its_requirement():
     import keras
 
     required = setup()["options"]["install_requires"]
@@ -109,25 +109,25 @@ def test_the_installed_versions_are_ones_that_are_allowed():
     assert (3, 12, 1) <= tuple(map(int, keras.__version__.split(".")[:3])) < (4,)
 
 
-def test_the_constraints_have_a_version_for_each_requirement():
+def test_constraints_pin_every_requirement():
     text = (ROOT / "constraints.txt").read_text()
     rows = [row for row in text.splitlines() if not row.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.+]+", row) for row in rows)
-    found = {row.split("==")[0].lower().replace("_", "-") for row in rows}
+    pinned = {row.split("==")[0].lower().replace("_", "-") for row in rows}
     base = names(setup()["options"]["install_requires"])
-    wanted = (base | extras()["test"] | extras()["serving"]) - {"setuptools"}
-    assert {name.replace("_", "-") for name in wanted} <= found
+    required = (base | extras()["test"] | extras()["serving"]) - {"setuptools"}
+    assert {name.replace("_", "-") for name in required} <= pinned
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of the tracked and the new files."""
+    """Return a copy of the tracked and new files of the repository."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(
+    result = subprocess.run(
         listing, cwd=ROOT, capture_output=True, text=True, check=True
     )
     folder = tmp_path_factory.mktemp("checkout")
-    for name in listed.stdout.splitlines():
+    for name in result.stdout.splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
@@ -136,7 +136,7 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """The folder of programs of an empty virtual environment."""
+    """Return the folder of programs of an empty virtual environment."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     venv.create(folder, with_pip=True)
     run(folder / "bin" / "pip", "install", "--quiet", "--upgrade", "pip")
@@ -165,12 +165,14 @@ def wheel(checkout, environment, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_wheel_has_all_modules_and_configs(wheel):
-    held = set(zipfile.ZipFile(wheel).namelist())
+    files = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
-    assert modules <= held
-    assert {f"electra_tf/configs/{name}" for name in CONFIGS} <= held
-    assert "electra_tf/py.typed" in held
-    assert not [name for name in held if name.startswith(("tests", "tools", "configs"))]
+    assert modules <= files
+    assert {f"electra_tf/configs/{name}" for name in CONFIGS} <= files
+    assert "electra_tf/py.typed" in files
+    assert not [
+        name for name in files if name.startswith(("tests", "tools", "configs"))
+    ]
 
 
 @pytest.mark.slow
@@ -197,15 +199,15 @@ def test_the_wheel_runs_in_an_empty_environment(
         cwd=tmp_path,
     )
     assert (tmp_path / "run" / "metrics.jsonl").exists()
-    where = "import electra_tf; print(electra_tf.__file__)"
-    assert "site-packages" in run(python, "-c", where, cwd=tmp_path).stdout
-    listed = run(environment / "electra-tf", cwd=tmp_path).stdout
-    assert "pretrain" in listed
+    print_path = "import electra_tf; print(electra_tf.__file__)"
+    assert "site-packages" in run(python, "-c", print_path, cwd=tmp_path).stdout
+    commands = run(environment / "electra-tf", cwd=tmp_path).stdout
+    assert "pretrain" in commands
 
-    # The same names from an editable install of a checkout.
+    # An editable install of a checkout has the same commands.
     run(environment / "pip", "install", "--quiet", "--no-deps", "-e", checkout)
-    assert str(checkout) in run(python, "-c", where, cwd=tmp_path).stdout
-    again = ("pretrain", "--data=records", "--model_dir=run2", "--dry_run")
-    command(*again, "--config=tiny")
-    arguments = (environment / "electra-tf", *again, "--config=tinny")
+    assert str(checkout) in run(python, "-c", print_path, cwd=tmp_path).stdout
+    dry_run = ("pretrain", "--data=records", "--model_dir=run2", "--dry_run")
+    command(*dry_run, "--config=tiny")
+    arguments = (environment / "electra-tf", *dry_run, "--config=tinny")
     assert "Did you mean 'tiny'?" in failure(run(*arguments, cwd=tmp_path, check=False))

@@ -36,7 +36,7 @@ def python(program):
     )
 
 
-def test_the_import_starts_no_tensorflow_and_is_fast():
+def test_the_import_is_fast_and_does_not_import_tensorflow():
     program = (
         "import sys, time; start = time.perf_counter(); import electra_tf;"
         "seconds = time.perf_counter() - start;"
@@ -51,7 +51,7 @@ def test_the_import_starts_no_tensorflow_and_is_fast():
     assert min(seconds) < 0.2
 
 
-def test_plain_names_start_no_tensorflow():
+def test_names_without_models_do_not_import_tensorflow():
     program = (
         "import sys; from electra_tf import InputError, PretrainingConfig, Tokenizer;"
         "from electra_tf import FinetuningConfig, Vocabulary, load_config;"
@@ -60,7 +60,7 @@ def test_plain_names_start_no_tensorflow():
     assert python(program).returncode == 0
 
 
-def test_one_class_registers_all():
+def test_access_to_one_class_registers_all():
     program = (
         "from electra_tf import Encoder; import keras;"
         "from keras.saving import get_registered_object as get;"
@@ -75,7 +75,7 @@ def test_one_class_registers_all():
     assert result.returncode == 0, result.stderr
 
 
-def test_every_name_is_there_and_listed():
+def test_every_public_name_exists_and_is_listed():
     assert set(electra_tf.__all__) <= set(dir(electra_tf))
     for name in electra_tf.__all__:
         assert getattr(electra_tf, name) is not None
@@ -97,31 +97,31 @@ def test_type_checkers_see_every_name():
 
 
 @pytest.fixture(scope="module")
-def workplace(pretrained, folder, tmp_path_factory):
-    """A folder with what the examples read: `run`, `records` and `model.keras`."""
-    place = tmp_path_factory.mktemp("examples")
-    (place / "run").symlink_to(pretrained)
-    (place / "records").symlink_to(folder)
-    shutil.copy(SAVED / "classifier" / "model.keras", place)
-    return place
+def workspace(pretrained, folder, tmp_path_factory):
+    """Return a folder with `run`, `records` and `model.keras` for the examples."""
+    workspace = tmp_path_factory.mktemp("examples")
+    (workspace / "run").symlink_to(pretrained)
+    (workspace / "records").symlink_to(folder)
+    shutil.copy(SAVED / "classifier" / "model.keras", workspace)
+    return workspace
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_example_runs(name, workplace, monkeypatch, tmp_path):
-    for path in workplace.iterdir():
+def test_docstring_examples_run(name, workspace, monkeypatch, tmp_path):
+    for path in workspace.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "model.keras").unlink()
-    shutil.copy(workplace / "model.keras", tmp_path)
+    shutil.copy(workspace / "model.keras", tmp_path)
     docstring = inspect.getdoc(getattr(electra_tf, name))
-    _, found, example = docstring.partition("\nExample:\n")
-    assert found, f"{name} has no example"
+    _, heading, example = docstring.partition("\nExample:\n")
+    assert heading, f"{name} has no example"
     assert name in example
     monkeypatch.chdir(tmp_path)
     exec(compile(textwrap.dedent(example), name, "exec"), {})
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_a_saved_model_is_returned(kind):
+def test_from_preset_and_load_model_read_a_saved_model(kind):
     cls = getattr(electra_tf, TASKS[kind])
     for source in (SAVED / kind, str(SAVED / kind / "model.keras")):
         model = cls.from_preset(source, name="mine", trainable=False)
@@ -148,18 +148,18 @@ def test_a_saved_model_is_returned(kind):
         ("answerer", {"null_threshold": 0.5}, "null_threshold=0.5"),
     ],
 )
-def test_no_argument_is_ignored_for_a_saved_model(kind, arguments, value):
+def test_conflicting_arguments_for_a_saved_model_are_errors(kind, arguments, value):
     cls = getattr(electra_tf, TASKS[kind])
     with pytest.raises(electra_tf.InputError, match=value):
         cls.from_preset(SAVED / kind, **arguments)
 
 
-def test_a_model_of_another_task_is_refused():
+def test_a_model_of_another_task_is_an_error():
     with pytest.raises(electra_tf.InputError, match="a TextRegressor"):
         electra_tf.TextClassifier.from_preset(SAVED / "regressor", num_classes=2)
 
 
-def test_a_checkpoint_and_its_run_give_the_same_encoder(pretrained):
+def test_a_checkpoint_and_its_run_have_equal_weights(pretrained):
     checkpoint = max(saved_steps(pretrained / "checkpoints").values())
     run = electra_tf.Encoder.from_preset(pretrained)
     frozen = electra_tf.Encoder.from_preset(
@@ -174,14 +174,14 @@ def test_a_checkpoint_and_its_run_give_the_same_encoder(pretrained):
             np.testing.assert_array_equal(first, other)
 
 
-def test_an_encoder_of_a_saved_model():
+def test_the_encoder_of_a_saved_model_loads():
     encoder = electra_tf.Encoder.from_preset(SAVED / "classifier")
     expected = electra_tf.load_model(SAVED / "classifier").encoder
     for one, other in zip(encoder.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_a_config_has_random_weights_of_its_seed():
+def test_a_config_name_gives_random_weights_that_depend_on_the_seed():
     def encoder(seed):
         return electra_tf.Encoder.from_preset("tiny", VOCABULARY, seed=seed)
 
@@ -197,7 +197,7 @@ def test_a_config_has_random_weights_of_its_seed():
         electra_tf.Encoder.from_preset("tiny")
 
 
-def test_an_unknown_source_lists_what_is_accepted(tmp_path):
+def test_the_error_for_an_unknown_source_lists_accepted_sources(tmp_path):
     with pytest.raises(electra_tf.InputError) as caught:
         electra_tf.Encoder.from_preset(tmp_path)
     for part in (str(tmp_path), "checkpoint", "model.keras", "small++", "vocabulary="):
@@ -232,7 +232,7 @@ def small():
     return electra_tf.load_config("tiny", sets)
 
 
-def test_layers_take_name_dtype_and_trainable(small):
+def test_layers_accept_name_dtype_and_trainable(small):
     vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
     pretrainer = electra_tf.Pretrainer.from_vocabulary(small, vocabulary)
     arguments = {"dtype": "mixed_bfloat16", "trainable": False}
@@ -249,7 +249,7 @@ def test_layers_take_name_dtype_and_trainable(small):
         assert again.get_config() == layer.get_config()
 
 
-def test_a_pretrainer_is_a_layer_that_is_saved(small, tmp_path):
+def test_a_pretrainer_is_saved_as_a_layer(small, tmp_path):
     vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
     pretrainer = electra_tf.Pretrainer.from_vocabulary(small, vocabulary)
     assert pretrainer.config.model.vocabulary_size == len(vocabulary)
@@ -263,7 +263,7 @@ def test_a_pretrainer_is_a_layer_that_is_saved(small, tmp_path):
     assert again.get_layer("pretrainer").config == pretrainer.config
 
 
-def test_a_pretrainer_refuses_another_vocabulary_size():
+def test_another_vocabulary_size_of_a_pretrainer_is_an_error():
     config = electra_tf.load_config("tiny", ["model.vocabulary_size=77"])
     vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
     with pytest.raises(electra_tf.InputError, match=r"77.*1000"):
@@ -282,12 +282,12 @@ def test_a_model_object_is_exported(tmp_path):
         electra_tf.export_saved_model(model.encoder, tmp_path / "other")
 
 
-def test_a_file_that_is_missing_is_named():
+def test_a_missing_file_is_named_in_the_error():
     with pytest.raises(electra_tf.InputError, match=r"'nowhere\.keras'"):
         electra_tf.load_model("nowhere.keras")
 
 
-def test_a_preset_is_trained_under_a_strategy(pretrained):
+def test_a_preset_trains_under_a_strategy(pretrained):
     program = f"""
 import tensorflow as tf
 from electra_tf.training import strategy

@@ -46,7 +46,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.layer_norm = layer_norm("layer_norm", dtype)
 
     def build(self, input_shape: Any = None) -> None:
-        """Create the weights; the token table belongs to the embeddings."""
+        """Create the weights except the token table, which the embeddings own."""
         self.dense.build((None, None, self.width))
         self.layer_norm.build((None, None, self.dense.units))
         self.output_bias = self.add_weight(
@@ -240,27 +240,27 @@ def _dense(units: int, seed: int) -> keras.layers.Dense:
     )
 
 
-_OUTSIDE = -1000.0  # added to the logit of a position that holds no answer
+_OUTSIDE = -1000.0  # added to the logits of positions outside the context
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class _PairDense(keras.layers.Dense):
-    """A dense layer on two vectors side by side, without laying them side by side.
+    """Dense layer on all pairs of vectors, equal to one on their concatenation.
 
-    The product with the second vectors is the same for every first one.
+    The kernel is split in two, so the second vectors are multiplied only once.
     """
 
     def build(self, input_shape: Any) -> None:
-        """Makes the weights for both vectors' widths."""
+        """Create the weights for the width of the concatenation."""
         super().build(input_shape)
         self.input_spec = None  # neither input alone has both widths
 
     def call(self, first_BSD: Tensor, second_BLD: Tensor) -> Tensor:
-        """From [B, S, D] and [B, L, D] to [B, S, L, units]."""
+        """Return outputs, [B, S, L, units], of all pairs of vectors."""
         width = second_BLD.shape[-1]
         first_BSF = ops.matmul(first_BSD, self.kernel[:width])
         second_BLF = ops.matmul(second_BLD, self.kernel[width:]) + self.bias
-        # `[:, None]` would do too, but LiteRT has no operation for it.
+        # `expand_dims`, because LiteRT has no operation for `[:, None]`.
         first_BS1F = ops.expand_dims(first_BSF, 2)
         return self.activation(first_BS1F + ops.expand_dims(second_BLF, 1))
 

@@ -23,8 +23,8 @@ TINY = {
     "generator_width": 0.5,
 }
 KERAS_HUB = {"small": 13_548_800, "base": 109_482_240, "large": 335_141_888}
-# Of the original: discriminator's encoder, generator's own, heads of generator and
-# discriminator, variables.
+# Numbers of weights of the original: discriminator's encoder, generator's encoder
+# without shared weights, heads of generator and discriminator; number of variables.
 SMALL = (13_483_008, 608_064, 39_098, 66_049, 402)
 SMALL_PLUS_PLUS = (13_483_008, 9_510_144, 63_674, 66_049, 402)
 BASE = (108_891_648, 9_673_984, 229_434, 591_361, 400)
@@ -37,7 +37,7 @@ def settings(**changes):
     return ModelConfig(**{**TINY, **changes})
 
 
-def built(seed=0, generator=True, dtype=None, **changes):
+def build_electra(seed=0, generator=True, dtype=None, **changes):
     model = Electra(settings(**changes), seed, generator, dtype)
     model.build()
     return model
@@ -48,29 +48,30 @@ def by_path(model):
 
 
 def inputs(rows=3, length=12):
-    random = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     return {
-        "token_ids": random.integers(0, 50, (rows, length)).astype(np.int32),
-        "segment_ids": random.integers(0, 2, (rows, length)).astype(np.int32),
+        "token_ids": rng.integers(0, 50, (rows, length)).astype(np.int32),
+        "segment_ids": rng.integers(0, 2, (rows, length)).astype(np.int32),
         "padding_mask": np.ones((rows, length), np.int32),
     }
 
 
 @pytest.fixture
-def shapes_alone():
-    """Weights that are described and never made: large ones cost nothing."""
+def without_values():
+    """Create variables without values, so that large models need no memory."""
     with keras.StatelessScope(initialize_variables=False):
         yield
-    keras.utils.clear_session(free_memory=False)  # or the next scope would make them
+    # Otherwise the next scope would initialize the variables.
+    keras.utils.clear_session(free_memory=False)
 
 
 @pytest.fixture(scope="module")
-def pair():
-    return built(seed=7)
+def electra():
+    return build_electra(seed=7)
 
 
-def parts_of(model):
-    """Numbers of weights, by the part of the model."""
+def weight_counts(model):
+    """Return the number of weights of each part of the model."""
     counts = dict.fromkeys(
         (
             "discriminator/encoder",
@@ -96,20 +97,22 @@ def parts_of(model):
         ("large-1.75M", LARGE),
     ],
 )
-def test_published_models_have_their_numbers_of_weights(config, expected, shapes_alone):
+def test_published_models_have_their_numbers_of_weights(
+    config, expected, without_values
+):
     shape = load_config(str(ROOT / "configs" / f"{config}.yaml")).model
-    model = built(**{**vars(shape), "vocabulary_size": VOCABULARY})
-    found = parts_of(model)
-    assert (*found, len(model.trainable_variables)) == expected
-    assert sum(found) == TOTAL[expected]
-    # KerasHub's encoder has a dense layer on the first vector that is never used.
+    model = build_electra(**{**vars(shape), "vocabulary_size": VOCABULARY})
+    counts = weight_counts(model)
+    assert (*counts, len(model.trainable_variables)) == expected
+    assert sum(counts) == TOTAL[expected]
+    # KerasHub's encoder has an unused pooler.
     width = shape.width
     pooler = width * width + width
-    assert found[0] + pooler == KERAS_HUB[config.split("-")[0].removesuffix("++")]
+    assert counts[0] + pooler == KERAS_HUB[config.split("-")[0].removesuffix("++")]
 
 
-def test_a_base_model_with_a_quarter_generator_and_one_embedding_table(shapes_alone):
-    model = built(
+def test_number_of_weights_of_a_base_model_with_a_quarter_generator(without_values):
+    model = build_electra(
         **{
             **TINY,
             "depth": 12,
@@ -121,22 +124,22 @@ def test_a_base_model_with_a_quarter_generator_and_one_embedding_table(shapes_al
             "max_positions": 512,
         }
     )
-    assert parts_of(model) == (108_891_648, 5_486_016, 180_282, 591_361)
-    assert sum(parts_of(model)) == 115_149_307
+    assert weight_counts(model) == (108_891_648, 5_486_016, 180_282, 591_361)
+    assert sum(weight_counts(model)) == 115_149_307
     tables = model.encoder.embeddings.trainable_variables
     assert sum(math.prod(v.shape) for v in tables) == 23_837_184
 
 
-def test_every_weight_of_the_original_has_its_shape(shapes_alone):
-    model = built(**{**vars(ModelConfig()), "vocabulary_size": VOCABULARY})
-    found = {path: list(v.shape) for path, v in by_path(model).items()}
+def test_weight_shapes_equal_the_original(without_values):
+    model = build_electra(**{**vars(ModelConfig()), "vocabulary_size": VOCABULARY})
+    shapes = {path: list(v.shape) for path, v in by_path(model).items()}
     lines = (GOLDEN / "electra_small_variables.txt").read_text().splitlines()
     expected = {
         our_name(name): json.loads(shape)
         for name, shape in (line.split(maxsplit=1) for line in lines)
     }
     assert len(lines) == len(expected) == 402
-    assert found == expected
+    assert shapes == expected
 
 
 @pytest.mark.parametrize(
@@ -151,135 +154,137 @@ def test_every_weight_of_the_original_has_its_shape(shapes_alone):
         (200, 0.64, 128, 2),
     ],
 )
-def test_the_generator_is_rounded_as_the_original_rounds(width, share, rounded, heads):
+def test_generator_width_is_rounded_as_in_the_original(width, share, rounded, heads):
     shape = settings(width=width, heads=1, generator_width=share).generator
-    found = (shape.width, shape.heads, shape.feed_forward)
-    assert found == (rounded, heads, 4 * rounded)
+    sizes = (shape.width, shape.heads, shape.feed_forward)
+    assert sizes == (rounded, heads, 4 * rounded)
 
 
 @pytest.mark.parametrize(
     ("depth", "share", "rounded"),
     [(3, 0.5, 2), (5, 0.5, 2), (12, 1 / 3, 4), (7, 0.1, 1)],
 )
-def test_so_is_its_depth(depth, share, rounded):
+def test_generator_depth_is_rounded_as_in_the_original(depth, share, rounded):
     model = Electra(settings(depth=depth, generator_depth=share, width=8))
     assert len(model.encoder.blocks) == depth
     assert len(model.generator.encoder.blocks) == rounded
 
 
-def test_shared_embeddings(shapes_alone):
-    model = built()
+def test_sharing_embeddings(without_values):
+    model = build_electra()
     generator, discriminator = model.generator.encoder, model.encoder
     assert generator.embeddings is discriminator.embeddings
     assert generator.embeddings_project is not discriminator.embeddings_project
-    assert generator.embeddings_project is None  # 16 wide, as the tables are
+    # The generator is as wide as the tables.
+    assert generator.embeddings_project is None
     assert discriminator.embeddings_project.kernel.shape == (16, 32)
-    narrow = built(generator_width=0.25).generator
+    narrow = build_electra(generator_width=0.25).generator
     assert narrow.encoder.embeddings_project.kernel.shape == (16, 8)
     assert narrow.head.dense.kernel.shape == (8, 16)
-    own = {path for path in by_path(model) if path.startswith("generator/")}
-    assert not any("embeddings" in path for path in own)
+    generator_paths = {p for p in by_path(model) if p.startswith("generator/")}
+    assert not any("embeddings" in path for path in generator_paths)
     shared = [path for path in by_path(model) if "/embeddings/" in path]
     assert len(shared) == 5
     assert len({id(v) for v in by_path(model).values()}) == len(by_path(model))
 
 
-def test_nothing_shared(shapes_alone):
-    model = built(sharing="none")
+def test_sharing_none(without_values):
+    model = build_electra(sharing="none")
     tables = [m.encoder.embeddings for m in (model.generator, model.discriminator)]
     assert tables[0].word_embeddings.shape == (50, 16)
     assert tables[1].word_embeddings.shape == (50, 16)
-    narrow = built(sharing="none", generator_width=0.25).generator
+    narrow = build_electra(sharing="none", generator_width=0.25).generator
     assert narrow.encoder.embeddings.word_embeddings.shape == (50, 8)
     assert narrow.encoder.embeddings_project is None
     assert narrow.head.dense.kernel.shape == (8, 8)
-    ids = [{id(v) for v in tower.trainable_variables} for tower in tables]
+    ids = [{id(v) for v in table.trainable_variables} for table in tables]
     assert len(ids[0]) == len(ids[1]) == 5
     assert not ids[0] & ids[1]
 
 
-def test_all_shared(shapes_alone):
-    model = built(sharing="all", generator_width=1.0)
+def test_sharing_all(without_values):
+    model = build_electra(sharing="all", generator_width=1.0)
     assert model.generator.encoder is model.encoder
-    own = [path for path in by_path(model) if path.startswith("generator/")]
-    assert all(path.startswith("generator/head/") for path in own)
-    assert len(own) == 5
+    paths = [path for path in by_path(model) if path.startswith("generator/")]
+    assert all(path.startswith("generator/head/") for path in paths)
+    assert len(paths) == 5
 
 
-def test_no_generator(shapes_alone):
-    model = built(generator=False)
+def test_electra_without_a_generator(without_values):
+    model = build_electra(generator=False)
     assert model.generator is None
     assert all(path.startswith("discriminator/") for path in by_path(model))
-    assert set(by_path(model)) < set(by_path(built()))
+    assert set(by_path(model)) < set(by_path(build_electra()))
 
 
-def test_equal_seeds_give_equal_weights_and_parts_shift_no_other_part(pair):
-    model = pair
+def test_initial_weights_depend_only_on_the_seed_and_the_path(electra):
     others = {
-        "again": built(seed=7),
-        "no generator": built(seed=7, generator=False),
-        "another generator": built(seed=7, generator_width=0.25, sharing="none"),
+        "again": build_electra(seed=7),
+        "no generator": build_electra(seed=7, generator=False),
+        "another generator": build_electra(
+            seed=7, generator_width=0.25, sharing="none"
+        ),
         "bert": bert(settings(), seed=7),
     }
     others["bert"].build()
-    expected = by_path(model)
+    expected = by_path(electra)
     for name, other in others.items():
         prefix = "discriminator/" if name != "again" else ""
         start = "discriminator/encoder/" if name == "bert" else prefix
         paths = [path for path in expected if path.startswith(start)]
         for path in paths:
-            own = path.removeprefix("discriminator/") if name == "bert" else path
-            np.testing.assert_array_equal(expected[path], by_path(other)[own])
-    other = by_path(built(seed=8))
+            other_path = path.removeprefix("discriminator/") if name == "bert" else path
+            np.testing.assert_array_equal(expected[path], by_path(other)[other_path])
+    other = by_path(build_electra(seed=8))
     for path, variable in expected.items():
         if not re.search(r"bias|beta|gamma", path):
             assert (variable.numpy() != other[path].numpy()).mean() > 0.99, path
 
 
-def test_no_two_weights_start_alike():
+def test_no_two_weights_have_equal_initial_values():
     first = [
         float(np.ravel(variable)[0])
-        for path, variable in by_path(built(sharing="none")).items()
+        for path, variable in by_path(build_electra(sharing="none")).items()
         if not re.search(r"bias|beta|gamma", path)
     ]
-    # Tables and blocks of both towers, one projection, the heads.
+    # Tables and blocks of generator and discriminator, one projection, the heads.
     assert len(set(first)) == len(first) == 2 * (3 + 6) + 1 + 1 + 2
 
 
-def test_the_generators_projection_starts_within_glorots_bound():
-    model = built(width=256, embedding=128, generator_width=0.25)
+def test_initial_values_of_the_projection_are_within_glorots_bound():
+    model = build_electra(width=256, embedding=128, generator_width=0.25)
     kernel = np.abs(model.generator.encoder.embeddings_project.kernel)
     assert kernel.shape == (128, 64)
     assert 0.176 < kernel.max() <= 0.1768
 
 
-def test_the_width_of_initial_values_is_a_setting_of_every_part(pair):
-    wide = by_path(built(seed=7, initializer_range=0.06))
-    for path, variable in by_path(pair).items():
-        # Glorot's bound and what starts at 0 or 1 stay.
-        kept = re.search(r"bias|beta|gamma|embeddings_project|score", path)
-        factor = 1 if kept else 3
+def test_initializer_range_applies_to_all_parts(electra):
+    wide = by_path(build_electra(seed=7, initializer_range=0.06))
+    for path, variable in by_path(electra).items():
+        # Glorot's bound and initial values of 0 and 1 do not depend on the setting.
+        unchanged = re.search(r"bias|beta|gamma|embeddings_project|score", path)
+        factor = 1 if unchanged else 3
         np.testing.assert_allclose(
             wide[path].numpy(), factor * variable.numpy(), rtol=1e-5
         )
 
 
-def test_from_config_makes_an_equal_pair(pair):
-    again = Electra.from_config(json.loads(json.dumps(pair.get_config())))
+def test_from_config_makes_an_equal_electra(electra):
+    again = Electra.from_config(json.loads(json.dumps(electra.get_config())))
     again.build()
-    assert set(by_path(again)) == set(by_path(pair))
-    for path, variable in by_path(pair).items():
+    assert set(by_path(again)) == set(by_path(electra))
+    for path, variable in by_path(electra).items():
         np.testing.assert_array_equal(variable, by_path(again)[path])
     other = Electra(settings(sharing="none"), 3, False, "mixed_bfloat16")
     again = Electra.from_config(other.get_config())
-    assert again.get_config() == other.get_config() != pair.get_config()
+    assert again.get_config() == other.get_config() != electra.get_config()
     assert again.generator is None
     assert (again.seed, again.settings) == (3, other.settings)
     assert again.encoder.compute_dtype == "bfloat16"
 
 
-def test_the_token_table_is_the_generators_output_matrix():
-    model = built()
+def test_the_generator_uses_the_token_table_as_output_matrix():
+    model = build_electra()
     positions_BM = np.array([[0, 5], [3, 11], [7, 7]], np.int32)
     logits_BMV = model.generator(**inputs(), positions=positions_BM).numpy()
     assert logits_BMV.shape == (3, 2, 50)
@@ -288,27 +293,27 @@ def test_the_token_table_is_the_generators_output_matrix():
     changed_VE = table_VE.numpy()
     changed_VE[unseen] += 1
     table_VE.assign(changed_VE)
-    moved = model.generator(**inputs(), positions=positions_BM).numpy() != logits_BMV
-    assert moved[..., unseen].all()
-    assert not np.delete(moved, unseen, axis=-1).any()
+    changed = model.generator(**inputs(), positions=positions_BM).numpy() != logits_BMV
+    assert changed[..., unseen].all()
+    assert not np.delete(changed, unseen, axis=-1).any()
 
 
-def test_vectors_are_gathered_row_by_row():
+def test_gather_selects_positions_of_each_row():
     x_BLD = np.random.default_rng(0).normal(size=(3, 12, 5)).astype(np.float32)
     positions_BM = np.array([[0, 11], [3, 3], [7, 2]], np.int32)
     expected_BMD = x_BLD[np.arange(3)[:, None], positions_BM]
-    found = gather(keras.ops.convert_to_tensor(x_BLD), positions_BM)
-    np.testing.assert_array_equal(found, expected_BMD)
+    gathered_BMD = gather(keras.ops.convert_to_tensor(x_BLD), positions_BM)
+    np.testing.assert_array_equal(gathered_BMD, expected_BMD)
 
 
-def test_the_call_is_the_discriminators(pair):
-    logits_BL = pair(**inputs())
-    np.testing.assert_array_equal(logits_BL, pair.discriminator(**inputs()))
+def test_electra_returns_the_discriminators_logits(electra):
+    logits_BL = electra(**inputs())
+    np.testing.assert_array_equal(logits_BL, electra.discriminator(**inputs()))
     assert logits_BL.shape == (3, 12)
 
 
-def test_low_precision_ends_before_the_logits(pair):
-    exact, mixed = pair, built(seed=7, dtype="mixed_bfloat16")
+def test_mixed_precision_has_float32_logits(electra):
+    exact, mixed = electra, build_electra(seed=7, dtype="mixed_bfloat16")
     assert {v.dtype for v in mixed.trainable_variables} == {"float32"}
     assert keras.backend.standardize_dtype(mixed.encoder(**inputs()).dtype) == (
         "bfloat16"

@@ -14,8 +14,8 @@ X_BMD = RANDOM.normal(size=(3, 4, WIDTH)).astype(np.float32)
 TABLE_VE = RANDOM.normal(size=(VOCABULARY, EMBEDDING)).astype(np.float32)
 
 
-def with_values(head):
-    """The head, with weights that are all far from 0 and 1."""
+def with_random_weights(head):
+    """Assign random weights to the head and return it."""
     for variable in head.trainable_variables:
         variable.assign(np.random.default_rng(1).normal(size=variable.shape))
     return head
@@ -44,28 +44,28 @@ def gelu(x):
     return x * 0.5 * (1 + np.vectorize(math.erf)(x / 2**0.5))
 
 
-def test_the_masked_lm_head_by_hand():
-    head = with_values(masked_lm_head())
-    of = weights(head)
-    hidden = gelu(X_BMD @ of["dense/kernel"] + of["dense/bias"])
+def test_masked_lm_head_equals_numpy():
+    head = with_random_weights(masked_lm_head())
+    arrays = weights(head)
+    hidden = gelu(X_BMD @ arrays["dense/kernel"] + arrays["dense/bias"])
     centred = hidden - hidden.mean(-1, keepdims=True)
     normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
-    normed = normed * of["layer_norm/gamma"] + of["layer_norm/beta"]
-    expected_BMV = normed @ TABLE_VE.T.astype(np.float64) + of["output_bias"]
+    normed = normed * arrays["layer_norm/gamma"] + arrays["layer_norm/beta"]
+    expected_BMV = normed @ TABLE_VE.T.astype(np.float64) + arrays["output_bias"]
     np.testing.assert_allclose(head(X_BMD, TABLE_VE), expected_BMV, atol=1e-4)
 
 
-def test_the_replaced_token_head_by_hand():
-    head = with_values(replaced_token_head())
-    of = weights(head)
-    hidden = gelu(X_BMD @ of["dense/kernel"] + of["dense/bias"])
-    expected_BL = (hidden @ of["score/kernel"] + of["score/bias"])[..., 0]
-    found_BL = head(X_BMD)
-    assert found_BL.shape == (3, 4)
-    np.testing.assert_allclose(found_BL, expected_BL, atol=1e-4)
+def test_replaced_token_head_equals_numpy():
+    head = with_random_weights(replaced_token_head())
+    arrays = weights(head)
+    hidden = gelu(X_BMD @ arrays["dense/kernel"] + arrays["dense/bias"])
+    expected_BL = (hidden @ arrays["score/kernel"] + arrays["score/bias"])[..., 0]
+    logits_BL = head(X_BMD)
+    assert logits_BL.shape == (3, 4)
+    np.testing.assert_allclose(logits_BL, expected_BL, atol=1e-4)
 
 
-def test_initial_values_are_the_originals():
+def test_initial_values_have_the_originals_distributions():
     replaced = replaced_token_head(width=256)
     masked = masked_lm_head(width=256, embedding=128)
     for head in (replaced, masked):
@@ -82,34 +82,34 @@ def test_initial_values_are_the_originals():
     assert not replaced.score.bias.numpy().any()
 
 
-def test_the_token_table_is_not_rounded_in_low_precision():
-    head = with_values(masked_lm_head("mixed_bfloat16"))
+def test_mixed_precision_does_not_round_the_token_table():
+    head = with_random_weights(masked_lm_head("mixed_bfloat16"))
     hidden = head.layer_norm(head.dense(X_BMD))
     assert hidden.dtype == tf.bfloat16
     hidden_BME = tf.cast(hidden, tf.float32).numpy().astype(np.float64)
 
-    def logits(table_VE):
+    def expected_logits(table_VE):
         return hidden_BME @ table_VE.T.astype(np.float64) + head.output_bias.numpy()
 
-    found_BMV = head(X_BMD, TABLE_VE)
-    assert found_BMV.dtype == tf.float32
+    logits_BMV = head(X_BMD, TABLE_VE)
+    assert logits_BMV.dtype == tf.float32
     rounded_VE = tf.cast(tf.cast(TABLE_VE, tf.bfloat16), tf.float32).numpy()
-    error = np.abs(found_BMV - logits(TABLE_VE)).max()
-    assert error < 1e-5 < 1e-2 < np.abs(found_BMV - logits(rounded_VE)).max()
+    error = np.abs(logits_BMV - expected_logits(TABLE_VE)).max()
+    assert error < 1e-5 < 1e-2 < np.abs(logits_BMV - expected_logits(rounded_VE)).max()
 
 
-def test_the_score_is_not_rounded_in_low_precision():
-    head = with_values(replaced_token_head("mixed_bfloat16"))
+def test_mixed_precision_does_not_round_the_score():
+    head = with_random_weights(replaced_token_head("mixed_bfloat16"))
     hidden = head.dense(X_BMD)
     assert hidden.dtype == tf.bfloat16
     hidden_BLD = tf.cast(hidden, tf.float32).numpy().astype(np.float64)
     kernel, bias = (v.numpy().astype(np.float64) for v in head.score.weights)
-    found_BL = head(X_BMD)
-    assert found_BL.dtype == tf.float32
+    logits_BL = head(X_BMD)
+    assert logits_BL.dtype == tf.float32
     exact_BL = (hidden_BLD @ kernel + bias)[..., 0]
-    np.testing.assert_allclose(found_BL, exact_BL, atol=1e-5)
+    np.testing.assert_allclose(logits_BL, exact_BL, atol=1e-5)
     rounded = tf.cast(tf.cast(kernel, tf.bfloat16), tf.float64).numpy()
-    assert np.abs(found_BL - (hidden_BLD @ rounded + bias)[..., 0]).max() > 1e-2
+    assert np.abs(logits_BL - (hidden_BLD @ rounded + bias)[..., 0]).max() > 1e-2
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])

@@ -1,4 +1,4 @@
-"""Layers of this package in models of Keras's own: saved, loaded, cloned, shared."""
+"""Layers in Keras models that are saved, loaded, cloned and shared."""
 
 import json
 import os
@@ -40,9 +40,9 @@ SHAPE = SETTINGS.encoder
 
 
 def ids(rows=3, length=12, seed=0):
-    draw = np.random.default_rng(seed)
-    mask_BL = (np.arange(length) < draw.integers(1, 13, (rows, 1))).astype(np.int32)
-    token_ids_BL = draw.integers(1, 50, (rows, length)).astype(np.int32) * mask_BL
+    rng = np.random.default_rng(seed)
+    mask_BL = (np.arange(length) < rng.integers(1, 13, (rows, 1))).astype(np.int32)
+    token_ids_BL = rng.integers(1, 50, (rows, length)).astype(np.int32) * mask_BL
     return {
         "token_ids": token_ids_BL,
         "segment_ids": np.zeros_like(token_ids_BL),
@@ -54,17 +54,17 @@ def inputs(prefix=""):
     return {n: keras.Input((None,), dtype="int32", name=prefix + n) for n in NAMES}
 
 
-def functional(dtype=None, **arguments):
-    """A classifier that somebody builds around the encoder."""
-    given = inputs()
-    states_BLD = Encoder(SHAPE, 3, dtype=dtype, **arguments)(**given)
+def functional_model(dtype=None, **arguments):
+    """Return a functional Keras classifier with the encoder as a layer."""
+    symbolic = inputs()
+    states_BLD = Encoder(SHAPE, 3, dtype=dtype, **arguments)(**symbolic)
     logits = keras.layers.Dense(2, dtype="float32")(states_BLD[:, 0])
-    return keras.Model(given, logits)
+    return keras.Model(symbolic, logits)
 
 
 @pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "float16"])
-def test_a_functional_model_is_loaded_as_it_was_saved(dtype, tmp_path):
-    model = functional(dtype, name="mine")
+def test_a_loaded_functional_model_equals_the_saved_one(dtype, tmp_path):
+    model = functional_model(dtype, name="mine")
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(ids()), model(ids()))
@@ -74,42 +74,42 @@ def test_a_functional_model_is_loaded_as_it_was_saved(dtype, tmp_path):
     assert (other.shape, other.seed) == (SHAPE, 3)
 
 
-def test_a_process_of_its_own_loads_it_after_one_import(tmp_path):
-    model = functional()
+def test_a_new_process_loads_a_model_after_one_import(tmp_path):
+    model = functional_model()
     model.save(tmp_path / "model.keras")
     np.savez(tmp_path / "ids.npz", **ids())
     program = (
         "import keras, numpy as np, electra_tf.model.transformer\n"
         "model = keras.saving.load_model('model.keras')\n"
-        "np.save('found.npy', model(dict(np.load('ids.npz'))))"
+        "np.save('logits.npy', model(dict(np.load('ids.npz'))))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True
     )
-    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), model(ids()))
+    np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), model(ids()))
 
 
 @pytest.mark.parametrize(
     "policies", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")]
 )
-def test_a_policy_is_kept_whatever_the_global_one(policies, tmp_path):
+def test_a_loaded_layer_has_its_saved_policy(policies, tmp_path):
     before, after = policies
     try:
         keras.config.set_dtype_policy(before)
-        model = functional()
+        model = functional_model()
         model.save(tmp_path / "model.keras")
         keras.config.set_dtype_policy(after)
         again = keras.saving.load_model(tmp_path / "model.keras")
-        found = again(ids())
+        logits = again(ids())
     finally:
         keras.config.set_dtype_policy("float32")
     assert again.get_layer("encoder").dtype_policy.name == before
-    np.testing.assert_array_equal(found, model(ids()))
+    np.testing.assert_array_equal(logits, model(ids()))
 
 
-def test_frozen_layers_stay_frozen(tmp_path):
-    model = functional(trainable=False)
+def test_a_frozen_layer_is_frozen_after_loading(tmp_path):
+    model = functional_model(trainable=False)
     assert len(model.trainable_variables) == 2  # the dense layer's
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -117,43 +117,44 @@ def test_frozen_layers_stay_frozen(tmp_path):
 
 
 def test_a_model_is_cloned_and_summarised(capsys):
-    model = functional()
+    model = functional_model()
     again = keras.models.clone_model(model)
     again.set_weights(model.get_weights())
     np.testing.assert_array_equal(again(ids()), model(ids()))
     again.summary()
-    shown = capsys.readouterr().out
-    assert "Encoder" in shown
-    assert f"{again.count_params():,}" in shown
+    summary = capsys.readouterr().out
+    assert "Encoder" in summary
+    assert f"{again.count_params():,}" in summary
 
 
-def test_a_layer_that_is_used_twice_is_one_layer_after_loading(tmp_path):
+def test_a_shared_layer_is_shared_after_loading(tmp_path):
     encoder = Encoder(SHAPE)
     first, second = inputs("a_"), inputs("b_")
     states = [
-        encoder(**{name: given[name] for name in NAMES})[:, 0]
-        for given in (first, second)
+        encoder(**{name: symbolic[name] for name in NAMES})[:, 0]
+        for symbolic in (first, second)
     ]
-    both = {v.name: v for given in (first, second) for v in given.values()}
-    model = keras.Model(both, keras.layers.Dot(axes=1)(states))
+    all_inputs = {v.name: v for part in (first, second) for v in part.values()}
+    model = keras.Model(all_inputs, keras.layers.Dot(axes=1)(states))
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert len(again.weights) == len(model.weights) == len(encoder.weights)
-    given = {"a_" + n: v for n, v in ids().items()}
-    given |= {"b_" + n: v for n, v in ids(seed=1).items()}
-    np.testing.assert_array_equal(again(given), model(given))
+    arrays = {"a_" + n: v for n, v in ids().items()}
+    arrays |= {"b_" + n: v for n, v in ids(seed=1).items()}
+    np.testing.assert_array_equal(again(arrays), model(arrays))
 
 
-def test_both_towers_are_saved_as_a_layer(tmp_path):
-    given = inputs()
-    model = keras.Model(given, Electra(SETTINGS, 5, dtype="mixed_bfloat16")(**given))
+def test_electra_is_saved_as_a_layer(tmp_path):
+    symbolic = inputs()
+    electra = Electra(SETTINGS, 5, dtype="mixed_bfloat16")
+    model = keras.Model(symbolic, electra(**symbolic))
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again(ids()), model(ids()))
     assert again.get_layer("electra").encoder.compute_dtype == "bfloat16"
 
 
-def test_an_encoder_with_the_tables_of_another_is_refused():
+def test_get_config_of_an_encoder_with_shared_tables_is_an_error():
     model = Electra(SETTINGS)
     with pytest.raises(InputError, match=r"'encoder'.*another"):
         model.generator.encoder.get_config()
@@ -177,7 +178,7 @@ LAYERS = [
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
-def test_a_layer_is_made_again_from_plain_json(layer):
+def test_a_layer_is_restored_from_json(layer):
     stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     assert stored["registered_name"] == f"electra_tf>{type(layer).__name__}"
     again = keras.saving.deserialize_keras_object(stored)
@@ -189,52 +190,52 @@ def test_a_layer_is_made_again_from_plain_json(layer):
         assert one.path == other.path
         np.testing.assert_array_equal(one, other)
     policies = [
-        [part.dtype_policy.name for part in whole._flatten_layers()]
-        for whole in (layer, again)
+        [sublayer.dtype_policy.name for sublayer in outer._flatten_layers()]
+        for outer in (layer, again)
     ]
     assert policies[0] == policies[1]
 
 
-def test_dense_layers_are_known_by_name():
+def test_dense_skip_bias_is_registered():
     layer = DenseSkipBias(3, gelu, dtype="float32", name="mine")
     stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     again = keras.saving.deserialize_keras_object(stored)
     assert (type(again), again.activation, again.units) == (DenseSkipBias, gelu, 3)
 
 
-def test_a_policy_as_json_is_that_of_now():
+def test_policy_config_defaults_to_the_global_policy():
     assert policy_config(None) == policy_config("float32")
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
-        found = policy_config(None)
+        policy = policy_config(None)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert found == policy_config(keras.DTypePolicy("mixed_bfloat16"))
-    assert keras.dtype_policies.deserialize(found).name == "mixed_bfloat16"
+    assert policy == policy_config(keras.DTypePolicy("mixed_bfloat16"))
+    assert keras.dtype_policies.deserialize(policy).name == "mixed_bfloat16"
 
 
-def test_a_layer_is_made_with_arguments_of_other_classes():
+def test_build_layer_restores_arguments_of_other_classes():
     config = TokenClassificationHead(16, 4, 6).get_config() | {
         "trainable": False,
         "name": "mine",
     }
-    found = build_layer(TokenClassificationHead, config)
-    assert (found.name, found.dense.units, found.seed) == ("mine", 4, 6)
-    assert found.dense.trainable is found.trainable is False
-    block = Block(SHAPE, InitializerFactory(1), "layer_0").get_config()
-    made = build_layer(Block, block, shape=type(SHAPE), seeds=InitializerFactory)
-    assert made.inner == SHAPE.feed_forward
+    head = build_layer(TokenClassificationHead, config)
+    assert (head.name, head.dense.units, head.seed) == ("mine", 4, 6)
+    assert head.dense.trainable is head.trainable is False
+    config = Block(SHAPE, InitializerFactory(1), "layer_0").get_config()
+    block = build_layer(Block, config, shape=type(SHAPE), seeds=InitializerFactory)
+    assert block.inner == SHAPE.feed_forward
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])
-def test_heads_are_float32_whatever_the_global_policy(policy):
+def test_heads_are_float32_for_any_global_policy(policy):
     try:
         keras.config.set_dtype_policy(policy)
         heads = ClassificationHead(16, 3), TokenClassificationHead(16, 3)
         logits = [head(np.ones((2, 5, 16), np.float32)) for head in heads]
     finally:
         keras.config.set_dtype_policy("float32")
-    for head, found in zip(heads, logits, strict=True):
-        assert found.dtype == "float32"
+    for head, head_logits in zip(heads, logits, strict=True):
+        assert head_logits.dtype == "float32"
         assert {p.compute_dtype for p in head._flatten_layers()} == {"float32"}
         assert {v.dtype for v in head.weights} == {"float32"}

@@ -1,4 +1,4 @@
-"""Compare the head with values by hand and with those of google-research/electra."""
+"""`SpanHead`: comparison with NumPy and with outputs of google-research/electra."""
 
 import json
 import math
@@ -36,9 +36,9 @@ def head_of(dtype=None, width=WIDTH, hidden=HIDDEN, values=True, **settings):
         width, InitializerFactory(0), hidden=hidden, dtype=dtype, **settings
     )
     head.build()
-    random = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for variable in head.trainable_variables if values else ():
-        variable.assign(random.normal(size=variable.shape))
+        variable.assign(rng.normal(size=variable.shape))
     return head
 
 
@@ -55,18 +55,18 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
-class ByHand:
-    """The head in float64, for one row and one start at a time."""
+class SpanHeadReference:
+    """Compute the head in float64, for one row and one start at a time."""
 
     def __init__(self, head, row):
-        self.of = {k: v.numpy().astype(np.float64) for k, v in paths(head).items()}
+        self.arrays = {k: v.numpy().astype(np.float64) for k, v in paths(head).items()}
         self.x_LD = X_BLD[row].astype(np.float64)
         inside = SEGMENTS_BL[row].astype(bool)
         inside[0] = True
         self.outside_L = np.where(inside, 0.0, -1000.0)
 
     def dense(self, name, x):
-        return x @ self.of[f"{name}/kernel"] + self.of[f"{name}/bias"]
+        return x @ self.arrays[f"{name}/kernel"] + self.arrays[f"{name}/bias"]
 
     def start(self):
         return self.dense("start", self.x_LD)[:, 0] + self.outside_L
@@ -79,62 +79,62 @@ class ByHand:
         return self.dense("end", hidden)[:, 0] + self.outside_L
 
     def answerable(self):
-        likely = np.exp(log_softmax(self.start())) @ self.x_LD
-        pair = np.concatenate([self.x_LD[0], likely])
+        start_D = np.exp(log_softmax(self.start())) @ self.x_LD
+        pair = np.concatenate([self.x_LD[0], start_D])
         return self.dense("answerable", gelu(self.dense("answerable_hidden", pair)))[0]
 
 
-def test_training_outputs_by_hand():
+def test_training_outputs_equal_numpy():
     head = head_of()
-    found = head(X_BLD, SEGMENTS_BL, STARTS_B)
-    assert set(found) == {"start_logits_BL", "end_logits_BL", "answerable_logit_B"}
+    outputs = head(X_BLD, SEGMENTS_BL, STARTS_B)
+    assert set(outputs) == {"start_logits_BL", "end_logits_BL", "answerable_logit_B"}
     for row in range(3):
-        hand = ByHand(head, row)
+        reference = SpanHeadReference(head, row)
         expected = {
-            "start_logits_BL": hand.start(),
-            "end_logits_BL": hand.end(STARTS_B[row]),
-            "answerable_logit_B": hand.answerable(),
+            "start_logits_BL": reference.start(),
+            "end_logits_BL": reference.end(STARTS_B[row]),
+            "answerable_logit_B": reference.answerable(),
         }
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name][row], value, atol=1e-4)
+            np.testing.assert_allclose(outputs[name][row], value, atol=1e-4)
 
 
 @pytest.mark.parametrize(("start_n_top", "size"), [(3, 3), (20, LENGTH)])
-def test_top_spans_by_hand(start_n_top, size):
+def test_top_spans_equal_numpy(start_n_top, size):
     head = head_of(start_n_top=start_n_top)
-    found = {k: v.numpy() for k, v in head(X_BLD, SEGMENTS_BL).items()}
-    assert "end_logits_BL" not in found
+    outputs = {k: v.numpy() for k, v in head(X_BLD, SEGMENTS_BL).items()}
+    assert "end_logits_BL" not in outputs
     for row in range(3):
-        hand = ByHand(head, row)
-        start_L = log_softmax(hand.start())
+        reference = SpanHeadReference(head, row)
+        start_L = log_softmax(reference.start())
         best_S = np.argsort(-start_L)[:size]
-        np.testing.assert_array_equal(found["start_top_index_BS"][row], best_S)
+        np.testing.assert_array_equal(outputs["start_top_index_BS"][row], best_S)
         np.testing.assert_allclose(
-            found["start_top_log_probs_BS"][row], start_L[best_S], atol=2e-4
+            outputs["start_top_log_probs_BS"][row], start_L[best_S], atol=2e-4
         )
         for s, start in enumerate(best_S):
-            end_L = log_softmax(hand.end(start))
+            end_L = log_softmax(reference.end(start))
             best_K = np.argsort(-end_L)[:size]
-            np.testing.assert_array_equal(found["end_top_index_BSK"][row, s], best_K)
+            np.testing.assert_array_equal(outputs["end_top_index_BSK"][row, s], best_K)
             np.testing.assert_allclose(
-                found["end_top_log_probs_BSK"][row, s], end_L[best_K], atol=2e-4
+                outputs["end_top_log_probs_BSK"][row, s], end_L[best_K], atol=2e-4
             )
 
 
-def test_without_joint_prediction_by_hand():
+def test_outputs_without_joint_prediction_equal_numpy():
     head = head_of(joint_prediction=False)
     assert set(paths(head)) == {
         f"{layer}/{weight}"
         for layer in ("start", "end", "answerable_hidden", "answerable")
         for weight in ("kernel", "bias")
     }
-    found = head(X_BLD, SEGMENTS_BL)
-    assert set(found) == {"start_logits_BL", "end_logits_BL", "answerable_logit_B"}
-    hand = ByHand(head, 1)
-    end_L = hand.dense("end", hand.x_LD)[:, 0] + hand.outside_L
-    np.testing.assert_allclose(found["end_logits_BL"][1], end_L, atol=1e-4)
+    outputs = head(X_BLD, SEGMENTS_BL)
+    assert set(outputs) == {"start_logits_BL", "end_logits_BL", "answerable_logit_B"}
+    reference = SpanHeadReference(head, 1)
+    end_L = reference.dense("end", reference.x_LD)[:, 0] + reference.outside_L
+    np.testing.assert_allclose(outputs["end_logits_BL"][1], end_L, atol=1e-4)
     np.testing.assert_allclose(
-        found["answerable_logit_B"][1], hand.answerable(), atol=1e-4
+        outputs["answerable_logit_B"][1], reference.answerable(), atol=1e-4
     )
     assert "answerable_logit_B" not in head_of(answerable=False)(X_BLD, SEGMENTS_BL)
 
@@ -167,10 +167,10 @@ def test_symbolic_and_dynamic_lengths_equal_eager():
         x_BLD, segments_BL = X_BLD[:, :length], SEGMENTS_BL[:, :length].astype("int32")
         expected = head(x_BLD, segments_BL)
         assert expected["end_top_index_BSK"].shape == (3, length, length)
-        for found in (model([x_BLD, segments_BL]), traced(x_BLD, segments_BL)):
-            assert set(found) == set(expected)
+        for outputs in (model([x_BLD, segments_BL]), traced(x_BLD, segments_BL)):
+            assert set(outputs) == set(expected)
             for name, value in expected.items():
-                np.testing.assert_allclose(found[name], value, atol=1e-5)
+                np.testing.assert_allclose(outputs[name], value, atol=1e-5)
 
 
 def test_initial_values():
@@ -196,11 +196,11 @@ def test_mixed_precision_applies_to_hidden_layers_only():
     exact, mixed = head_of(start_n_top=3), head_of("mixed_bfloat16", start_n_top=3)
     assert {v.dtype for v in mixed.trainable_variables} == {"float32"}
     x_BLD = tf.cast(X_BLD, tf.bfloat16)
-    found = mixed(x_BLD, SEGMENTS_BL)
-    assert {v.dtype for k, v in found.items() if "index" not in k} == {tf.float32}
+    outputs = mixed(x_BLD, SEGMENTS_BL)
+    assert {v.dtype for k, v in outputs.items() if "index" not in k} == {tf.float32}
     expected = exact(tf.cast(x_BLD, tf.float32), SEGMENTS_BL)
     np.testing.assert_allclose(
-        found["start_logits_BL"], expected["start_logits_BL"], atol=1e-5
+        outputs["start_logits_BL"], expected["start_logits_BL"], atol=1e-5
     )
     ends = [
         head(x, SEGMENTS_BL, STARTS_B)["end_logits_BL"].numpy()
@@ -268,22 +268,22 @@ class Original:
             for name, variable in self.variables.items()
             if f"grad/{name}" in self.arrays
         }
-        found = tape.gradient(loss, values, unconnected_gradients="zero")
-        for name, gradient in found.items():
+        gradients = tape.gradient(loss, values, unconnected_gradients="zero")
+        for name, gradient in gradients.items():
             gradient = tf.convert_to_tensor(gradient).numpy()
             expected = self[f"grad/{name}"]
             if gradient.shape != expected.shape:  # the file has every fifth column
                 gradient = gradient[:, ::5]
             atol = 1e-4 * np.abs(expected).max() + 1e-5
             np.testing.assert_allclose(gradient, expected, atol=atol, err_msg=name)
-        return set(found)
+        return set(gradients)
 
-    def close(self, found, name):
+    def assert_close(self, outputs, name):
         expected = self[f"out/squad/{name}"]
         masked = np.abs(expected) > 500
-        found = np.asarray(found)
-        np.testing.assert_allclose(found[~masked], expected[~masked], atol=2e-5)
-        np.testing.assert_allclose(found[masked], expected[masked], atol=1e-4)
+        outputs = np.asarray(outputs)
+        np.testing.assert_allclose(outputs[~masked], expected[~masked], atol=2e-5)
+        np.testing.assert_allclose(outputs[masked], expected[masked], atol=1e-4)
 
 
 def test_training_equals_the_original():
@@ -302,9 +302,9 @@ def test_training_equals_the_original():
             impossible_B,
         )
         loss = tf.reduce_sum(loss_B)
-    original.close(outputs["start_logits_BL"], "start_logits")
-    original.close(outputs["end_logits_BL"], "end_logits")
-    original.close(outputs["answerable_logit_B"], "answerable_logit")
+    original.assert_close(outputs["start_logits_BL"], "start_logits")
+    original.assert_close(outputs["end_logits_BL"], "end_logits")
+    original.assert_close(outputs["answerable_logit_B"], "answerable_logit")
     np.testing.assert_allclose(loss_B, original["out/squad/loss"], rtol=1e-5)
     np.testing.assert_allclose(loss, original["loss"], rtol=1e-5)
     assert original.check_gradients(tape, loss) == set(original.variables)
@@ -321,10 +321,10 @@ def test_prediction_equals_the_original():
             position_loss(outputs["start_logits_BL"], starts_B) + math.log(length)
         ) / 2 + 0.5 * impossible_loss(outputs["answerable_logit_B"], impossible_B)
         loss = tf.reduce_sum(loss_B)
-    original.close(outputs["start_logits_BL"], "start_logits")
-    original.close(outputs["answerable_logit_B"], "answerable_logit")
-    original.close(outputs["start_top_log_probs_BS"], "start_top_log_probs")
-    original.close(outputs["end_top_log_probs_BSK"], "end_top_log_probs")
+    original.assert_close(outputs["start_logits_BL"], "start_logits")
+    original.assert_close(outputs["answerable_logit_B"], "answerable_logit")
+    original.assert_close(outputs["start_top_log_probs_BS"], "start_top_log_probs")
+    original.assert_close(outputs["end_top_log_probs_BSK"], "end_top_log_probs")
     for name in ("start_top_index_BS", "end_top_index_BSK"):
         expected = original["out/squad/" + name.rpartition("_")[0]]
         np.testing.assert_array_equal(outputs[name], expected)

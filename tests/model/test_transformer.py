@@ -25,7 +25,7 @@ def shape_of(**changes):
     return ModelConfig(**{**TINY, **changes}).encoder
 
 
-def built(seed=0, dtype=None, **changes):
+def build_encoder(seed=0, dtype=None, **changes):
     encoder = Encoder(shape_of(**changes), seed, dtype=dtype)
     encoder.build()
     return encoder
@@ -36,11 +36,11 @@ def by_path(layer):
 
 
 def batch(lengths=(12, 9, 1, 5), length=12, seed=0):
-    random = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     mask_BL = (np.arange(length) < np.array(lengths)[:, None]).astype(np.int32)
     return {
-        "token_ids": random.integers(1, 50, mask_BL.shape).astype(np.int32) * mask_BL,
-        "segment_ids": random.integers(0, 2, mask_BL.shape).astype(np.int32) * mask_BL,
+        "token_ids": rng.integers(1, 50, mask_BL.shape).astype(np.int32) * mask_BL,
+        "segment_ids": rng.integers(0, 2, mask_BL.shape).astype(np.int32) * mask_BL,
         "padding_mask": mask_BL,
     }
 
@@ -58,7 +58,7 @@ def functional_model(dtype=None, **changes):
 
 @pytest.fixture(scope="module")
 def encoder():
-    return built()
+    return build_encoder()
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def model():
 
 
 def test_initial_values_have_the_originals_distributions():
-    encoder = built(width=256, embedding=128, depth=1, vocabulary_size=2000)
+    encoder = build_encoder(width=256, embedding=128, depth=1, vocabulary_size=2000)
     normal = 0
     for path, variable in by_path(encoder).items():
         values = variable.numpy()
@@ -92,7 +92,11 @@ def test_initial_values_have_the_originals_distributions():
 
 def test_initial_values_depend_on_the_seed_alone(encoder):
     expected = by_path(encoder)
-    longer, again, other = built(depth=3), built(), built(seed=1)
+    longer, again, other = (
+        build_encoder(depth=3),
+        build_encoder(),
+        build_encoder(seed=1),
+    )
     assert set(by_path(longer)) > set(expected)
     for path, variable in expected.items():
         np.testing.assert_array_equal(by_path(again)[path], variable)
@@ -168,7 +172,7 @@ def test_an_empty_row_has_finite_states(encoder):
 
 
 def test_dropout_is_applied_where_the_original_does():
-    encoder = built(dropout=0.1, attention_dropout=0.2, depth=3)
+    encoder = build_encoder(dropout=0.1, attention_dropout=0.2, depth=3)
     sites = []
 
     class RecordingLayerOps(LayerOps):
@@ -184,13 +188,13 @@ def test_dropout_is_applied_where_the_original_does():
 
 
 def test_states_use_the_outputs_of_dropout():
-    encoder = built(depth=1)
+    encoder = build_encoder(depth=1)
 
     class ZeroingLayerOps(LayerOps):
         def dropout(self, x, dropout):
             return 0 * x
 
-    # All residual sums are zero, and so are the norms' shifts.
+    # All residual sums and all shifts of the norms are zero.
     states_BLD = encoder(**batch(), layer_ops=ZeroingLayerOps()).numpy()
     np.testing.assert_allclose(states_BLD, 0, atol=1e-3)
 
@@ -244,7 +248,7 @@ def test_a_loaded_model_equals_the_saved_one(model, tmp_path):
 
 
 def test_mixed_precision_has_float32_weights_and_close_outputs(encoder):
-    mixed, inputs = built(dtype="mixed_bfloat16"), batch()
+    mixed, inputs = build_encoder(dtype="mixed_bfloat16"), batch()
     states_BLD = mixed(**inputs)
     assert states_BLD.dtype == tf.bfloat16
     assert {v.dtype for v in mixed.trainable_variables} == {"float32"}

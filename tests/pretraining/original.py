@@ -1,4 +1,4 @@
-"""Numbers of the released code, and models with its weights and draws."""
+"""Outputs of the released code, and models with its weights and random draws."""
 
 import json
 

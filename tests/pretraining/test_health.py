@@ -193,7 +193,7 @@ def test_a_stall_of_a_long_run_takes_longer():
     assert text.startswith("The model has stopped")  # without disc_loss
 
 
-def test_a_small_vocabulary_is_judged_by_the_loss():
+def test_the_loss_detects_a_stall_with_a_small_vocabulary():
     # Guessing among 8 wordpieces has an accuracy of 1/8, above GUESSING_ACCURACY.
     stuck = {"masked_lm_loss": 2.0, "masked_lm_accuracy": 0.125}
     warnings = warnings_of(HealthCheck(20_000, 1000, 8), changed(1, **stuck))

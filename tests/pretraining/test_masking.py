@@ -1,6 +1,6 @@
-"""Laws of all schemes, and what is the paper's and the original's own.
+"""Properties of all masking schemes, of the paper's and of the original's.
 
-Whole words are in test_masking_words.py.
+Whole-word masking is tested in test_masking_words.py.
 """
 
 import fractions

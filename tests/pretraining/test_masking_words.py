@@ -1,4 +1,4 @@
-"""Whole-word masking, compared with plain Python, and its probabilities."""
+"""Whole-word masking: comparison with plain Python, and probabilities."""
 
 import itertools
 

@@ -39,8 +39,8 @@ def disc_metrics(logits_BL, fake_BL, mask_BL=None):
 def test_generator_metrics():
     masked = masked_of([[1, 2, 3], [0, 4, 0]], [[1, 1, 1], [1, 0, 0]])
     # Correct, wrong, correct; correct; unused positions are correct and wrong.
-    guesses_BM = [[1, 0, 3], [0, 4, 1]]
-    logits_BMV = tf.one_hot(guesses_BM, 5)
+    predictions_BM = [[1, 0, 3], [0, 4, 1]]
+    logits_BMV = tf.one_hot(predictions_BM, 5)
     predictions = mlm_predictions(logits_BMV, masked.labels_BM)
     result = compute_metrics(masked_lm_metrics(predictions, masked, LOSS))
     assert result == {"masked_lm_loss": 1.5, "masked_lm_accuracy": 0.75}
@@ -77,7 +77,7 @@ def test_discriminator_metrics_of_a_batch():
         (0, 0.003, 0.002),
         (-9, 1, 0.5),
         (30, 5, 3),
-        (0, 300, 200),  # beyond what a float32 sigmoid tells from 0 and 1
+        (0, 300, 200),  # a float32 sigmoid rounds these to 0 and 1
     ],
 )
 def test_auc_equals_scikit_learn(centre, width, gap):

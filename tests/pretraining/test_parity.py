@@ -1,4 +1,4 @@
-"""Comparison with numbers of google-research/electra for equal weights and draws."""
+"""Comparison with outputs of google-research/electra for equal weights and draws."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Cost estimates, computed by hand; `benchmark train` compares them with real runs."""
+"""Cost estimates compared with values by hand; `benchmark train` measures real runs."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Errors of `evaluate_checkpoint`; its metrics: `test_evaluate.py`."""
+"""Errors of `evaluate_checkpoint`; test_evaluate.py tests its metrics."""
 
 import re
 

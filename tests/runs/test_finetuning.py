@@ -1,4 +1,4 @@
-"""Published settings of each task, and all of GLUE in one run."""
+"""Published settings of each task, and a run of all GLUE tasks."""
 
 import pytest
 from conftest import ROOT

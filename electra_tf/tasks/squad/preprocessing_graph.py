@@ -34,7 +34,7 @@ class WindowAlignment(NamedTuple):
     start_T: tf.Tensor
     """int32: first character of each wordpiece in its context; -1 for number 0."""
     end_T: tf.Tensor
-    """int32: index after its last character and that one's combining marks; -1 for
+    """int32: index after its last character with its combining marks; -1 for
     number 0."""
     num_truncated_B: tf.Tensor
     """int32: wordpieces dropped from each question."""
@@ -69,15 +69,16 @@ class GraphWindows(tf.Module):
 
         Args:
             question_B: UTF-8 strings; invalid bytes are dropped.
-            context_B: UTF-8 strings, one context for each question, likewise.
+            context_B: UTF-8 strings, one context for each question; invalid bytes are
+                dropped.
 
         Returns:
             inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L];
                 each question has one or more windows.
             alignment: The alignment that `GraphAnswers` needs.
 
-            The graph raises `InvalidArgumentError`, before it makes inputs, for more
-            windows than `request_limits.MAX_PARTS`.
+            The graph raises `InvalidArgumentError`, before it packs inputs, for more
+            than `request_limits.MAX_PARTS` windows.
         """
         query = self._tokenize(question_B)
         fits = tf.ragged.range(query.row_lengths()) < self._settings.max_query_length

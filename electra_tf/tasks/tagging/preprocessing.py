@@ -41,10 +41,10 @@ def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     sentences may have several words in another file.
 
     Args:
-        sentences: With tags.
+        sentences: Sentences with tags.
 
     Returns:
-        Sorted; BIOES tags where tags mark spans (see `is_span_scheme`).
+        Sorted tags; BIOES tags if the tags mark spans (see `is_span_scheme`).
 
     Raises:
         InputError: There are no tags.
@@ -81,8 +81,8 @@ def features(
     Args:
         sentence: Words and, for `tag_ids`, tags.
         tokenizer: Applied to each word.
-        tag_ids: From tag to id; if these are tags of spans, the sentence's tags are
-            converted to BIOES first. None: predict only.
+        tag_ids: Tag ids by tag; if the tags mark spans, the sentence's tags are
+            converted to BIOES first. None if there are no labels.
         max_length: Positions of an input, with [CLS] and [SEP]; 3 or more.
         segment: The segment id of all positions: 0, or the original's 1.
 
@@ -122,7 +122,7 @@ def join(
     """Join the predictions for the inputs of one sentence.
 
     Args:
-        inputs: Returned by `features` for the sentence.
+        inputs: Result of `features` for the sentence.
         predicted: For each input a tag id for each position; padding may follow.
         tags: Names by id, as `tag_vocabulary` returns them.
 
@@ -164,7 +164,7 @@ def _columns(
 
 
 def _split_words(lengths: list[int], room: int) -> list[range]:
-    """Return runs of words, each as long as fits; a word longer than `room` alone."""
+    """Return runs of as many words as fit; a word longer than `room` is alone."""
     parts, start, used = [], 0, 0
     for word, length in enumerate(lengths):
         if word > start and used + length > room:

@@ -16,7 +16,7 @@ from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
 MAX_WORDS = 2**20
-"""Limit of a response: rows times the words of the longest sentence."""
+"""Maximum size of a response: rows times the words of the longest sentence."""
 _SPECIAL = 2  # [CLS] and [SEP]
 # The white space of `str.split`, as characters of an RE2 pattern.
 _SPACES = (
@@ -37,10 +37,10 @@ class WordAlignment(NamedTuple):
 
 
 class GraphWords(tf.Module):
-    """Splits sentences into words, packs them, and returns the tags of the words.
+    """Split sentences into words, pack them, and return the tags of the words.
 
     Args:
-        tokenizer: The checkpoint's.
+        tokenizer: Tokenizer of the checkpoint.
         max_length: Positions with special tokens, as in training; 3 or more.
         segment: The segment id of all positions, as in training.
 
@@ -72,8 +72,8 @@ class GraphWords(tf.Module):
                 sentence by sentence; a sentence without words has no part.
             parts: The alignment that `tags` needs.
 
-            The graph raises `InvalidArgumentError`, before it makes inputs, for more
-            parts than `request_limits.MAX_PARTS` or more words than `MAX_WORDS`.
+            The graph raises `InvalidArgumentError`, before it packs inputs, for more
+            than `request_limits.MAX_PARTS` parts or `MAX_WORDS` words.
         """
         words = split_words(text_B)
         with tf.control_dependencies([_assert_max_words(words)]):
@@ -100,7 +100,7 @@ class GraphWords(tf.Module):
         Args:
             logits_PLC: Outputs of the tagger for the inputs.
             parts: The alignment returned with the inputs.
-            names: Of the tags, in the order of the logits.
+            names: Names of the tags, in the order of the logits.
 
         Returns:
             `words` and `labels`, strings [B, W], and `probabilities`, float32 [B, W],
@@ -182,12 +182,12 @@ def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
 
 
 def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Tensor:
-    """Return which words open a part, where each part has as many words as fit.
+    """Mark the first word of each part, where each part has as many words as fit.
 
     A part ends before the first word that does not fit; a word longer than a part is
-    alone (as in `tasks.tagging.preprocessing`). The word that opens a part determines
-    the word that opens the next part. All words take such steps at once: one step,
-    then two, four and so on, until no further word is reached.
+    alone (as in `tasks.tagging.preprocessing`). The first word of a part determines
+    the first word of the next part. These links are followed from all words at once,
+    over distances of one, two, four and so on, until no further word is reached.
 
     Args:
         lengths_W: int32, 1 or more: wordpieces of each word of all sentences.
@@ -203,7 +203,7 @@ def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Te
     limit_W = tf.repeat(tf.cast(words.row_limits(), tf.int32), words.row_lengths())
     next_W = tf.minimum(tf.maximum(fitting, tf.range(count) + 1), limit_W)
     first_W = tf.ragged.range(words.row_lengths()).values == 0
-    # The index after the last word leads to itself.
+    # The index after the last word links to itself.
     opens = tf.concat([tf.cast(first_W, tf.int32), [1]], 0)
 
     def step(

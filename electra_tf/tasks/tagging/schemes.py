@@ -53,12 +53,12 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     type changes. Any other I or E continues the span. These rules read IOB1, IOB2,
     IOE1, IOE2, IO and BIOES.
 
-    The script itself has no S; S follows the extended copies of it. Between E and B
-    of one type a new span begins here, but not in the script, where no scheme has
-    both marks.
+    The original script has no S; S is read as in extended copies of the script. A B
+    after an E of the same type begins a new span here, but not in the script, whose
+    schemes never have both marks.
 
     Args:
-        tags: Of one sentence; the type is the text after the first hyphen.
+        tags: Tags of one sentence; the type is the text after the first hyphen.
 
     Returns:
         The spans, in order.
@@ -84,7 +84,7 @@ def bioes(spans: Iterable[Span], length: int) -> list[str]:
     """Return spans as tags: B, I and E for several words, S for one word.
 
     Args:
-        spans: Of one sentence, without overlaps.
+        spans: Spans of one sentence, without overlaps.
         length: Number of words of the sentence.
 
     Returns:
@@ -105,7 +105,7 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
     IOB1 and IOE1 use B and E only between two adjacent spans of one type.
 
     Args:
-        spans: Of one sentence, in order, without overlaps.
+        spans: Spans of one sentence, in order, without overlaps.
         length: Number of words of the sentence.
         scheme: One of `SCHEMES`.
 
@@ -143,11 +143,11 @@ def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
     """Convert the tags of a sentence to another scheme.
 
     Args:
-        tags: In any scheme that `conlleval_spans` reads.
+        tags: Tags in any scheme that `conlleval_spans` reads.
         scheme: One of `SCHEMES`.
 
     Returns:
-        One tag for each word, which mark the same spans.
+        One tag for each word; the tags mark the same spans.
 
     Raises:
         InputError: A tag marks no span, or `scheme` is not one of `SCHEMES`.
@@ -162,8 +162,8 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
         sentences: The tags of each sentence.
 
     Returns:
-        The scheme that reproduces the most sentences (of equals the first of
-        `SCHEMES`), and the indices of the sentences that it does not reproduce.
+        The scheme that reproduces the most sentences (the first of `SCHEMES` in a
+        tie), and the indices of the sentences that it does not reproduce.
 
     Raises:
         InputError: A tag marks no span.
@@ -187,7 +187,7 @@ def to_bioes(tags: Sequence[str]) -> list[str]:
     """Convert the tags of a sentence to BIOES, the scheme that models are trained on.
 
     Args:
-        tags: In any scheme that `conlleval_spans` reads.
+        tags: Tags in any scheme that `conlleval_spans` reads.
 
     Returns:
         BIOES tags of the same spans; well-formed BIOES tags do not change.
@@ -196,7 +196,7 @@ def to_bioes(tags: Sequence[str]) -> list[str]:
 
 
 def _are_adjacent(left: Span, right: Span) -> bool:
-    """Return whether a span of the same type follows without a word between."""
+    """Return whether `right` has the same type and begins right after `left`."""
     return left.last + 1 == right.first and left.kind == right.kind
 
 

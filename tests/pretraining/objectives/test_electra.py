@@ -25,21 +25,21 @@ METRICS = {
 TEXT = batch([16, 12, 9, 16])
 
 
-class Given:
-    """Noise that hands out rows of its numbers; nothing is dropped."""
+class FixedRng:
+    """Random stream that returns given uniform numbers and disables dropout."""
 
     def __init__(self, uniform):
-        self.numbers = uniform
+        self.values = uniform
 
     def uniform(self, purpose, rows, shape):
-        assert self.numbers.shape == (rows, *shape)
-        return self.numbers
+        assert self.values.shape == (rows, *shape)
+        return self.values
 
     def dropout(self):
         return None
 
 
-def built(**settings):
+def build_objective(**settings):
     objective = ElectraObjective(config(**settings), TOKENS)
     objective.model.build()
     return objective
@@ -47,7 +47,7 @@ def built(**settings):
 
 @pytest.fixture(scope="module")
 def electra():
-    return built(masking={"rate": 0.3})
+    return build_objective(masking={"rate": 0.3})
 
 
 def rng(step=0):
@@ -62,28 +62,28 @@ def loss_of(objective, masked, source, factors=None, training=False):
 
 
 def gradients(objective, masked, factors=None):
-    """The largest absolute gradient of each weight; None where none arrives."""
+    """Return the loss, and each weight's largest absolute gradient or None."""
     variables = objective.model.trainable_variables
     with tf.GradientTape() as tape:
         loss = loss_of(objective, masked, rng(), factors, training=True)
-    found = tape.gradient(loss, [v.value for v in variables])
+    grads = tape.gradient(loss, [v.value for v in variables])
     return loss, {
         v.path.removeprefix("electra/"): g
         if g is None
         else float(tf.reduce_max(tf.abs(tf.convert_to_tensor(g))))
-        for v, g in zip(variables, found, strict=True)
+        for v, g in zip(variables, grads, strict=True)
     }
 
 
-def test_metrics_have_the_originals_names_and_losses_their_weights(electra):
+def test_metric_names_equal_the_originals_and_losses_have_weights(electra):
     masked = electra.mask(TEXT, rng())
     losses = electra.losses(masked, rng(), training=False)
     assert set(losses.metrics) == METRICS
     weights = electra.weights(masked)
     assert set(weights) == set(losses.parts) == set(losses.factors)
-    slots = sum(math.ceil(0.3 * n) for n in (16, 12, 9, 16))
+    predictions = sum(math.ceil(0.3 * n) for n in (16, 12, 9, 16))
     assert {name: float(weight) for name, weight in weights.items()} == {
-        "masked_lm": slots,
+        "masked_lm": predictions,
         "disc": 16 + 12 + 9 + 16,
     }
     for name, pair in losses.parts.items():
@@ -91,42 +91,46 @@ def test_metrics_have_the_originals_names_and_losses_their_weights(electra):
         assert losses.metrics[f"{name}_loss"] is pair
 
 
-def test_the_loss_is_the_weighted_sum_of_both():
-    objective = built(objective={"generator_weight": 3.0, "discriminator_weight": 20.0})
+def test_loss_is_the_weighted_sum_of_both_losses():
+    objective = build_objective(
+        objective={"generator_weight": 3.0, "discriminator_weight": 20.0}
+    )
     masked = objective.mask(TEXT, rng())
     values = compute_metrics(objective.losses(masked, rng(), training=False).metrics)
     expected = 3 * values["masked_lm_loss"] + 20 * values["disc_loss"]
     np.testing.assert_allclose(loss_of(objective, masked, rng()), expected, rtol=1e-6)
-    # Who has learnt nothing yet is near chance.
+    # An untrained model is near chance.
     assert abs(values["masked_lm_loss"] - math.log(VOCABULARY)) < 0.3
     assert abs(values["disc_loss"] - math.log(2)) < 0.3
 
 
 @pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
-def test_who_learns_from_which_loss(sharing):
+def test_each_loss_reaches_its_weights(sharing):
     full = {"generator_width": 1.0} if sharing == "all" else {}
-    objective = built(sharing=sharing, masking={"rate": 0.3}, **full)
+    objective = build_objective(sharing=sharing, masking={"rate": 0.3}, **full)
     masked = objective.mask(TEXT, rng())
-    _, of_lm = gradients(objective, masked, {"masked_lm": 1.0})
-    _, of_disc = gradients(objective, masked, {"disc": 1.0})
+    _, lm_gradients = gradients(objective, masked, {"masked_lm": 1.0})
+    _, disc_gradients = gradients(objective, masked, {"disc": 1.0})
     shared = {
         "none": (),
         "embeddings": ("discriminator/encoder/embeddings/",),
         "all": ("discriminator/encoder/",),
     }[sharing]
-    for path in of_lm:
+    for path in lm_gradients:
         from_lm = path.startswith(("generator/", *shared))
         from_disc = path.startswith("discriminator/")
-        if "/key/bias" in path:  # moves all scores of a query alike: 0 but for rounding
+        if "/key/bias" in path:  # shifts all scores of a query equally: gradient 0
             continue
-        assert (of_lm[path] is not None) == from_lm, path
-        assert (of_disc[path] is not None) == from_disc, path
-        assert not from_lm or of_lm[path] > 0, path
-        assert not from_disc or of_disc[path] > 0, path
+        assert (lm_gradients[path] is not None) == from_lm, path
+        assert (disc_gradients[path] is not None) == from_disc, path
+        assert not from_lm or lm_gradients[path] > 0, path
+        assert not from_disc or disc_gradients[path] > 0, path
 
 
-def test_a_uniform_generator_has_no_weights_and_knows_nothing():
-    objective = built(objective={"uniform_generator": True}, masking={"rate": 0.3})
+def test_a_uniform_generator_has_no_weights_and_samples_uniformly():
+    objective = build_objective(
+        objective={"uniform_generator": True}, masking={"rate": 0.3}
+    )
     paths = [v.path for v in objective.model.trainable_variables]
     assert all(path.startswith("electra/discriminator/") for path in paths)
     masked = objective.mask(TEXT, rng())
@@ -135,90 +139,92 @@ def test_a_uniform_generator_has_no_weights_and_knows_nothing():
     assert not {"masked_lm_loss", "masked_lm_accuracy"} & values.keys()
     total, weight = map(float, losses.parts["masked_lm"])
     assert total / weight == pytest.approx(math.log(VOCABULARY), rel=1e-6)
-    loss, found = gradients(objective, masked)
+    loss, grads = gradients(objective, masked)
     expected = math.log(VOCABULARY) + 50 * values["disc_loss"]
     assert float(loss) == pytest.approx(expected, rel=1e-6)
-    assert None not in found.values()
-    # It samples evenly: right once in a vocabulary.
+    assert None not in grads.values()
+    # Uniform samples equal the original token with probability 1 / VOCABULARY.
     many = Batch(*(tf.tile(field, [200, 1]) for field in TEXT))
     masked = objective.mask(many, rng())
     metrics = objective.losses(masked, rng(), training=False).metrics
-    hits, drawn = map(float, metrics["sampled_masked_lm_accuracy"])
-    deviation = (drawn / VOCABULARY) ** 0.5
-    assert abs(hits - drawn / VOCABULARY) < 5 * deviation
+    correct, num_samples = map(float, metrics["sampled_masked_lm_accuracy"])
+    deviation = (num_samples / VOCABULARY) ** 0.5
+    assert abs(correct - num_samples / VOCABULARY) < 5 * deviation
 
 
 def test_temperature_and_disallow_correct_reach_the_sampler(electra):
     settings = {"disallow_correct": True, "temperature": 0.5}
-    other = built(objective=settings, masking={"rate": 0.3})
-    # A generator that knows the text: its bias is far up for one token.
+    other = build_objective(objective=settings, masking={"rate": 0.3})
+    # A large output bias makes the generator always predict one token.
     masked = electra.mask(TEXT, rng())
     label = int(masked.labels_BM[0, 0])
     for objective in (electra, other):
         bias = objective.model.generator.head.output_bias
         bias.assign(tf.one_hot(label, VOCABULARY) * 30)
-    slots = float(tf.reduce_sum(masked.weights_BM))
+    predictions = float(tf.reduce_sum(masked.weights_BM))
     labelled = float(tf.reduce_sum(tf.cast(masked.labels_BM == label, tf.float32)))
     values = compute_metrics(electra.losses(masked, rng(), training=False).metrics)
-    assert values["sampled_masked_lm_accuracy"] == pytest.approx(labelled / slots)
+    assert values["sampled_masked_lm_accuracy"] == pytest.approx(labelled / predictions)
     values = compute_metrics(other.losses(masked, rng(), training=False).metrics)
     assert values["sampled_masked_lm_accuracy"] == 0
     electra.model.generator.head.output_bias.assign(tf.zeros([VOCABULARY]))
 
 
 @pytest.mark.parametrize("scheme", ["paper", "whole_word", "original"])
-def test_a_batch_with_nothing_to_mask_gives_finite_losses_and_gradients(
+def test_a_batch_without_maskable_tokens_has_finite_losses_and_gradients(
     electra, scheme
 ):
     masker = Masker(MaskingConfig(scheme=scheme), TOKENS, LENGTH)
     masked = masker(batch([0, 3, 2, 0]), rng())
     assert not masked.weights_BM.numpy().any()
-    loss, found = gradients(electra, masked)
+    loss, grads = gradients(electra, masked)
     assert 0 < float(loss) < 50
-    assert all(np.isfinite(value) for value in found.values() if value is not None)
-    assert not any(v for path, v in found.items() if path.startswith("generator/"))
+    assert all(np.isfinite(value) for value in grads.values() if value is not None)
+    assert not any(v for path, v in grads.items() if path.startswith("generator/"))
 
 
-def test_an_empty_batch_changes_nothing(electra):
-    loss, found = gradients(electra, electra.mask(batch([0, 0]), rng()))
+def test_an_empty_batch_has_zero_loss_and_gradients(electra):
+    loss, grads = gradients(electra, electra.mask(batch([0, 0]), rng()))
     assert float(loss) == 0
-    assert not any(found.values())
+    assert not any(grads.values())
 
 
-def test_padding_and_the_order_of_rows_do_not_matter(electra):
+def test_loss_is_invariant_to_padding_and_row_order(electra):
     masked = electra.mask(TEXT, rng())
     uniform_BM2 = rng().uniform(3, 4, (electra.mask.max_predictions_per_seq, 2))
-    loss = loss_of(electra, masked, Given(uniform_BM2))
+    loss = loss_of(electra, masked, FixedRng(uniform_BM2))
     order = [2, 0, 3, 1]
-    moved = type(masked)(*(tf.gather(field, order) for field in masked))
-    found = loss_of(electra, moved, Given(tf.gather(uniform_BM2, order)))
-    np.testing.assert_allclose(found, loss, rtol=1e-6)
+    reordered = type(masked)(*(tf.gather(field, order) for field in masked))
+    reordered_loss = loss_of(
+        electra, reordered, FixedRng(tf.gather(uniform_BM2, order))
+    )
+    np.testing.assert_allclose(reordered_loss, loss, rtol=1e-6)
     padding_BL = 1 - masked.input_mask_BL
     junk = masked._replace(
         input_ids_BL=masked.input_ids_BL + 9 * padding_BL,
         masked_ids_BL=masked.masked_ids_BL + 7 * padding_BL,
         segment_ids_BL=masked.segment_ids_BL + padding_BL,
     )
-    found = loss_of(electra, junk, Given(uniform_BM2))
-    np.testing.assert_allclose(found, loss, rtol=1e-6)
+    junk_loss = loss_of(electra, junk, FixedRng(uniform_BM2))
+    np.testing.assert_allclose(junk_loss, loss, rtol=1e-6)
     wider = type(masked)(
         *(
             tf.pad(field, [[0, 0], [0, 8]]) if field.shape[1] == LENGTH else field
             for field in masked
         )
     )
-    found = loss_of(electra, wider, Given(uniform_BM2))
-    np.testing.assert_allclose(found, loss, rtol=1e-6)
+    wider_loss = loss_of(electra, wider, FixedRng(uniform_BM2))
+    np.testing.assert_allclose(wider_loss, loss, rtol=1e-6)
 
 
-def test_training_drops_values_and_evaluation_does_not():
-    dropping = built(dropout=0.3, attention_dropout=0.3)
-    masked = dropping.mask(TEXT, rng())
-    found = [
-        float(loss_of(dropping, masked, rng(), training=training))
+def test_dropout_is_applied_in_training_only():
+    objective = build_objective(dropout=0.3, attention_dropout=0.3)
+    masked = objective.mask(TEXT, rng())
+    losses = [
+        float(loss_of(objective, masked, rng(), training=training))
         for training in (True, True, False, False)
     ]
-    assert found[0] == found[1] != found[2] == found[3]
-    masked_lm = loss_of(dropping, masked, rng(1), {"masked_lm": 1.0}, training=True)
-    first = loss_of(dropping, masked, rng(), {"masked_lm": 1.0}, training=True)
-    assert float(masked_lm) != float(first)
+    assert losses[0] == losses[1] != losses[2] == losses[3]
+    other_step = loss_of(objective, masked, rng(1), {"masked_lm": 1.0}, training=True)
+    first_step = loss_of(objective, masked, rng(), {"masked_lm": 1.0}, training=True)
+    assert float(other_step) != float(first_step)

@@ -13,17 +13,17 @@ from pretraining.synthetic import MASK, TOKENS, VOCABULARY, batch, config
 TEXT = batch([16, 12, 9, 16])
 
 
-def built(objective=None, **settings):
-    found = MaskedLMObjective(
+def build_objective(objective=None, **settings):
+    mlm_objective = MaskedLMObjective(
         config(objective={"name": "mlm", **(objective or {})}, **settings), TOKENS
     )
-    found.model.build()
-    return found
+    mlm_objective.model.build()
+    return mlm_objective
 
 
 @pytest.fixture(scope="module")
 def mlm():
-    return built(masking={"rate": 0.3})
+    return build_objective(masking={"rate": 0.3})
 
 
 def rng(step=0):
@@ -35,24 +35,24 @@ def gradients(objective, masked):
     with tf.GradientTape() as tape:
         losses = objective.losses(masked, rng(), training=True)
         loss = losses.combined(objective.weights(masked))
-    found = tape.gradient(loss, [v.value for v in variables])
-    return loss, [None if g is None else tf.convert_to_tensor(g) for g in found]
+    grads = tape.gradient(loss, [v.value for v in variables])
+    return loss, [None if g is None else tf.convert_to_tensor(g) for g in grads]
 
 
-def test_metrics_have_the_originals_names_and_the_loss_its_weight(mlm):
+def test_metric_names_equal_the_originals_and_the_loss_has_a_weight(mlm):
     masked = mlm.mask(TEXT, rng())
     losses = mlm.losses(masked, rng(), training=False)
     assert set(losses.metrics) == {"masked_lm_loss", "masked_lm_accuracy"}
     weights = mlm.weights(masked)
     assert set(weights) == set(losses.parts) == set(losses.factors) == {"masked_lm"}
-    slots = sum(math.ceil(0.3 * n) for n in (16, 12, 9, 16))
-    assert float(weights["masked_lm"]) == slots
-    assert float(losses.parts["masked_lm"].weight) == slots
+    predictions = sum(math.ceil(0.3 * n) for n in (16, 12, 9, 16))
+    assert float(weights["masked_lm"]) == predictions
+    assert float(losses.parts["masked_lm"].weight) == predictions
     assert losses.metrics["masked_lm_loss"] is losses.parts["masked_lm"]
 
 
-def test_the_loss_is_that_of_the_masked_tokens_by_hand():
-    objective = built({"generator_weight": 3.0}, masking={"rate": 0.3})
+def test_loss_is_the_cross_entropy_of_masked_tokens():
+    objective = build_objective({"generator_weight": 3.0}, masking={"rate": 0.3})
     masked = objective.mask(TEXT, rng())
     logits_BMV = objective.model(
         masked.masked_ids_BL,
@@ -61,24 +61,27 @@ def test_the_loss_is_that_of_the_masked_tokens_by_hand():
         masked.positions_BM,
     ).numpy()
     used = masked.weights_BM.numpy() == 1
-    chances = tf.nn.softmax(logits_BMV).numpy()[used]
-    right = chances[np.arange(used.sum()), masked.labels_BM.numpy()[used]]
+    probabilities = tf.nn.softmax(logits_BMV).numpy()[used]
+    label_probabilities = probabilities[
+        np.arange(used.sum()), masked.labels_BM.numpy()[used]
+    ]
     losses = objective.losses(masked, rng(), training=True)
     loss = losses.combined(objective.weights(masked))
-    np.testing.assert_allclose(loss, -3 * np.log(right).mean(), rtol=1e-5)
-    guesses = logits_BMV.argmax(-1)[used]
+    expected = -3 * np.log(label_probabilities).mean()
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    predicted = logits_BMV.argmax(-1)[used]
     assert compute_metrics(losses.metrics)["masked_lm_accuracy"] == pytest.approx(
-        (guesses == masked.labels_BM.numpy()[used]).mean()
+        (predicted == masked.labels_BM.numpy()[used]).mean()
     )
     assert abs(float(loss) / 3 - math.log(VOCABULARY)) < 0.3
 
 
-def test_every_weight_learns(mlm):
-    _, found = gradients(mlm, mlm.mask(TEXT, rng()))
-    assert all(g is not None and tf.reduce_any(g != 0) for g in found)
+def test_every_weight_has_a_gradient(mlm):
+    _, grads = gradients(mlm, mlm.mask(TEXT, rng()))
+    assert all(g is not None and tf.reduce_any(g != 0) for g in grads)
 
 
-def test_its_encoder_is_the_discriminators(mlm):
+def test_encoder_equals_the_discriminators(mlm):
     other = ElectraObjective(config(), TOKENS)
     other.model.build()
     ours = {v.path.removeprefix("bert/"): v for v in mlm.model.trainable_variables}
@@ -94,31 +97,31 @@ def test_its_encoder_is_the_discriminators(mlm):
     assert tuple(mlm.model.head.output_bias.shape) == (VOCABULARY,)
 
 
-def test_berts_own_writing_is_a_switch():
-    objective = built(masking={"rate": 0.5, "replacement": "bert"})
+def test_bert_replacement_keeps_some_tokens():
+    objective = build_objective(masking={"rate": 0.5, "replacement": "bert"})
     masked = objective.mask(TEXT, rng())
     used = masked.weights_BM.numpy() == 1
-    written = np.take_along_axis(
+    replacements = np.take_along_axis(
         masked.masked_ids_BL.numpy(), masked.positions_BM.numpy(), 1
     )[used]
-    assert 0 < (written != MASK).sum() < used.sum() / 2
-    loss, found = gradients(objective, masked)
+    assert 0 < (replacements != MASK).sum() < used.sum() / 2
+    loss, grads = gradients(objective, masked)
     assert abs(float(loss) - math.log(VOCABULARY)) < 0.3
-    assert all(np.isfinite(g).all() for g in found)
+    assert all(np.isfinite(g).all() for g in grads)
 
 
 @pytest.mark.parametrize("lengths", [[0, 0], [2, 3]])
-def test_a_batch_with_nothing_to_mask_changes_nothing(mlm, lengths):
-    loss, found = gradients(mlm, mlm.mask(batch(lengths), rng()))
+def test_a_batch_without_maskable_tokens_has_zero_loss_and_gradients(mlm, lengths):
+    loss, grads = gradients(mlm, mlm.mask(batch(lengths), rng()))
     assert float(loss) == 0
-    assert not any(np.any(g) for g in found)
+    assert not any(np.any(g) for g in grads)
 
 
-def test_training_drops_values_and_evaluation_does_not():
-    objective = built(dropout=0.3)
+def test_dropout_is_applied_in_training_only():
+    objective = build_objective(dropout=0.3)
     masked = objective.mask(TEXT, rng())
-    found = [
+    losses = [
         float(objective.losses(masked, rng(), training).parts["masked_lm"].total)
         for training in (True, True, False, False)
     ]
-    assert found[0] == found[1] != found[2] == found[3]
+    assert losses[0] == losses[1] != losses[2] == losses[3]

@@ -9,8 +9,8 @@ from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
 from electra_tf.tasks.tagging.schemes import to_bioes
 from electra_tf.text.data_errors import DataErrorLog
 
-# Drawn at random, broken spans and all, with the output of conlleval.pl (2004-01-26):
-# gold spans, predicted spans, correct spans; correct tags.
+# Random tags, some of them inconsistent, with the output of conlleval.pl (2004-01-26):
+# numbers of gold, predicted and correct spans; number of correct tags.
 CONLLEVAL = [
     (
         "B-NP B-VP B-NP I-NP I-NP O O I-VP B-NP|B-NP I-VP B-VP I-VP B-VP I-NP O|"
@@ -35,43 +35,43 @@ def sentences(text):
     return [sentence.split() for sentence in text.split("|")]
 
 
-@pytest.mark.parametrize(("gold", "predicted", "counts", "right"), CONLLEVAL)
-def test_counts_are_conllevals(gold, predicted, counts, right):
+@pytest.mark.parametrize(("gold", "predicted", "counts", "correct_tags"), CONLLEVAL)
+def test_counts_equal_conlleval(gold, predicted, counts, correct_tags):
     score = score_spans(sentences(gold), sentences(predicted))
     assert list(score["types"]) == ["NP", "VP"]
     for kind, expected in counts.items():
         row = score if kind == "all" else score["types"][kind]
         assert (row["gold"], row["predicted"], row["correct"]) == expected
-        wanted, found, correct = expected
-        assert row["precision"] == pytest.approx(100 * correct / found)
-        assert row["recall"] == pytest.approx(100 * correct / wanted)
-        mean = 2 / (found / correct + wanted / correct)  # harmonic
-        assert row["f1"] == pytest.approx(100 * mean)
-    assert score["accuracy"] == pytest.approx(100 * right / 26)
+        gold_spans, predicted_spans, correct = expected
+        assert row["precision"] == pytest.approx(100 * correct / predicted_spans)
+        assert row["recall"] == pytest.approx(100 * correct / gold_spans)
+        harmonic_mean = 2 / (predicted_spans / correct + gold_spans / correct)
+        assert row["f1"] == pytest.approx(100 * harmonic_mean)
+    assert score["accuracy"] == pytest.approx(100 * correct_tags / 26)
 
 
-def test_the_published_baseline_of_conll_2000(tmp_path, data):
-    # Tjong Kim Sang and Buchholz (2000): each word gets the chunk tag that its part of
-    # speech most often has in the training data.
+def test_conll_2000_baseline_has_its_published_scores(tmp_path, data):
+    # Tjong Kim Sang and Buchholz (2000): each word gets the most frequent chunk tag of
+    # its part of speech in the training data.
     log = DataErrorLog("stop", tmp_path / "log")
 
     def column(name, number):
         path = data / f"tagging/conll2000/{name}.txt.gz"
         return [s.tags for s in read_conll(path, 0, number, log)]
 
-    seen = collections.defaultdict(collections.Counter)
+    tag_counts = collections.defaultdict(collections.Counter)
     for parts, tags in zip(column("train", 1), column("train", 2), strict=True):
         for part, tag in zip(parts, tags, strict=True):
-            seen[part][tag] += 1
-    best = {part: counts.most_common(1)[0][0] for part, counts in seen.items()}
+            tag_counts[part][tag] += 1
+    best = {part: counts.most_common(1)[0][0] for part, counts in tag_counts.items()}
     predicted = [[best[part] for part in parts] for parts in column("test", 1)]
     score = score_spans(column("test", 2), predicted)
-    found = {name: round(score[name], 2) for name in ("precision", "recall", "f1")}
-    assert found == {"precision": 72.58, "recall": 82.14, "f1": 77.07}
+    rounded = {name: round(score[name], 2) for name in ("precision", "recall", "f1")}
+    assert rounded == {"precision": 72.58, "recall": 82.14, "f1": 77.07}
     assert score["gold"] == 23_852
 
 
-def test_right_and_empty_predictions():
+def test_correct_and_empty_predictions():
     gold = sentences("B-A I-A O|B-B O O")
     score = score_spans(gold, gold)
     assert [score[n] for n in ("precision", "recall", "f1", "accuracy")] == [100.0] * 4
@@ -89,27 +89,27 @@ def test_right_and_empty_predictions():
     assert score_spans([], [])["accuracy"] == 0.0
 
 
-def test_a_span_does_not_reach_into_the_next_sentence():
+def test_a_span_ends_with_its_sentence():
     score = score_spans([["B-A"], ["I-A"]], [["B-A"], ["B-A"]])
     assert (score["gold"], score["correct"]) == (2, 2)
 
 
-def test_schemes_may_differ_between_the_sides():
+def test_gold_and_predicted_schemes_may_differ():
     rng = random.Random(0)
     tags = ["O", "B-A", "I-A", "B-B", "I-B"]
     gold = [rng.choices(tags, k=8) for _ in range(50)]
-    wrong = [[t if rng.random() < 0.8 else "O" for t in s] for s in gold]
-    in_bioes = list(map(to_bioes, gold)), list(map(to_bioes, wrong))
+    predicted = [[t if rng.random() < 0.8 else "O" for t in s] for s in gold]
+    in_bioes = list(map(to_bioes, gold)), list(map(to_bioes, predicted))
     score = score_spans(*in_bioes)
     assert score_spans(gold, in_bioes[1]) == score
     assert score_spans(gold, in_bioes[0])["accuracy"] == 100.0
     assert 0 < score["f1"] < 100
-    other = score_spans(gold, wrong)
+    other = score_spans(gold, predicted)
     assert other.pop("accuracy") != score.pop("accuracy")
     assert other == score
 
 
-def test_tags_of_words_are_counted_one_by_one():
+def test_token_scores_count_single_words():
     gold = [["DT", "NN", "VB"], ["NN", "."]]
     predicted = [["DT", "VB", "VB"], ["NN", "NN"]]
     score = score_tokens(gold, predicted)
@@ -128,7 +128,7 @@ def test_tags_of_words_are_counted_one_by_one():
 
 
 @pytest.mark.parametrize("score", [score_spans, score_tokens])
-def test_sentences_that_do_not_correspond_are_rejected(score):
+def test_sentences_of_different_lengths_are_an_error(score):
     with pytest.raises(InputError, match="1 sentences with tags and 0 predicted"):
         score([["O"]], [])
     with pytest.raises(InputError, match="in sentence 2 3 tags and 2 predicted"):

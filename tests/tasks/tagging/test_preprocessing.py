@@ -34,10 +34,10 @@ def sentence(words, tags=None):
     return Sentence(tuple(words), tags, "a.txt", 7)
 
 
-def test_each_word_is_tagged_at_its_first_piece(tokenizer):
-    one = sentence(["The", "unwanted", "cat", "-sat"], "DT JJ NN VB")
+def test_each_word_is_labelled_at_its_first_wordpiece(tokenizer):
+    tagged_sentence = sentence(["The", "unwanted", "cat", "-sat"], "DT JJ NN VB")
     ids = {"DT": 3, "JJ": 1, "NN": 2, "VB": 0}
-    assert features(one, tokenizer, ids, 128) == [
+    assert features(tagged_sentence, tokenizer, ids, 128) == [
         TaggedInput(
             ids=[CLS, THE, UN, WANT, ED, CAT, DASH, SAT, SEP],
             segments=[0] * 9,
@@ -49,20 +49,20 @@ def test_each_word_is_tagged_at_its_first_piece(tokenizer):
     ]
 
 
-def test_the_originals_segment_and_no_labels(tokenizer):
+def test_features_with_segment_1_and_without_labels(tokenizer):
     (one,) = features(sentence(["the", "cat"], "A B"), tokenizer, None, 8, segment=1)
     assert (one.segments, one.tags) == ([1] * 4, [0] * 4)
     assert one.tagged == [0, 1, 1, 0]
     assert features(sentence([]), tokenizer, None, 8) == []
 
 
-def test_a_word_without_pieces_is_unknown(tokenizer):
+def test_a_word_without_wordpieces_is_unknown(tokenizer):
     (one,) = features(sentence(["\u200b", "cat", " "]), tokenizer, None, 8)
     assert one.ids == [CLS, UNK, CAT, UNK, SEP]
     assert one.tagged == [0, 1, 1, 1, 0]
 
 
-def test_spans_are_learnt_in_bioes(tokenizer):
+def test_span_tags_are_converted_to_bioes(tokenizer):
     words = sentence(["the", "cat", "sat", "-"], "I-NP I-NP I-VP O")
     tags = tag_vocabulary([words])
     assert tags == (
@@ -72,17 +72,17 @@ def test_spans_are_learnt_in_bioes(tokenizer):
     ids = {tag: index for index, tag in enumerate(tags)}
     (one,) = features(words, tokenizer, ids, 8)
     assert one.tags == [0, ids["B-NP"], ids["E-NP"], ids["S-VP"], ids["O"], 0]
-    # A span that is parted keeps its tags: they are written before the parting.
+    # A split span keeps its tags, as they are converted before the split.
     first, second = features(words, tokenizer, ids, 3)[:2]
     assert (first.tags[1], second.tags[1]) == (ids["B-NP"], ids["E-NP"])
 
 
-def test_tags_of_words_are_learnt_as_they_are(tokenizer):
+def test_tags_of_words_are_not_converted(tokenizer):
     words = [sentence(["the", "cat"], "NN DT"), sentence(["-"], ".")]
     assert tag_vocabulary(words) == (".", "DT", "NN")
 
 
-def test_a_long_sentence_is_parted_between_words(tokenizer):
+def test_a_long_sentence_is_split_between_words(tokenizer):
     words = ["the", "unwanted", "unwanted", "cat", "sat"]  # 1, 3, 3, 1, 1 pieces
     parts = features(
         sentence(words, "A B C D E"),
@@ -104,7 +104,7 @@ def test_a_long_sentence_is_parted_between_words(tokenizer):
 
 
 @pytest.mark.parametrize("max_length", [3, 4, 5])
-def test_a_word_longer_than_an_input_keeps_its_first_pieces(tokenizer, max_length):
+def test_a_word_longer_than_an_input_is_truncated(tokenizer, max_length):
     room = max_length - 2
     parts = features(sentence(["cat", "x" * 9, "the"]), tokenizer, None, max_length)
     assert [part.cut for part in parts] == [0, 9 - room, 0]
@@ -118,7 +118,7 @@ def test_a_word_longer_than_an_input_keeps_its_first_pieces(tokenizer, max_lengt
     )
 
 
-def test_every_word_gets_one_tag_however_a_sentence_is_parted(tokenizer):
+def test_every_word_of_a_split_sentence_gets_one_tag(tokenizer):
     rng = random.Random(0)
     words = ["the", "unwanted", "cat-sat", "xxxxxxx", "\u200b", "never-seen"]
     names = tuple(f"T{i}" for i in range(50))
@@ -136,7 +136,7 @@ def test_every_word_gets_one_tag_however_a_sentence_is_parted(tokenizer):
             assert (part.ids[0], part.ids[-1]) == (CLS, SEP)
             assert sum(part.tagged) == len(part.words)
             assert not part.cut or len(part.words) == 1
-        # No word of a part would have fitted into the one before.
+        # The first word of a part does not fit into the part before.
         for before, after in itertools.pairwise(parts):
             first = tokenizer.encode(row.words[after.words.start]) or [UNK]
             assert len(before.ids) + len(first) > max_length
@@ -144,18 +144,18 @@ def test_every_word_gets_one_tag_however_a_sentence_is_parted(tokenizer):
         assert join(parts, padded, names) == gold
 
 
-def test_join_takes_all_parts_of_one_sentence_in_order(tokenizer):
+def test_join_requires_all_parts_of_one_sentence_in_order(tokenizer):
     parts = features(sentence(["the", "cat"]), tokenizer, None, 3)
     assert join(parts, [[9, 0, 9], [9, 1, 9]], ("A", "B")) == ["A", "B"]
     assert join([], [], ("A",)) == []
-    for wrong in (parts[::-1], parts[1:], parts + parts):
+    for invalid in (parts[::-1], parts[1:], parts + parts):
         with pytest.raises(InputError, match=r"of the words \["):
-            join(wrong, [[0] * 3] * len(wrong), ("A",))
+            join(invalid, [[0] * 3] * len(invalid), ("A",))
     with pytest.raises(InputError, match="1 predictions"):
         join(parts, [[0] * 3], ("A",))
 
 
-def test_a_tag_outside_the_vocabulary_is_rejected(tokenizer):
+def test_a_tag_outside_the_vocabulary_is_an_error(tokenizer):
     ids = {"NN": 0, "DT": 1}
     with pytest.raises(InputError, match=r"'DT', 'NN'.* a\.txt:8 with 'VB'"):
         features(sentence(["the", "cat"], "DT VB"), tokenizer, ids, 8)
@@ -166,7 +166,7 @@ def test_a_tag_outside_the_vocabulary_is_rejected(tokenizer):
         features(sentence(["the", "cat"], "O VB"), tokenizer, ids, 8)
 
 
-def test_missing_tags_and_too_small_lengths_are_rejected(tokenizer):
+def test_missing_tags_and_too_small_lengths_are_errors(tokenizer):
     with pytest.raises(InputError, match=r"a\.txt:7 without"):
         features(sentence(["the"]), tokenizer, {"O": 0}, 8)
     with pytest.raises(InputError, match=r"a\.txt:7 without"):
@@ -177,23 +177,23 @@ def test_missing_tags_and_too_small_lengths_are_rejected(tokenizer):
         features(sentence(["the"]), tokenizer, None, 2)
 
 
-def test_conll_2000_comes_back_from_its_features(tmp_path, data):
+def test_conll_2000_is_restored_from_its_features(tmp_path, data):
     log = DataErrorLog("stop", tmp_path / "log")
     folder = data / "tagging/conll2000"
     train = read_conll(folder / "train.txt.gz", 0, 2, log)
     test = read_conll(folder / "test.txt.gz", 0, 2, log)
     names = tag_vocabulary(train)
     assert len(names) == 4 * 11 + 1
-    # All list marks of train are single words, but test has a longer one.
+    # All LST spans of train are single words, but test has a longer one.
     assert "E-LST" not in {tag for one in train for tag in to_bioes(one.tags)}
     assert "E-LST" in {tag for one in test for tag in to_bioes(one.tags)}
     assert "E-LST" in names
     ids = {name: index for index, name in enumerate(names)}
     tokenizer = Tokenizer(Vocabulary.read(data / "vocab/bert_uncased_en.txt"))
-    parted = 0
+    num_split = 0
     for one in test:
         parts = features(one, tokenizer, ids, 32)
-        parted += len(parts) > 1
+        num_split += len(parts) > 1
         assert not any(part.cut for part in parts)
         assert join(parts, [part.tags for part in parts], names) == to_bioes(one.tags)
-    assert 500 < parted < 1500
+    assert 500 < num_split < 1500

@@ -1,4 +1,4 @@
-"""Words, parts and tags in the graph are those of the tagger."""
+"""Words, parts and tags in the graph equal those of `TokenClassifier`."""
 
 import functools
 import random
@@ -29,16 +29,16 @@ SPACES = (" ", "  ", "\u3000", "\n", "\x1c", "\x85", "\xa0", " \t")
 
 def texts(count=40, seed=0):
     rng = random.Random(seed)
-    made = []
+    lines = []
     for _ in range(count):
         words = rng.choices(WORDS, k=rng.randint(0, 25))
-        made.append("".join(word + rng.choice(SPACES) for word in words))
-    return [*made, "", " ", "the", " \u2003of\r"]
+        lines.append("".join(word + rng.choice(SPACES) for word in words))
+    return [*lines, "", " ", "the", " \u2003of\r"]
 
 
 @functools.cache
 def served(max_length, segment):
-    """A tagger and what a signature does: strings in, inputs and tags out."""
+    """Return a tagger, and a graph that maps strings to inputs and tags."""
     changes = {"data_max_length": max_length, "data_tagging_segment": segment}
     settings = tiny.settings(**changes, **tiny.NO_DROPOUT)
     model = TokenClassifier(tiny.start(128), TAGS, settings)
@@ -53,26 +53,26 @@ def served(max_length, segment):
 
 
 def rows(array):
-    """Strings of each row, without the padding."""
+    """Return the strings of each row without padding."""
     return [[x.decode() for x in row if x] for row in array.numpy()]
 
 
-def test_words_are_those_of_str_split_at_every_code_point():
+def test_split_words_equals_str_split_at_every_code_point():
     codes = (code for code in range(0x110000) if not 0xD800 <= code < 0xE000)
     text = "a".join(chr(c) for c in codes if c < 0x3100 or c % 64 == 0 or c > 0xFFF00)
     cases = [text, "", " ", "\0a \0 b", "\u3000a\x1f"]
-    found = split_words(tf.constant(cases)).to_list()
-    assert [[w.decode() for w in words] for words in found] == [
+    split = split_words(tf.constant(cases)).to_list()
+    assert [[w.decode() for w in words] for words in split] == [
         case.split() for case in cases
     ]
-    assert len(found[0]) == 30  # at each of 29 characters
+    assert len(split[0]) == 30  # there are 29 white space characters
 
 
 def test_a_part_ends_before_the_first_word_that_does_not_fit():
     words = tf.ragged.constant([[2, 2, 1], [], [9, 1, 4, 4, 5], [5]], dtype=tf.int32)
-    found = opens_part(words.values, words, 5).numpy().astype(int).tolist()
-    assert found == [1, 0, 0, *[1, 1, 0, 1, 1], 1]
-    # As many parts as words: the steps double, so a few passes reach them all.
+    opens = opens_part(words.values, words, 5).numpy().astype(int).tolist()
+    assert opens == [1, 0, 0, *[1, 1, 0, 1, 1], 1]
+    # As many parts as words.
     many = tf.RaggedTensor.from_row_lengths(tf.fill([5000], 3), [4000, 1000])
     assert opens_part(many.values, many, 3).numpy().all()
     assert not opens_part(many.values, many, 3000 * 6).numpy()[1:4000].any()
@@ -81,11 +81,11 @@ def test_a_part_ends_before_the_first_word_that_does_not_fit():
 @pytest.mark.parametrize(("max_length", "segment"), [(8, 0), (16, 1), (128, 0)])
 def test_tags_equal_those_of_predict(max_length, segment):
     model, serve = served(max_length, segment)
-    given = texts()
-    inputs, said = serve(tf.constant(given))
-    split = [text.split() for text in given]
-    assert rows(said["words"]) == split
-    labels = rows(said["labels"])
+    lines = texts()
+    inputs, outputs = serve(tf.constant(lines))
+    split = [text.split() for text in lines]
+    assert rows(outputs["words"]) == split
+    labels = rows(outputs["labels"])
     assert labels == model.predict(split)
     assert len({label for row in labels for label in row}) > 1
     examples = model.examples(split)
@@ -99,37 +99,38 @@ def test_tags_equal_those_of_predict(max_length, segment):
 
 
 def test_probabilities_are_of_the_returned_label(vocabulary):
-    words = GraphWords(Tokenizer(vocabulary), 4, 0)  # two pieces, here words, a part
+    words = GraphWords(Tokenizer(vocabulary), 4, 0)  # two words a part
     inputs, parts = words(tf.constant(["the of the", "of"]))
     assert inputs["token_ids"].shape == (3, 4)
-    draw = np.random.default_rng(0)
-    logits_PLC = draw.normal(size=(3, 4, 4)).astype(np.float32)
-    said = words.tags(tf.constant(logits_PLC), parts, TAGS)
-    places = [[(0, 1), (0, 2), (1, 1)], [(2, 1)]]
-    for row, asked in enumerate(places):
-        for column, place in enumerate(asked):
-            powers = np.exp(logits_PLC[place].astype(np.float64))
-            assert said["labels"].numpy()[row, column] == TAGS[powers.argmax()].encode()
-            wanted = powers.max() / powers.sum()
-            found = float(said["probabilities"][row, column])
-            assert found == pytest.approx(wanted, 1e-5)
-    assert said["words"].numpy()[1].tolist() == [b"of", b"", b""]
-    assert said["labels"].numpy()[1, 1:].tolist() == [b"", b""]
-    assert said["probabilities"].numpy()[1, 1:].tolist() == [0, 0]
+    rng = np.random.default_rng(0)
+    logits_PLC = rng.normal(size=(3, 4, 4)).astype(np.float32)
+    outputs = words.tags(tf.constant(logits_PLC), parts, TAGS)
+    positions = [[(0, 1), (0, 2), (1, 1)], [(2, 1)]]
+    for row, row_positions in enumerate(positions):
+        for column, position in enumerate(row_positions):
+            powers = np.exp(logits_PLC[position].astype(np.float64))
+            label = TAGS[powers.argmax()].encode()
+            assert outputs["labels"].numpy()[row, column] == label
+            expected = powers.max() / powers.sum()
+            probability = float(outputs["probabilities"][row, column])
+            assert probability == pytest.approx(expected, 1e-5)
+    assert outputs["words"].numpy()[1].tolist() == [b"of", b"", b""]
+    assert outputs["labels"].numpy()[1, 1:].tolist() == [b"", b""]
+    assert outputs["probabilities"].numpy()[1, 1:].tolist() == [0, 0]
 
 
-def test_no_rows_no_words_and_bad_bytes_are_answered():
+def test_empty_requests_and_invalid_bytes_have_outputs():
     model, serve = served(16, 1)
-    for given, shape in (([], (0, 0)), ([b"", b" "], (2, 0)), ([b"\xff"], (1, 0))):
-        inputs, said = serve(tf.constant(given, tf.string))
+    for lines, shape in (([], (0, 0)), ([b"", b" "], (2, 0)), ([b"\xff"], (1, 0))):
+        inputs, outputs = serve(tf.constant(lines, tf.string))
         assert all(array.shape == (0, 2) for array in inputs.values())
-        assert all(array.shape == shape for array in said.values())
-    _, said = serve(tf.constant([b"the\xff \xe2\x80 of\0 \xc0\xaf"]))
-    assert rows(said["words"]) == [["the", "of\0"]]
-    assert rows(said["labels"]) == model.predict([["the", "of\0"]])
+        assert all(array.shape == shape for array in outputs.values())
+    _, outputs = serve(tf.constant([b"the\xff \xe2\x80 of\0 \xc0\xaf"]))
+    assert rows(outputs["words"]) == [["the", "of\0"]]
+    assert rows(outputs["labels"]) == model.predict([["the", "of\0"]])
 
 
-def test_bad_arguments_are_rejected(vocabulary):
+def test_invalid_arguments_are_errors(vocabulary):
     with pytest.raises(InputError, match=r"max_length .* Received: 2"):
         GraphWords(Tokenizer(vocabulary), 2, 0)
     words = GraphWords(Tokenizer(vocabulary), 8, 0)
@@ -138,17 +139,17 @@ def test_bad_arguments_are_rejected(vocabulary):
         words.tags(tf.zeros([1, 3, 3]), parts, TAGS)
 
 
-def test_an_answer_that_is_too_large_is_refused(vocabulary):
+def test_a_too_large_response_is_an_error(vocabulary):
     words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
-    with pytest.raises(tf.errors.InvalidArgumentError) as found:
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
         words(tf.constant([""] * 2000 + ["the " * 8000]))
-    assert f"at most {MAX_WORDS} words" in str(found.value)
-    assert "[2001] [8000]" in str(found.value)
+    assert f"at most {MAX_WORDS} words" in str(error.value)
+    assert "[2001] [8000]" in str(error.value)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[32768\] \[65536\]"):
-        words(tf.constant([""] * (2**15 - 1) + ["x " * 2**16]))  # 2^31 in all
+        words(tf.constant([""] * (2**15 - 1) + ["x " * 2**16]))  # 2^31 words
 
 
-def test_a_request_of_too_many_parts_is_refused(vocabulary):
+def test_a_request_of_too_many_parts_is_an_error(vocabulary):
     words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
     assert len(words(tf.constant(["the"] * MAX_PARTS))[0]["token_ids"]) == MAX_PARTS
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MAX_PARTS} parts"):

@@ -16,7 +16,7 @@ from electra_tf.tasks.tagging.schemes import (
 )
 from electra_tf.text.data_errors import DataErrorLog
 
-# One sentence in all schemes: two spans of A side by side, then one of B.
+# One sentence in all schemes: two adjacent spans of A, then two of B.
 SPANS = [(0, 1, "A"), (2, 2, "A"), (3, 5, "B"), (7, 7, "B")]
 SCHEMES = {
     "IOB1": "I-A I-A B-A I-B I-B I-B O I-B",
@@ -25,17 +25,17 @@ SCHEMES = {
     "IOE2": "I-A E-A E-A I-B I-B E-B O E-B",
     "BIOES": "B-A E-A S-A B-B I-B E-B O S-B",
 }
-EVERY = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in "AB")]
+BIOES_TAGS = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in "AB")]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_scheme_of_the_conll_tasks_reads_alike(scheme):
+def test_all_schemes_give_the_same_spans(scheme):
     tags = SCHEMES[scheme].split()
     assert conlleval_spans(tags) == SPANS
     assert to_bioes(tags) == SCHEMES["BIOES"].split()
 
 
-def test_a_span_begins_where_the_type_changes_or_after_an_end():
+def test_a_span_begins_after_a_type_change_or_an_end():
     assert conlleval_spans(["I-NP", "I-VP", "O"]) == [(0, 0, "NP"), (1, 1, "VP")]
     assert conlleval_spans(["B-A", "E-A", "I-A"]) == [(0, 1, "A"), (2, 2, "A")]
     assert conlleval_spans(["S-A", "I-A", "E-A"]) == [(0, 0, "A"), (1, 2, "A")]
@@ -51,24 +51,24 @@ def test_brackets_are_spans_of_one_word():
     ]
 
 
-def test_a_type_may_hold_hyphens_or_be_missing():
+def test_a_type_may_contain_hyphens_or_be_missing():
     assert conlleval_spans(["B-X-Y", "I-X-Y", "I-X"]) == [(0, 1, "X-Y"), (2, 2, "X")]
     assert to_bioes(["B", "I", "I", "O", "B"]) == ["B", "I", "E", "O", "S"]
 
 
-def test_writing_and_reading_spans_again_keeps_them():
+def test_bioes_tags_preserve_spans():
     assert conlleval_spans([]) == []
-    for tags in itertools.product(EVERY, repeat=4):
+    for tags in itertools.product(BIOES_TAGS, repeat=4):
         spans = conlleval_spans(tags)
         written = bioes(spans, 4)
         assert conlleval_spans(written) == spans
         assert to_bioes(written) == written
-        # Each word with a tag is in one span, and no other word is in any.
+        # Each word with a tag is in one span; other words are in none.
         covered = [i for first, last, _ in spans for i in range(first, last + 1)]
         assert covered == [i for i, tag in enumerate(tags) if tag != "O"]
 
 
-def test_only_marks_with_types_and_o_make_a_scheme_of_spans():
+def test_is_span_scheme_requires_marks_with_types_or_o():
     assert is_span_scheme({"O", "B-NP", "I-NP", "E-X-Y", "S-1"})
     assert is_span_scheme({"O"})
     assert not is_span_scheme(set())
@@ -77,13 +77,13 @@ def test_only_marks_with_types_and_o_make_a_scheme_of_spans():
 
 
 @pytest.mark.parametrize("tag", ["NN", "X-NP", ""])
-def test_a_tag_that_marks_no_span_is_rejected(tag):
+def test_a_tag_that_marks_no_span_is_an_error(tag):
     with pytest.raises(InputError, match=repr(tag)):
         conlleval_spans(["O", tag])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_scheme_is_written_and_recognised(scheme):
+def test_write_spans_and_scheme_of_agree(scheme):
     tags = SCHEMES[scheme].split()
     assert (
         write_spans(conlleval_spans(SCHEMES["BIOES"].split()), len(tags), scheme)
@@ -98,15 +98,14 @@ def test_every_scheme_is_written_and_recognised(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_any_tags_keep_their_spans_in_any_scheme(scheme):
-    for tags in itertools.product(EVERY, repeat=4):
+def test_to_scheme_preserves_spans(scheme):
+    for tags in itertools.product(BIOES_TAGS, repeat=4):
         written = to_scheme(tags, scheme)
         assert conlleval_spans(written) == conlleval_spans(tags)
         assert to_scheme(to_bioes(written), scheme) == written
 
 
-def test_conll_2000_comes_back_byte_for_byte(data, tmp_path):
-    """As read, as learned, as written: the file itself."""
+def test_conll_2000_is_restored_byte_for_byte_from_bioes(data, tmp_path):
     for name in ("train", "test"):
         path = data / f"tagging/conll2000/{name}.txt.gz"
         log = DataErrorLog("stop", tmp_path / "log")
@@ -115,9 +114,9 @@ def test_conll_2000_comes_back_byte_for_byte(data, tmp_path):
         assert (scheme, misfits) == ("IOB2", [])
         lines = []
         for sentence, parts in zip(tagged, pos, strict=True):
-            learned = to_bioes(sentence.tags)
-            assert set(learned) != {"O"} or set(sentence.tags) == {"O"}
-            columns = sentence.words, parts.tags, to_scheme(learned, scheme)
+            bioes_tags = to_bioes(sentence.tags)
+            assert set(bioes_tags) != {"O"} or set(sentence.tags) == {"O"}
+            columns = sentence.words, parts.tags, to_scheme(bioes_tags, scheme)
             lines += [" ".join(row) for row in zip(*columns, strict=True)] + [""]
         text = "\n".join(lines) + "\n"
         assert text == gzip.decompress(path.read_bytes()).decode()
