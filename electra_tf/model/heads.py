@@ -231,7 +231,7 @@ class TokenClassificationHead(keras.layers.Layer):
 
 
 def _dense(units: int, seed: int) -> keras.layers.Dense:
-    """Return a float32 dense layer, whatever Keras's global policy."""
+    """Return a dense layer that is float32 under any global policy."""
     return keras.layers.Dense(
         units,
         kernel_initializer=InitializerFactory(seed).glorot(),

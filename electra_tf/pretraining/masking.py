@@ -21,7 +21,7 @@ _ORIGINAL_MASK_SHARE = 0.85  # share of the drawn positions that become [MASK]
 
 
 class VocabularyIds(Protocol):
-    """What masking reads of a vocabulary; `electra_tf.Vocabulary` has it."""
+    """Attributes of `electra_tf.Vocabulary` that masking reads."""
 
     ids: Mapping[str, int]
     is_continuation: Sequence[bool]
@@ -56,7 +56,7 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Masker:
-    """Masks batches of one length with one scheme."""
+    """Mask batches of one length with one scheme."""
 
     settings: MaskingConfig
     tokens: SpecialTokens

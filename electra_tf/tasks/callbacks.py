@@ -28,7 +28,7 @@ _BEST = "best"
 
 @dataclasses.dataclass(frozen=True)
 class SelectionPolicy:
-    """Which weights of a trial are used, and when it stops early."""
+    """Selection of the epoch whose weights are used, and early stopping."""
 
     best: bool
     """Use the weights of the epoch with the best score, not of the last epoch."""

@@ -121,7 +121,7 @@ class _Given:
 
 def _config(info):
     theirs = info["config"]
-    tower = info["disc_bert_config"]
+    bert = info["disc_bert_config"]
     if not theirs["untied_generator"]:
         sharing, width, depth = "all", 1.0, 1.0
     else:
@@ -131,13 +131,13 @@ def _config(info):
     return PretrainingConfig(
         records=RecordsConfig(max_length=theirs["max_seq_length"]),
         model=ModelConfig(
-            depth=tower["num_hidden_layers"],
-            width=tower["hidden_size"],
+            depth=bert["num_hidden_layers"],
+            width=bert["hidden_size"],
             embedding=theirs["embedding_size"],
-            heads=tower["num_attention_heads"],
-            feed_forward=tower["intermediate_size"],
+            heads=bert["num_attention_heads"],
+            feed_forward=bert["intermediate_size"],
             vocabulary_size=theirs["vocab_size"],
-            max_positions=tower["max_position_embeddings"],
+            max_positions=bert["max_position_embeddings"],
             sharing=sharing,
             generator_width=width,
             generator_depth=depth,

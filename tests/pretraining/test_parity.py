@@ -70,12 +70,12 @@ def test_hidden_states(fixture):
         "gen": (core.generator.encoder, "masked_input_ids"),
         "disc": (core.discriminator.encoder, "corrupted_input_ids"),
     }
-    for tower, (encoder, ids) in inputs.items():
+    for network, (encoder, ids) in inputs.items():
         states_BLD = encoder(
             fixture[ids], fixture["segment_ids"], fixture["input_mask"]
         )
         np.testing.assert_allclose(
-            states_BLD, fixture[f"{tower}_sequence_output"], atol=2e-5
+            states_BLD, fixture[f"{network}_sequence_output"], atol=2e-5
         )
 
 
@@ -88,14 +88,14 @@ def test_every_layers_hidden_states_and_embeddings():
         "gen": (core.generator.encoder, "masked_input_ids"),
         "disc": (core.discriminator.encoder, "corrupted_input_ids"),
     }
-    for tower, (encoder, ids) in inputs.items():
+    for network, (encoder, ids) in inputs.items():
         x_BLD = encoder.embeddings(fixture[ids], fixture["segment_ids"])
         x_BLD = encoder.embeddings_project(x_BLD)
         np.testing.assert_allclose(
-            x_BLD, fixture[f"{tower}_embedding_output"], atol=2e-5
+            x_BLD, fixture[f"{network}_embedding_output"], atol=2e-5
         )
         for block, expected_BLD in zip(
-            encoder.blocks, fixture[f"{tower}_all_layer_outputs"], strict=True
+            encoder.blocks, fixture[f"{network}_all_layer_outputs"], strict=True
         ):
             x_BLD = block(x_BLD, bias_B11K)
             np.testing.assert_allclose(x_BLD, expected_BLD, atol=2e-5)

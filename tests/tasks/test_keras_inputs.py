@@ -127,7 +127,7 @@ def test_check_iterator_keeps_all_elements_of_a_generator():
 
 
 class Batches(keras.utils.PyDataset):
-    """Of texts."""
+    """One batch of two texts."""
 
     def __len__(self):
         return 1

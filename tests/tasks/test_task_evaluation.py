@@ -29,29 +29,29 @@ def table(path, targets, columns=("text", "label")):
     return str(path)
 
 
-def evaluated(models, kind, data, *given):
-    return evaluate_model(models[kind], str(SAVED / kind), str(data), *given)
+def evaluate(models, kind, data, *columns):
+    return evaluate_model(models[kind], str(SAVED / kind), str(data), *columns)
 
 
 def test_a_classifier_is_scored_with_its_labels_and_stored_columns(models, tmp_path):
     model = models["classifier"]
     best = np.argmax(model.predict(TEXTS), -1)
-    right = [model.labels[n] for n in best]
-    wrong = [model.labels[(n + 1) % len(model.labels)] for n in best[:2]]
-    data = table(tmp_path / "new.csv", [*wrong, *right[2:]])
-    report = evaluated(models, "classifier", data)
+    correct = [model.labels[n] for n in best]
+    incorrect = [model.labels[(n + 1) % len(model.labels)] for n in best[:2]]
+    data = table(tmp_path / "new.csv", [*incorrect, *correct[2:]])
+    report = evaluate(models, "classifier", data)
     assert report["task"] == "csv"
     assert report["examples"] == {"data": 5}
     assert report["accuracy"] == pytest.approx(60)
     assert f"{'accuracy':<28}{60:>12.5f}" in task_evaluation.format_report(report)
-    data = table(tmp_path / "other.csv", right, ("t", "kind"))
+    data = table(tmp_path / "other.csv", correct, ("t", "kind"))
     columns = Columns(("t",), "kind")
-    assert evaluated(models, "classifier", data, columns)["accuracy"] == 100
+    assert evaluate(models, "classifier", data, columns)["accuracy"] == 100
     with pytest.raises(InputError, match=r"other\.csv without .*text"):
-        evaluated(models, "classifier", data)
-    data = table(tmp_path / "odd.csv", [*right[:3], "other", right[4]])
+        evaluate(models, "classifier", data)
+    data = table(tmp_path / "odd.csv", [*correct[:3], "other", correct[4]])
     with pytest.raises(InputError, match=r"odd\.csv:5: .*'other'"):
-        evaluated(models, "classifier", data)
+        evaluate(models, "classifier", data)
 
 
 def test_columns_must_be_stored_or_set(models, tmp_path):
@@ -84,21 +84,21 @@ def test_a_glue_task_is_scored_by_its_metrics(models, tmp_path):
 def test_a_folder_has_scores_of_dev_and_of_a_labelled_test(models, tmp_path):
     model = models["classifier"]
     best = np.argmax(model.predict(TEXTS), -1)
-    right = [model.labels[n] for n in best]
-    table(tmp_path / "dev.csv", right)
+    correct = [model.labels[n] for n in best]
+    table(tmp_path / "dev.csv", correct)
     (tmp_path / "test.csv").write_text("text\nthe file\n")
-    told = []
+    messages = []
     data = str(tmp_path)
     report = evaluate_model(
-        model, str(SAVED / "classifier"), data, Columns(), told.append
+        model, str(SAVED / "classifier"), data, Columns(), messages.append
     )
     assert report["accuracy"] == 100
-    assert "test.csv has no labels" in told[0]
-    table(tmp_path / "test.csv", right)
-    report = evaluated(models, "classifier", tmp_path)
+    assert "test.csv has no labels" in messages[0]
+    table(tmp_path / "test.csv", correct)
+    report = evaluate(models, "classifier", tmp_path)
     assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
     with pytest.raises(InputError, match="nowhere', which does not exist"):
-        evaluated(models, "classifier", tmp_path / "nowhere")
+        evaluate(models, "classifier", tmp_path / "nowhere")
 
 
 def test_a_regressor_of_pairs_is_scored(models, tmp_path):
@@ -110,10 +110,10 @@ def test_a_regressor_of_pairs_is_scored(models, tmp_path):
     for text, score in zip(TEXTS, scores, strict=True):
         lines.append(f"{text},the file,{score + 1:.6f}")
     (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
-    report = evaluated(models, "regressor", tmp_path / "new.csv")
+    report = evaluate(models, "regressor", tmp_path / "new.csv")
     assert report["mse"] == pytest.approx(1, abs=1e-3)
     with pytest.raises(InputError, match="2 columns"):
-        evaluated(models, "regressor", tmp_path / "new.csv", Columns(("text",)))
+        evaluate(models, "regressor", tmp_path / "new.csv", Columns(("text",)))
 
 
 def test_a_tagger_is_scored_on_words(models, tmp_path):
@@ -122,25 +122,25 @@ def test_a_tagger_is_scored_on_words(models, tmp_path):
     tags = model.predict([sentence])[0]
     lines = [f"{word} {tag}" for word, tag in zip(sentence, tags, strict=True)]
     (tmp_path / "new.txt").write_text("\n".join(lines) + "\n")
-    report = evaluated(models, "tagger", tmp_path / "new.txt")
+    report = evaluate(models, "tagger", tmp_path / "new.txt")
     assert report["accuracy"] == 100
     lines[2] = f"{sentence[2]} B-ODD" if "O" in model.tags else f"{sentence[2]} ODD"
     (tmp_path / "odd.txt").write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=r"odd\.txt:3: '.*ODD'"):
-        evaluated(models, "tagger", tmp_path / "odd.txt")
+        evaluate(models, "tagger", tmp_path / "odd.txt")
     data = table(tmp_path / "new.csv", ["a"] * 5)
     with pytest.raises(InputError, match=r"new\.csv' for a TokenClassifier"):
-        evaluated(models, "tagger", data)
+        evaluate(models, "tagger", data)
     with pytest.raises(InputError, match="with a TokenClassifier"):
-        evaluated(models, "tagger", tmp_path / "new.txt", Columns(("a",)))
+        evaluate(models, "tagger", tmp_path / "new.txt", Columns(("a",)))
 
 
-def squad(path, known=True):
+def squad(path, labelled=True):
     context = "the user can change the file"
-    asked = [("a", "who can change?", [("the user", 0)]), ("b", "why?", [])]
-    qas = [{"id": name, "question": text} for name, text, _ in asked]
-    for qa, (*_, answers) in zip(qas if known else [], asked, strict=False):
-        # Scores do not depend on the offsets, which are wrong here.
+    questions = [("a", "who can change?", [("the user", 0)]), ("b", "why?", [])]
+    qas = [{"id": name, "question": text} for name, text, _ in questions]
+    for qa, (*_, answers) in zip(qas if labelled else [], questions, strict=False):
+        # Scores do not depend on the offsets, which are incorrect here.
         qa["answers"] = [{"text": t, "answer_start": s + 3} for t, s in answers]
         qa["is_impossible"] = not answers
     paragraphs = [{"context": context, "qas": qas}]
@@ -150,18 +150,18 @@ def squad(path, known=True):
 
 
 def test_an_answerer_is_scored_with_its_stored_threshold(models, tmp_path):
-    model, data, told = models["answerer"], squad(tmp_path / "new.json"), []
-    path, known = str(SAVED / "answerer"), model.null_threshold
+    model, data, messages = models["answerer"], squad(tmp_path / "new.json"), []
+    path, stored = str(SAVED / "answerer"), model.null_threshold
     try:
-        for threshold, share in ((-1e9, 100), (1e9, 0)):
+        for threshold, f1 in ((-1e9, 100), (1e9, 0)):
             model.null_threshold = threshold
-            report = evaluate_model(model, path, str(data), Columns(), told.append)
+            report = evaluate_model(model, path, str(data), Columns(), messages.append)
             assert report["null_threshold"] == threshold
-            assert report["NoAns_f1"] == share
-            assert f"{threshold:.6g}" in " ".join(told)
+            assert report["NoAns_f1"] == f1
+            assert f"{threshold:.6g}" in " ".join(messages)
     finally:
-        model.null_threshold = known
+        model.null_threshold = stored
     with pytest.raises(InputError, match="no answers"):
-        evaluated(models, "answerer", squad(tmp_path / "test.json", known=False))
+        evaluate(models, "answerer", squad(tmp_path / "test.json", labelled=False))
     with pytest.raises(InputError, match=r"new\.csv' for a QuestionAnswerer"):
-        evaluated(models, "answerer", table(tmp_path / "new.csv", ["a"] * 5))
+        evaluate(models, "answerer", table(tmp_path / "new.csv", ["a"] * 5))
