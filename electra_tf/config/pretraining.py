@@ -160,10 +160,18 @@ class ModelConfig:
     """Dropout rate of attention probabilities."""
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
     """Standard deviation of initial weights; the original uses 0.02 at every width."""
+    layer_norm_epsilon: Annotated[float, Field(gt=0)] = 1e-12
+    """Added to the variance in layer norms; some public models use 1e-5."""
     generator_width: Share = 0.25
     """Width of the generator as a share of the discriminator's."""
     generator_depth: Share = 1.0
     """Depth of the generator as a share of the discriminator's."""
+    generator_heads: Positive | None = None
+    """Attention heads of the generator; null: its width / 64, at least 1."""
+    generator_feed_forward: Positive | None = None
+    """Feed-forward width of the generator; null: 4 x its width."""
+    generator_embedding: Positive | None = None
+    """Width of the generator's own tables with `sharing: none`; null: its width."""
     sharing: Literal["none", "embeddings", "all"] = "embeddings"
     """Weights shared by generator and discriminator: none, the embedding tables with
     their layer norm (the paper), or the whole encoder, which needs `generator_width`
@@ -184,6 +192,7 @@ class ModelConfig:
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             initializer_range=self.initializer_range,
+            layer_norm_epsilon=self.layer_norm_epsilon,
         )
 
     @property
@@ -199,15 +208,20 @@ class ModelConfig:
         return EncoderConfig(
             depth=round(self.depth * self.generator_depth),
             width=width,
-            embedding=width if self.sharing == "none" else self.encoder.embedding,
-            heads=max(1, width // 64),
-            feed_forward=4 * width,
+            embedding=(
+                self.generator_embedding or width
+                if self.sharing == "none"
+                else self.encoder.embedding
+            ),
+            heads=self.generator_heads or max(1, width // 64),
+            feed_forward=self.generator_feed_forward or 4 * width,
             vocabulary_size=self.vocabulary_size or 0,
             max_positions=self.max_positions,
             segments=self.segments,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             initializer_range=self.initializer_range,
+            layer_norm_epsilon=self.layer_norm_epsilon,
         )
 
     @pydantic.model_validator(mode="after")
@@ -219,6 +233,11 @@ class ModelConfig:
             raise ValueError(
                 "`sharing: all` must have one encoder; set generator_width and "
                 "generator_depth to 1"
+            )
+        if self.generator_embedding and self.sharing != "none":
+            raise ValueError(
+                "generator_embedding must be null unless sharing is none: shared "
+                "tables have the width `embedding`"
             )
         for name, shape in (("", self.encoder), ("generator's ", self.generator)):
             if not shape.width or not shape.depth:
@@ -260,6 +279,8 @@ class EncoderConfig:
     """Dropout rate of attention probabilities."""
     initializer_range: float = 0.02
     """Standard deviation of initial weights."""
+    layer_norm_epsilon: float = 1e-12
+    """Added to the variance in layer norms."""
 
 
 @section()

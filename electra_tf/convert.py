@@ -1,0 +1,64 @@
+"""Convert a pre-trained model between this package and other libraries.
+
+python -m electra_tf.convert --from=run --to=for_transformers --format=huggingface
+"""
+
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.interop.conversion import convert_checkpoint
+from electra_tf.interop.names import FORMATS
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_string(
+    "from", None,
+    "Required: a checkpoint or run of pretrain, a Hugging Face folder, a TensorFlow 1 "
+    "or Model Garden checkpoint, or a KerasHub preset; or DISCRIMINATOR,GENERATOR.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "to", None, "Required: the folder to write, which must not exist.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_enum(
+    "format", FORMATS[0], FORMATS, "Format of the folder.", flag_values=FLAGS
+)
+flags.DEFINE_enum(
+    "part", "all", ("all", "discriminator", "generator"),
+    "Networks of a pair to convert.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "vocab", None, "The vocabulary's file, for a source without one.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_enum(
+    "sharing", "auto", ("auto", "none"),
+    "auto: a pair shares equal tables, and copies that differ are an error. none: each "
+    "network keeps its own.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_bool(
+    "force", False, "Write a target whose outputs differ from the source's.",
+    flag_values=FLAGS,
+)  # fmt: skip
+
+
+def main() -> None:
+    """Convert the model and print the differences of its outputs."""
+    cli.require(FLAGS, "from", "to")
+    print(
+        convert_checkpoint(
+            FLAGS["from"].value,
+            FLAGS.to,
+            FLAGS.format,
+            part=FLAGS.part,
+            vocab=FLAGS.vocab,
+            sharing=FLAGS.sharing,
+            force=FLAGS.force,
+        )
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

@@ -1,0 +1,256 @@
+"""Read and write this package's own checkpoints as networks."""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from electra_tf.config import loader
+from electra_tf.config.pretraining import (
+    EncoderConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    PretrainingConfig,
+    RecordsConfig,
+    TokenizationConfig,
+)
+from electra_tf.errors import InputError
+from electra_tf.interop.network import (
+    ForeignNetwork,
+    Network,
+    Prefixes,
+    Role,
+    from_foreign,
+    to_foreign,
+)
+from electra_tf.interop.pretrained import PretrainedModel, Source
+from electra_tf.text.records import MANIFEST, VOCABULARY
+from electra_tf.text.tokenizer import Tokenizer, settings_path
+from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import (
+    CONFIG,
+    CheckpointManager,
+    is_checkpoint,
+    open_checkpoint,
+)
+
+_DISCRIMINATOR, _GENERATOR, _BERT = (
+    "electra/discriminator/",
+    "electra/generator/",
+    "bert/",
+)
+_METRICS = "metrics.jsonl"
+
+accepts = is_checkpoint
+
+
+def read(path: str) -> PretrainedModel:
+    """Read a checkpoint's networks and optimizer slots.
+
+    Args:
+        path: A checkpoint folder, or a run directory: its newest checkpoint.
+
+    Returns:
+        A pair, a discriminator, or a BERT as a `generator`.
+
+    Raises:
+        InputError: No checkpoint, or a damaged one.
+    """
+    checkpoint = open_checkpoint(path)
+    config = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    tokenizer = Tokenizer(
+        Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY)), config.tokenization
+    )
+    tensors, slots = checkpoint.weights(), checkpoint.slots()
+    details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
+    sources = []
+    for role, shape, prefixes in _networks(config, tensors):
+        foreign = ForeignNetwork(
+            "electra_tf", role, shape, tensors, prefixes, "gelu", checkpoint.path
+        )
+        sources.append(
+            Source(
+                from_foreign(foreign),
+                foreign,
+                config=details.get("configs", {}).get(role, {}),
+                dtypes=details.get("dtypes", {}).get(role, {}),
+                slots={
+                    f"{slot}/{ours}": slots[f"{slot}/{theirs}"]
+                    for ours, _, theirs in foreign.rows()
+                    for slot in ("m", "v")
+                    if f"{slot}/{theirs}" in slots
+                },
+            )
+        )
+    return PretrainedModel.of_sources(
+        sources,
+        tokenizer,
+        checkpoint.path,
+        step=checkpoint.step,
+        run=_run(checkpoint.path, checkpoint.step, config),
+    )
+
+
+def _networks(
+    config: PretrainingConfig, tensors: Mapping[str, np.ndarray]
+) -> list[tuple[Role, EncoderConfig, Prefixes]]:
+    model = config.model
+    if any(name.startswith(_BERT) for name in tensors):
+        role: Role = "generator" if f"{_BERT}head/output_bias" in tensors else "encoder"
+        return [(role, model.encoder, Prefixes(_BERT, _BERT, _BERT))]
+    has_head = f"{_DISCRIMINATOR}head/score/kernel" in tensors
+    own = Prefixes(_DISCRIMINATOR, _DISCRIMINATOR, _DISCRIMINATOR)
+    found: list[tuple[Role, EncoderConfig, Prefixes]] = [
+        ("discriminator" if has_head else "encoder", model.encoder, own)
+    ]
+    if f"{_GENERATOR}head/output_bias" in tensors:
+        body = _DISCRIMINATOR if model.sharing == "all" else _GENERATOR
+        tables = _GENERATOR if model.sharing == "none" else _DISCRIMINATOR
+        found.append(("generator", model.generator, Prefixes(body, tables, _GENERATOR)))
+    return found
+
+
+def _run(path: str, step: int, config: PretrainingConfig) -> dict[str, Any]:
+    """Return what is known of the training: settings, and the last metrics."""
+    run: dict[str, Any] = {"settings": loader.dump_config(config)}
+    # RUN/checkpoints/step_...: the run's metrics are two folders up.
+    metrics = pathlib.Path(path).resolve().parents[1] / _METRICS
+    if metrics.is_file():
+        rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+        reached = [row for row in rows if row.get("step", 0) <= step]
+        run["metrics"] = {k: v for row in reached[-3:] for k, v in row.items()}
+    manifest = pathlib.Path(path, MANIFEST)
+    if manifest.is_file():
+        run["data"] = manifest.read_text(encoding="utf-8")
+    return run
+
+
+def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+    """Write a checkpoint that every command of this package takes.
+
+    Args:
+        model: One network or a pair, with a tokenizer.
+        path: A folder; gets the checkpoint as `step_...`.
+
+    Returns:
+        The networks as they were written, read again from the files.
+
+    Raises:
+        InputError: The model has no vocabulary, or no settings describe its shapes.
+    """
+    if model.tokenizer is None:
+        raise InputError(
+            "A checkpoint must have a vocabulary",
+            f"{model.path!r} without one",
+            "Copy the model's vocab.txt beside it, or pass --vocab=PATH",
+        )
+    sharing = model.sharing()
+    weights: dict[str, np.ndarray] = {}
+    slots: dict[str, np.ndarray] = {}
+    for source in model.sources:
+        prefixes = _prefixes(source.network, len(model.networks), sharing)
+        foreign = to_foreign(source.network, "electra_tf", prefixes)
+        weights |= foreign.tensors
+        for ours, _, theirs in foreign.rows():
+            for slot in ("m", "v"):
+                if f"{slot}/{ours}" in source.slots:
+                    slots[f"{slot}/{theirs}"] = source.slots[f"{slot}/{ours}"]
+    config = pretraining_config(model, sharing)
+    files = {
+        CONFIG: loader.dump_config(config).encode(),
+        VOCABULARY: model.tokenizer.vocabulary.text.encode(),
+        settings_path(VOCABULARY).name: model.tokenizer.identity_text.encode(),
+    }
+    metadata = {
+        "vocabulary": model.tokenizer.vocabulary.sha256,
+        "source": {
+            "path": os.path.basename(os.path.normpath(model.path)),
+            "configs": {s.network.role: dict(s.config) for s in model.sources},
+            "dtypes": {s.network.role: dict(s.dtypes) for s in model.sources},
+        },
+    }
+    manager = CheckpointManager(path, keep=1, keep_at=(), steps=max(1, model.step))
+    manager.save(model.step, weights, slots, files, metadata)
+    return [source.foreign for source in read(path).sources]
+
+
+def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
+    if network.role != "generator":
+        return Prefixes(_DISCRIMINATOR, _DISCRIMINATOR, _DISCRIMINATOR)
+    if networks == 1:
+        return Prefixes(_BERT, _BERT, _BERT)
+    body = _DISCRIMINATOR if sharing == "all" else _GENERATOR
+    tables = _GENERATOR if sharing == "none" else _DISCRIMINATOR
+    return Prefixes(body, tables, _GENERATOR)
+
+
+def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:
+    """Return settings whose model has the shapes of a converted one.
+
+    Args:
+        model: The networks.
+        sharing: What they share.
+
+    Raises:
+        InputError: The generator is wider or deeper than the discriminator, or differs
+            from it where the settings know one value for both.
+    """
+    main = model.networks[0].shape
+    sizes: dict[str, Any] = {
+        "depth": main.depth,
+        "width": main.width,
+        "embedding": main.embedding,
+        "heads": main.heads,
+        "feed_forward": main.feed_forward,
+        "vocabulary_size": main.vocabulary_size,
+        "max_positions": main.max_positions,
+        "segments": main.segments,
+        "dropout": main.dropout,
+        "attention_dropout": main.attention_dropout,
+        "initializer_range": main.initializer_range,
+        "layer_norm_epsilon": main.layer_norm_epsilon,
+        "sharing": sharing,
+    }
+    if len(model.networks) == 2:
+        sizes |= _generator_sizes(main, model.networks[1].shape, sharing, model.path)
+    name = "mlm" if model.networks[0].role == "generator" else "electra"
+    settings = model.tokenizer.settings if model.tokenizer else TokenizationConfig()
+    return PretrainingConfig(
+        model=ModelConfig(**sizes),
+        objective=ObjectiveConfig(name=name),
+        records=RecordsConfig(max_length=min(128, main.max_positions)),
+        tokenization=settings,
+    )
+
+
+def _generator_sizes(
+    main: EncoderConfig, generator: EncoderConfig, sharing: str, path: str
+) -> dict[str, Any]:
+    alike = ("vocabulary_size", "max_positions", "segments", "layer_norm_epsilon")
+    differing = [
+        f"{name} {getattr(main, name)} and {getattr(generator, name)}"
+        for name in alike
+        if getattr(main, name) != getattr(generator, name)
+    ]
+    larger = [
+        f"{name} {getattr(main, name)} and {getattr(generator, name)}"
+        for name in ("depth", "width")
+        if getattr(main, name) < getattr(generator, name)
+    ]
+    if differing or larger:
+        raise InputError(
+            "Discriminator and generator must be halves of one model: the same tables' "
+            "rows and epsilon, and no larger generator",
+            f"{path}: {'; '.join(differing + larger)}",
+            "Convert each network apart with --part",
+        )
+    return {
+        "generator_width": generator.width / main.width,
+        "generator_depth": generator.depth / main.depth,
+        "generator_heads": generator.heads,
+        "generator_feed_forward": generator.feed_forward,
+        "generator_embedding": generator.embedding if sharing == "none" else None,
+    }

@@ -1,0 +1,283 @@
+"""Detect a source, read it, write a target, and compare the two."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from electra_tf.errors import InputError
+from electra_tf.interop import (
+    checkpoint,
+    huggingface,
+    keras_hub,
+    model_garden,
+    tf1,
+)
+from electra_tf.interop.names import Format
+from electra_tf.interop.network import Activation, ForeignNetwork, Network, Role
+from electra_tf.interop.numpy_forward import hidden_states, logits
+from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+
+# In order of detection: a folder of ours may also have files of another format.
+_MODULES: dict[Format, ModuleType] = {
+    "electra_tf": checkpoint,
+    "huggingface": huggingface,
+    "keras_hub": keras_hub,
+    "model_garden": model_garden,
+    "tf1": tf1,
+}
+TOLERANCE = 1e-4
+_UNFINISHED = ".unfinished"
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Largest absolute differences between a source's network and the target's."""
+
+    role: Role
+    hidden: float
+    """Over the hidden states of all layers."""
+    logits: float | None
+    """None where the target has no head."""
+    exact_hidden: float | None = None
+    """Where the target's library computes gelu by tanh: the difference to the source
+    with its own gelu. The others are computed by tanh on both sides."""
+
+    @property
+    def largest(self) -> float:
+        """The larger of the two."""
+        return max(self.hidden, self.logits or 0.0)
+
+    def __str__(self) -> str:
+        parts = [f"hidden states {self.hidden:.2g}"]
+        if self.logits is not None:
+            parts.append(f"logits {self.logits:.2g}")
+        if self.exact_hidden is not None:
+            parts.append(f"(gelu by tanh; to exact gelu: {self.exact_hidden:.2g})")
+        return f"{self.role}: largest difference of {', '.join(parts)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """What a conversion did."""
+
+    model: PretrainedModel
+    source_format: Format
+    target_format: Format
+    target: str
+    comparisons: tuple[Comparison, ...]
+    left_out: dict[str, str]
+    """Tensors and other parts of the source that the target lacks, with reasons."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.source_format} -> {self.target_format}: {self.target}"]
+        for network in self.model.networks:
+            lines.append(f"{network.role}: {len(network.weights)} weights, "
+                         f"{sum(w.size for w in network.weights.values()):,} parameters")  # fmt: skip
+        lines += [f"left out: {name}: {why}" for name, why in self.left_out.items()]
+        return "\n".join([*lines, *map(str, self.comparisons)])
+
+
+def detect(path: str) -> Format | None:
+    """Return the format of a file, folder or prefix, or None.
+
+    Args:
+        path: Any path.
+    """
+    found = (name for name, module in _MODULES.items() if module.accepts(path))
+    return next(found, None)
+
+
+def read_model(path: str, vocab: str | None = None) -> tuple[PretrainedModel, Format]:
+    """Read a pre-trained model of any format.
+
+    Args:
+        path: A file, folder or prefix; or two, separated by a comma: discriminator and
+            generator.
+        vocab: The vocabulary's file for a source without one.
+
+    Returns:
+        The model and the format of its source.
+
+    Raises:
+        InputError: No format is recognised, or the source is damaged.
+    """
+    models, formats = [], []
+    for part in path.split(","):
+        name = detect(part)
+        if name is None:
+            state = "" if os.path.exists(part) else ", which does not exist"
+            raise InputError(
+                "A model must be a checkpoint of this package, a Hugging Face folder "
+                "(config.json with model.safetensors or pytorch_model.bin), a prefix "
+                "of a TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset",
+                f"{part!r}{state}",
+                "Check the path",
+            )
+        models.append(_MODULES[name].read(part))
+        formats.append(name)
+    model = models[0]
+    if len(models) > 1:
+        model = PretrainedModel.of_sources(
+            [source for one in models for source in one.sources],
+            model.tokenizer,
+            path,
+            step=model.step,
+        )
+    if vocab is not None:
+        settings = model.tokenizer.settings if model.tokenizer else None
+        vocabulary = Vocabulary.read(vocab)
+        tokenizer = (
+            Tokenizer(vocabulary, settings) if settings else Tokenizer(vocabulary)
+        )
+        model = PretrainedModel.of_sources(
+            model.sources, tokenizer, model.path, step=model.step, run=model.run
+        )
+    return model, formats[0]
+
+
+def convert_checkpoint(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    format: Format = "electra_tf",
+    *,
+    part: Literal["all", "discriminator", "generator"] = "all",
+    vocab: str | None = None,
+    sharing: Literal["auto", "none"] = "auto",
+    force: bool = False,
+) -> Conversion:
+    """Convert a pre-trained model, and compare the result with the source.
+
+    Source and target are computed on a probe batch by a NumPy forward pass that reads
+    each by its own names. The target appears under its name after that.
+
+    Args:
+        source: A checkpoint folder or run of this package, a Hugging Face folder, a
+            TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset; or two of
+            them, `DISCRIMINATOR,GENERATOR`.
+        target: A folder that does not exist.
+        format: Format of the target.
+        part: Which networks of a pair to convert.
+        vocab: The vocabulary's file for a source without one.
+        sharing: `none` gives a pair's networks tables of their own; `auto` shares equal
+            ones and rejects copies that differ.
+        force: Keep the target even if its outputs differ by more than 1e-4.
+
+    Returns:
+        A report; `str` of it is for people.
+
+    Raises:
+        InputError: The source is damaged or incomplete, the target exists, or the
+            outputs differ.
+
+    Example:
+        import electra_tf
+
+        electra_tf.convert_checkpoint("run", "for_transformers", "huggingface")
+    """
+    source, target = os.fspath(source), os.path.normpath(os.fspath(target))
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise InputError(
+            "The target must not exist, or be an empty folder",
+            f"{target!r}",
+            "Name another folder, or delete this one",
+        )
+    model, source_format = read_model(source, vocab)
+    if part != "all":
+        model = model.select(part)
+    if sharing == "none":
+        model = dataclasses.replace(model, separate_tables=True)
+    unfinished = target + _UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        written = _MODULES[format].write(model, unfinished)
+        comparisons = tuple(
+            compare(old.foreign, new)
+            for old, new in zip(model.sources, written, strict=True)
+        )
+        worst = max(comparison.largest for comparison in comparisons)
+        if not worst <= TOLERANCE and not force:
+            raise InputError(
+                f"The target must compute what the source computes, within {TOLERANCE}",
+                "; ".join(map(str, comparisons)),
+                "The target's library has no setting for this model. Pass --force to "
+                "write it all the same",
+            )
+        if os.path.isdir(target):
+            os.rmdir(target)
+        os.rename(unfinished, target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
+    return Conversion(
+        model, source_format, format, target, comparisons,
+        left_out | _heads_left_out(model.networks, written) | _slots_left_out(model, format),
+    )  # fmt: skip
+
+
+def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:
+    """Compute both networks on a probe batch.
+
+    Args:
+        source: As it was read.
+        target: As it was written and read again.
+
+    Returns:
+        The largest differences.
+    """
+    batch = _probe(source)
+    by_tanh = source.activation != target.activation and "gelu_tanh" in (
+        source.activation, target.activation
+    )  # fmt: skip
+    common: Activation | None = "gelu_tanh" if by_tanh else None
+    ours, theirs = (hidden_states(n, *batch, common) for n in (source, target))
+    hidden = max(_distance(a, b) for a, b in zip(ours, theirs, strict=True))
+    one, other = (
+        logits(n, states[-1], common)
+        for n, states in ((source, ours), (target, theirs))
+    )
+    difference = None if one is None or other is None else _distance(one, other)
+    exact = None
+    if by_tanh:
+        own = (hidden_states(n, *batch) for n in (source, target))
+        exact = max(_distance(a, b) for a, b in zip(*own, strict=True))
+    return Comparison(source.role, hidden, difference, exact)
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.abs(a - b).max())
+
+
+def _probe(network: ForeignNetwork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ids of all parts of the vocabulary, both segments, and padding."""
+    shape, rng = network.shape, np.random.default_rng(0)
+    length = min(24, shape.max_positions)
+    token_ids = rng.integers(0, shape.vocabulary_size, (2, length))
+    segment_ids = np.zeros_like(token_ids)
+    segment_ids[:, length // 2 :] = shape.segments - 1
+    padding_mask = np.ones_like(token_ids)
+    padding_mask[1, length - length // 4 :] = 0
+    return token_ids, segment_ids, padding_mask
+
+
+def _heads_left_out(
+    networks: Sequence[Network], written: Sequence[ForeignNetwork]
+) -> dict[str, str]:
+    return {
+        f"the {network.role}'s head": f"{target.format} has no such head"
+        for network, target in zip(networks, written, strict=True)
+        if network.role != "encoder" and target.role == "encoder"
+    }
+
+
+def _slots_left_out(model: PretrainedModel, format: Format) -> dict[str, str]:
+    number = sum(len(source.slots) for source in model.sources)
+    if not number or format in ("electra_tf", "tf1"):
+        return {}
+    return {f"{number} optimizer slots": f"{format} does not store them"}

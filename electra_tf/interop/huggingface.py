@@ -1,0 +1,427 @@
+"""Read and write folders of Hugging Face's transformers, versions 4 and 5.
+
+Sources: transformers configuration_electra.py, modeling_electra.py; published
+config.json files of google, hfl and others, which leave keys out.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.interop.model_card import model_card
+from electra_tf.interop.network import (
+    Activation,
+    ForeignNetwork,
+    Network,
+    Prefixes,
+    Role,
+    from_foreign,
+    to_foreign,
+)
+from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN, Vocabulary
+
+CONFIG, TOKENIZER_CONFIG, TOKENIZER = (
+    "config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+)
+GENERATOR = "generator"  # the folder of a pair's generator
+_EXACT = ("gelu", "gelu_python")
+_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+_ARCHITECTURES: dict[Role, str] = {
+    "discriminator": "ElectraForPreTraining",
+    "generator": "ElectraForMaskedLM",
+    "encoder": "ElectraModel",
+}
+# Names below the model's own in a checkpoint of BERT, as electra's begin.
+_ENCODERS = ("electra.", "bert.", "")
+_TIED = "generator_lm_head.weight"
+_NOT_READ = {
+    "position_ids": "a buffer, the numbers from 0 on",
+    "cls.": "a head of BERT; only its encoder is read",
+    "pooler.": "BERT's pooler, which ELECTRA has not",
+    "classifier.": "Hugging Face's classification head, another network than ours",
+    "qa_outputs.": "Hugging Face's span head",
+}
+
+
+def accepts(path: str) -> bool:
+    """Return whether a path is a folder with a config and weights.
+
+    Args:
+        path: Any path.
+    """
+    has_config = os.path.isfile(os.path.join(path, CONFIG))
+    return has_config and find_weights(path) is not None
+
+
+def read(path: str) -> PretrainedModel:
+    """Read a folder; a generator may lie in its subfolder `generator`.
+
+    Args:
+        path: A folder of `save_pretrained`, or of a published model.
+
+    Returns:
+        One network, or a pair.
+
+    Raises:
+        InputError: The config or a tensor is missing, damaged or of another model.
+    """
+    sources = [_read_network(path)]
+    inner = os.path.join(path, GENERATOR)
+    if accepts(inner):
+        sources.append(_read_network(inner))
+    tokenizer = read_tokenizer(path)
+    return PretrainedModel.of_sources(sources, tokenizer, path)
+
+
+def _read_network(folder: str) -> Source:
+    config = _read_json(os.path.join(folder, CONFIG))
+    weights = find_weights(folder)
+    if weights is None:
+        raise InputError(
+            "A Hugging Face model must have model.safetensors or pytorch_model.bin",
+            f"{folder!r} with {sorted(os.listdir(folder))[:6]}",
+            "Download the model's weights too",
+        )
+    tensors = read_tensors(weights)
+    tensors = {_modern(name): array for name, array in tensors.items()}
+    encoder = _encoder_prefix(tensors, weights)
+    role = _role(tensors)
+    shape = _shape(
+        config, tensors[f"{encoder}embeddings.word_embeddings.weight"], folder
+    )
+    prefixes = Prefixes(encoder, encoder, "")
+    foreign = ForeignNetwork(
+        "huggingface",
+        role,
+        shape,
+        tensors,
+        prefixes,
+        _activation(config, folder),
+        folder,
+    )
+    network = from_foreign(foreign)
+    used = {theirs for _, _, theirs in foreign.rows()}
+    left_out = _left_out(tensors, used, foreign)
+    dtypes = {str(tensors[name].dtype) for name in used}
+    return Source(
+        network,
+        foreign,
+        left_out,
+        config,
+        {name: str(tensors[name].dtype) for name in used}
+        if dtypes != {"float32"}
+        else {},
+    )
+
+
+def _modern(name: str) -> str:
+    """Return a weight's name with the words of TensorFlow-era uploads replaced."""
+    name = name.removeprefix("module.")
+    for old, new in (
+        ("LayerNorm.gamma", "LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+    ):
+        name = name.replace(old, new)
+    return name
+
+
+def _encoder_prefix(tensors: Mapping[str, np.ndarray], path: str) -> str:
+    for prefix in _ENCODERS:
+        if f"{prefix}embeddings.word_embeddings.weight" in tensors:
+            return prefix
+    raise InputError(
+        "A Hugging Face model must be an ELECTRA or a BERT",
+        f"{path!r} with {', '.join(sorted(tensors)[:3])}",
+        "Name a model with electra.embeddings.* or bert.embeddings.*",
+    )
+
+
+def _role(tensors: Mapping[str, np.ndarray]) -> Role:
+    """Return the role by the head there is; published configs misname it."""
+    if "discriminator_predictions.dense.weight" in tensors:
+        return "discriminator"
+    if "generator_predictions.dense.weight" in tensors:
+        return "generator"
+    return "encoder"
+
+
+def _shape(config: Mapping[str, Any], words: np.ndarray, folder: str) -> EncoderConfig:
+    def value(name: str, default: Any = None) -> Any:
+        found = config.get(name, default)
+        if found is None:
+            raise InputError(
+                f"{folder}/{CONFIG} must have {name}",
+                "none",
+                "Add it, or get the model anew",
+            )
+        return found
+
+    width = value("hidden_size")
+    return EncoderConfig(
+        depth=value("num_hidden_layers"),
+        width=width,
+        embedding=value("embedding_size", words.shape[1]),
+        heads=value("num_attention_heads"),
+        feed_forward=value("intermediate_size"),
+        vocabulary_size=words.shape[0],
+        max_positions=value("max_position_embeddings", 512),
+        segments=value("type_vocab_size", 2),
+        dropout=float(value("hidden_dropout_prob", 0.1)),
+        attention_dropout=float(value("attention_probs_dropout_prob", 0.1)),
+        initializer_range=float(value("initializer_range", 0.02)),
+        layer_norm_epsilon=float(value("layer_norm_eps", 1e-12)),
+    )
+
+
+def _activation(config: Mapping[str, Any], folder: str) -> Activation:
+    name = config.get("hidden_act", "gelu")
+    if name in _EXACT:
+        return "gelu"
+    if name in _TANH:
+        return "gelu_tanh"
+    raise InputError(
+        f"hidden_act of {folder}/{CONFIG} must be gelu",
+        repr(name),
+        "Models of other activations cannot be computed by this package",
+    )
+
+
+def _left_out(
+    tensors: Mapping[str, np.ndarray], used: set[str], foreign: ForeignNetwork
+) -> LeftOut:
+    left_out: LeftOut = {}
+    words = tensors[f"{foreign.prefixes.encoder}embeddings.word_embeddings.weight"]
+    for name in sorted(tensors.keys() - used):
+        if name == _TIED:
+            if not np.array_equal(tensors[name], words):
+                raise InputError(
+                    f"{_TIED} must equal the token table, which it is tied to",
+                    f"{foreign.source}: they differ",
+                    "Tie the weights in transformers and save the model again",
+                )
+            left_out[name] = "equal to the token table, which it is tied to"
+            continue
+        reasons = [why for part, why in _NOT_READ.items() if part in name]
+        if not reasons:
+            raise InputError(
+                "Every tensor of a model must be known",
+                f"{foreign.source}: {name!r} {tensors[name].shape}",
+                "Remove it from the file if it belongs to another model",
+            )
+        left_out[name] = reasons[0]
+    return left_out
+
+
+def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+    """Write a folder that transformers loads; a pair's generator goes to `generator`.
+
+    Args:
+        model: One network or a pair.
+        path: A folder that does not exist or is empty.
+
+    Returns:
+        The networks as they were written, read again from the files.
+    """
+    written = []
+    for number, network in enumerate(model.networks):
+        folder = os.path.join(path, GENERATOR) if number else path
+        os.makedirs(folder, exist_ok=True)
+        foreign = to_foreign(
+            network, "huggingface", Prefixes("electra.", "electra.", "")
+        )
+        tensors = {
+            name: _cast(array, model.dtypes.get(f"{network.role}/{name}"))
+            for name, array in foreign.tensors.items()
+        }
+        metadata = {"format": "pt"}
+        safetensors.numpy.save_file(
+            tensors, os.path.join(folder, SAFETENSORS), metadata
+        )
+        config = config_of(network, model)
+        _write_json(os.path.join(folder, CONFIG), config)
+        if model.tokenizer is not None:
+            write_tokenizer(model.tokenizer, network.shape, folder)
+        card = model_card(model, network)
+        pathlib.Path(folder, "README.md").write_text(card, encoding="utf-8")
+        written.append(_read_network(folder).foreign)
+    return written
+
+
+def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
+    """Return the array in its source's dtype where that loses nothing."""
+    if dtype is None:
+        return array
+    cast = array.astype(dtype)
+    return cast if np.array_equal(cast.astype(np.float32), array) else array
+
+
+def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
+    """Return the config.json of a network.
+
+    Args:
+        network: The network.
+        model: The model it belongs to, whose other keys of an earlier config are kept.
+    """
+    shape = network.shape
+    own = {
+        "architectures": [_ARCHITECTURES[network.role]],
+        "attention_probs_dropout_prob": shape.attention_dropout,
+        "embedding_size": shape.embedding,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": shape.dropout,
+        "hidden_size": shape.width,
+        "initializer_range": shape.initializer_range,
+        "intermediate_size": shape.feed_forward,
+        "layer_norm_eps": shape.layer_norm_epsilon,
+        "max_position_embeddings": shape.max_positions,
+        "model_type": "electra",
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.depth,
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+        "type_vocab_size": shape.segments,
+        "vocab_size": shape.vocabulary_size,
+    }
+    return {**model.configs.get(network.role, {}), **own}
+
+
+def read_tokenizer(folder: str) -> Tokenizer | None:
+    """Read the vocabulary and settings of a folder's tokenizer.
+
+    Args:
+        folder: With `vocab.txt` or `tokenizer.json`.
+
+    Returns:
+        The tokenizer; None where the folder has neither file.
+
+    Raises:
+        InputError: The tokenizer splits text in a way that this package does not.
+    """
+    vocabulary = _read_vocabulary(folder)
+    if vocabulary is None:
+        return None
+    path = os.path.join(folder, TOKENIZER_CONFIG)
+    stored = _read_json(path) if os.path.isfile(path) else {}
+    if stored.get("tokenize_chinese_chars", True) is False:
+        raise InputError(
+            "tokenize_chinese_chars must be true",
+            f"{path!r}: false",
+            "This package splits ideographs, as BERT and ELECTRA do",
+        )
+    strip = {None: "lowered", True: "always", False: "never"}
+    settings = TokenizationConfig(
+        lower_case=bool(stored.get("do_lower_case", True)),
+        strip_accents=strip[stored.get("strip_accents")],
+    )
+    return Tokenizer(vocabulary, settings)
+
+
+def _read_vocabulary(folder: str) -> Vocabulary | None:
+    file = os.path.join(folder, "vocab.txt")
+    if os.path.isfile(file):
+        return Vocabulary.read(file)
+    file = os.path.join(folder, TOKENIZER)
+    if not os.path.isfile(file):
+        return None
+    entries = _read_json(file).get("model", {}).get("vocab")
+    if not isinstance(entries, dict):
+        raise InputError(
+            f"{file} must have a WordPiece vocabulary, model.vocab",
+            "none",
+            "Copy the model's vocab.txt into the folder",
+        )
+    tokens = sorted(entries, key=entries.__getitem__)
+    return Vocabulary(tuple(tokens), file)
+
+
+def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> None:
+    """Write the files from which transformers 4 and 5 make the same tokenizer.
+
+    Args:
+        tokenizer: The vocabulary and its settings.
+        shape: Of the encoder, for the longest text.
+        folder: Gets four files.
+    """
+    settings = tokenizer.settings
+    strip = {"lowered": None, "always": True, "never": False}[settings.strip_accents]
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    special = dict(zip(names, SPECIAL_TOKENS, strict=True))
+    text = tokenizer.vocabulary.text
+    pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
+    _write_json(os.path.join(folder, "special_tokens_map.json"), special)
+    _write_json(
+        os.path.join(folder, TOKENIZER_CONFIG),
+        special
+        | {
+            "do_lower_case": settings.lower_case,
+            "strip_accents": strip,
+            "tokenize_chinese_chars": True,
+            "model_max_length": shape.max_positions,
+            "tokenizer_class": "ElectraTokenizer",
+        },
+    )
+    fast = _fast_tokenizer(tokenizer.vocabulary, settings.lower_case, strip)
+    fast.save(os.path.join(folder, TOKENIZER))
+
+
+def _fast_tokenizer(
+    vocabulary: Vocabulary, lower_case: bool, strip: bool | None
+) -> Any:
+    from tokenizers import (
+        AddedToken,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
+    from tokenizers import Tokenizer as FastTokenizer
+
+    ids = vocabulary.ids
+    fast = FastTokenizer(
+        models.WordPiece(dict(ids), unk_token=UNKNOWN, max_input_chars_per_word=200)
+    )
+    fast.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=strip,
+        lowercase=lower_case,
+    )
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")],
+    )
+    fast.decoder = decoders.WordPiece(prefix="##")
+    fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
+    return fast
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    try:
+        value = json.loads(pathlib.Path(path).read_bytes())
+        if isinstance(value, dict):
+            return value
+        raise ValueError(f"a JSON {type(value).__name__}, not an object")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path!r} must be a JSON object", str(error), "Copy or download it again"
+        ) from error
+
+
+def _write_json(path: str, value: Mapping[str, Any]) -> None:
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    pathlib.Path(path).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,191 @@
+"""Read and write object-based checkpoints of TF Model Garden's BERT encoder.
+
+`tfm.nlp.encoders.build_encoder` of type `bert` makes a functional model, and a
+checkpoint of it has a path for each of its layers with weights, in order. Model Garden
+computes gelu by tanh.
+
+Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
+"""
+
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.errors import InputError, listed
+from electra_tf.interop import tf1
+from electra_tf.interop.network import (
+    ForeignNetwork,
+    Prefixes,
+    from_foreign,
+    to_foreign,
+)
+from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_ENCODER = "encoder/"
+_WORDS = f"{_ENCODER}layer_with_weights-0/embeddings{_VALUE}"
+_SETTINGS = "electra_tf.json"
+_GENERATOR = "generator"
+_NOT_READ = {
+    "save_counter": "the number of checkpoints saved",
+    "global_step": "the number of the step",
+    "_CHECKPOINTABLE_OBJECT_GRAPH": "the graph of objects",
+    "model/": "a network of Model Garden's pretrainer beside the encoder",
+    "optimizer/": "a state of the optimizer",
+}
+
+
+def accepts(path: str) -> bool:
+    """Return whether a path is a checkpoint with an item `encoder`.
+
+    Args:
+        path: A prefix, one of its files, or a folder.
+    """
+    prefix = tf1.find_prefix(path)
+    return prefix is not None and _WORDS in tf1.read_shapes(prefix)
+
+
+def read(path: str) -> PretrainedModel:
+    """Read the item `encoder`, a pair's discriminator; its generator has a subfolder.
+
+    Args:
+        path: A prefix, one of its files, or a folder.
+
+    Returns:
+        An encoder.
+
+    Raises:
+        InputError: The files are damaged or of another network.
+    """
+    prefix = tf1.find_prefix(path)
+    if prefix is None:
+        raise InputError(
+            "A TensorFlow checkpoint must have an .index file",
+            repr(path),
+            "Check the path",
+        )
+    tensors = tf1.read_checkpoint(prefix)
+    shape, last = _shape(tensors, prefix)
+    foreign = ForeignNetwork(
+        "model_garden", "encoder", shape, tensors, Prefixes(_ENCODER, _ENCODER),
+        "gelu_tanh", prefix,
+    )  # fmt: skip
+    network = from_foreign(foreign)
+    left_out: LeftOut = {}
+    for name in sorted(tensors.keys() - {theirs for _, _, theirs in foreign.rows()}):
+        reasons = [why for part, why in _NOT_READ.items() if name.startswith(part)]
+        if name.startswith(f"{_ENCODER}layer_with_weights-{last}/"):
+            reasons = ["pooler_transform, which ELECTRA has not"]
+        if not reasons:
+            raise InputError(
+                "Every tensor of a checkpoint must be known",
+                f"{prefix}: {listed([name])}",
+                "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
+            )
+        left_out[name] = reasons[0]
+    folder = os.path.dirname(prefix)
+    source = Source(network, foreign, left_out)
+    return PretrainedModel.of_sources([source], _read_tokenizer(folder), path)
+
+
+def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
+    """Return the shape that the tensors have, and the number of the last layer."""
+    pattern = (
+        rf"{_ENCODER}layer_with_weights-(\d+)/_attention_layer/_query_dense/kernel.*"
+    )
+    layers = sorted(int(m[1]) for n in tensors if (m := re.fullmatch(pattern, n)))
+    if not layers:
+        raise InputError(
+            "A checkpoint's item `encoder` must have Transformer layers",
+            f"{source} with {listed(sorted(tensors), 3)}",
+            "Save an encoder of type `bert`: tf.train.Checkpoint(encoder=encoder)",
+        )
+
+    def get(layer: int, name: str) -> np.ndarray:
+        return tensors[f"{_ENCODER}layer_with_weights-{layer}/{name}{_VALUE}"]
+
+    width, heads, _ = get(layers[0], "_attention_layer/_query_dense/kernel").shape
+    rows, embedding = tensors[_WORDS].shape
+    shape = EncoderConfig(
+        depth=len(layers),
+        width=width,
+        embedding=embedding,
+        heads=heads,
+        feed_forward=get(layers[0], "_intermediate_dense/kernel").shape[1],
+        vocabulary_size=rows,
+        max_positions=len(get(1, "embeddings")),
+        segments=len(get(2, "embeddings")),
+        dropout=0.1,
+        attention_dropout=0.1,
+        layer_norm_epsilon=1e-12,
+    )
+    return shape, layers[-1] + 1
+
+
+def _read_tokenizer(folder: str) -> Tokenizer | None:
+    path = pathlib.Path(folder, "vocab.txt")
+    if not path.is_file():
+        return None
+    stored = pathlib.Path(folder, _SETTINGS)
+    known = json.loads(stored.read_bytes()) if stored.is_file() else {}
+    settings = TokenizationConfig(**known.get("tokenization", {}))
+    return Tokenizer(Vocabulary.read(path), settings)
+
+
+def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+    """Write a checkpoint for each network, without heads.
+
+    Args:
+        model: One network or a pair, whose generator goes to the folder `generator`.
+        path: A folder; gets `encoder.ckpt-1.*`, `checkpoint` and `vocab.txt`.
+
+    Returns:
+        The networks as they were written, read again from the files.
+    """
+    written = []
+    for number, network in enumerate(model.networks):
+        folder = os.path.join(path, _GENERATOR) if number else path
+        os.makedirs(folder, exist_ok=True)
+        foreign = to_foreign(
+            network.without_head(), "model_garden", Prefixes(_ENCODER, _ENCODER)
+        )
+        checkpoint = tf.train.Checkpoint(encoder=_objects(foreign))
+        prefix = checkpoint.save(os.path.join(folder, "encoder.ckpt"))
+        if model.tokenizer is not None:
+            text = model.tokenizer.vocabulary.text
+            pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
+            settings = {"tokenization": tf1.tokenization_settings(model.tokenizer)}
+            pathlib.Path(folder, _SETTINGS).write_text(json.dumps(settings, indent=1))
+        written += [source.foreign for source in read(prefix).sources]
+    return written
+
+
+def _objects(foreign: ForeignNetwork) -> tf.Module:
+    """Return objects whose attributes are the paths of the tensors.
+
+    The pooler, which Model Garden has and ELECTRA has not, becomes an identity.
+    """
+    root, width = tf.Module(), foreign.shape.width
+    last = 4 + foreign.has_projection + foreign.shape.depth
+    pooler = f"{_ENCODER}layer_with_weights-{last}"
+    identity = {
+        f"{pooler}/kernel{_VALUE}": np.eye(width, dtype=np.float32),
+        f"{pooler}/bias{_VALUE}": np.zeros(width, np.float32),
+    }
+    for name, array in {**foreign.tensors, **identity}.items():
+        *path, leaf = name.removeprefix(_ENCODER).removesuffix(_VALUE).split("/")
+        node = root
+        for part in path:
+            if not hasattr(node, part):
+                setattr(node, part, tf.Module())
+            node = getattr(node, part)
+        setattr(node, leaf, tf.Variable(array))
+    return root

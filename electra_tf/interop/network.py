@@ -1,0 +1,233 @@
+"""One network of a library, with the names and layouts of its weights.
+
+`Network` is a network as this package names it. `ForeignNetwork` is the same network
+with another library's tensors. `from_foreign` and `to_foreign` convert by the table of
+`names.py` and account for every tensor.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.errors import InputError
+from electra_tf.interop.names import (
+    DISCRIMINATOR_HEAD,
+    EMBEDDINGS,
+    MASKED_LM_HEAD,
+    Format,
+    Row,
+    encoder_rows,
+    from_format,
+    to_format,
+)
+
+Role = Literal["discriminator", "generator", "encoder"]
+"""`generator`: an encoder with a masked-LM head, a BERT too. `encoder`: no head."""
+ROLES: tuple[Role, ...] = ("discriminator", "generator", "encoder")
+Activation = Literal["gelu", "gelu_tanh"]
+
+_HEADS: dict[Role, tuple[Row, ...]] = {
+    "discriminator": DISCRIMINATOR_HEAD,
+    "generator": MASKED_LM_HEAD,
+    "encoder": (),
+}
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """An encoder and its head, named and laid out as in this package.
+
+    Args:
+        role: Decides the head.
+        shape: Shape of the encoder.
+        weights: By path, `encoder/...` and `head/...`. Kernels are [in, out].
+    """
+
+    role: Role
+    shape: EncoderConfig
+    weights: Mapping[str, np.ndarray]
+
+    @property
+    def embeddings(self) -> dict[str, np.ndarray]:
+        """The tables and their layer norm, which two networks may share."""
+        return {row.electra_tf: self.weights[row.electra_tf] for row in EMBEDDINGS}
+
+    def without_head(self) -> "Network":
+        """Return the encoder alone."""
+        encoder = {n: w for n, w in self.weights.items() if n.startswith("encoder/")}
+        return Network("encoder", self.shape, encoder)
+
+
+class Prefixes(NamedTuple):
+    """What precedes the names of `names.py`, for each part of a network."""
+
+    encoder: str = ""
+    embeddings: str = ""
+    head: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ForeignNetwork:
+    """A network with the names and layouts of another library.
+
+    Args:
+        format: The library.
+        role: Decides the head.
+        shape: Shape of the encoder, from the library's own config.
+        tensors: By the library's names; those of other networks may be among them.
+        prefixes: Of the names of this network.
+        activation: The function of its feed-forward layers and heads.
+        source: Origin, for messages.
+    """
+
+    format: Format
+    role: Role
+    shape: EncoderConfig
+    tensors: Mapping[str, np.ndarray]
+    prefixes: Prefixes
+    activation: Activation = "gelu"
+    source: str = ""
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether the embeddings are projected to the hidden states' width."""
+        return self.shape.embedding != self.shape.width
+
+    def rows(self) -> Iterator[tuple[str, Row, str]]:
+        """Yield the path in this package, the row, and the library's name."""
+        for row, number in encoder_rows(self.shape.depth, self.has_projection):
+            embedding = row in EMBEDDINGS
+            prefix = self.prefixes.embeddings if embedding else self.prefixes.encoder
+            yield (
+                row.electra_tf.format(n=number),
+                row,
+                prefix + self._encoder_name(row, number),
+            )
+        for row in _HEADS[self.role]:
+            if (name := getattr(row, self.format)) is not None:
+                yield row.electra_tf, row, self.prefixes.head + name
+
+    def _encoder_name(self, row: Row, number: str) -> str:
+        name = getattr(row, self.format)
+        if self.format == "keras_hub":
+            # Keras numbers the layers of a class from the second one on.
+            number = f"_{number}" if number not in ("", "0") else ""
+        if self.format == "model_garden":
+            number = str(int(number) + 4 + self.has_projection) if number else ""
+            name += _VALUE
+        return name.format(n=number)
+
+
+def from_foreign(foreign: ForeignNetwork) -> Network:
+    """Convert a library's network to this package's names and layouts.
+
+    Args:
+        foreign: The network.
+
+    Returns:
+        The network in float32.
+
+    Raises:
+        InputError: Weights are missing or of another shape; the message lists them.
+    """
+    shapes = expected_shapes(foreign.role, foreign.shape)
+    weights, problems = {}, []
+    for ours, row, theirs in foreign.rows():
+        if theirs not in foreign.tensors:
+            problems.append(f"no {theirs}")
+            continue
+        array = from_format(foreign.tensors[theirs], row.kind, foreign.format)
+        if array.shape != shapes[ours]:
+            expected = to_format(
+                np.empty(shapes[ours], np.bool_),
+                row.kind,
+                foreign.format,
+                foreign.shape.heads,
+            ).shape
+            problems.append(
+                f"{theirs} of shape {foreign.tensors[theirs].shape}, not {expected}"
+            )
+            continue
+        weights[ours] = np.ascontiguousarray(array, np.float32)
+    if problems:
+        more = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
+        raise InputError(
+            f"{foreign.source} must have the weights of its config, an "
+            f"{foreign.shape.depth}-layer {foreign.role}",
+            f"{'; '.join(problems[:8])}{more}",
+            "Check that config and weights are of the same model",
+        )
+    return Network(foreign.role, foreign.shape, weights)
+
+
+def to_foreign(
+    network: Network,
+    name: Format,
+    prefixes: Prefixes = Prefixes(),
+    activation: Activation = "gelu",
+) -> ForeignNetwork:
+    """Convert a network to the names and layouts of a library.
+
+    Args:
+        network: The network.
+        name: The library.
+        prefixes: Of the names.
+        activation: The library's function.
+
+    Returns:
+        The network; a head that the library lacks is left out.
+    """
+    foreign = ForeignNetwork(
+        name, network.role, network.shape, {}, prefixes, activation
+    )
+    tensors = {
+        theirs: np.ascontiguousarray(
+            to_format(network.weights[ours], row.kind, name, network.shape.heads)
+        )
+        for ours, row, theirs in foreign.rows()
+    }
+    return dataclasses.replace(foreign, tensors=tensors)
+
+
+def expected_shapes(role: Role, shape: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight of a network, by path in this package.
+
+    Args:
+        role: Decides the head.
+        shape: Shape of the encoder.
+    """
+    embedding, width, inner = shape.embedding, shape.width, shape.feed_forward
+    rows = shape.vocabulary_size
+    sizes = {
+        "encoder/embeddings/word_embeddings": (rows, embedding),
+        "encoder/embeddings/position_embeddings": (shape.max_positions, embedding),
+        "encoder/embeddings/segment_embeddings": (shape.segments, embedding),
+        **_pair("encoder/embeddings/layer_norm", None, embedding),
+        **_pair("encoder/embeddings_project", embedding, width),
+    }
+    for number in range(shape.depth):
+        layer = f"encoder/layer_{number}"
+        for part in ("query", "key", "value", "output"):
+            sizes |= _pair(f"{layer}/attention/{part}", width, width)
+        sizes |= _pair(f"{layer}/attention_layer_norm", None, width)
+        sizes |= _pair(f"{layer}/intermediate", width, inner)
+        sizes |= _pair(f"{layer}/output", inner, width)
+        sizes |= _pair(f"{layer}/output_layer_norm", None, width)
+    if role == "discriminator":
+        sizes |= _pair("head/dense", width, width) | _pair("head/score", width, 1)
+    if role == "generator":
+        sizes |= _pair("head/dense", width, embedding)
+        sizes |= _pair("head/layer_norm", None, embedding)
+        sizes["head/output_bias"] = (rows,)
+    return sizes
+
+
+def _pair(path: str, inputs: int | None, outputs: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a dense layer, or of a layer norm without `inputs`."""
+    if inputs is None:
+        return {f"{path}/gamma": (outputs,), f"{path}/beta": (outputs,)}
+    return {f"{path}/kernel": (inputs, outputs), f"{path}/bias": (outputs,)}

@@ -1,0 +1,123 @@
+"""Read files of tensors that come from elsewhere, as NumPy arrays.
+
+Nothing in a file is executed, and a tensor that is damaged, out of bounds or not finite
+is an error that names the file and the tensor.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import safetensors
+
+from electra_tf.errors import InputError, listed
+from electra_tf.interop.torch_file import read_torch_file
+
+SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
+_INDEX = ".index.json"
+
+
+def find_weights(folder: str | os.PathLike) -> str | None:
+    """Return the file of weights of a Hugging Face folder, or None.
+
+    safetensors are preferred to a pickle, a single file to an index of shards.
+
+    Args:
+        folder: Any path.
+    """
+    for name in (SAFETENSORS, SAFETENSORS + _INDEX, TORCH, TORCH + _INDEX):
+        if pathlib.Path(folder, name).is_file():
+            return os.path.join(folder, name)
+    return None
+
+
+def read_tensors(path: str) -> dict[str, np.ndarray]:
+    """Read a file of tensors, or an index with its shards.
+
+    Args:
+        path: `*.safetensors`, `*.bin` (of `torch.save`), or `*.index.json`.
+
+    Returns:
+        Arrays by name. bfloat16 becomes float32, which holds it exactly.
+
+    Raises:
+        InputError: A file is missing, damaged or lies outside the folder; a tensor is
+            not finite; the index does not match its shards.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for file in _shards(path) if path.endswith(_INDEX) else [path]:
+        reader = read_torch_file if file.endswith(".bin") else _read_safetensors
+        for name, array in reader(file).items():
+            if name in tensors:
+                raise _error(f"{name!r} must be in one shard", f"{path}: in two")
+            _check_finite(array, name, file)
+            tensors[name] = array
+    if path.endswith(_INDEX):
+        _check_index(path, tensors)
+    return tensors
+
+
+def _read_safetensors(path: str) -> dict[str, np.ndarray]:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return {name: _as_numpy(file, name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise _error(
+            f"{path!r} must be a whole safetensors file", str(error)
+        ) from error
+
+
+def _as_numpy(file: safetensors.safe_open, name: str) -> np.ndarray:
+    array = file.get_tensor(name)
+    known = (
+        array.dtype in (np.float64, np.float32, np.float16) or array.dtype.kind in "iub"
+    )
+    return array if known else array.astype(np.float32)
+
+
+def _shards(index: str) -> Iterator[str]:
+    """Yield the files that an index names, which must lie beside it."""
+    folder = os.path.dirname(index)
+    for name in sorted(set(_weight_map(index).values())):
+        if name != os.path.basename(name) or name in ("", ".", ".."):
+            raise _error(f"{index!r} must name files of its own folder", repr(name))
+        path = os.path.join(folder, name)
+        if not os.path.isfile(path):
+            raise _error(f"{index!r} must name files that exist", repr(name))
+        yield path
+
+
+def _weight_map(index: str) -> Mapping[str, str]:
+    try:
+        weight_map = json.loads(pathlib.Path(index).read_bytes())["weight_map"]
+        if all(isinstance(name, str) for name in weight_map.values()):
+            return weight_map
+        raise TypeError("weight_map holds values that are no names of files")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"{type(error).__name__}: {error}"
+        raise _error(f"{index!r} must be a JSON index", message) from error
+
+
+def _check_index(index: str, tensors: Mapping[str, np.ndarray]) -> None:
+    missing = sorted(_weight_map(index).keys() - tensors.keys())
+    if missing:
+        raise _error(
+            f"The shards of {index!r} must have the tensors it lists",
+            f"no {listed(missing)}",
+        )
+
+
+def _check_finite(array: np.ndarray, name: str, path: str) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = int(array.size - np.isfinite(array).sum())
+        raise InputError(
+            "Weights must be finite numbers",
+            f"{path}: {name!r} with {bad:,} of {array.size:,} values NaN or infinite",
+            "Use a checkpoint from before training diverged",
+        )
+
+
+def _error(required: str, received: str) -> InputError:
+    return InputError(required, received, "Copy or download the model again")
