@@ -78,8 +78,9 @@ class Conversion:
     def __str__(self) -> str:
         lines = [f"{self.source_format} -> {self.target_format}: {self.target}"]
         for network in self.model.networks:
-            lines.append(f"{network.role}: {len(network.weights)} weights, "
-                         f"{sum(w.size for w in network.weights.values()):,} parameters")  # fmt: skip
+            number = sum(array.size for array in network.weights.values())
+            weights = len(network.weights)
+            lines.append(f"{network.role}: {weights} weights, {number:,} parameters")
         lines += [f"left out: {name}: {why}" for name, why in self.left_out.items()]
         return "\n".join([*lines, *map(str, self.comparisons)])
 
@@ -215,10 +216,9 @@ def convert_checkpoint(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
-    return Conversion(
-        model, source_format, format, target, comparisons,
-        left_out | _heads_left_out(model.networks, written) | _slots_left_out(model, format),
-    )  # fmt: skip
+    left_out |= _heads_left_out(model.networks, written)
+    left_out |= _slots_left_out(model, format)
+    return Conversion(model, source_format, format, target, comparisons, left_out)
 
 
 def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:

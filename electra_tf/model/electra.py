@@ -60,6 +60,7 @@ class MaskedLanguageModel(keras.layers.Layer):
             shape.vocabulary_size,
             InitializerFactory(seed, shape.initializer_range),
             dtype,
+            layer_norm_epsilon=shape.layer_norm_epsilon,
         )
         self.trainable = trainable
 

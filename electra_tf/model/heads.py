@@ -25,6 +25,7 @@ class MaskedLMHead(keras.layers.Layer):
         seeds: Creates the initialisers.
         dtype: Keras dtype policy of the hidden layer; the head's is float32.
         name: Name of the layer.
+        layer_norm_epsilon: Added to the variance in the layer norm.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class MaskedLMHead(keras.layers.Layer):
         seeds: InitializerFactory,
         dtype: Any = None,
         name: str = "head",
+        layer_norm_epsilon: float = 1e-12,
     ):
         super().__init__(name=name, dtype="float32")
         self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
@@ -43,7 +45,7 @@ class MaskedLMHead(keras.layers.Layer):
             embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
             dtype=dtype,
         )  # fmt: skip
-        self.layer_norm = layer_norm("layer_norm", dtype)
+        self.layer_norm = layer_norm("layer_norm", layer_norm_epsilon, dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights except the token table, which the embeddings own."""
@@ -71,6 +73,7 @@ class MaskedLMHead(keras.layers.Layer):
             "vocabulary_size": self.vocabulary_size,
             "seeds": self._seeds,
             "dtype": self._policy,
+            "layer_norm_epsilon": self.layer_norm.epsilon,
         }
 
     @classmethod

@@ -53,9 +53,11 @@ class InitializerFactory:
         return int.from_bytes(digest[:4], "big") >> 1
 
 
-def layer_norm(name: str, dtype: Any) -> keras.layers.LayerNormalization:
-    """Return a layer normalisation with BERT's epsilon."""
-    return keras.layers.LayerNormalization(epsilon=1e-12, name=name, dtype=dtype)
+def layer_norm(
+    name: str, epsilon: float, dtype: Any
+) -> keras.layers.LayerNormalization:
+    """Return a layer normalisation."""
+    return keras.layers.LayerNormalization(epsilon=epsilon, name=name, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -113,7 +115,7 @@ class Embeddings(_EncoderLayer):
         }
         self._initializers = {name: seeds.normal() for name in self._rows}
         self.width = shape.embedding
-        self.layer_norm = layer_norm("layer_norm", dtype)
+        self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
         self.dropout = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
     def build(self, input_shape: Any = None) -> None:
@@ -252,14 +254,18 @@ class Block(_EncoderLayer):
         super().__init__(shape, seeds, dtype, name)
         self.width, self.inner = shape.width, shape.feed_forward
         self.attention = SelfAttention(shape, seeds, dtype)
-        self.attention_layer_norm = layer_norm("attention_layer_norm", dtype)
+        self.attention_layer_norm = layer_norm(
+            "attention_layer_norm", shape.layer_norm_epsilon, dtype
+        )
         self.intermediate, self.output_dense = (
             DenseSkipBias(
                 size, kernel_initializer=seeds.normal(), name=name, dtype=dtype
             )
             for name, size in (("intermediate", self.inner), ("output", self.width))
         )
-        self.output_layer_norm = layer_norm("output_layer_norm", dtype)
+        self.output_layer_norm = layer_norm(
+            "output_layer_norm", shape.layer_norm_epsilon, dtype
+        )
         self.attention_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
         self.output_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
 

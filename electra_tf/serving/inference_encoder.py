@@ -28,6 +28,7 @@ longer than that. Keras's `__call__`, which rejects columns and rounds the input
 model trained in bfloat16, would have to be avoided.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,6 @@ from electra_tf.model.transformer import Block, Encoder
 
 TARGETS = ("cpu", "any")
 """Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
-_EPSILON = 1e-12  # of layer norm
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
@@ -74,7 +74,10 @@ class InferenceEncoder(tf.Module):
         norm = tables.layer_norm
         self._norm = norm.gamma.value, norm.beta.value
         self._project = project and (project.kernel.value, project.bias.value)
-        self._width = encoder.shape.width
+        self._width, self._epsilon = (
+            encoder.shape.width,
+            encoder.shape.layer_norm_epsilon,
+        )
         self._head_shape = 3 * encoder.shape.heads, self._width // encoder.shape.heads
         layers = [_weights(block) for block in encoder.blocks]
         kernels, biases, norms = zip(*layers, strict=True)
@@ -110,7 +113,8 @@ class InferenceEncoder(tf.Module):
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
         padded = tf.reduce_any(padding_mask < 1) if onednn_graph else None
-        normalize = _fused_layer_norm if onednn_graph else _layer_norm
+        layer_norm = _fused_layer_norm if onednn_graph else _layer_norm
+        normalize = functools.partial(layer_norm, epsilon=self._epsilon)
         x_XD = self._embedded(token_ids, segment_ids, normalize)
         for kernels, biases, norms in self._layers(separate_norms=onednn_graph):
             inward_3DD, outward_DD, widen_FD, narrow_DF = kernels
@@ -150,7 +154,8 @@ class InferenceEncoder(tf.Module):
         """
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
-        x_XD = self._embedded(token_ids, segment_ids, _layer_norm)
+        normalize = functools.partial(_layer_norm, epsilon=self._epsilon)
+        x_XD = self._embedded(token_ids, segment_ids, normalize)
         # A batch of one: oneDNN's batch matmul is faster up to 64 positions.
         x_1DX = tf.transpose(x_XD)[tf.newaxis]
         for kernels, biases, norms in self._transposed_layers():
@@ -166,10 +171,10 @@ class InferenceEncoder(tf.Module):
             attended_NHBL = tf.transpose(attended_NBHL, [0, 2, 1, 3])
             attended_1DX = tf.reshape(attended_NHBL, [1, self._width, -1])
             outward_1DX = tf.matmul(outward_1DD, attended_1DX) + outward_D1
-            x_1DX = _layer_norm(x_1DX + outward_1DX, *norms[:2], axis=1)
+            x_1DX = normalize(x_1DX + outward_1DX, *norms[:2], axis=1)
             inner_1FX = gelu(tf.matmul(widen_1FD, x_1DX) + bias_F1)
             outer_1DX = tf.matmul(narrow_1DF, inner_1FX) + narrow_D1
-            x_1DX = _layer_norm(x_1DX + outer_1DX, *norms[2:], axis=1)
+            x_1DX = normalize(x_1DX + outer_1DX, *norms[2:], axis=1)
         x_XD = tf.transpose(x_1DX[0])
         return tf.reshape(x_XD, [*size, self._width])
 
@@ -238,16 +243,16 @@ def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 
 def _layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, axis: int = -1
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, axis: int = -1
 ) -> tf.Tensor:
     """Normalise over an axis."""
     centred = x - tf.reduce_mean(x, axis, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
-    return centred * (tf.math.rsqrt(variance + _EPSILON) * gamma) + beta
+    return centred * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
 
 
 def _fused_layer_norm(
-    x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor
+    x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor, epsilon: float
 ) -> tf.Tensor:
     """Normalise the rows in the form that the optimizer replaces by oneDNN's.
 
@@ -263,7 +268,7 @@ def _fused_layer_norm(
         offset=tf.fill(rows, 0.0),
         mean=none,
         variance=none,
-        epsilon=_EPSILON,
+        epsilon=epsilon,
         data_format="NCHW",
         is_training=True,
     ).y
