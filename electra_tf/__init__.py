@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from electra_tf.config.loader import load_config
     from electra_tf.config.pretraining import PretrainingConfig
     from electra_tf.errors import InputError
+    from electra_tf.interop.conversion import convert_checkpoint
     from electra_tf.model.electra import Electra, MaskedLanguageModel
     from electra_tf.model.transformer import Encoder
     from electra_tf.pretraining.pretrainer import Pretrainer
@@ -46,6 +47,7 @@ __all__ = [
     "Vocabulary",
     "WarmupPolynomialDecay",
     "__version__",
+    "convert_checkpoint",
     "create_optimizer",
     "export_saved_model",
     "load_config",
@@ -76,6 +78,7 @@ _KERAS = {
     "TokenClassifier": "tasks.tagging.model",
     "WarmupPolynomialDecay": "training.schedule",
     "create_optimizer": "training.optimizer",
+    "convert_checkpoint": "interop.conversion",
     "load_model": "tasks.presets",
 }
 _SERVING = {"export_saved_model": "serving.export"}

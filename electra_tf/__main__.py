@@ -17,6 +17,7 @@ COMMANDS = (
     "finetune",
     "predict",
     "export",
+    "convert",
 )
 
 

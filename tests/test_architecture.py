@@ -27,7 +27,7 @@ CODE = [
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # Modules that each layer (a folder or file of the package) may import, in addition to
 # `errors` and `backend`.
-BELOW_TASKS = {"config", "batch", "text", "model", "kernels", "training"}
+BELOW_TASKS = {"config", "batch", "text", "model", "kernels", "training", "interop"}
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
     "__init__": BELOW_RUNS | {"serving"},  # for type checkers, lazy
@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "kernels": {"model"},
     "pretraining": {"config", "batch", "model", "kernels"},
     "training": {"config", "batch"},
+    "interop": {"config", "batch", "text", "model", "training"},
     "tasks": BELOW_TASKS,
     "serving": BELOW_TASKS | {"tasks"},
     "runs": BELOW_RUNS | {"serving"},
@@ -61,6 +62,9 @@ MAY_USE = {
     "kernels": {"keras", "tensorflow"},
     "pretraining": {"keras", "numpy", "tensorflow"},
     "training": {"keras", "numpy", "safetensors", "tensorflow", "tqdm"},
+    "interop": {
+        *("h5py", "numpy", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
+    },
     "tasks": {
         *("keras", "numpy", "scipy", "sklearn", "tensorflow", "tensorflow_datasets"),
     },

@@ -211,7 +211,7 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
             "vocabulary": None,
             "sequence_length": None,
             "lowercase": settings.lower_case,
-            "strip_accents": settings.strips,
+            "strip_accents": settings.strips_accents,
             "split": True,
             "suffix_indicator": "##",
             "oov_token": "[UNK]",

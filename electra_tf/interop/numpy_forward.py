@@ -133,12 +133,13 @@ def hidden_states(
     Returns:
         float64 [B, L, D], depth + 1 of them; rounding errors do not hide a difference.
     """
-    names, get = _names(network), network.tensors
+    names = _names(network)
     act = _activation(activation or network.activation)
-    x = get[names.words][token_ids].astype(np.float64)
-    x += get[names.segments][segment_ids] + get[names.positions][: x.shape[1]]
+    x = _get(network, names.words)[token_ids]
+    x += _get(network, names.segments)[segment_ids]
+    x += _get(network, names.positions)[: x.shape[1]]
     x = _norm(network, names, names.embeddings_norm, x)
-    if names.projection + names.suffixes[0] in get and network.has_projection:
+    if network.has_projection:
         x = _dense(network, names, names.projection, x)
     bias = (1.0 - padding_mask[:, None, None, :]) * -10000.0
     states = [x]
@@ -178,8 +179,8 @@ def logits(
     if network.role == "discriminator":
         return _dense(network, names, score, x)[..., 0]
     x = _norm(network, names, norm, x)
-    words_VE = network.tensors[names.words].astype(np.float64)
-    return x @ words_VE.T + network.tensors[bias]
+    words_VE = _get(network, names.words)
+    return x @ words_VE.T + _get(network, bias)
 
 
 # The names of a head's layer, score, layer norm and output bias.
@@ -219,6 +220,10 @@ _HEAD_NAMES = {
 }
 
 
+def _get(network: ForeignNetwork, name: str) -> Array:
+    return network.tensors[name].astype(np.float64)
+
+
 def _layer(network: ForeignNetwork, names: _Names, number: int) -> str:
     if network.format == "keras_hub":
         return f"{names.layer}{f'_{number}' if number else ''}/"
@@ -236,10 +241,10 @@ def _attend(
     )
     scores = np.einsum("bqhk,bshk->bhqs", query, key) / np.sqrt(query.shape[-1])
     mixed = np.einsum("bhqs,bshk->bqhk", special.softmax(scores + bias, -1), value)
-    kernel = network.tensors[layer + names.attention + names.suffixes[0]]
+    kernel = _get(network, layer + names.attention + names.suffixes[0])
     if kernel.ndim == 3:
-        out = np.einsum("bqhk,hkd->bqd", mixed, kernel.astype(np.float64))
-        out += network.tensors[layer + names.attention + names.suffixes[1]]
+        out = np.einsum("bqhk,hkd->bqd", mixed, kernel)
+        out += _get(network, layer + names.attention + names.suffixes[1])
     else:
         flat = mixed.reshape(*mixed.shape[:2], -1)
         out = _dense(network, names, layer + names.attention, flat)
@@ -247,23 +252,23 @@ def _attend(
 
 
 def _heads(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array:
-    kernel = network.tensors[name + names.suffixes[0]]
+    kernel = _get(network, name + names.suffixes[0])
     if kernel.ndim == 3:
-        out = np.einsum("bld,dhk->blhk", x, kernel.astype(np.float64))
-        return out + network.tensors[name + names.suffixes[1]]
+        out = np.einsum("bld,dhk->blhk", x, kernel)
+        return out + _get(network, name + names.suffixes[1])
     out = _dense(network, names, name, x)
     return out.reshape(*x.shape[:2], network.shape.heads, -1)
 
 
 def _dense(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array:
-    kernel = network.tensors[name + names.suffixes[0]].astype(np.float64)
+    kernel = _get(network, name + names.suffixes[0])
     kernel = kernel.T if network.format == "huggingface" else kernel
-    return x @ kernel + network.tensors[name + names.suffixes[1]]
+    return x @ kernel + _get(network, name + names.suffixes[1])
 
 
 def _norm(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array:
     epsilon = network.shape.layer_norm_epsilon
-    gamma, beta = (network.tensors[name + end] for end in names.suffixes[2:])
+    gamma, beta = (_get(network, name + end) for end in names.suffixes[2:])
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
 

@@ -11,11 +11,12 @@ import keras
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.conversion import detect
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import foreign_weights, is_checkpoint
+from electra_tf.training.checkpoint import is_checkpoint
 
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
@@ -193,6 +194,10 @@ def _read_checkpoint(path: str, vocabulary: str | None) -> PretrainedEncoder:
     return PretrainedEncoder.open(path)
 
 
+def _is_foreign(path: str) -> bool:
+    return detect(path) not in (None, "electra_tf")
+
+
 def _read_saved_model(path: str, vocabulary: str | None) -> PretrainedEncoder:
     from electra_tf.tasks.inference import load  # as above
 
@@ -235,11 +240,6 @@ def _pretraining_configs() -> list[str]:
     return [name for name in loader.installed() if not name.startswith("finetune")]
 
 
-def _is_ours(path: str) -> bool:
-    """Return whether a path is a checkpoint, or weights that get their own error."""
-    return is_checkpoint(path) or foreign_weights(path) is not None
-
-
 def _check_no_vocabulary(source: str | os.PathLike, vocabulary: str | None) -> None:
     if vocabulary is not None:
         raise InputError(
@@ -257,8 +257,14 @@ for _name, _reader in {
     ),
     "checkpoint": PresetReader(
         "a folder of a checkpoint, or of a run, whose newest checkpoint is read",
-        _is_ours,
+        is_checkpoint,
         _read_checkpoint,
+    ),
+    "other library": PresetReader(
+        "a Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, or a "
+        "KerasHub preset",
+        _is_foreign,
+        PretrainedEncoder.open_foreign,
     ),
     "config": PresetReader(
         f"a config ({', '.join(_pretraining_configs())}, or a .yaml file) with "

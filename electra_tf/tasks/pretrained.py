@@ -13,11 +13,19 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.conversion import read_model
 from electra_tf.model.transformer import Encoder
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import CONFIG, WEIGHTS, assign, open_checkpoint
+from electra_tf.training.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    assign,
+    foreign_weights,
+    is_checkpoint,
+    open_checkpoint,
+)
 
 # Paths of the encoder to fine-tune in a checkpoint, by objective.
 _ENCODERS = ("electra/discriminator/encoder/", "bert/encoder/")
@@ -56,6 +64,8 @@ class PretrainedEncoder:
                 f"{path!r}, a folder of finetune",
                 "Name the --checkpoint that this folder was trained from",
             )
+        if foreign_weights(path) and not is_checkpoint(path):
+            return cls.open_foreign(path)
         checkpoint = open_checkpoint(path)
         settings = loader.parse_config(
             checkpoint.read(CONFIG).decode(), checkpoint.path
@@ -74,6 +84,39 @@ class PretrainedEncoder:
         identity = hashlib.sha256(checkpoint.read(WEIGHTS)).hexdigest()
         shape = settings.model.encoder
         return cls(shape, tokenizer, weights, checkpoint.path, identity)
+
+    @classmethod
+    def open_foreign(
+        cls, path: str, vocabulary: str | None = None
+    ) -> "PretrainedEncoder":
+        """Load the encoder of another library's model.
+
+        Args:
+            path: What `interop.conversion.read_model` accepts.
+            vocabulary: The vocabulary's file for a source without one.
+
+        Returns:
+            The discriminator's encoder, or the only one there is.
+
+        Raises:
+            InputError: The source is damaged or has no vocabulary.
+        """
+        model, _ = read_model(path, vocabulary)
+        if model.tokenizer is None:
+            raise InputError(
+                "A pre-trained model must have a vocabulary",
+                f"{path!r} without vocab.txt",
+                "Copy the model's vocab.txt beside its weights",
+            )
+        network = model.networks[0]
+        weights = {
+            name.removeprefix("encoder/"): array
+            for name, array in network.without_head().weights.items()
+        }
+        digest = hashlib.sha256()
+        for name in sorted(weights):
+            digest.update(weights[name].tobytes())
+        return cls(network.shape, model.tokenizer, weights, path, digest.hexdigest())
 
     def untrained(self) -> "PretrainedEncoder":
         """Return the same shape and tokenizer without weights."""

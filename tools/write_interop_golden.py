@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Write tests/golden/interop with the other libraries themselves.
+
+Run it in an environment with torch, transformers and keras_hub, then in one with
+tf-models-official:
+
+    python tools/write_interop_golden.py huggingface keras_hub
+    python tools/write_interop_golden.py model_garden
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "tests" / "golden" / "interop"
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"abcdefghijklmnopqrstuvwxyz",
+    "##s",
+]
+INPUTS = {
+    "token_ids": np.array([[2, 7, 30, 12, 31, 3, 0, 0], [2, 8, 9, 10, 11, 12, 13, 3]]),
+    "segment_ids": np.array([[0, 0, 0, 1, 1, 1, 0, 0], [0] * 4 + [1] * 4]),
+    "padding_mask": np.array([[1] * 6 + [0] * 2, [1] * 8]),
+}
+# Nine heads, another epsilon and a generator of another width and head size.
+SHAPE = {
+    "vocab_size": len(WORDS), "num_hidden_layers": 2, "max_position_embeddings": 16,
+    "embedding_size": 20, "initializer_range": 0.3, "layer_norm_eps": 1e-5,
+}  # fmt: skip
+DISCRIMINATOR = {"hidden_size": 36, "num_attention_heads": 9, "intermediate_size": 48}
+GENERATOR = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 40}
+
+
+def huggingface() -> None:
+    """Write a pair, its outputs, and the two kinds of pytorch_model.bin."""
+    import torch
+    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+    torch.manual_seed(0)
+    pair = {
+        "discriminator": ElectraForPreTraining(ElectraConfig(**SHAPE, **DISCRIMINATOR)),
+        "generator": ElectraForMaskedLM(ElectraConfig(**SHAPE, **GENERATOR)),
+    }
+    for model in pair.values():
+        for name, weight in model.eval().named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(weight, std=0.3)
+    tables = pair["discriminator"].electra.embeddings.state_dict()
+    pair["generator"].electra.embeddings.load_state_dict(tables)
+    inputs = [torch.tensor(INPUTS[name]) for name in INPUTS]
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    for role, model in pair.items():
+        folder = GOLDEN / f"huggingface_{role}"
+        model.save_pretrained(folder)
+        _write_vocabulary(folder / "vocab.txt")
+        with torch.no_grad():
+            output = model(
+                **dict(zip(names, inputs, strict=True)), output_hidden_states=True
+            )
+        hidden = np.stack([states.numpy() for states in output.hidden_states[1:]])
+        np.savez(folder / "outputs.npz", logits=output.logits.numpy(), hidden=hidden)
+    head = pair["discriminator"].discriminator_predictions.state_dict()
+    head["half"] = head["dense.bias"].to(torch.bfloat16)
+    torch.save(head, GOLDEN / "zip.bin")
+    torch.save(head, GOLDEN / "legacy.bin", _use_new_zipfile_serialization=False)
+    np.savez(GOLDEN / "bin.npz", **{n: t.float().numpy() for n, t in head.items()})
+
+
+def keras_hub() -> None:
+    """Write a backbone's preset and its outputs."""
+    import keras
+    from keras_hub.models import ElectraBackbone, ElectraTokenizer
+
+    keras.utils.set_random_seed(0)
+    backbone = ElectraBackbone(
+        vocab_size=len(WORDS), num_layers=2, num_heads=3, hidden_dim=24,
+        embedding_dim=16, intermediate_dim=40, dropout=0.1, max_sequence_length=16,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for weight in backbone.weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    folder = GOLDEN / "keras_hub"
+    _write_vocabulary(GOLDEN / "vocab.txt")
+    backbone.save_to_preset(str(folder))
+    ElectraTokenizer(str(GOLDEN / "vocab.txt"), lowercase=True).save_to_preset(
+        str(folder)
+    )
+    hidden = np.asarray(backbone(INPUTS)["sequence_output"])
+    np.savez(folder / "outputs.npz", hidden=hidden)
+
+
+def model_garden() -> None:
+    """Write an encoder's checkpoint and its outputs."""
+    import tensorflow as tf
+    import tensorflow_models as tfm
+    from official.nlp.configs import encoders
+
+    tf.random.set_seed(0)
+    shape = encoders.BertEncoderConfig(
+        vocab_size=len(WORDS), hidden_size=24, num_layers=2, num_attention_heads=3,
+        intermediate_size=40, max_position_embeddings=16, embedding_size=16,
+    )  # fmt: skip
+    encoder = tfm.nlp.encoders.build_encoder(
+        tfm.nlp.encoders.EncoderConfig(type="bert", bert=shape)
+    )
+    rng = np.random.default_rng(0)
+    for weight in encoder.weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    folder = GOLDEN / "model_garden"
+    tf.train.Checkpoint(encoder=encoder).save(str(folder / "encoder.ckpt"))
+    _write_vocabulary(folder / "vocab.txt")
+    names = ("input_word_ids", "input_type_ids", "input_mask")
+    arrays = (INPUTS[name].astype(np.int32) for name in INPUTS)
+    outputs = encoder(dict(zip(names, arrays, strict=True)), training=False)
+    np.savez(folder / "outputs.npz", hidden=outputs["sequence_output"].numpy())
+
+
+def _write_vocabulary(path: pathlib.Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{word}\n" for word in WORDS))
+
+
+WRITERS = {
+    "huggingface": huggingface,
+    "keras_hub": keras_hub,
+    "model_garden": model_garden,
+}
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        WRITERS[argument]()
