@@ -26,7 +26,7 @@ PAGES = [
 ]
 COMMANDS = {
     "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
-    "export",
+    "export", "convert",
 }  # fmt: skip
 
 
