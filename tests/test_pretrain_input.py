@@ -90,7 +90,7 @@ def test_a_damaged_record_is_named_while_training(folder, here, tmp_path, flag):
         here("pretrain", *arguments(data, tmp_path / "run", *sets, **flags))
     )
     assert f"{shard}: record " in message
-    assert "is corrupt or cut off" in message
+    assert "is corrupt or truncated" in message
 
 
 def test_a_full_disk_is_an_error(folder, here, tmp_path):

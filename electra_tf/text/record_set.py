@@ -1,7 +1,7 @@
-"""Finds record files, checks that they are whole, and says which record is bad.
+"""Find record files, validate them, and locate bad records.
 
-Reading itself is tf.data's and stops at the first bad record with an error that names
-neither file nor record; `explain` then looks for it.
+tf.data reads the records. Its error for a bad record names neither file nor record, so
+`find_bad_record` searches for it.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ _FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
-    """Files of records, with how many each holds."""
+    """Record files and the number of records in each."""
 
     paths: tuple[str, ...]
     counts: tuple[int, ...]
     max_length: int
     vocabulary_size: int
-    """Ids must be below it."""
+    """Upper bound of the ids, exclusive."""
     manifest: Manifest | None = None
     """None for records built by other programs."""
 
@@ -47,26 +47,26 @@ def open_records(
     vocabulary_size: int = 0,
     verify: bool = False,
 ) -> RecordSet:
-    """Finds the records and checks that they are what the model expects.
+    """Find records and check that they match the model.
 
     Args:
-        data: A folder made by `build_records`, a folder of the original's or NVIDIA's
-            builder, or globs of TFRecord files, separated by commas.
-        max_length: Positions a record must have.
-        tokenizer: Whose vocabulary and settings the records must have been made with;
-            None skips that check.
-        vocabulary_size: Ids must be below it; without a tokenizer, the manifest's size
-            unless given.
-        verify: For a folder with a manifest, compare the files with its checksums,
-            which reads them whole; their sizes are always compared.
+        data: A folder of records built by `build_records`, by the original or by
+            NVIDIA's implementation, or globs of TFRecord files, separated by commas.
+        max_length: Required positions of a record.
+        tokenizer: Tokenizer whose vocabulary and settings the records must have been
+            built with; None skips this check.
+        vocabulary_size: Upper bound of the ids, exclusive; ignored with a tokenizer.
+            0 means the size in the manifest.
+        verify: Compare the files of a manifest with its checksums, which reads them
+            completely. Their sizes are always compared.
 
     Returns:
-        The files and their counts. Folders without a manifest are read through once
-        to count (and so to check) their records.
+        The files and their counts. Files without a manifest are read once, to count
+        and check their records.
 
     Raises:
-        InputError: No records, a half-written folder, a missing or truncated file,
-            another vocabulary, another setting, another length.
+        InputError: There are no records, the folder is half-written, a file is missing
+            or truncated, or the vocabulary, a setting or the length differs.
 
     Example:
         import electra_tf
@@ -76,28 +76,28 @@ def open_records(
     """
     if tokenizer is not None:
         vocabulary_size = len(tokenizer.vocabulary)
-    manifest = _manifest_of(data)
+    manifest = _read_manifest(data)
     if manifest is not None:
         _check_manifest(manifest, data, max_length, tokenizer)
         size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
-        return _built_here(data, manifest, max_length, size, verify)
+        return _open_built(data, manifest, max_length, size, verify)
     if not vocabulary_size:
         raise InputError(
-            "Records without a manifest are read with a tokenizer or a vocabulary_size",
-            f"{data} and neither",
-            "Pass the tokenizer they were made for",
+            "For records without a manifest, tokenizer or vocabulary_size must be set",
+            f"{data} with neither",
+            "Pass the tokenizer that the records were built with",
         )
-    paths = tuple(_find(data))
+    paths = tuple(_find_paths(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
-        manifest = _manifest_of(folder)
+        manifest = _read_manifest(folder)
         if manifest is not None:
             _check_manifest(manifest, folder, max_length, tokenizer)
         else:
-            _refuse_half_written(folder)
-    return _built_elsewhere(data, paths, max_length, vocabulary_size)
+            _check_complete(folder)
+    return _open_foreign(data, paths, max_length, vocabulary_size)
 
 
-def _manifest_of(folder: str) -> Manifest | None:
+def _read_manifest(folder: str) -> Manifest | None:
     path = os.path.join(folder, records.MANIFEST)
     if not tf.io.gfile.exists(path):
         return None
@@ -111,104 +111,108 @@ def _check_manifest(
     if tokenizer is not None:
         tokenizer.check_identity(manifest.tokenizer, data)
     if manifest.max_length != max_length:
-        raise _wrong_length(data, max_length, manifest.max_length)
+        raise _length_error(data, max_length, manifest.max_length)
 
 
-def _built_here(
+def _open_built(
     data: str, manifest: Manifest, max_length: int, vocabulary_size: int, verify: bool
 ) -> RecordSet:
     paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
     for path, shard in zip(paths, manifest.shards, strict=True):
         _check_size(path, shard.bytes)
         if verify:
-            _check_sum(path, shard.sha256)
+            _check_sha256(path, shard.sha256)
     counts = tuple(shard.records for shard in manifest.shards)
     return RecordSet(paths, counts, max_length, vocabulary_size, manifest)
 
 
-def _built_elsewhere(
+def _open_foreign(
     data: str, paths: tuple[str, ...], max_length: int, vocabulary_size: int
 ) -> RecordSet:
-    found = RecordSet(paths, _count(paths), max_length, vocabulary_size)
-    if not found.total:
-        raise InputError("The record files hold records", f"{data}: none", "Build them")
-    _check_first(found)
-    return found
+    record_set = RecordSet(paths, _count_records(paths), max_length, vocabulary_size)
+    if not record_set.total:
+        raise InputError(
+            "The record files must contain at least one record",
+            f"{data} with 0 records",
+            "Build records with electra_tf.build_records",
+        )
+    _check_first(record_set)
+    return record_set
 
 
-def _refuse_half_written(folder: str) -> None:
+def _check_complete(folder: str) -> None:
     if tf.io.gfile.exists(os.path.join(folder, records.BUILDING)):
         raise InputError(
-            "A folder of records is complete, with a manifest.json",
-            f"{folder}, whose build was broken off",
+            "A folder of records must be complete, with a manifest.json",
+            f"{folder}, which is half-written",
             "Run build_records again with --overwrite",
         )
 
 
-def _find(data: str) -> list[str]:
-    _refuse_half_written(data)
+def _find_paths(data: str) -> list[str]:
+    _check_complete(data)
     if tf.io.gfile.isdir(data):
-        # The second is the layout of the original's DATA_DIR.
-        places = [data, os.path.join(data, "pretrain_tfrecords")]
-        patterns = [os.path.join(place, "*tfrecord*") for place in places]
+        # The original writes records to DATA_DIR/pretrain_tfrecords.
+        folders = [data, os.path.join(data, "pretrain_tfrecords")]
+        patterns = [os.path.join(folder, "*tfrecord*") for folder in folders]
     else:
         patterns = data.split(",")
     paths = [p for pattern in patterns for p in sorted(tf.io.gfile.glob(pattern))]
     paths = [path for path in dict.fromkeys(paths) if not tf.io.gfile.isdir(path)]
     if not paths:
         raise InputError(
-            "The data is a folder of TFRecord files or globs of such files",
-            f"{data!r}, where none are",
+            "The data must be a folder of TFRecord files or globs of such files",
+            f"{data!r}, which matches no file",
             "Build records with electra_tf.build_records, or check the path",
         )
     return paths
 
 
-def _check_size(path: str, size: int) -> None:
-    found = tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
-    if found != size:
-        arrived = "no such file" if found is None else f"{found} bytes"
+def _check_size(path: str, required: int) -> None:
+    size = tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+    if size != required:
         raise InputError(
-            f"{path} has the {size} bytes that the manifest lists",
-            arrived,
+            f"{path} must have the {required} bytes that the manifest lists",
+            "no such file" if size is None else f"{size} bytes",
             "Copy the folder again, or build the records again with --overwrite",
         )
 
 
-def _check_sum(path: str, sha256: str) -> None:
+def _check_sha256(path: str, sha256: str) -> None:
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
     if digest.hexdigest() != sha256:
         raise InputError(
-            f"{path} has the checksum that the manifest lists",
-            f"{digest.hexdigest()}, not {sha256}",
+            f"{path} must have the SHA-256 that the manifest lists, {sha256}",
+            digest.hexdigest(),
             "Copy the folder again, or build the records again with --overwrite",
         )
 
 
-def _count(paths: tuple[str, ...]) -> tuple[int, ...]:
-    """Reads all files once, checksums included, and counts their records."""
+def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
+    """Count the records of all files, which also compares their checksums."""
 
-    def numbered(number: tf.Tensor, path: tf.Tensor) -> tf.data.Dataset:
+    def file_numbers(number: tf.Tensor, path: tf.Tensor) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(path).map(lambda _: number)
 
-    # One dataset for all files: the original makes 1,000, and each takes its time.
+    # One dataset reads all files: the original writes 1,000, and each dataset has a
+    # start-up cost.
     files = tf.data.Dataset.from_tensor_slices(list(paths)).enumerate()
     counts = np.zeros(len(paths), np.int64)
     try:
-        for numbers in files.flat_map(numbered).batch(65536).as_numpy_iterator():
+        for numbers in files.flat_map(file_numbers).batch(65536).as_numpy_iterator():
             counts += np.bincount(numbers, minlength=len(paths))
     except tf.errors.DataLossError:
         for path in paths:
-            _check_whole(path)
+            _check_frames(path)
         raise
     return tuple(counts.tolist())
 
 
-def _check_whole(path: str) -> None:
-    """Raises an InputError that tells where the first bad record of a file stands."""
+def _check_frames(path: str) -> None:
+    """Raise an InputError with number and offset of the first corrupt record."""
     record, offset = 0, 0
     try:
         for payload in tf.data.TFRecordDataset(path).as_numpy_iterator():
@@ -217,82 +221,94 @@ def _check_whole(path: str) -> None:
     except tf.errors.DataLossError as error:
         size = tf.io.gfile.stat(path).length
         raise InputError(
-            "Each record file is whole",
-            f"{path}: record {record}, at byte {offset} of {size}, is corrupt or cut "
-            "off",
+            "Each record file must be complete and intact",
+            f"{path}: record {record}, at byte {offset} of {size}, is corrupt or "
+            "truncated",
             "Copy the file again, or build the records again with --overwrite",
         ) from error
 
 
-def _check_first(found: RecordSet) -> None:
-    path = next(p for p, n in zip(found.paths, found.counts, strict=True) if n)
+def _check_first(record_set: RecordSet) -> None:
+    counts = zip(record_set.paths, record_set.counts, strict=True)
+    path = next(path for path, count in counts if count)
     payload = next(tf.data.TFRecordDataset(path).as_numpy_iterator())
-    _check_payload(payload, f"{path}: record 0", found)
+    _check_payload(payload, f"{path}: record 0", record_set)
 
 
-def _check_payload(payload: bytes, place: str, found: RecordSet) -> None:
-    """Raises an InputError that tells what is wrong with one record, if anything."""
+def _check_payload(payload: bytes, place: str, record_set: RecordSet) -> None:
+    """Raise an InputError if a record is invalid."""
     try:
         example = tf.train.Example.FromString(payload)
     except Exception as error:  # protobuf's class differs between its versions
-        raise _bad_record(place, f"no tf.train.Example ({error})") from error
+        raise _record_error(place, f"no tf.train.Example ({error})") from error
     features = example.features.feature
     missing = [name for name in FEATURES if name not in features]
     if missing:
-        raise _bad_record(
-            place, f"no {', '.join(missing)} among {sorted(features) or 'no features'}"
+        raise _record_error(
+            place,
+            f"no {', '.join(missing)}; its features are {sorted(features) or 'none'}",
         )
     lengths = {name: len(features[name].int64_list.value) for name in FEATURES}
     if len(set(lengths.values())) > 1:
-        raise _bad_record(place, f"lists of different lengths, {lengths}")
-    if lengths["input_ids"] != found.max_length:
-        raise _wrong_length(place, found.max_length, lengths["input_ids"])
+        raise _record_error(place, f"lists of different lengths, {lengths}")
+    if lengths["input_ids"] != record_set.max_length:
+        raise _length_error(place, record_set.max_length, lengths["input_ids"])
     ids = features["input_ids"].int64_list.value
-    outside = [i for i in ids if not 0 <= i < found.vocabulary_size]
+    size = record_set.vocabulary_size
+    outside = [i for i in ids if not 0 <= i < size]
     if outside:
-        raise _bad_record(
-            place, f"the id {outside[0]}; the vocabulary has {found.vocabulary_size}"
+        raise _record_error(
+            place, f"the id {outside[0]}; the vocabulary has {size} entries"
         )
 
 
-def _bad_record(place: str, what: str) -> InputError:
+def _record_error(place: str, defect: str) -> InputError:
     return InputError(
-        f"A record holds the int64 lists {', '.join(FEATURES)}, with ids of the "
+        f"A record must contain the int64 lists {', '.join(FEATURES)}, with ids of the "
         "vocabulary",
-        f"{place}: {what}",
-        "Use the vocabulary the records were made with, or build them again",
+        f"{place}: {defect}",
+        "Use the vocabulary that the records were built with, or build them again",
     )
 
 
-def _wrong_length(place: str, required: int, arrived: int) -> InputError:
+def _length_error(place: str, required: int, received: int) -> InputError:
     return InputError(
-        f"Records have the {required} positions of the config",
-        f"{place}: {arrived}",
-        f"Set records.max_length={arrived}, or build records of {required}",
+        f"Records must have the {required} positions of the config",
+        f"{place}: {received} positions",
+        f"Set records.max_length={received}, or build records of {required} positions",
     )
 
 
 @contextlib.contextmanager
-def reraise_bad_records(found: RecordSet) -> Iterator[None]:
-    """A context that turns a failed read into an error with file and record.
+def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
+    """Return a context that raises errors of tf.data with file and record.
 
     Args:
-        found: The records that are read inside.
+        record_set: The records that are read in the context.
 
     Raises:
-        InputError: In place of TensorFlow's error, where a record is to blame.
+        InputError: A record is corrupt or invalid. Other errors of TensorFlow are
+            raised unchanged.
     """
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        find_bad_record(found)
+        find_bad_record(record_set)
         raise
 
 
-def find_bad_record(found: RecordSet) -> None:
-    """Raises an InputError for the first bad record; returns if all are good."""
-    for path in found.paths:
-        _check_whole(path)
+def find_bad_record(record_set: RecordSet) -> None:
+    """Raise an InputError for the first bad record, if there is one.
+
+    Args:
+        record_set: The records, which are all read.
+
+    Raises:
+        InputError: A record is corrupt, incomplete or has another length or an id
+            outside the vocabulary.
+    """
+    for path in record_set.paths:
+        _check_frames(path)
         payloads = tf.data.TFRecordDataset(path).as_numpy_iterator()
         for number, payload in enumerate(payloads):
-            _check_payload(payload, f"{path}: record {number}", found)
+            _check_payload(payload, f"{path}: record {number}", record_set)
