@@ -1,4 +1,4 @@
-"""Batches of pre-training, and the letters of tensor shapes.
+"""Batches of pre-training, and the suffixes of tensor shapes.
 
 The name of a tensor ends with the letters of its axes, outermost first:
 
@@ -20,8 +20,8 @@ Tensor = Any  # a tf.Tensor or a NumPy array; this module imports neither
 class Batch(NamedTuple):
     """Rows of packed text before masking; int32 tensors of one static shape.
 
-    The last batch of an evaluation is padded with rows of zeros. Their mask gives
-    each of their positions the weight 0 in all losses and metrics.
+    The last batch of an evaluation is padded with rows of zeros. Their input mask
+    is 0, so that they have no weight in losses and metrics.
     """
 
     input_ids_BL: Tensor

@@ -31,19 +31,19 @@ class InputError(ValueError):
         return " ".join(_sentence(" ".join(part.split())) for part in parts)
 
 
-def listed(values: Iterable[object], most: int = 10) -> str:
-    """Return values in quotes for a message, at most some of them.
+def format_list(values: Iterable[object], limit: int = 10) -> str:
+    """Return the first values in quotes, for a message.
 
     Args:
-        values: Names, labels, numbers of lines.
-        most: How many to show.
+        values: Names, labels or line numbers.
+        limit: Maximum number of values in the text.
 
     Returns:
         `'a', 'b', ..., and 990 more`.
     """
     words = [repr(value) for value in values]
-    more = [f"and {len(words) - most:,} more"] * (len(words) > most)
-    return ", ".join(words[:most] + more)
+    more = [f"and {len(words) - limit:,} more"] * (len(words) > limit)
+    return ", ".join(words[:limit] + more)
 
 
 def _sentence(text: str) -> str:

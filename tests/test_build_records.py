@@ -36,7 +36,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_text_becomes_records_that_can_be_opened(command, text, tmp_path, vocabulary):
+def test_records_are_built_and_can_be_rebuilt(command, text, tmp_path, vocabulary):
     output = tmp_path / "out"
     compressed = tmp_path / "more.txt.gz"
     compressed.write_bytes(gzip.compress(text.read_bytes()))
@@ -170,20 +170,20 @@ def test_an_output_that_cannot_be_written_is_an_error(command, text, tmp_path):
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_files(command, text, tmp_path):
-    def no_room():
+    def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
     result = command(
         "build_records",
         *arguments(text, tmp_path / "out", workers=1),
-        preexec_fn=no_room,
+        preexec_fn=limit_file_size,
     )
     assert "--output=" in failure(result)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_killed_build_is_recognised_and_can_be_repeated(command, text, tmp_path):
+def test_a_killed_build_is_half_written_and_can_be_repeated(command, text, tmp_path):
     big = tmp_path / "big.txt"
     big.write_text((text.read_text() + "\n\n") * 400)
     output = tmp_path / "out"
@@ -197,7 +197,9 @@ def test_a_killed_build_is_recognised_and_can_be_repeated(command, text, tmp_pat
     while not list(output.glob("_building/*tfrecord*")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    while len(workers := children(process.pid)) < 3:  # with multiprocessing's own
+    while (
+        len(workers := children(process.pid)) < 3
+    ):  # and multiprocessing's resource tracker
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.kill()
@@ -212,8 +214,8 @@ def test_a_killed_build_is_recognised_and_can_be_repeated(command, text, tmp_pat
     assert "_building" not in names(output)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_build_removes_its_files(text, tmp_path, sent):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_build_removes_its_files(text, tmp_path, signal_number):
     big = tmp_path / "big.txt"
     big.write_text((text.read_text() + "\n\n") * 400)
     output = tmp_path / "out"
@@ -232,7 +234,7 @@ def test_an_interrupted_build_removes_its_files(text, tmp_path, sent):
     while not list(output.glob("_building/*tfrecord*")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(sent)
+    process.send_signal(signal_number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr.strip().endswith("interrupted; nothing was overwritten")
@@ -255,7 +257,7 @@ def test_help_shows_every_flag_with_its_default(command):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(data, tmp_path):
-    """Peak resident memory of all processes, at 25 and at 200 MB of text."""
+    """Compare the peak memory of all processes at 25 and at 200 MB of text."""
     import lzma
 
     source = data / "corpus" / "wiki_en.train-00.txt.xz"

@@ -44,7 +44,7 @@ def test_a_vocabulary_is_trained_and_reported(command, text, tmp_path):
     assert settings["vocabulary_sha256"] == vocabulary.sha256
 
 
-def test_mistakes_are_reported(here, text, tmp_path):
+def test_invalid_flags_and_input_are_errors(here, text, tmp_path):
     output = tmp_path / "vocab.txt"
     output.write_text("mine")
     existing = here("build_vocab", f"--input={text}", f"--output={output}")
@@ -89,11 +89,11 @@ def test_a_full_disk_leaves_existing_files(command, text, tmp_path):
     assert command("build_vocab", *arguments).returncode == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def no_room():
+    def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    full = command("build_vocab", *arguments, "--overwrite", preexec_fn=no_room)
+    full = command("build_vocab", *arguments, "--overwrite", preexec_fn=limit_file_size)
     assert "File too large" in failure(full)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -143,11 +143,11 @@ def test_accent_stripping_of_other_scripts_needs_a_flag(here, tmp_path):
     result = here("build_vocab", *flags, "--size=60", "--strip_accents=lowered")
     assert result.returncode == 0, result.stderr
     assert "--strip_accents=never" in result.stdout
-    kept = here(
+    unstripped = here(
         "build_vocab", *flags, "--size=60", "--strip_accents=never", "--overwrite"
     )
-    assert kept.returncode == 0, kept.stderr
-    assert "stripping accents" not in kept.stdout
+    assert unstripped.returncode == 0, unstripped.stderr
+    assert "stripping accents" not in unstripped.stdout
     assert "ह" in Vocabulary.read(tmp_path / "v.txt").ids
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classification import glue, metrics
 from electra_tf.tasks.data.conll import find_columns, read_conll, without_headers
 from electra_tf.tasks.data.tables import TFDS, Row, read_text, require_columns
@@ -86,7 +86,7 @@ def _find_labels(
         raise InputError(
             f"--data must be {task}'s labelled file, or a folder with {split}"
             + (".txt, .conll, .tsv or .bio" if tags else ".json"),
-            f"{data!r} without one; it has {listed(sorted(os.listdir(data)))}",
+            f"{data!r} without one; it has {format_list(sorted(os.listdir(data)))}",
             "Name the labelled file",
         )
     log(f"labels: {path}")
@@ -103,7 +103,7 @@ def _dev_stem(task: str, data: str, stem: str) -> str:
         return (existing or stems)[0]
     raise InputError(
         f"--data must be {task}'s labelled file, or a folder with one dev file",
-        f"the folder {data!r} with {listed(existing) if existing else 'none'}",
+        f"the folder {data!r} with {format_list(existing) if existing else 'none'}",
         "Name the file itself, such as dev_matched.tsv"
         if stems
         else f"{task} has no published labels; name a labelled file",
@@ -153,7 +153,9 @@ def _align_rows(
         f"{name} that occur more than once": [n for n, c in counts.items() if c > 1],
         f"{name} without a prediction": sorted(required - counts.keys()),
     }
-    found = [f"{kind}: {listed(values)}" for kind, values in errors.items() if values]
+    found = [
+        f"{kind}: {format_list(values)}" for kind, values in errors.items() if values
+    ]
     if found:
         raise InputError(
             "Each row must have one prediction; indexes must be 0 to "
@@ -174,7 +176,7 @@ def _to_numbers(task: str, labels: Sequence[str], places: Sequence[str]) -> np.n
             numbers.append(float(label) if classes is None else class_ids[label])
         except (KeyError, ValueError) as error:
             raise InputError(
-                "Labels must be " + (listed(classes) if classes else "numbers"),
+                "Labels must be " + (format_list(classes) if classes else "numbers"),
                 f"{label!r} in {place}",
                 "Correct that line",
             ) from error
@@ -210,7 +212,7 @@ def _read_glue_predictions(path: str, errors: DataErrorLog) -> _GluePredictions:
     if "prediction" not in header:
         raise InputError(
             "Predictions with an index must have the columns 'index' and 'prediction'",
-            f"{path}:1 with {listed(header)}",
+            f"{path}:1 with {format_list(header)}",
             "Rename the column of the predictions",
         )
     records: list[tuple[str, int, int]] = []
@@ -219,8 +221,8 @@ def _read_glue_predictions(path: str, errors: DataErrorLog) -> _GluePredictions:
         place = record.get("place", "0").rpartition(":")[2]
         if len(row) != len(header) or not (record["index"] + place).isdecimal():
             raise InputError(
-                f"Each prediction must have the columns {listed(header)}, and a number "
-                "as index",
+                f"Each prediction must have the columns {format_list(header)}, and a "
+                "number as index",
                 f"{path}:{number}: {lines[number - 1]!r:.80}",
                 "Correct that line",
             )

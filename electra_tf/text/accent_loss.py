@@ -18,7 +18,8 @@ from electra_tf.text.normalization import CharacterTable, is_ideograph
 
 LIMIT = 0.01
 """Maximum share of changed letters and marks without an explicit setting."""
-_FIRST, _EVERY = 30_000, 50  # the first characters are sampled, then one in 50
+# The first characters of a text are sampled, then one in 50.
+_FIRST_CHARACTERS, _INTERVAL = 30_000, 50
 _MIN_SAMPLE = 1000  # characters sampled from a text at once
 _CHECK_EVERY = 2_000_000  # characters between two checks
 _ACCENTED_SCRIPTS = ("LATIN ", "GREEK ", "CYRILLIC ", "COMBINING ")
@@ -68,30 +69,30 @@ class AccentLoss:
 
 
 class AccentLossCounter:
-    """Measures a sample of a stream of text: its beginning, then one part in 50.
+    """Count a sample of a stream of text: its beginning, then one character in 50.
 
     Args:
         settings: Options of normalization.
     """
 
     def __init__(self, settings: TokenizationConfig):
-        self._kinds = _kinds(settings)
+        self._kinds = _character_kinds(settings)
         self._strips = settings.strips_accents
-        self._parts: list[str] = []
-        self._pending = self._total = self._sampled = 0  # characters
+        self._pending_texts: list[str] = []
+        self._pending_size = self._total = self._sampled = 0  # characters
         self._result, self._next_check = AccentLoss(), _CHECK_EVERY
 
     def add(self, text: str) -> None:
         """Count the part of a text that belongs to the sample."""
         if not self._strips:
             return
-        room = _FIRST + self._total // _EVERY - self._sampled
+        room = _FIRST_CHARACTERS + self._total // _INTERVAL - self._sampled
         self._total += len(text)
         if room > 0:
-            self._parts.append(text[: max(room, _MIN_SAMPLE)])
-            self._sampled += len(self._parts[-1])
-            self._pending += len(self._parts[-1])
-            if self._pending >= _FIRST:
+            self._pending_texts.append(text[: max(room, _MIN_SAMPLE)])
+            self._sampled += len(self._pending_texts[-1])
+            self._pending_size += len(self._pending_texts[-1])
+            if self._pending_size >= _FIRST_CHARACTERS:
                 self._count()
 
     @property
@@ -101,32 +102,32 @@ class AccentLossCounter:
 
     def result(self) -> AccentLoss:
         """Return the counts of the text so far."""
-        if self._parts:
+        if self._pending_texts:
             self._count()
         self._next_check = self._total + _CHECK_EVERY
         return self._result
 
     def _count(self) -> None:
-        text = "\n".join(self._parts)
-        self._parts, self._pending = [], 0
-        letters, in_words, changed = 0, [], []
+        text = "\n".join(self._pending_texts)
+        self._pending_texts, self._pending_size = [], 0
+        num_letters, word_letters, changed = 0, [], []
         counts = collections.Counter(text)
         for character, count in counts.items():
             kind = self._kinds[character]
-            letters += count * bool(kind)
+            num_letters += count * bool(kind)
             if kind and not is_ideograph(character):
-                in_words.append(character)
+                word_letters.append(character)
             if kind == "changed":
                 changed.append(character)
         example = ""
         if changed and not self._result.example:
-            example = self._kinds.example(text, in_words, changed)
+            example = self._kinds.example(text, word_letters, changed)
         total = sum(counts[character] for character in changed)
-        self._result += AccentLoss(letters, total, example)
+        self._result += AccentLoss(num_letters, total, example)
 
 
-class _Kinds(dict):
-    """Table from character to "" (neither letter nor mark), "kept" or "changed"."""
+class _CharacterKinds(dict):
+    """Table from character to "changed", "unchanged" or, for other signs, ""."""
 
     def __init__(self, settings: TokenizationConfig):
         super().__init__()
@@ -141,7 +142,7 @@ class _Kinds(dict):
         if unicodedata.category(character)[0] not in "LM":
             kind = ""
         else:
-            kind = "changed" if changes and is_other_script(character) else "kept"
+            kind = "changed" if changes and is_other_script(character) else "unchanged"
         self[character] = kind
         return kind
 
@@ -155,8 +156,9 @@ class _Kinds(dict):
 
 
 @functools.cache
-def _kinds(settings: TokenizationConfig) -> _Kinds:
-    return _Kinds(settings)  # cached, as each chunk of a corpus creates a counter
+def _character_kinds(settings: TokenizationConfig) -> _CharacterKinds:
+    # Cached, because each chunk of a corpus creates a counter.
+    return _CharacterKinds(settings)
 
 
 def is_other_script(character: str) -> bool:

@@ -46,14 +46,14 @@ CONFIG = "config.yaml"
 class Chunk:
     """Records and counts of one chunk of documents."""
 
-    parts: list[bytes]
-    """Part p contains the records p, p + shards, p + 2 * shards, ... of the chunk."""
+    shard_bytes: list[bytes]
+    """Item p contains the records p, p + shards, p + 2 * shards, ... of the chunk."""
     counts: dict[str, int]
     accent_loss: AccentLoss
 
 
 class ChunkBuilder:
-    """Converts documents to serialised records.
+    """Convert documents to serialised records.
 
     Args:
         vocabulary: The vocabulary.
@@ -242,7 +242,7 @@ def _chunks(reader: CorpusReader) -> Iterator[tuple[int, list[str]]]:
     """Yield numbered groups of whole documents of about 2 million characters."""
     index, size, documents = 0, 0, []
     for document in reader:
-        # One string is sent to a worker faster than many.
+        # A worker receives one long string faster than many short ones.
         documents.append("\n".join(document.lines))
         size += len(documents[-1])
         if size >= _CHUNK_CHARACTERS:
@@ -339,9 +339,9 @@ def _write_shards(
     with _Progress(reader) as progress, contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / name).open("wb")) for name in names]
         for chunk in chunks:
-            for number, part in enumerate(chunk.parts, counts["records"]):
-                files[number % count].write(part)
-                digests[number % count].update(part)
+            for number, data in enumerate(chunk.shard_bytes, counts["records"]):
+                files[number % count].write(data)
+                digests[number % count].update(data)
             counts.update(chunk.counts)
             accent_loss += chunk.accent_loss
             progress.update(counts)

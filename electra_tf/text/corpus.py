@@ -38,7 +38,7 @@ class Document:
 
 
 class CorpusReader:
-    """Iterates over the documents of files and data sets, in a fixed order.
+    """Iterate over the documents of files and data sets, in a fixed order.
 
     To bound memory, documents of more than 16 million characters are split at a line
     end. A row of JSONL may have up to 64 MB.
@@ -163,17 +163,17 @@ class CorpusReader:
         self, path: str, stream: BinaryIO, limit: int
     ) -> Iterator[tuple[int, str]]:
         """Yield numbered, decoded lines; a line over the limit is split into parts."""
-        number, rest, continued = 1, b"", False
+        number, rest, is_continued = 1, b"", False
         while raw := self._read(path, stream.readline, limit):
-            ended = raw.endswith(b"\n")
-            cut = not ended and len(raw) == limit
+            is_complete = raw.endswith(b"\n")
+            is_cut = not is_complete and len(raw) == limit
             raw, rest = rest + raw, b""
-            if cut:
+            if is_cut:
                 # Split between words, or else between characters.
                 border = raw.rfind(b" ") + 1
                 border = border or codecs.utf_8_decode(raw, "ignore", False)[1]
                 raw, rest = raw[:border], raw[border:]
-            if cut and not continued:
+            if is_cut and not is_continued:
                 self._report(
                     path,
                     number,
@@ -182,13 +182,13 @@ class CorpusReader:
                     "Break it into sentences or paragraphs",
                 )
             text = self._decode(path, number, raw)
-            if number == 1 and not continued:
+            if number == 1 and not is_continued:
                 text = text.removeprefix("\ufeff")
             # A blank part of a long line is not a blank line.
-            if text.strip() or not (cut or continued):
+            if text.strip() or not (is_cut or is_continued):
                 yield number, text
-            continued = cut
-            number += ended
+            is_continued = is_cut
+            number += is_complete
         if rest:
             yield number, self._decode(path, number, rest)
 
@@ -211,7 +211,7 @@ class CorpusReader:
             self._report(source, number, "NUL", "dropped from the text", "Remove it")
 
     def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        blank_ends = self._settings.documents == "blank_line"
+        ends_at_blank = self._settings.documents == "blank_line"
         first, lines, size = 1, [], 0
         for number, text in self._lines(path, stream, MAX_LINE_BYTES):
             self._report_nul(path, number, text)
@@ -221,7 +221,9 @@ class CorpusReader:
                     first = number
                 lines.append(text)
                 size += len(text)
-            if lines and ((not text and blank_ends) or size > _MAX_DOCUMENT_CHARACTERS):
+            if lines and (
+                (not text and ends_at_blank) or size > _MAX_DOCUMENT_CHARACTERS
+            ):
                 yield Document(path, first, lines)
                 lines, size = [], 0
         if lines:
@@ -284,7 +286,7 @@ class CorpusReader:
             yield from self._row(source, number, {self._settings.field: value})
 
     def _row(self, source: str, number: int, row: Any) -> Iterator[Document]:
-        """Yield the document of a row, whose lines end with newlines."""
+        """Yield the document of a row; newlines separate its lines."""
         field = self._settings.field
         text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str) or not text.strip():

@@ -108,7 +108,7 @@ def document_order(
 def _pop_example(
     remaining: list[Wordpieces], target: int, rng: random.Random
 ) -> Example:
-    """Remove one example from `remaining`, whose last sentence comes first."""
+    """Remove one example from `remaining`, the sentences in reverse order."""
     single = rng.random() < SINGLE_SEGMENT_SHARE
     room = target - (2 if single else 3)
     first_target = room if single else max(1, room // 2)

@@ -33,14 +33,14 @@ class TokenOffsets(NamedTuple):
     """
 
     ids: tf.RaggedTensor
-    first: tf.RaggedTensor
+    starts: tf.RaggedTensor
     """Index of the first character of each wordpiece."""
-    beyond: tf.RaggedTensor
+    ends: tf.RaggedTensor
     """Index after its last character, combining marks included."""
 
 
 class GraphTokenizer(tf.Module):
-    """Maps a tensor of strings to ragged ids, equal to `Tokenizer.encode`.
+    """Map a tensor of strings to ragged ids, equal to `Tokenizer.encode`.
 
     Args:
         vocabulary: The vocabulary.
@@ -51,7 +51,7 @@ class GraphTokenizer(tf.Module):
         super().__init__()
         self._lower_case = settings.lower_case
         self._final_sigma = final_sigma_pattern() if settings.lower_case else ""
-        block_of, splits, values = _compiled(settings)
+        block_of, splits, values = _compile_settings_table(settings)
         self._block_of = tf.constant(block_of)
         self._starts = tf.constant(splits[:-1], tf.int32)
         self._lengths = tf.constant(np.diff(splits), tf.int32)
@@ -103,21 +103,23 @@ class GraphTokenizer(tf.Module):
         wordpieces = self._wordpieces(words)
         # WordPiece reads the normalized characters except spaces. Each wordpiece covers
         # as many of them as it has characters, [UNK] those of its word.
-        is_read = normalized.flat_values != _SPACE
+        is_visible = normalized.flat_values != _SPACE
         lengths = normalized.values.row_lengths()
-        origin = tf.repeat(_range_of(codes.flat_values), lengths)
-        origin = tf.boolean_mask(origin, is_read)
+        origin = tf.repeat(_range_like(codes.flat_values), lengths)
+        origin = tf.boolean_mask(origin, is_visible)
         word_lengths = tf.strings.length(words.values, "UTF8_CHAR")
         word_lengths = tf.repeat(word_lengths, wordpieces.values.row_lengths())
         ids = wordpieces.merge_dims(1, 2)
         lengths = tf.gather(self._piece_lengths, ids.values)
         lengths = tf.where(ids.values == self._unknown, word_lengths, lengths)
-        ends = tf.cumsum(lengths)
-        first = tf.gather(origin, ends - lengths)
-        beyond = tf.gather(self._beyond_marks(codes), tf.gather(origin, ends - 1))
+        visible_ends = tf.cumsum(lengths)
+        starts = tf.gather(origin, visible_ends - lengths)
+        ends = tf.gather(
+            self._ends_of_marks(codes), tf.gather(origin, visible_ends - 1)
+        )
         base = tf.cast(tf.repeat(codes.row_starts(), ids.row_lengths()), tf.int32)
         return TokenOffsets(
-            ids, ids.with_values(first - base), ids.with_values(beyond - base)
+            ids, ids.with_values(starts - base), ids.with_values(ends - base)
         )
 
     def normalize(self, text_B: tf.Tensor) -> tf.Tensor:
@@ -158,12 +160,12 @@ class GraphTokenizer(tf.Module):
         words = words.with_values(tf.where(too_long, rejected, words.values))
         return tf.cast(self._wordpiece.tokenize(words), tf.int32)
 
-    def _beyond_marks(self, codes: tf.RaggedTensor) -> tf.Tensor:
+    def _ends_of_marks(self, codes: tf.RaggedTensor) -> tf.Tensor:
         """Return for each character the index after it and its marks."""
         code = codes.flat_values
         bounds = tf.searchsorted(self._mark_bounds, code, "right")
         is_base = (bounds % 2 == 0) | (tf.ragged.range(codes.row_lengths()).values == 0)
-        starts = tf.boolean_mask(_range_of(code), is_base)
+        starts = tf.boolean_mask(_range_like(code), is_base)
         ends = tf.concat([starts[1:], [tf.size(code)]], 0)
         return tf.gather(ends, tf.cumsum(tf.cast(is_base, tf.int32)) - 1)
 
@@ -198,12 +200,12 @@ def _words(text_B: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.split(text_B, sep=" ")
 
 
-def _range_of(values: tf.Tensor) -> tf.Tensor:
+def _range_like(values: tf.Tensor) -> tf.Tensor:
     return tf.range(tf.size(values))
 
 
 @functools.cache
-def _compiled(
+def _compile_settings_table(
     settings: TokenizationConfig,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     # Compiling takes seconds, and an exported model has several tokenizers.
@@ -225,7 +227,7 @@ def compile_table(
     """
     unique: dict[tuple[tuple[int, ...], ...], int] = {}
     block_of = []
-    empty = _dropped().reshape(-1, _BLOCK).all(axis=1)  # three of four blocks
+    empty = _dropped_codes().reshape(-1, _BLOCK).all(axis=1)  # three of four blocks
     for start, is_empty in zip(range(0, _CODES, _BLOCK), empty, strict=True):
         block = (
             ((),) * _BLOCK
@@ -250,20 +252,20 @@ def final_sigma_pattern() -> str:
     aside (Unicode, SpecialCasing). `str.lower` determines both character classes.
     """
     cased, ignorable = [], []
-    for code in np.flatnonzero(~_dropped()).tolist():
+    for code in np.flatnonzero(~_dropped_codes()).tolist():
         character = chr(code)
         if f"ΑΣ{character}Α".lower()[1] != "σ":
             continue  # neither cased nor ignorable: the sigma before it is final
         (cased if f"ΑΣ{character}".lower()[1] == "σ" else ignorable).append(code)
     # The original drops characters before it lower-cases.
-    ignorable += np.flatnonzero(_dropped()).tolist()
+    ignorable += np.flatnonzero(_dropped_codes()).tolist()
     cased, ignorable = _re2_class(cased), _re2_class(ignorable)
     return f"([{cased}][{ignorable}]*)Σ([{ignorable}]*(?:[^{cased}{ignorable}]|$))"
 
 
 @functools.cache
-def _dropped() -> np.ndarray:
-    """Return whether each code point is dropped; most are unassigned."""
+def _dropped_codes() -> np.ndarray:
+    """Return for each code point whether it is dropped; most are unassigned."""
     codes = map(chr, range(_CODES))
     return np.fromiter(map(is_dropped, codes), bool, _CODES)
 

@@ -5,7 +5,7 @@ determines the position in the stream. An epoch reads the shards in a random ord
 shuffles them window by window. `build_records` writes records to the shards in turn, so
 a window contains text from the whole corpus.
 
-Each host reads all records and parses its own rows of each global batch. A batch is
+Each host reads all records and parses its rows of each global batch. A batch is
 therefore the same for any number of hosts.
 """
 
@@ -71,11 +71,11 @@ def training_batches(
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
         skip = tf.where(number == first_epoch, skipped * settings.batch_size, 0)
-        payloads = _shuffled(record_set, settings, number, tf.cast(skip, tf.int64))
+        payloads = _shuffle_epoch(record_set, settings, number, tf.cast(skip, tf.int64))
         return payloads.rebatch(settings.batch_size, drop_remainder=True)
 
     payloads = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch)
-    return _parsed(payloads, record_set, rows)
+    return _parse_batches(payloads, record_set, rows)
 
 
 def evaluation_batches(
@@ -95,18 +95,18 @@ def evaluation_batches(
     """
     rows = _rows_of_host(batch_size, host, hosts)
     payloads = tf.data.TFRecordDataset(record_set.paths).batch(batch_size)
-    return _parsed(payloads, record_set, rows)
+    return _parse_batches(payloads, record_set, rows)
 
 
-def _parsed(
+def _parse_batches(
     payloads: tf.data.Dataset, record_set: RecordSet, rows: slice
 ) -> tf.data.Dataset:
     """Parse batches of payloads to `Batch`, with prefetching."""
     options = tf.data.Options()
-    # An iterator waits for the thread of its tuner when it ends, and that thread sleeps
-    # for up to a minute.
+    # An iterator waits at its end for the autotuning thread, which sleeps for up to a
+    # minute.
     options.autotune.enabled = False
-    parser = _parser(record_set, rows)
+    parser = _make_parser(record_set, rows)
     parsed = payloads.map(parser, os.cpu_count(), deterministic=True)
     return parsed.prefetch(_PREFETCH).with_options(options)
 
@@ -124,11 +124,11 @@ def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
             f"{batch_size} rows",
             f"Set input.batch_size to a multiple of {hosts}",
         )
-    own = batch_size // hosts
-    return slice(host * own, (host + 1) * own)
+    size = batch_size // hosts
+    return slice(host * size, (host + 1) * size)
 
 
-def _shuffled(
+def _shuffle_epoch(
     record_set: RecordSet, settings: InputConfig, epoch: tf.Tensor, skip: tf.Tensor
 ) -> tf.data.Dataset:
     """Return the payloads of an epoch from record `skip` on, as shuffled windows."""
@@ -167,13 +167,13 @@ def _permutation(size, seed: tf.Tensor, purpose: int, number) -> tf.Tensor:
     return tf.argsort(bits, stable=True)
 
 
-def _parser(record_set: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
+def _make_parser(record_set: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
     """Return a function from a batch of payloads to this host's rows as a `Batch`."""
     spec = {
         name: tf.io.FixedLenFeature([record_set.max_length], tf.int64)
         for name in FEATURES
     }
-    own = rows.stop - rows.start
+    size = rows.stop - rows.start
 
     def parse(payloads_B: tf.Tensor) -> Batch:
         features = tf.io.parse_example(payloads_B[rows], spec)
@@ -181,7 +181,7 @@ def _parser(record_set: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
         # These errors contain no file name; `find_bad_record` finds file and record.
         tf.debugging.assert_non_negative(ids)
         tf.debugging.assert_less(ids, tf.constant(record_set.vocabulary_size, tf.int64))
-        return Batch(*(_pad_rows(features[name], own) for name in FEATURES))
+        return Batch(*(_pad_rows(features[name], size) for name in FEATURES))
 
     return parse
 

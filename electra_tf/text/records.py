@@ -32,7 +32,7 @@ _FORMAT = 1
 
 
 class RecordEncoder:
-    """Serialises examples as `tf.train.Example` messages of a fixed length.
+    """Serialise examples as `tf.train.Example` messages of a fixed length.
 
     Args:
         vocabulary: Vocabulary with the ids of [CLS] and [SEP].
@@ -45,18 +45,20 @@ class RecordEncoder:
 
     def encode(self, examples: list[Example]) -> list[bytes]:
         """Return one payload per example: [CLS] A [SEP] (B [SEP]), padded with 0."""
-        rows, others = [], []
+        rows, mask_entries = [], []
         for first, second in examples:
             row = self._cls + first + self._sep
             length_a = len(row)
             if second:
                 row += second + self._sep
-            others.append(_mask_and_segments(self._max_length, length_a, len(row)))
+            mask_entries.append(
+                _mask_and_segments(self._max_length, length_a, len(row))
+            )
             rows.append(row.ljust(self._max_length, "\0"))
         ids = _packed_rows("".join(rows), self._max_length)
         return [
-            _field(1, _entry(FEATURES[0], packed) + other)
-            for packed, other in zip(ids, others, strict=True)
+            _field(1, _entry(FEATURES[0], packed) + entries)
+            for packed, entries in zip(ids, mask_entries, strict=True)
         ]
 
 

@@ -35,7 +35,7 @@ counting are several times faster than with lists of integers."""
 
 
 class Tokenizer:
-    """Maps text to WordPiece ids.
+    """Map text to WordPiece ids.
 
     Text never produces a special token: "[MASK]" becomes `[`, `mask`, `]`.
 
@@ -124,15 +124,15 @@ class Tokenizer:
         Args:
             path: The vocabulary file.
         """
-        parts = {
+        contents = {
             pathlib.Path(path): self.vocabulary.text,
             settings_path(path): self.identity_text,
         }
         partial = {
-            target: target.with_name(f".{target.name}.partial") for target in parts
+            target: target.with_name(f".{target.name}.partial") for target in contents
         }
         try:
-            for target, text in parts.items():
+            for target, text in contents.items():
                 partial[target].write_text(text, encoding="utf-8", newline="\n")
             for target, source in partial.items():
                 source.replace(target)

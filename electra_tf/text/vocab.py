@@ -26,7 +26,7 @@ class Vocabulary:
     Args:
         tokens: One entry per id; a wordpiece that continues a word starts with `##`.
         source: Path of the file, for error messages.
-        file: Content of the file, or None for a vocabulary that has no file.
+        content: Content of the file, or None for a vocabulary that has no file.
 
     Raises:
         InputError: A special token is missing, [PAD] is not id 0 (padding is written
@@ -41,7 +41,7 @@ class Vocabulary:
 
     tokens: tuple[str, ...]
     source: str = dataclasses.field(default="vocabulary", compare=False)
-    file: str | None = dataclasses.field(default=None, compare=False, repr=False)
+    content: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
         missing = [token for token in SPECIAL_TOKENS if token not in self.ids]
@@ -99,7 +99,7 @@ class Vocabulary:
         """Parse the content of a vocabulary file.
 
         White space around entries is removed, as in the original. A line that
-        consists of other white space than blanks and tabs is kept as an entry
+        consists of white space other than blanks and tabs remains an entry
         (BERT's Chinese vocabulary has U+2028); no text is tokenized to it.
 
         Args:
@@ -127,8 +127,8 @@ class Vocabulary:
     @property
     def text(self) -> str:
         """Content of the vocabulary file, which `parse` reads."""
-        if self.file is not None:
-            return self.file
+        if self.content is not None:
+            return self.content
         return "".join(f"{token}\n" for token in self.tokens)
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ _REPEATS = 1000
 
 
 class WordCounter:
-    """Counts the words of a stream of text in bounded memory.
+    """Count the words of a stream of text in bounded memory.
 
     Args:
         settings: Options of normalization.
@@ -186,16 +186,16 @@ def train_wordpieces(
     continuing = {character for word in usable for character in word[1:]}
     # The library numbers characters in random order, which changes how it breaks ties.
     # As special tokens they have fixed ids.
-    first = [*SPECIAL_TOKENS, *alphabet]
-    first += [
+    fixed_tokens = [*SPECIAL_TOKENS, *alphabet]
+    fixed_tokens += [
         CONTINUATION + character for character in alphabet if character in continuing
     ]
-    if len(first) > settings.size:
+    if len(fixed_tokens) > settings.size:
         raise InputError(
             "--size must allow for the special tokens and for each character at the "
             "start of a word and within words",
             f"--size={settings.size} with {len(alphabet):,} characters, which need "
-            f"{len(first):,} entries",
+            f"{len(fixed_tokens):,} entries",
             "Raise --size or lower --character_coverage",
         )
     model = HuggingFaceTokenizer(models.WordPiece(unk_token=UNKNOWN))
@@ -203,11 +203,11 @@ def train_wordpieces(
     trainer = trainers.WordPieceTrainer(
         vocab_size=settings.size,
         min_frequency=settings.min_frequency,
-        special_tokens=first,
+        special_tokens=fixed_tokens,
         continuing_subword_prefix=CONTINUATION,
         show_progress=False,
     )
-    model.train_from_iterator(_repeated(usable), trainer)
+    model.train_from_iterator(_repeat_words(usable), trainer)
     entries = sorted(model.get_vocab().items(), key=lambda item: item[1])
     return Vocabulary(tuple(token for token, _ in entries), "the trained vocabulary")
 
@@ -239,7 +239,7 @@ def covering_characters(
     return covering
 
 
-def _repeated(words: dict[str, int]) -> Iterator[str]:
+def _repeat_words(words: dict[str, int]) -> Iterator[str]:
     """Yield texts in which each word occurs as often as counted."""
     # The library accepts text, not counts.
     for word, count in words.items():
@@ -252,7 +252,7 @@ def _repeated(words: dict[str, int]) -> Iterator[str]:
 
 @dataclasses.dataclass
 class VocabStats:
-    """Numbers of words, wordpieces and [UNK] of a text in a vocabulary."""
+    """Numbers of words, wordpieces and [UNK] of a tokenized text."""
 
     words: int = 0
     wordpieces: int = 0

@@ -21,7 +21,7 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
     if manifest.padding_share > PADDING_LIMIT:
         lines.append(
             f"{manifest.padding_share:.1%} of the positions are padding (over "
-            f"{PADDING_LIMIT:.0%}): documents have {_mean(manifest):.0f} tokens on "
+            f"{PADDING_LIMIT:.0%}): documents have {_mean_length(manifest):.0f} tokens on "
             f"average, records {length} positions. Set a smaller --max_length, or "
             "--documents=file if blank lines do not end documents"
         )
@@ -47,7 +47,7 @@ def unknown_warnings(
     """
     if share <= UNKNOWN_LIMIT:
         return []
-    cause = _cause(tokenizer, too_long)
+    cause = _unknown_cause(tokenizer, too_long)
     return [f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%}): {cause}"]
 
 
@@ -73,11 +73,11 @@ def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> lis
     return [line]
 
 
-def _mean(manifest: Manifest) -> float:
+def _mean_length(manifest: Manifest) -> float:
     return manifest.tokens / max(1, manifest.documents)
 
 
-def _cause(tokenizer: Tokenizer, too_long: int) -> str:
+def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
     settings, table = tokenizer.settings, CharacterTable(tokenizer.settings)
     entries = [t for t in tokenizer.vocabulary.tokens if not t.startswith("[")]
     cased = sum(entry != entry.lower() for entry in entries)

@@ -38,7 +38,7 @@ def test_letters_and_marks_of_other_scripts_are_counted(text, letters, changed):
 @pytest.mark.parametrize(
     "settings", [{"strip_accents": "never"}, {"lower_case": False}]
 )
-def test_nothing_is_counted_without_stripping(settings):
+def test_without_accent_stripping_the_counts_are_zero(settings):
     assert accent_loss_of("がき हिन्दी", **settings) == AccentLoss()
 
 
@@ -55,7 +55,7 @@ def test_over_one_percent_is_an_error():
 
 
 def test_a_long_text_is_sampled(monkeypatch):
-    monkeypatch.setattr(accent_loss, "_FIRST", 100)
+    monkeypatch.setattr(accent_loss, "_FIRST_CHARACTERS", 100)
     counter = AccentLossCounter(TokenizationConfig())
     for _ in range(1000):
         counter.add("aaaaaaaaaが")

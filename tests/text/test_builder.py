@@ -174,7 +174,7 @@ def test_a_half_written_folder_is_recognised(tmp_path, corpus_file, vocabulary):
     assert not (output / "_building").exists()
 
 
-def test_text_without_a_token_is_an_error(tmp_path, vocabulary):
+def test_text_without_tokens_is_an_error(tmp_path, vocabulary):
     (tmp_path / "a.txt").write_text("\u200b\n\x07\n")
     with pytest.raises(InputError, match="0 tokens"):
         build_records(tmp_path / "a.txt", tmp_path / "o", vocabulary)
@@ -213,11 +213,11 @@ def test_an_interrupted_move_is_half_written(
     build_records(corpus_file, output, vocabulary, shards=2)
     replace = pathlib.Path.replace
     for steps in range(6):
-        left = iter(range(steps))
+        remaining_moves = iter(range(steps))
 
-        def stop(self, target, left=left):
+        def stop(self, target, remaining_moves=remaining_moves):
             moving = "_building" == self.parent.name != target.parent.name
-            if moving and next(left, None) is None:
+            if moving and next(remaining_moves, None) is None:
                 raise RuntimeError("killed")
             return replace(self, target)
 

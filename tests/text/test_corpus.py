@@ -106,7 +106,7 @@ def test_bad_input_stops_the_run_with_file_and_line(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_input_is_counted_and_listed_on_request(tmp_path, kind, capsys):
-    content, line, kept = BAD[kind]
+    content, line, expected = BAD[kind]
     path = tmp_path / f"bad.{SUFFIX.get(kind, 'txt')}"
     path.write_bytes(content)
     (tmp_path / "zz.txt").write_text("still read")
@@ -119,8 +119,8 @@ def test_bad_input_is_counted_and_listed_on_request(tmp_path, kind, capsys):
     assert f"problem: {place}" in capsys.readouterr().err
     assert documents[-1] == ("zz.txt", 1, ["still read"])
     text = "\n".join(line for d in documents[:-1] for line in d[2])
-    assert all(words in text for words in kept)
-    assert bool(kept) == bool(text)
+    assert all(words in text for words in expected)
+    assert bool(expected) == bool(text)
 
 
 def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
@@ -173,15 +173,15 @@ def test_odd_files_are_read_or_reported_once(tmp_path, name):
 def test_a_file_without_read_permission_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
 
-    def refuse(path, mode):
+    def deny(path, mode):
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("builtins.open", deny)
     with pytest.raises(InputError, match=r"Permission denied.*a\.txt"):
         read(tmp_path, tmp_path / "a.txt")
 
 
-def test_every_occurrence_is_counted(tmp_path):
+def test_every_error_is_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a \xff\nb \xff\nc\0 \xff\n")
     _, counts, log = read(tmp_path, tmp_path / "a.txt", on_error="report")
     assert counts == {"invalid UTF-8": 3, "NUL": 1}

@@ -63,17 +63,17 @@ def test_a_tensor_without_a_batch_axis_is_rejected(graph):
 
 def test_offsets_of_wordpieces(wide):
     tokenizer, graph = wide
-    # Of one text: a mark at its start, a letter with a mark, one of two pieces, [UNK].
+    # A mark at the start, letters with marks, a word of two wordpieces, [UNK].
     offsets = graph.encode_with_offsets(
         ["\u0301\tσ\u0301\u0301ς", "", "≠中\u200b ж\u0301ж."]
     )
     vocabulary = tokenizer.vocabulary
     tokens = [vocabulary.tokens[index] for index in offsets.ids.flat_values]
     assert tokens == ["σ", "##ς", "=", "中", "[UNK]", "."]
-    assert offsets.first.to_list() == [[2, 5], [], [0, 1, 4, 7]]
-    assert offsets.beyond.to_list() == [[5, 6], [], [1, 2, 7, 8]]
-    assert offsets.ids.dtype == offsets.first.dtype == offsets.beyond.dtype == tf.int32
-    assert graph.encode_with_offsets(tf.constant([], tf.string)).first.to_list() == []
+    assert offsets.starts.to_list() == [[2, 5], [], [0, 1, 4, 7]]
+    assert offsets.ends.to_list() == [[5, 6], [], [1, 2, 7, 8]]
+    assert offsets.ids.dtype == offsets.starts.dtype == offsets.ends.dtype == tf.int32
+    assert graph.encode_with_offsets(tf.constant([], tf.string)).starts.to_list() == []
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
@@ -85,11 +85,11 @@ def test_offsets_equal_those_of_the_python_tokenizer(wide, lower_case, strip_acc
     # Characters that become none, two, or two words.
     texts += ["İßŉ≠ǅ豈각\u0903\u200b\u0488", "x" * 201 + "\u0301x"]
     offsets = tokenizer.graph().encode_with_offsets(texts)
-    ids, pairs = offsets.ids.to_list(), zip(offsets.first, offsets.beyond, strict=True)
-    for text, row, (first, beyond) in zip(texts, ids, pairs, strict=True):
+    ids, pairs = offsets.ids.to_list(), zip(offsets.starts, offsets.ends, strict=True)
+    for text, row, (starts, ends) in zip(texts, ids, pairs, strict=True):
         assert row == tokenizer.encode(text)
         expected = piece_characters(text, tokenizer, CharacterTable(settings))
-        offsets = zip(first.numpy().tolist(), beyond.numpy().tolist(), strict=True)
+        offsets = zip(starts.numpy().tolist(), ends.numpy().tolist(), strict=True)
         assert list(offsets) == expected
 
 
@@ -129,7 +129,7 @@ def test_the_sigma_pattern_matches_final_sigmas():
     ]
 
 
-def test_a_saved_model_keeps_ids_and_uses_serving_operations_only(graph, tmp_path):
+def test_a_saved_model_returns_equal_ids_with_serving_operations_only(graph, tmp_path):
     module = tf.Module()
     module.tokenizer = graph
     spec = tf.TensorSpec([None], tf.string)
@@ -149,5 +149,5 @@ def test_a_saved_model_keeps_ids_and_uses_serving_operations_only(graph, tmp_pat
     assert {op for op in operations if op not in core} - {"_Arg", "_Retval"} == {
         "WordpieceTokenizeWithOffsets"
     }
-    assert "StringLower" not in operations  # it follows the process's locale
+    assert "StringLower" not in operations  # its result depends on the locale
     assert "WordpieceTokenizeWithOffsets" in SERVING_OPS

@@ -19,7 +19,7 @@ def record_set(folder):
 
 @pytest.fixture(scope="module")
 def rows(record_set):
-    """Every record, in the order of the files."""
+    """Return every record, in the order of the files."""
     return np.concatenate([b.input_ids_BL for b in evaluation_batches(record_set, 10)])[
         : record_set.total
     ]
@@ -33,7 +33,7 @@ def ids(dataset, count):
     return [b.input_ids_BL.numpy() for b in itertools.islice(dataset, count)]
 
 
-def counted(rows_BL):
+def sorted_rows(rows_BL):
     return sorted(map(bytes, np.ascontiguousarray(rows_BL)))
 
 
@@ -46,8 +46,8 @@ def test_batches_are_int32_of_a_static_shape(record_set):
             assert spec == tf.TensorSpec([8, 32], tf.int32)
 
 
-def test_no_tuner_keeps_a_stream_from_ending(record_set):
-    # Its thread sleeps up to a minute, and an iterator that ends waits for it.
+def test_autotuning_is_disabled(record_set):
+    # Its thread sleeps for up to a minute, and an iterator waits for it at its end.
     for batches in (
         training_batches(record_set, settings()),
         evaluation_batches(record_set, 8),
@@ -55,16 +55,16 @@ def test_no_tuner_keeps_a_stream_from_ending(record_set):
         assert batches.options().autotune.enabled is False
 
 
-def test_an_epoch_holds_every_record_once_and_drops_the_remainder(record_set, rows):
+def test_an_epoch_contains_every_record_once_except_the_remainder(record_set, rows):
     batches, rest = divmod(record_set.total, 8)
     assert rest
     dataset = training_batches(record_set, settings())
     first, second = itertools.islice(iter_epochs(ids(dataset, 2 * batches), batches), 2)
     for epoch in (first, second):
-        left = counted(rows)
-        for row in counted(np.concatenate(epoch)):
-            left.remove(row)
-        assert len(left) == rest
+        unused = sorted_rows(rows)
+        for row in sorted_rows(np.concatenate(epoch)):
+            unused.remove(row)
+        assert len(unused) == rest
     assert not np.array_equal(first, second)
 
 
@@ -133,7 +133,7 @@ def test_shuffling_is_uniform(record_set, tmp_path):
 
 
 @pytest.mark.parametrize("hosts", [2, 4])
-def test_hosts_share_the_batches_of_one(record_set, hosts):
+def test_hosts_together_return_the_batches_of_one_host(record_set, hosts):
     whole = ids(training_batches(record_set, settings()), 12)
     parts = [
         ids(training_batches(record_set, settings(), host=h, hosts=hosts), 12)
@@ -144,10 +144,10 @@ def test_hosts_share_the_batches_of_one(record_set, hosts):
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_evaluation_fills_the_last_batch_with_rows_of_no_weight(
-    record_set, rows, hosts
-):
-    size = 4 * hosts + (record_set.total % 2)  # leaves a remainder, and an empty host
+def test_the_last_evaluation_batch_is_padded_with_zero_rows(record_set, rows, hosts):
+    size = 4 * hosts + (
+        record_set.total % 2
+    )  # with a remainder, and a host without records
     size = size - size % hosts
     parts = [
         list(evaluation_batches(record_set, size, host=h, hosts=hosts))

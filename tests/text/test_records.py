@@ -24,11 +24,11 @@ def payload_of(vocabulary, length, first, second=()):
 
 def features(payload):
     example = tf.train.Example.FromString(payload)
-    found = example.features.feature
-    return {name: list(found[name].int64_list.value) for name in found}
+    values = example.features.feature
+    return {name: list(values[name].int64_list.value) for name in values}
 
 
-def test_a_pair_is_packed_as_the_original_packs_it(vocabulary):
+def test_a_pair_has_the_layout_of_the_original(vocabulary):
     payload = payload_of(vocabulary, 12, [50, 51], [60, 61, 62])
     assert features(payload) == {
         "input_ids": [2, 50, 51, 3, 60, 61, 62, 3, 0, 0, 0, 0],
@@ -46,7 +46,7 @@ def test_a_single_segment_has_one_separator(vocabulary):
     }
 
 
-def test_the_bytes_are_those_of_protocol_buffers():
+def test_payloads_equal_those_of_protobuf():
     # Ids of one, two and three bytes, surrogates among them, and long lengths.
     tokens = (*SPECIAL_TOKENS, *(f"t{i}" for i in range(60_000)))
     ids = [127, 128, 16_383, 16_384, 0xD800, 0xDFFF] * 50
@@ -58,14 +58,14 @@ def test_the_bytes_are_those_of_protocol_buffers():
     assert payload == message.SerializeToString(deterministic=True)
 
 
-def test_many_examples_are_encoded_as_each_alone(vocabulary):
+def test_the_encoding_does_not_depend_on_other_examples(vocabulary):
     examples = [Example("a" * n, "ʰ" * (n % 3)) for n in range(1, 50)]
     encoder = RecordEncoder(vocabulary, 64)
     assert encoder.encode(examples) == [encoder.encode([e])[0] for e in examples]
     assert encoder.encode([]) == []
 
 
-def test_frames_are_those_of_tfrecord_files(tmp_path):
+def test_frames_equal_those_of_tensorflow(tmp_path):
     payloads = [b"", b"x", bytes(range(256)) * 9]
     (tmp_path / "ours").write_bytes(b"".join(map(frame, payloads)))
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
@@ -91,7 +91,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path):
+def test_a_manifest_round_trip(tmp_path):
     MANIFEST.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
     text = (tmp_path / "manifest.json").read_text()
@@ -123,5 +123,5 @@ def test_an_invalid_manifest_is_rejected(text):
         Manifest.parse(text, "folder/manifest.json")
 
 
-def test_shards_are_named_as_the_originals_reader_expects():
+def test_shard_names():
     assert shard_names(2)[1] == "pretrain_data.tfrecord-00001-of-00002"

@@ -66,7 +66,7 @@ def wide_pairs(vocabulary):
 ALPHABETS = [
     "abc XYZ 019 .,'-_@#$%^&*()[]{}<>|~`\"\\/?!=+",
     "ΑΣσςΣΑ. '\u00ad\u0301\u0345\u02b0:·’\u200d ΣΣ",  # final sigma and its ignorables
-    "İIıiÌJ̇Şßẞŉǰΐﬁﬀ",  # Turkish I, letters whose lower case is several
+    "İIıiÌJ̇Şßẞŉǰΐﬁﬀ",  # Turkish I, letters with a lower case of several characters
     "中文字㐀䶵\U00020000\U0002a6df\uf900\U0002f800、。，：「」　",  # ideographs, signs
     "\ufa6e\U0002a6de\U0002ceae\u9fff",  # unassigned among ideographs
     "\u0300\u0301\u0308\u0323\u0338\u034f\u20d0éạ̈ệÅ",  # combining marks
@@ -194,7 +194,7 @@ def test_words_of_over_200_characters_are_unknown(pairs, length, letter):
         assert (pair[0].encode(text)[1:-1] == [1]) == (length > 200)
 
 
-def test_no_special_token_is_made_from_text(pairs, vocabulary):
+def test_text_is_not_tokenized_to_special_tokens(pairs, vocabulary):
     for settings in (TokenizationConfig(), TokenizationConfig(lower_case=False)):
         for text in SPECIAL_TOKENS:
             ids = pairs[settings][0].encode(text)
@@ -203,9 +203,9 @@ def test_no_special_token_is_made_from_text(pairs, vocabulary):
 
 
 def test_encode_rejects_other_types(pairs):
-    for wrong in (["a"], 3, None):
+    for value in (["a"], 3, None):
         with pytest.raises(InputError, match="str or bytes"):
-            pairs[TokenizationConfig()][0].encode(wrong)
+            pairs[TokenizationConfig()][0].encode(value)
 
 
 def test_cased_text_keeps_its_accents_by_default(vocabulary):
@@ -219,8 +219,8 @@ def test_cased_text_keeps_its_accents_by_default(vocabulary):
     assert pieces(strip_accents="always") == ["Resume"]
 
 
-def test_nothing_depends_on_the_locale(pairs, tmp_path):
-    # tf.strings.lower depends on it: under tr_TR, I becomes a dotless i.
+def test_ids_do_not_depend_on_the_locale(pairs, tmp_path):
+    # The result of tf.strings.lower does: under tr_TR, I becomes a dotless i.
     program = (
         "import sys; from electra_tf.text.vocab import Vocabulary;"
         "from electra_tf.text.tokenizer import Tokenizer;"

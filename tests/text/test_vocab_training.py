@@ -84,7 +84,7 @@ def test_order_of_special_tokens_characters_and_wordpieces():
     assert all(len(tokenizer.encode(word)) < len(word) for word in TEXT.split())
 
 
-def test_the_same_text_gives_the_same_vocabulary():
+def test_training_is_deterministic():
     rng = random.Random(0)
     # Many words of equal frequency: every merge is a tie.
     words = ["".join(rng.choices("abcdefgh", k=6)) for _ in range(3000)]
@@ -115,7 +115,7 @@ def test_a_word_with_a_rare_character_is_unknown():
     assert tokenizer.encode("aéb ab") == [1, vocabulary.ids["ab"]]
 
 
-def test_too_small_a_size_is_an_error():
+def test_a_size_below_the_number_of_characters_is_an_error():
     with pytest.raises(InputError, match=r"--size=10 with 8 characters.*21 entries"):
         train_wordpieces(count(["abcdefgh hgfedcba"]), VocabularyConfig(size=10))
 

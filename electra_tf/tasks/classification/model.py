@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import EncodedExamples, Inputs
@@ -190,7 +190,7 @@ class TextClassifier(TextModel):
         if None in class_ids:
             index = class_ids.index(None)
             raise InputError(
-                f"A label must be one of {listed(self.labels)}"
+                f"A label must be one of {format_list(self.labels)}"
                 + f", an integer below {count}" * (not has_integer_names)
                 + f", or a one-hot row of {count} numbers",
                 f"{y[index]!r} at index {index}",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.tables import Row
 from electra_tf.tasks.task import Split
 from electra_tf.text.data_errors import DataError, DataErrorLog
@@ -53,7 +53,7 @@ def make_split(
         nested = [c for c in (*text_columns, target_column) if c in row.nested]
         kind, detail, value = None, "", None
         if missing:
-            kind, detail = "no text", f"without {listed(missing)}"
+            kind, detail = "no text", f"without {format_list(missing)}"
         elif nested:
             value = row.values[nested[0]]
             kind = "a nested value"
@@ -141,8 +141,8 @@ def suspicious_labels(rows: Sequence[Row], column: str) -> list[str]:
     quoted = [label for label in sorted(counts) if label[0] == label[-1] == '"']
     if quoted:
         lines.append(
-            f"the labels {listed(quoted)} contain quotes, which are part of the label "
-            "in a .tsv: remove the quotes, or convert the file to .csv"
+            f"the labels {format_list(quoted)} contain quotes, which are part of the "
+            "label in a .tsv: remove the quotes, or convert the file to .csv"
         )
     spaced = [value for value in values if value.strip() and value != value.strip()]
     if spaced:
@@ -250,7 +250,7 @@ def _print_sizes(
     if missing:
         print_line(
             f"csv: warning: {len(missing):,} of {len(dev_counts):,} classes have too "
-            f"few rows for one in dev: {listed(missing)}"
+            f"few rows for one in dev: {format_list(missing)}"
         )
 
 
@@ -305,7 +305,7 @@ def _allowed(
         return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
     if has_scores or labels is None:
         return ""
-    return f"; known: {listed(labels)}"
+    return f"; known: {format_list(labels)}"
 
 
 def _as_number(label: str) -> float | None:

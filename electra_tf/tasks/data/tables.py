@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.sources import load_tfds
@@ -123,8 +123,9 @@ def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in known]
     if missing:
         raise InputError(
-            f"The table must have the columns {listed(columns)}",
-            f"{rows[0].source} without {listed(missing)}; it has {listed(known, 30)}",
+            f"The table must have the columns {format_list(columns)}",
+            f"{rows[0].source} without {format_list(missing)}; it has "
+            f"{format_list(known, 30)}",
             _similar_columns(missing, known)
             + "Name columns of the first line, or check that this is the right file"
             + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
@@ -353,7 +354,7 @@ def _header(record: list[str] | None, place: str) -> list[str]:
     if repeated:
         raise InputError(
             "Column names must be unique",
-            f"{place}, with several columns {listed(sorted(repeated))}",
+            f"{place}, with several columns {format_list(sorted(repeated))}",
             "Rename all but one of them",
         )
     return record

@@ -171,7 +171,7 @@ def _align(
         row_P=ranges.row_P,
         piece_PL=piece_PL,
         max_context_PL=is_piece_PL & (tf.gather(best_window_T, piece_PL) == window_PL),
-        start_T=tf.concat([[-1], document.first.values], 0),
-        end_T=tf.concat([[-1], document.beyond.values], 0),
+        start_T=tf.concat([[-1], document.starts.values], 0),
+        end_T=tf.concat([[-1], document.ends.values], 0),
         num_truncated_B=tf.constant([], tf.int32),
     )

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.tagging.schemes import (
     MARKS,
@@ -184,7 +184,7 @@ def _gold_ids(sentence: Sentence, tag_ids: Mapping[str, int]) -> list[int]:
             converted = "" if tag == sentence.tags[word] else f" ({tag!r} in BIOES)"
             raise InputError(
                 f"A tag must be one of the {len(tag_ids)} tags of the model: "
-                f"{listed(sorted(tag_ids))}",
+                f"{format_list(sorted(tag_ids))}",
                 f"{sentence.source}:{sentence.line + word} with "
                 f"{sentence.tags[word]!r}{converted}",
                 "Correct it, or train with data that has this tag",

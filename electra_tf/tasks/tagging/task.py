@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.batching import EncodedExamples
 from electra_tf.tasks.data.conll import (
     Sentence,
@@ -71,7 +71,7 @@ class TaggingTask(Task):
             odd = [tag for tag in marked if not is_span_scheme({tag})]
             why = "F1 of spans needs tags such as B-NP, I-NP and O"
             if odd and {OUTSIDE, *marked} == {OUTSIDE, *self.tags}:
-                why += f"; {listed(odd, 3)} have another mark than B, I, E and S"
+                why += f"; {format_list(odd, 3)} have another mark than B, I, E and S"
             return [f"{self.name}: {len(self.tags):,} tags, scored by accuracy ({why})"]
         lines = [
             f"{self.name}: the tags mark spans, in the scheme {self.scheme}: scored by "
@@ -175,7 +175,8 @@ def tagging_task(
         if not files[split]:
             raise InputError(
                 f"The tags of {split} must be tags of train",
-                f"no sentence of {split} with known tags only; known: {listed(tags)}",
+                f"no sentence of {split} with known tags only; known: "
+                f"{format_list(tags)}",
                 "Check that both files have the same kind of tags",
             )
     task = TaggingTask(
@@ -286,9 +287,8 @@ def _has_known_tags(sentence: Sentence, tags: Sequence[str], log: DataErrorLog) 
     for index, tag in enumerate(converted):
         if tag not in tags:
             detail = f"{sentence.tags[index]!r}; its sentence is dropped"
-            remedy = (
-                f"Correct it, or add it to the training data; known: {listed(tags)}"
-            )
+            known = format_list(tags)
+            remedy = f"Correct it, or add it to the training data; known: {known}"
             where = sentence.source, sentence.line + index
             log.add(DataError(*where, "a tag training does not have", detail, remedy))
             return False
