@@ -80,7 +80,7 @@ def open_records(
     if manifest is not None:
         _check_manifest(manifest, data, max_length, tokenizer)
         size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
-        return _open_built(data, manifest, max_length, size, verify)
+        return _open_with_manifest(data, manifest, max_length, size, verify)
     if not vocabulary_size:
         raise InputError(
             "For records without a manifest, tokenizer or vocabulary_size must be set",
@@ -94,7 +94,7 @@ def open_records(
             _check_manifest(manifest, folder, max_length, tokenizer)
         else:
             _check_complete(folder)
-    return _open_foreign(data, paths, max_length, vocabulary_size)
+    return _open_without_manifest(data, paths, max_length, vocabulary_size)
 
 
 def _read_manifest(folder: str) -> Manifest | None:
@@ -114,7 +114,7 @@ def _check_manifest(
         raise _length_error(data, max_length, manifest.max_length)
 
 
-def _open_built(
+def _open_with_manifest(
     data: str, manifest: Manifest, max_length: int, vocabulary_size: int, verify: bool
 ) -> RecordSet:
     paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
@@ -126,7 +126,7 @@ def _open_built(
     return RecordSet(paths, counts, max_length, vocabulary_size, manifest)
 
 
-def _open_foreign(
+def _open_without_manifest(
     data: str, paths: tuple[str, ...], max_length: int, vocabulary_size: int
 ) -> RecordSet:
     record_set = RecordSet(paths, _count_records(paths), max_length, vocabulary_size)

@@ -19,9 +19,10 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
     lines = unknown_warnings(manifest.unknown_share, tokenizer, manifest.too_long_words)
     length = manifest.max_length
     if manifest.padding_share > PADDING_LIMIT:
+        tokens = manifest.tokens / max(1, manifest.documents)
         lines.append(
             f"{manifest.padding_share:.1%} of the positions are padding (over "
-            f"{PADDING_LIMIT:.0%}): documents have {_mean_length(manifest):.0f} tokens on "
+            f"{PADDING_LIMIT:.0%}): documents have {tokens:.0f} tokens on "
             f"average, records {length} positions. Set a smaller --max_length, or "
             "--documents=file if blank lines do not end documents"
         )
@@ -71,10 +72,6 @@ def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> lis
             "--split_unspaced=characters"
         )
     return [line]
-
-
-def _mean_length(manifest: Manifest) -> float:
-    return manifest.tokens / max(1, manifest.documents)
 
 
 def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:

@@ -27,7 +27,7 @@ def copy(folder, tmp_path):
 
 
 @pytest.fixture
-def foreign(copy):
+def without_manifest(copy):
     """Return a folder with the same records and no manifest, as of another program."""
     for path in copy.iterdir():
         if "tfrecord" not in path.name:
@@ -57,21 +57,21 @@ def test_records_with_a_manifest(folder, vocabulary):
     assert record_set.vocabulary_size == 1000
 
 
-def test_records_without_a_manifest_require_a_vocabulary_size(folder, foreign):
+def test_records_without_a_manifest_require_a_vocabulary_size(folder, without_manifest):
     record_set = open_records(str(folder), max_length=32, tokenizer=None)
     assert record_set.vocabulary_size == 1000
     with pytest.raises(InputError, match="tokenizer or vocabulary_size"):
-        open_records(str(foreign), max_length=32, tokenizer=None)
+        open_records(str(without_manifest), max_length=32, tokenizer=None)
 
 
-def test_records_without_a_manifest_are_counted(foreign, folder):
+def test_records_without_a_manifest_are_counted(without_manifest, folder):
     expected = open_any(folder)
     # The original writes 1,000 files with unpadded numbers to DATA/pretrain_tfrecords,
     # some of them empty.
-    data = foreign.parent / "data"
+    data = without_manifest.parent / "data"
     target = data / "pretrain_tfrecords"
     data.mkdir()
-    foreign.rename(target)
+    without_manifest.rename(target)
     for i, path in enumerate(sorted(target.iterdir())):
         path.rename(target / f"pretrain_data.tfrecord-{i}-of-1000")
     (target / "pretrain_data.tfrecord-5-of-1000").touch()
@@ -98,8 +98,8 @@ def test_another_vocabulary_or_setting_is_rejected(folder, vocabulary):
         open_records(str(folder), max_length=32, tokenizer=cased)
 
 
-def test_another_length_is_rejected(folder, foreign):
-    for data in (folder, foreign):
+def test_another_length_is_rejected(folder, without_manifest):
+    for data in (folder, without_manifest):
         with pytest.raises(InputError, match=r"128 positions.*32.*max_length=32"):
             open_any(data, max_length=128)
 
@@ -136,12 +136,12 @@ def test_data_without_records_is_rejected(tmp_path, folder):
         open_any(tmp_path)
 
 
-def test_a_half_written_folder_is_rejected(foreign):
-    (foreign / "_building").mkdir()
+def test_a_half_written_folder_is_rejected(without_manifest):
+    (without_manifest / "_building").mkdir()
     with pytest.raises(InputError, match=r"half-written.*--overwrite"):
-        open_any(foreign)
+        open_any(without_manifest)
     with pytest.raises(InputError, match=r"half-written.*--overwrite"):
-        open_any(f"{foreign}/*tfrecord*")
+        open_any(f"{without_manifest}/*tfrecord*")
 
 
 def test_a_missing_or_truncated_file_of_a_manifest_is_rejected(copy):
@@ -155,15 +155,15 @@ def test_a_missing_or_truncated_file_of_a_manifest_is_rejected(copy):
         open_any(copy)
 
 
-def test_the_error_of_a_truncated_file_names_record_and_byte(foreign):
-    path = shard(foreign, 1)
+def test_the_error_of_a_truncated_file_names_record_and_byte(without_manifest):
+    path = shard(without_manifest, 1)
     sizes = [16 + len(p.numpy()) for p in tf.data.TFRecordDataset(str(path))]
     path.write_bytes(path.read_bytes()[:-1])
     last, offset = len(sizes) - 1, sum(sizes[:-1])
     with pytest.raises(
         InputError, match=f"{path.name}: record {last}, at byte {offset} "
     ):
-        open_any(foreign)
+        open_any(without_manifest)
 
 
 def read_all(record_set, kind):
