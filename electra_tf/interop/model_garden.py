@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop import tf1
 from electra_tf.interop.network import (
     ForeignNetwork,
@@ -87,7 +87,7 @@ def read(path: str) -> PretrainedModel:
         if not reasons:
             raise InputError(
                 "Every tensor of a checkpoint must be known",
-                f"{prefix}: {listed([name])}",
+                f"{prefix}: {format_list([name])}",
                 "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
             )
         left_out[name] = reasons[0]
@@ -105,7 +105,7 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
     if not layers:
         raise InputError(
             "A checkpoint's item `encoder` must have Transformer layers",
-            f"{source} with {listed(sorted(tensors), 3)}",
+            f"{source} with {format_list(sorted(tensors), 3)}",
             "Save an encoder of type `bert`: tf.train.Checkpoint(encoder=encoder)",
         )
 

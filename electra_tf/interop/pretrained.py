@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import ForeignNetwork, Network, Role
 from electra_tf.text.tokenizer import Tokenizer
 
@@ -124,7 +124,7 @@ class PretrainedModel:
         """
         kept = tuple(s for s in self.sources if s.network.role == role)
         if not kept:
-            roles = listed(network.role for network in self.networks)
+            roles = format_list(network.role for network in self.networks)
             raise InputError(
                 f"The source must have a {role}",
                 f"{self.path}: {roles}",
@@ -154,7 +154,7 @@ class PretrainedModel:
         if differing:
             raise InputError(
                 "The two copies of a shared table must be equal",
-                f"{self.path}: {listed(differing)} differ",
+                f"{self.path}: {format_list(differing)} differ",
                 "Name the two halves of one model, or pass --sharing=none to load each "
                 "network with its own tables",
             )

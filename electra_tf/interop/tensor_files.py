@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import safetensors
 
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop.torch_file import read_torch_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
@@ -105,7 +105,7 @@ def _check_index(index: str, tensors: Mapping[str, np.ndarray]) -> None:
     if missing:
         raise _error(
             f"The shards of {index!r} must have the tensors it lists",
-            f"no {listed(missing)}",
+            f"no {format_list(missing)}",
         )
 
 

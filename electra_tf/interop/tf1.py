@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
-from electra_tf.errors import InputError, listed
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import (
     ForeignNetwork,
     Network,
@@ -168,7 +168,7 @@ def _networks(
     if f"electra/{_WORDS}" not in tensors:
         raise InputError(
             f"A checkpoint must have electra/{_WORDS} or bert/{_WORDS}",
-            f"{source} with {listed(sorted(tensors), 3)}",
+            f"{source} with {format_list(sorted(tensors), 3)}",
             "Name a checkpoint of google-research/electra or google-research/bert",
         )
     found: list[tuple[Role, Prefixes]] = []
@@ -242,7 +242,7 @@ def _left_out(names: set[str], source: str) -> LeftOut:
     if unknown:
         raise InputError(
             "Every tensor of a checkpoint must be known",
-            f"{source}: {listed(unknown, 4)}",
+            f"{source}: {format_list(unknown, 4)}",
             "Name a checkpoint of google-research/electra or google-research/bert",
         )
     return left_out
