@@ -147,8 +147,10 @@ def test_padding_does_not_change_the_states_of_real_tokens(encoder):
 def test_rows_are_independent(encoder):
     inputs, order = batch(), [2, 0, 3, 1]
     states_BLD = encoder(**inputs).numpy()
-    moved = encoder(**{name: values[order] for name, values in inputs.items()}).numpy()
-    np.testing.assert_allclose(moved, states_BLD[order], atol=1e-6)
+    reordered = encoder(
+        **{name: values[order] for name, values in inputs.items()}
+    ).numpy()
+    np.testing.assert_allclose(reordered, states_BLD[order], atol=1e-6)
     for row in range(4):
         alone = encoder(**{name: x[row : row + 1] for name, x in inputs.items()})
         np.testing.assert_allclose(alone[0], states_BLD[row], atol=1e-6)
@@ -160,8 +162,8 @@ def test_states_depend_on_all_real_positions_and_their_order(encoder):
     for name, position in (("token_ids", 11), ("segment_ids", 0), ("token_ids", 4)):
         changed = inputs[name].copy()
         changed[0, position] = (changed[0, position] + 1) % 2
-        moved = encoder(**{**inputs, name: changed}).numpy() - states_BLD
-        assert (np.abs(moved).max(-1) > 1e-5).all()
+        change_BLD = encoder(**{**inputs, name: changed}).numpy() - states_BLD
+        assert (np.abs(change_BLD).max(-1) > 1e-5).all()
     swapped = dict(inputs, token_ids=inputs["token_ids"][:, ::-1].copy())
     back_BLD = encoder(**swapped).numpy()[:, ::-1]
     assert np.abs(back_BLD - states_BLD).max() > 0.01

@@ -36,7 +36,7 @@ _PARTS = (  # of a name: the original's, this project's
 
 def our_name(name):
     """Return the path within our model of the weight `name` of the released code."""
-    places = {
+    prefixes = {
         "electra/encoder/": "discriminator/encoder/",
         "electra/": "discriminator/encoder/",
         "generator/encoder/": "generator/encoder/",
@@ -44,11 +44,11 @@ def our_name(name):
         "generator_predictions/": "generator/head/",
         "discriminator_predictions/": "discriminator/head/",
     }
-    start = next(place for place in places if name.startswith(place))
-    name = places[start] + name.removeprefix(start)
-    for theirs, ours in _PARTS:
-        if theirs in name:
-            return name.replace(theirs, ours)
+    prefix = next(prefix for prefix in prefixes if name.startswith(prefix))
+    name = prefixes[prefix] + name.removeprefix(prefix)
+    for original_part, our_part in _PARTS:
+        if original_part in name:
+            return name.replace(original_part, our_part)
     return name
 
 
@@ -58,14 +58,14 @@ class Fixture:
     def __init__(self, file, path=GOLDEN):
         self.arrays = np.load(path / file)
         info = json.loads(str(self["info_json"]))
-        self.theirs, self.ids = info["config"], info["special_ids"]
+        self.settings, self.ids = info["config"], info["special_ids"]
         self.config = _config(info)
         self.tokens = SpecialTokens(
             cls=self.ids["[CLS]"],
             sep=self.ids["[SEP]"],
             mask=self.ids["[MASK]"],
-            vocabulary_size=self.theirs["vocab_size"],
-            is_continuation_V=np.zeros(self.theirs["vocab_size"], bool),
+            vocabulary_size=self.settings["vocab_size"],
+            is_continuation_V=np.zeros(self.settings["vocab_size"], bool),
         )
         self.pretrainer = Pretrainer(self.config, self.tokens)
         self.paths = {
@@ -120,35 +120,35 @@ class _Given:
 
 
 def _config(info):
-    theirs = info["config"]
+    settings = info["config"]
     bert = info["disc_bert_config"]
-    if not theirs["untied_generator"]:
+    if not settings["untied_generator"]:
         sharing, width, depth = "all", 1.0, 1.0
     else:
-        sharing = "none" if theirs["untied_generator_embeddings"] else "embeddings"
-        width = float(theirs["generator_hidden_size"])
-        depth = float(theirs["generator_layers"])
+        sharing = "none" if settings["untied_generator_embeddings"] else "embeddings"
+        width = float(settings["generator_hidden_size"])
+        depth = float(settings["generator_layers"])
     return PretrainingConfig(
-        records=RecordsConfig(max_length=theirs["max_seq_length"]),
+        records=RecordsConfig(max_length=settings["max_seq_length"]),
         model=ModelConfig(
             depth=bert["num_hidden_layers"],
             width=bert["hidden_size"],
-            embedding=theirs["embedding_size"],
+            embedding=settings["embedding_size"],
             heads=bert["num_attention_heads"],
             feed_forward=bert["intermediate_size"],
-            vocabulary_size=theirs["vocab_size"],
+            vocabulary_size=settings["vocab_size"],
             max_positions=bert["max_position_embeddings"],
             sharing=sharing,
             generator_width=width,
             generator_depth=depth,
         ),
-        masking=MaskingConfig(scheme="original", rate=theirs["mask_prob"]),
+        masking=MaskingConfig(scheme="original", rate=settings["mask_prob"]),
         objective=ObjectiveConfig(
             sampler="gumbel",
-            discriminator_weight=theirs["disc_weight"],
-            generator_weight=theirs["gen_weight"],
-            temperature=theirs["temperature"],
-            disallow_correct=theirs["disallow_correct"],
-            uniform_generator=theirs["uniform_generator"],
+            discriminator_weight=settings["disc_weight"],
+            generator_weight=settings["gen_weight"],
+            temperature=settings["temperature"],
+            disallow_correct=settings["disallow_correct"],
+            uniform_generator=settings["uniform_generator"],
         ),
     )

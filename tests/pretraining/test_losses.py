@@ -114,14 +114,14 @@ def test_sums_do_not_depend_on_order_and_batching():
         (masked_lm_loss, (LOGITS_BMV, LABELS_BM, WEIGHTS_BM)),
         (replaced_token_loss, (LOGITS_BL, FAKE_BL, MASK_BL.astype(np.int32))),
     ):
-        whole = loss(*fields)
+        expected = loss(*fields)
         assert_close(
-            loss(*(x[[2, 0, 3, 1]] for x in fields)), whole.total, whole.weight
+            loss(*(x[[2, 0, 3, 1]] for x in fields)), expected.total, expected.weight
         )
         parts = [loss(*(x[rows] for x in fields)) for rows in ([0], [1, 2, 3])]
         total, weight = (sum(map(float, part)) for part in zip(*parts, strict=True))
-        np.testing.assert_allclose(total, whole.total, rtol=1e-6)
-        assert weight == whole.weight
+        np.testing.assert_allclose(total, expected.total, rtol=1e-6)
+        assert weight == expected.weight
 
 
 def test_empty_batches_give_a_loss_of_0_and_a_weight_of_0():

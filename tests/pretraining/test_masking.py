@@ -126,8 +126,8 @@ def test_only_maskable_positions_are_masked_with_the_right_count(scheme, rate):
         if scheme != "original":
             for row, used in zip(positions_BM, used_BM, strict=True):
                 assert len(set(row[used])) == used.sum()
-        for given, kept in zip(text, masked[:3], strict=True):
-            np.testing.assert_array_equal(given, kept)
+        for before, after in zip(text, masked[:3], strict=True):
+            np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize("scheme", ["paper", "whole_word"])
@@ -159,8 +159,8 @@ def test_all_modes_mask_the_same(scheme):
 def test_shapes_are_static(scheme):
     masker = make_masker(scheme=scheme)
     graph = tf.function(lambda text, step: masker(text, rng(step)))
-    given = Batch(*[tf.TensorSpec([4, LENGTH], tf.int32)] * 3)
-    outputs = graph.get_concrete_function(given, tf.TensorSpec([], tf.int64))
+    batch_spec = Batch(*[tf.TensorSpec([4, LENGTH], tf.int32)] * 3)
+    outputs = graph.get_concrete_function(batch_spec, tf.TensorSpec([], tf.int64))
     for output in outputs.structured_outputs:
         assert output.shape.is_fully_defined()
 
@@ -208,22 +208,22 @@ def test_the_original_scheme_samples_independently():
     masked = to_numpy(make_masker(128, scheme="original")(text, rng()))
     assert masked.weights_BM.all()
     counts = np.bincount(masked.positions_BM.ravel(), minlength=128)
-    there = ~np.isin(text.input_ids_BL[0], SPECIAL)
-    assert not counts[~there].any()
-    draws, places = 4000 * 19, there.sum()
-    assert chi_square(counts[there], np.full(places, draws / places)) < 5
+    maskable = ~np.isin(text.input_ids_BL[0], SPECIAL)
+    assert not counts[~maskable].any()
+    draws, positions = 4000 * 19, maskable.sum()
+    assert chi_square(counts[maskable], np.full(positions, draws / positions)) < 5
     repeated = masked.positions_BM[:, :1] == masked.positions_BM[:, 1:]
-    deviation = (places - 1) ** 0.5 / places / (4000 * 18) ** 0.5
-    assert abs(repeated.mean() - 1 / places) < 5 * deviation
-    expected = places * (1 - (1 - 1 / places) ** 19)
-    assert round(expected, 2) == 17.69  # of 19, as the original was measured
-    distinct = [len(set(positions)) for positions in masked.positions_BM]
+    deviation = (positions - 1) ** 0.5 / positions / (4000 * 18) ** 0.5
+    assert abs(repeated.mean() - 1 / positions) < 5 * deviation
+    expected = positions * (1 - (1 - 1 / positions) ** 19)
+    assert round(expected, 2) == 17.69  # of 19; equals the original's mean
+    distinct = [len(set(row)) for row in masked.positions_BM]
     assert abs(np.mean(distinct) - expected) < 5 * np.std(distinct) / 4000**0.5
     # Neighbouring samples are independent.
-    kept_BM = masked.masked_ids_BL[np.arange(4000)[:, None], masked.positions_BM]
+    masked_ids_BM = masked.masked_ids_BL[np.arange(4000)[:, None], masked.positions_BM]
     alone = [(row == value).sum() == 1 for row in masked.positions_BM for value in row]
-    shares = (kept_BM == MASK).ravel()[alone]
-    assert abs(shares.mean() - 0.85) < 5 * (0.85 * 0.15 / len(shares)) ** 0.5
+    is_mask = (masked_ids_BM == MASK).ravel()[alone]
+    assert abs(is_mask.mean() - 0.85) < 5 * (0.85 * 0.15 / len(is_mask)) ** 0.5
 
 
 def test_apply_mask_as_original():
@@ -268,20 +268,21 @@ def test_bert_replacement_writes_mask_random_or_original_tokens(scheme):
     masked = to_numpy(masker(text, rng()))
     used = masked.weights_BM == 1
     assert used.sum() == 4000 * math.ceil(fractions.Fraction(1, 2) * len(row))
-    written = at(masked.masked_ids_BL, masked.positions_BM)[used]
+    replacements = at(masked.masked_ids_BL, masked.positions_BM)[used]
     labels = masked.labels_BM[used]
     total, random = len(labels), len(labels) * 0.1 / VOCABULARY
-    kept = (written == labels).sum()
-    tokens = np.bincount(written[written != labels], minlength=VOCABULARY)
+    num_unchanged = (replacements == labels).sum()
+    changed = replacements[replacements != labels]
+    tokens = np.bincount(changed, minlength=VOCABULARY)
     # Random tokens include [MASK] and the label.
     label_share = np.bincount(labels, minlength=VOCABULARY) / total
     expected = random * (1 - label_share)
     expected[MASK] += 0.8 * total
-    counts = np.append(tokens, kept)
+    counts = np.append(tokens, num_unchanged)
     assert chi_square(counts, np.append(expected, 0.1 * total + random)) < 5
     unused = np.ones_like(text.input_ids_BL.numpy(), bool)
-    for mask, positions, there in zip(unused, masked.positions_BM, used, strict=True):
-        mask[positions[there]] = False
+    for mask, positions, in_use in zip(unused, masked.positions_BM, used, strict=True):
+        mask[positions[in_use]] = False
     np.testing.assert_array_equal(
         masked.masked_ids_BL[unused], text.input_ids_BL.numpy()[unused]
     )

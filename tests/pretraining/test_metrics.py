@@ -144,16 +144,16 @@ def test_sums_over_batches_give_the_metrics_of_all_rows():
     logits_BL = random.normal(size=(6, 50))
     fake_BL = random.random((6, 50)) < 0.3
     mask_BL = (random.random((6, 50)) < 0.5).astype(np.int32)
-    whole = compute_metrics(disc_metrics(logits_BL, fake_BL, mask_BL))
+    expected = compute_metrics(disc_metrics(logits_BL, fake_BL, mask_BL))
     parts = [
         disc_metrics(logits_BL[rows], fake_BL[rows], mask_BL[rows])
         for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
     sums = tf.nest.map_structure(lambda *values: sum(values), *parts)
-    assert compute_metrics(sums) == pytest.approx(whole, rel=1e-6)
+    assert compute_metrics(sums) == pytest.approx(expected, rel=1e-6)
     # The mean of the batches' values would differ.
     means = np.mean([compute_metrics(part)["disc_auc"] for part in parts])
-    assert abs(means - whole["disc_auc"]) > 1e-3
+    assert abs(means - expected["disc_auc"]) > 1e-3
 
 
 def test_all_modes_give_equal_metrics():

@@ -131,9 +131,9 @@ def close(actual, expected):
 
 def test_losses_and_every_gradient(fixture):
     losses, loss, actual = gradients(fixture)
-    for name, theirs in (("masked_lm", "gen_loss"), ("disc", "disc_loss")):
+    for name, original_name in (("masked_lm", "gen_loss"), ("disc", "disc_loss")):
         total, weight = losses.parts[name]
-        np.testing.assert_allclose(total / weight, fixture[theirs], rtol=1e-5)
+        np.testing.assert_allclose(total / weight, fixture[original_name], rtol=1e-5)
     np.testing.assert_allclose(loss, fixture["total_loss"], rtol=1e-5)
     for name, gradient in actual.items():
         close(gradient, fixture["grad/" + name])

@@ -36,13 +36,13 @@ FILES = (
 def test_the_trajectory_equals_the_original(file, steps, monkeypatch):
     fixture = Fixture(file)
     settings = OptimizerConfig(
-        learning_rate=fixture.theirs["learning_rate"],
-        warmup_steps=fixture.theirs["num_warmup_steps"],
-        decay_power=fixture.theirs["lr_decay_power"],
-        weight_decay=fixture.theirs["weight_decay_rate"],
+        learning_rate=fixture.settings["learning_rate"],
+        warmup_steps=fixture.settings["num_warmup_steps"],
+        decay_power=fixture.settings["lr_decay_power"],
+        weight_decay=fixture.settings["weight_decay_rate"],
     )
     trained = fixture.pretrainer
-    trained.compile(create_optimizer(settings, fixture.theirs["num_train_steps"]))
+    trained.compile(create_optimizer(settings, fixture.settings["num_train_steps"]))
     masked, rng = fixture.masked(), fixture.rng()
     monkeypatch.setattr(trained.objective, "mask", lambda batch, rng: masked)
     monkeypatch.setattr(pretrainer_lib, "make_rng", lambda *_: rng)
@@ -54,7 +54,7 @@ def test_the_trajectory_equals_the_original(file, steps, monkeypatch):
         ours = fixture.variables[name.removeprefix("var_after/")].numpy()
         np.testing.assert_allclose(ours, fixture[name], rtol=1e-5, atol=2e-6)
     metrics_by_step.append(step())
-    for name, theirs in (
+    for name, original_name in (
         ("loss", "total_loss"),
         ("masked_lm_loss", "gen_loss"),
         ("disc_loss", "disc_loss"),
@@ -62,7 +62,7 @@ def test_the_trajectory_equals_the_original(file, steps, monkeypatch):
         ("learning_rate", "lr"),
     ):
         ours = [float(values[name]) for values in metrics_by_step[:steps]]
-        np.testing.assert_allclose(ours, fixture[f"traj/{theirs}"], rtol=1e-5)
+        np.testing.assert_allclose(ours, fixture[f"traj/{original_name}"], rtol=1e-5)
     np.testing.assert_allclose(
         metrics_by_step[steps]["loss"], fixture["traj/final_total_loss"], rtol=1e-5
     )
@@ -147,19 +147,21 @@ def test_another_seed_gives_other_masks_and_weights(trained):
 
 
 def test_xla_gives_equal_results(trained):
-    whole = make_pretrainer(training={"xla": "on"})
-    metrics_by_step = train(whole, jit=True)
-    for ours, theirs in zip(metrics_by_step, trained[1], strict=True):
-        for name, value in theirs.items():
-            np.testing.assert_allclose(ours[name], value, rtol=2e-4, atol=2e-5)
-    assert_equal_weights(whole, trained[0], atol=2e-4)
+    compiled = make_pretrainer(training={"xla": "on"})
+    metrics_by_step = train(compiled, jit=True)
+    for step_metrics, expected in zip(metrics_by_step, trained[1], strict=True):
+        for name, value in expected.items():
+            np.testing.assert_allclose(step_metrics[name], value, rtol=2e-4, atol=2e-5)
+    assert_equal_weights(compiled, trained[0], atol=2e-4)
 
 
 def test_accumulation_gives_equal_results(trained):
     accumulated = make_pretrainer(training={"accumulation": 4})
-    for ours, theirs in zip(train(accumulated), trained[1], strict=True):
-        for name, value in theirs.items():
-            np.testing.assert_allclose(ours[name], value, rtol=1e-4, err_msg=name)
+    for step_metrics, expected in zip(train(accumulated), trained[1], strict=True):
+        for name, value in expected.items():
+            np.testing.assert_allclose(
+                step_metrics[name], value, rtol=1e-4, err_msg=name
+            )
     # Adam amplifies rounding errors of nearly zero gradients.
     assert_equal_weights(accumulated, trained[0], atol=2e-4)
 

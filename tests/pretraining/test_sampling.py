@@ -18,8 +18,10 @@ SAMPLERS = pytest.mark.parametrize("sampler", ["gumbel", "inverse_cdf"])
 def sampled(sampler, logits_BMV, labels_BM, uniform, **settings):
     if sampler == "gumbel":
         return sample_gumbel(logits_BMV, uniform, labels_BM, **settings)
-    shares_BMV = tf.nn.softmax(logits_BMV)
-    return sample_inverse_cdf(logits_BMV, shares_BMV, uniform, labels_BM, **settings)
+    probabilities_BMV = tf.nn.softmax(logits_BMV)
+    return sample_inverse_cdf(
+        logits_BMV, probabilities_BMV, uniform, labels_BM, **settings
+    )
 
 
 def sample_counts(sampler, logits_V, labels=0, draws=DRAWS, step=0, **settings):
@@ -81,36 +83,41 @@ def test_disallow_correct_excludes_the_original_token(sampler):
 
 
 def test_inverse_cdf_equals_two_cumulative_sums():
-    shares_BMV = np.random.default_rng(0).dirichlet(np.ones(10), (50, 3))
-    shares_BMV = shares_BMV.astype(np.float32)
+    probabilities_BMV = np.random.default_rng(0).dirichlet(np.ones(10), (50, 3))
+    probabilities_BMV = probabilities_BMV.astype(np.float32)
     uniform_BM2 = np.random.default_rng(1).random((50, 3, 2), np.float32)
     labels_BM = np.zeros((50, 3), np.int32)
     expected_BM = np.empty((50, 3), int)
-    for place in np.ndindex(50, 3):  # blocks of 4, the last one of 2
-        blocks = [shares_BMV[place][start : start + 4] for start in (0, 4, 8)]
+    for position in np.ndindex(50, 3):  # blocks of 4, the last one of 2
+        blocks = [probabilities_BMV[position][start : start + 4] for start in (0, 4, 8)]
         sums = np.cumsum([block.sum() for block in blocks])
-        block = int((sums < uniform_BM2[place][0] * sums[-1]).sum())
+        block = int((sums < uniform_BM2[position][0] * sums[-1]).sum())
         sums = np.cumsum(blocks[block])
-        within = int((sums < uniform_BM2[place][1] * sums[-1]).sum())
-        expected_BM[place] = 4 * block + within
+        within = int((sums < uniform_BM2[position][1] * sums[-1]).sum())
+        expected_BM[position] = 4 * block + within
 
-    def sample(shares_BMV):
+    def sample(probabilities_BMV):
         return sample_inverse_cdf(
-            tf.math.log(shares_BMV), shares_BMV, uniform_BM2, labels_BM
+            tf.math.log(probabilities_BMV), probabilities_BMV, uniform_BM2, labels_BM
         )
 
-    for mode in in_every_mode(sample, tf.constant(shares_BMV)):
+    for mode in in_every_mode(sample, tf.constant(probabilities_BMV)):
         np.testing.assert_array_equal(mode, expected_BM)
 
 
 @pytest.mark.parametrize("end", [2.0**-24, 1 - 2.0**-24])
 def test_zero_probabilities_are_never_sampled(end):
     ends_BM2 = np.full((4, 1, 2), end, np.float32)
-    shares_BMV = np.zeros((4, 1, 30), np.float32)
+    probabilities_BMV = np.zeros((4, 1, 30), np.float32)
     for row, tokens in enumerate(([0], [29], [7, 13], [5, 6])):
-        shares_BMV[row, 0, tokens] = 1.0000001 / len(tokens)
-    logits_BMV, labels_BM = np.log(shares_BMV + 1e-30), np.zeros((4, 1), np.int32)
-    sampled_BM = sample_inverse_cdf(logits_BMV, shares_BMV, ends_BM2, labels_BM).numpy()
+        probabilities_BMV[row, 0, tokens] = 1.0000001 / len(tokens)
+    logits_BMV, labels_BM = (
+        np.log(probabilities_BMV + 1e-30),
+        np.zeros((4, 1), np.int32),
+    )
+    sampled_BM = sample_inverse_cdf(
+        logits_BMV, probabilities_BMV, ends_BM2, labels_BM
+    ).numpy()
     first = end < 0.5
     assert sampled_BM[:, 0].tolist() == [0, 29, 7 if first else 13, 5 if first else 6]
 

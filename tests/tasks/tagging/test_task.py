@@ -46,8 +46,8 @@ def folder(tmp_path_factory):
 def test_training_from_files_and_span_scores(folder, log, tmp_path):
     task = read(folder, log)
     assert task.monitor == "dev_f1"
-    wanted = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
-    assert set(task.tags) == wanted
+    expected = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
+    assert set(task.tags) == expected
     settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
     model = task.model(tiny.start(), settings, 0)
     examples = task.training_examples(model)
@@ -120,9 +120,12 @@ def test_missing_files_and_tags_raise(tmp_path, log):
 
 def test_tags_missing_from_train_are_reported(tmp_path, log, report):
     (tmp_path / "train.txt").write_text("a B-X\nb O\n\nc O\n\nd O\n")
-    for tags, place in (("a O\nb B-Y\n", "dev.txt:2: .*'B-Y'"), ("a N\n", "dev.txt:1")):
+    for tags, message in (
+        ("a O\nb B-Y\n", "dev.txt:2: .*'B-Y'"),
+        ("a N\n", "dev.txt:1"),
+    ):
         (tmp_path / "dev.txt").write_text(tags)
-        with pytest.raises(InputError, match=place):
+        with pytest.raises(InputError, match=message):
             read(tmp_path, log)
         with pytest.raises(
             InputError, match="dev with known tags only; known: 'B-X', 'E-X', "
@@ -201,7 +204,7 @@ def test_predictions_have_the_scheme_of_the_files(scheme, tmp_path, log):
     assert (task.scheme, model.scheme) == (scheme, scheme)
     dev = task.splits["dev"]
     examples = model.examples(dev.items, dev.targets)
-    # What a model that has learned everything answers.
+    # One-hot outputs: every prediction is correct.
     outputs = [np.eye(len(task.tags))[row] for row in examples.targets]
     predicted = model.decode(dev.items, examples, outputs)
     assert [tuple(tags) for tags in predicted] == dev.targets
@@ -220,5 +223,5 @@ def test_one_span_for_each_sentence_is_degenerate(folder, log):
         [["B-X", "I-X"], ["O"]],
         [["B-X", "B-X"]],
     ):
-        found = task.degenerate(gold, predicted)
-        assert found is None or found == "always predicts B-X"
+        reason = task.degenerate(gold, predicted)
+        assert reason is None or reason == "always predicts B-X"
