@@ -29,7 +29,7 @@ def original_order(
 ) -> Iterator[Example]:
     """Pack sentences as the released builder does, with the same random draws.
 
-    A short sentence may be added to segment A after B has begun. Wordpieces that do
+    A short sentence may be added to segment A after B has started. Wordpieces that do
     not fit are discarded. [CLS] and [SEP] do not count towards the target length.
 
     Args:
