@@ -46,8 +46,8 @@ class Comparison:
     logits: float | None
     """None where the target has no head."""
     exact_hidden: float | None = None
-    """Where the target's library computes gelu by tanh: the difference to the source
-    with its own gelu. The others are computed by tanh on both sides."""
+    """Difference with each library's own gelu, if one computes it by tanh; `hidden` and
+    `logits` then use tanh on both sides."""
 
     @property
     def largest(self) -> float:
@@ -65,7 +65,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What a conversion did."""
+    """Report of a conversion."""
 
     model: PretrainedModel
     source_format: Format

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 Kind = Literal["as_is", "kernel", "split", "split_bias", "merge"]
-"""How a weight is laid out. `kernel`: [in, out] with us, [out, in] in PyTorch. `split`:
+"""Layout of a weight. `kernel`: [in, out] in Keras, [out, in] in PyTorch. `split`:
 a kernel whose outputs are heads, [in, H, K] in Keras's MultiHeadAttention.
 `split_bias`: its bias, [H, K]. `merge`: a kernel whose inputs are heads, [H, K, out].
 """

@@ -63,7 +63,7 @@ class Network:
 
 
 class Prefixes(NamedTuple):
-    """What precedes the names of `names.py`, for each part of a network."""
+    """Prefixes of the names in `names.py`, for each part of a network."""
 
     encoder: str = ""
     embeddings: str = ""

@@ -26,7 +26,7 @@ class Source:
     dtypes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """By the source's names, of the tensors if not all are float32."""
     slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Of the optimizer, `m/encoder/...` and `v/encoder/...`."""
+    """Optimizer slots by path, `m/encoder/...` and `v/encoder/...`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ class DataError:
     detail: str
     """Description of the error and of its effect if the run continues."""
     remedy: str
-    """What the user can do."""
+    """How to fix it."""
 
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.line else self.source
