@@ -6,8 +6,9 @@ The name of a tensor ends with the letters of its axes, outermost first:
     M  masked positions        D  width of the encoder
     E  width of the embedding  N  attention heads
     H  width of a head         F  width of the feed-forward layer
-    V  vocabulary              K  keys (positions attended to)
+    V  vocabulary              K  keys (positions attended to); blocks in sampling
     X  rows and positions in one axis
+    W  words; places of a block in sampling
 
 `input_ids_BL[b, l]` is the token id at position l of row b.
 """
