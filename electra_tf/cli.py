@@ -4,7 +4,6 @@ A command imports this module before TensorFlow and Keras.
 """
 
 import gc
-import importlib.abc
 import os
 import signal
 import sys
@@ -28,31 +27,6 @@ try:
     backend.check()
 except ImportError as error:
     sys.exit(f"error: {error}")
-
-
-class _OptionalImportBlocker(importlib.abc.MetaPathFinder):
-    """Block optional imports of TensorFlow and Keras while these are imported.
-
-    They import scikit-learn and others if installed, for functions that no command
-    uses, which takes seconds. Later imports of these packages work.
-    """
-
-    _PACKAGES = frozenset({"cv2", "jax", "matplotlib", "pandas", "sklearn"})
-
-    def find_spec(self, name, path=None, target=None):
-        if name in self._PACKAGES and any(map(_is_importing, ("keras", "tensorflow"))):
-            raise ModuleNotFoundError(
-                f"{name} is blocked while Keras is imported", name=name
-            )
-
-
-def _is_importing(name: str) -> bool:
-    """Return whether the import of a module is in progress."""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return getattr(spec, "_initializing", False)
-
-
-sys.meta_path.insert(0, _OptionalImportBlocker())
 
 
 def define_input_flags(

@@ -86,29 +86,6 @@ def test_errors_are_printed_as_a_paragraph(monkeypatch, error, words):
     assert words in end.value.code
 
 
-IMPORTS = """
-import sys
-{first}
-print(*{{"cv2", "jax", "matplotlib", "pandas", "sklearn"}} & {{*sys.modules}})
-import sklearn.metrics
-assert sklearn.metrics.f1_score
-"""
-
-
-@pytest.mark.parametrize("order", ["keras, tensorflow", "tensorflow, keras"])
-def test_optional_imports_of_keras_are_blocked(order):
-    def imported(first):
-        code = IMPORTS.format(first=f"{first}\nimport {order}")
-        result = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True
-        )
-        assert result.returncode == 0, result.stderr
-        return set(result.stdout.split())
-
-    assert imported("from electra_tf import cli") == set()
-    assert "sklearn" in imported("")
-
-
 def test_other_exceptions_are_not_caught(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, ZeroDivisionError())
