@@ -1,5 +1,4 @@
 import signal
-import subprocess
 import sys
 
 import pytest
