@@ -63,7 +63,8 @@ MAY_USE = {
     "pretraining": {"keras", "numpy", "tensorflow"},
     "training": {"keras", "numpy", "safetensors", "tensorflow", "tqdm"},
     "interop": {
-        *("h5py", "numpy", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
+        *("h5py", "ml_dtypes", "numpy", "safetensors", "scipy", "tensorflow"),
+        *("tokenizers", "yaml"),
     },
     "tasks": {
         *("keras", "numpy", "scipy", "sklearn", "tensorflow", "tensorflow_datasets"),

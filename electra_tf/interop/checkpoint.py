@@ -27,11 +27,14 @@ from electra_tf.interop.network import (
     to_foreign,
 )
 from electra_tf.interop.pretrained import PretrainedModel, Source
+from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import MANIFEST, VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
+    SLOTS,
+    WEIGHTS,
     CheckpointManager,
     is_checkpoint,
     open_checkpoint,
@@ -64,7 +67,10 @@ def read(path: str) -> PretrainedModel:
     tokenizer = Tokenizer(
         Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY)), config.tokenization
     )
-    tensors, slots = checkpoint.weights(), checkpoint.slots()
+    tensors, slots = (
+        read_safetensors(os.path.join(checkpoint.path, name))
+        for name in (WEIGHTS, SLOTS)
+    )
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
     sources = []
     for role, shape, prefixes in _networks(config, tensors):

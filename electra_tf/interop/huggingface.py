@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
@@ -29,6 +28,7 @@ from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
 from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN, Vocabulary
+from electra_tf.training.checkpoint import safetensors_parts
 
 CONFIG, TOKENIZER_CONFIG, TOKENIZER = (
     "config.json",
@@ -245,10 +245,8 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             name: _cast(array, model.dtypes.get(f"{network.role}/{name}"))
             for name, array in foreign.tensors.items()
         }
-        metadata = {"format": "pt"}
-        safetensors.numpy.save_file(
-            tensors, os.path.join(folder, SAFETENSORS), metadata
-        )
+        with open(os.path.join(folder, SAFETENSORS), "wb") as file:
+            file.writelines(safetensors_parts(tensors, {"format": "pt"}))
         config = config_of(network, model)
         _write_json(os.path.join(folder, CONFIG), config)
         if model.tokenizer is not None:

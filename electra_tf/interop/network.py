@@ -129,7 +129,7 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
         foreign: The network.
 
     Returns:
-        The network in float32.
+        The network in float32: views of the tensors where those are float32.
 
     Raises:
         InputError: Weights are missing or of another shape; the message lists them.
@@ -152,7 +152,7 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
                 f"{theirs} of shape {foreign.tensors[theirs].shape}, not {expected}"
             )
             continue
-        weights[ours] = np.ascontiguousarray(array, np.float32)
+        weights[ours] = np.asarray(array, np.float32)
     if problems:
         more = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise InputError(
@@ -179,15 +179,14 @@ def to_foreign(
         activation: The library's function.
 
     Returns:
-        The network; a head that the library lacks is left out.
+        The network, whose tensors are views where possible; a head that the library
+        lacks is left out.
     """
     foreign = ForeignNetwork(
         name, network.role, network.shape, {}, prefixes, activation
     )
     tensors = {
-        theirs: np.ascontiguousarray(
-            to_format(network.weights[ours], row.kind, name, network.shape.heads)
-        )
+        theirs: to_format(network.weights[ours], row.kind, name, network.shape.heads)
         for ours, row, theirs in foreign.rows()
     }
     return dataclasses.replace(foreign, tensors=tensors)

@@ -14,6 +14,7 @@ from scipy import special
 from electra_tf.interop.network import Activation, ForeignNetwork
 
 Array = np.ndarray
+_ROWS = 4096  # of a token table at a time
 
 
 class _Names(NamedTuple):
@@ -135,7 +136,7 @@ def hidden_states(
     """
     names = _names(network)
     act = _activation(activation or network.activation)
-    x = _get(network, names.words)[token_ids]
+    x = network.tensors[names.words][token_ids].astype(np.float64)
     x += _get(network, names.segments)[segment_ids]
     x += _get(network, names.positions)[: x.shape[1]]
     x = _norm(network, names, names.embeddings_norm, x)
@@ -179,8 +180,14 @@ def logits(
     if network.role == "discriminator":
         return _dense(network, names, score, x)[..., 0]
     x = _norm(network, names, norm, x)
-    words_VE = _get(network, names.words)
-    return x @ words_VE.T + _get(network, bias)
+    words_VE = network.tensors[names.words]
+    # In parts: in float64 the whole table would be twice its size.
+    parts = (
+        words_VE[start : start + _ROWS].astype(np.float64)
+        for start in range(0, len(words_VE), _ROWS)
+    )
+    scores = np.concatenate([x @ part_XE.T for part_XE in parts], axis=-1)
+    return scores + _get(network, bias)
 
 
 # The names of a head's layer, score, layer norm and output bias.

@@ -8,7 +8,9 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import safetensors
 
@@ -17,6 +19,11 @@ from electra_tf.interop.torch_file import read_torch_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"
+_DTYPES = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8,
+    "BOOL": np.bool_,
+}  # fmt: skip
 
 
 def find_weights(folder: str | os.PathLike) -> str | None:
@@ -40,7 +47,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
         path: `*.safetensors`, `*.bin` (of `torch.save`), or `*.index.json`.
 
     Returns:
-        Arrays by name. bfloat16 becomes float32, which holds it exactly.
+        Arrays by name. Those of safetensors are views of the file, read when used.
 
     Raises:
         InputError: A file is missing, damaged or lies outside the folder; a tensor is
@@ -48,7 +55,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
     """
     tensors: dict[str, np.ndarray] = {}
     for file in _shards(path) if path.endswith(_INDEX) else [path]:
-        reader = read_torch_file if file.endswith(".bin") else _read_safetensors
+        reader = read_torch_file if file.endswith(".bin") else read_safetensors
         for name, array in reader(file).items():
             if name in tensors:
                 raise _error(f"{name!r} must be in one shard", f"{path}: in two")
@@ -59,22 +66,41 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _read_safetensors(path: str) -> dict[str, np.ndarray]:
+def read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a file as views of it, which take no memory of their own.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: The file is damaged, or has a dtype that NumPy lacks.
+    """
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return {name: _as_numpy(file, name) for name in file.keys()}  # noqa: SIM118
+        with safetensors.safe_open(path, framework="numpy"):
+            pass  # checks that header and data fit together
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+        header.pop("__metadata__", None)
+        if not any(0 not in entry["shape"] for entry in header.values()):
+            return {n: np.zeros(e["shape"], np.float32) for n, e in header.items()}
+        data = np.memmap(path, np.uint8, "r", 8 + size)
+        return {name: _view(data, name, entry) for name, entry in header.items()}
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise _error(
             f"{path!r} must be a whole safetensors file", str(error)
         ) from error
 
 
-def _as_numpy(file: safetensors.safe_open, name: str) -> np.ndarray:
-    array = file.get_tensor(name)
-    known = (
-        array.dtype in (np.float64, np.float32, np.float16) or array.dtype.kind in "iub"
+def _view(data: np.ndarray, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"{name!r} has the dtype {entry['dtype']}")
+    start, end = entry["data_offsets"]
+    return (
+        np.asarray(data[start:end])
+        .view(_DTYPES[entry["dtype"]])
+        .reshape(entry["shape"])
     )
-    return array if known else array.astype(np.float32)
 
 
 def _shards(index: str) -> Iterator[str]:
@@ -110,7 +136,8 @@ def _check_index(index: str, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def _check_finite(array: np.ndarray, name: str, path: str) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    is_float = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+    if is_float and not np.isfinite(array).all():
         bad = int(array.size - np.isfinite(array).sum())
         raise InputError(
             "Weights must be finite numbers",

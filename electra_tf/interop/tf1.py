@@ -37,6 +37,7 @@ _NOT_READ = {
     "beta2_power": "a state of TensorFlow's Adam",
 }
 _STEP = "global_step"
+_SHARD = 32 * 2**20  # bytes, after which a shard of a checkpoint ends
 _WORDS = "embeddings/word_embeddings"
 
 
@@ -322,10 +323,24 @@ def _prefixes(network: Network, sharing: str, networks: int) -> Prefixes:
 
 
 def _save(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    names = sorted(tensors)
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tensors[name] for name in names],
+    """Write shards of some tensors each, because TensorFlow copies its arguments."""
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name in sorted(tensors):
+        if size > _SHARD:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += tensors[name].nbytes
+    folder = f"{prefix}.unfinished"
+    parts = [f"{folder}/{number}" for number in range(len(shards))]
+    for part, names in zip(parts, shards, strict=True):
+        tf.raw_ops.SaveV2(
+            prefix=part,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tensors[name] for name in names],
+        )
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=True
     )

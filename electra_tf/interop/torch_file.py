@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from electra_tf.errors import InputError
@@ -21,7 +22,7 @@ _DTYPES = {
     "DoubleStorage": np.dtype("<f8"),
     "FloatStorage": np.dtype("<f4"),
     "HalfStorage": np.dtype("<f2"),
-    "BFloat16Storage": np.dtype("<u2"),  # the upper half of a float32
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
     "LongStorage": np.dtype("<i8"),
     "IntStorage": np.dtype("<i4"),
     "ByteStorage": np.dtype("<u1"),
@@ -196,9 +197,6 @@ def _array(tensor: _Tensor, data_of: Callable[[_Storage], bytes]) -> np.ndarray:
     if 0 not in tensor.shape and last >= flat.size:
         raise ValueError(f"a tensor ends at {last + 1} of {flat.size} values")
     strides = [stride * dtype.itemsize for stride in tensor.strides]
-    array = np.lib.stride_tricks.as_strided(
+    return np.lib.stride_tricks.as_strided(
         flat[tensor.offset :], tensor.shape, strides, writeable=False
     )
-    if tensor.storage.kind == "BFloat16Storage":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array

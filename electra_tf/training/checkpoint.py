@@ -23,7 +23,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,12 @@ _HUGGING_FACE = re.compile(
 )
 
 Arrays = Mapping[str, np.ndarray]
+# In the order of the format's files, whose large items come first and are so aligned.
+_SAFETENSORS_DTYPES = {
+    "uint64": "U64", "int64": "I64", "float64": "F64", "float32": "F32",
+    "uint32": "U32", "int32": "I32", "bfloat16": "BF16", "float16": "F16",
+    "uint16": "U16", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,15 +245,18 @@ class CheckpointManager:
             return str(path)
         unfinished = path.with_name(path.name + _UNFINISHED)
         content = {
-            WEIGHTS: safetensors.numpy.save(dict(weights)),
-            SLOTS: safetensors.numpy.save(dict(slots)),
+            WEIGHTS: weights,
+            SLOTS: slots,
             **files,
         }
+        sums = {}
         try:
             unfinished.mkdir(parents=True)
             for name, data in content.items():
-                _write_file(unfinished / name, data)
-            _write_file(unfinished / MANIFEST, _manifest(step, content, metadata))
+                parts = [data] if isinstance(data, bytes) else safetensors_parts(data)
+                sums[name] = _write_file(unfinished / name, parts)
+            manifest = _manifest(step, sums, metadata)
+            _write_file(unfinished / MANIFEST, [manifest])
             _fsync_folder(unfinished)
             os.replace(unfinished, path)
             _fsync_folder(path.parent)
@@ -255,7 +264,7 @@ class CheckpointManager:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise InputError(
                 f"{self.folder} must have room for a checkpoint of "
-                f"{sum(map(len, content.values())):,} bytes",
+                f"{sum(map(_size, content.values())):,} bytes",
                 str(error),
                 f"{self._remedy}, then run the same command again; earlier "
                 "checkpoints are unchanged",
@@ -354,21 +363,61 @@ def assign(
 
 
 def _manifest(
-    step: int, files: Mapping[str, bytes], metadata: Mapping[str, object]
+    step: int, sums: Mapping[str, list], metadata: Mapping[str, object]
 ) -> bytes:
-    sums = {
-        name: [len(content), hashlib.sha256(content).hexdigest()]
-        for name, content in files.items()
-    }
     content = {"format": _FORMAT, "step": step, "files": sums, "details": metadata}
     return json.dumps(content, indent=1).encode()
 
 
-def _write_file(path: pathlib.Path, data: bytes) -> None:
+def safetensors_parts(
+    tensors: Arrays, metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a safetensors file, so that no second copy exists in memory.
+
+    Args:
+        tensors: Arrays by name, of any layout in memory.
+        metadata: Of the file's header.
+
+    Returns:
+        The header, then the data of one tensor at a time.
+    """
+    order = list(_SAFETENSORS_DTYPES)
+    names = sorted(tensors, key=lambda n: (order.index(tensors[n].dtype.name), n))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in names:
+        array, start = tensors[name], end
+        end += array.nbytes
+        header[name] = {
+            "dtype": _SAFETENSORS_DTYPES[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        array = np.ascontiguousarray(tensors[name])
+        yield array.reshape(-1).view(np.uint8).data
+
+
+def _size(content: bytes | Arrays) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    return sum(array.nbytes for array in content.values())
+
+
+def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list:
+    """Write a file and return its size and SHA-256."""
+    size, digest = 0, hashlib.sha256()
     with path.open("wb") as file:
-        file.write(data)
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
         file.flush()
         os.fsync(file.fileno())
+    return [size, digest.hexdigest()]
 
 
 def _fsync_folder(folder: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from electra_tf.errors import InputError
 from electra_tf.training import checkpoint as checkpoint_lib
@@ -175,11 +176,13 @@ def test_a_kill_during_a_save_leaves_no_checkpoint(
     save(checkpoints, 1)
     written = []
 
-    def write(path, data):
+    def write(path, parts):
         written.append(path.name)
+        data = b"".join(parts)
         path.write_bytes(data[: len(data) // 2] if len(written) > file else data)
         if len(written) > file:
             raise KeyboardInterrupt  # like a kill: no handler cleans up
+        return [len(data), ""]
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_lib, "_write_file", write)
@@ -279,3 +282,17 @@ def test_a_step_is_saved_once(checkpoints, folder):
     assert checkpoints.save(1, *arrays(2), FILES, METADATA) == str(weights.parent)
     assert weights.stat().st_mtime_ns == before
     assert checkpoints.newest().weights()["a/kernel"][0, 0] == 1
+
+
+def test_parts_of_a_file_are_those_of_safetensors():
+    rng = np.random.default_rng(0)
+    dtypes = ("f4", "f2", "f8", "i8", "i4", "u1", "?", "f4")
+    arrays = {f"{n}/\u00e9": rng.normal(size=(n + 1, 3)).astype(d).T
+              for n, d in enumerate(dtypes)}  # fmt: skip
+    arrays["scalar"] = np.array(3, np.float32)
+    whole = {name: np.array(a, order="C") for name, a in arrays.items()}
+    for tensors in ({}, arrays):
+        for metadata in (None, {"format": "pt"}):
+            parts = b"".join(checkpoint_lib.safetensors_parts(tensors, metadata))
+            expected = {name: whole[name] for name in tensors}
+            assert parts == safetensors.numpy.save(expected, metadata)
