@@ -5,6 +5,11 @@ python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
 
 Run the same command again to resume a run that was stopped or killed. Set a greater
 training.steps to train a completed run further.
+
+Start a new run from the weights of another run or library:
+
+python -m electra_tf.pretrain --config=base --data=records --model_dir=run \\
+    --init_checkpoint=electra-base-discriminator,electra-base-generator
 """
 
 from absl import flags
@@ -20,7 +25,9 @@ for _name, _text in {
     "model_dir": "Required except for --dry_run: run directory, new or to resume.",
     "evaluation_data": "Held-out records for evaluation during training.",
     "vocab": "The vocabulary, if it is not in the --data folder.",
-    "init_checkpoint": "Checkpoint or run directory with the weights of a new run.",
+    "init_checkpoint": "Weights of a new run: a checkpoint or run directory, a Hugging "
+    "Face folder, a TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset; or "
+    "DISCRIMINATOR,GENERATOR.",
 }.items():
     flags.DEFINE_string(_name, None, _text, flag_values=FLAGS)
 flags.DEFINE_bool(

@@ -337,6 +337,7 @@ def test_init_checkpoint_must_have_the_same_vocabulary(
     given = arguments(another_vocabulary, tmp_path / "run", init_checkpoint=whole)
     message = failure(here("pretrain", *given))
     assert "vocabulary of the initial checkpoint" in message
+    assert "entry 999 is" in message
     assert not file_contents(tmp_path / "run")
 
 
@@ -344,9 +345,37 @@ def test_init_checkpoint_must_have_the_same_model(folder, whole, here, tmp_path)
     sets = ("model.width=16", "model.depth=2")
     given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
     message = failure(here("pretrain", *given))
-    assert "query/kernel has shape (32, 32), not (16, 16)" in message
+    assert "the discriminator's width is 32 in " in message
     assert "--set model.depth=1 --set model.width=32" in message
     assert not file_contents(tmp_path / "run")
+
+
+def test_a_run_starts_from_a_converted_model_and_resumes(folder, whole, here, tmp_path):
+    public, run = tmp_path / "public", tmp_path / "run"
+    given = (f"--from={whole}", f"--to={public}", "--format=huggingface")
+    assert here("convert", *given).returncode == 0
+    sets = ("training.steps=2", "training.log_every=1")
+    source = {"init_checkpoint": public}
+    done = here("pretrain", *arguments(folder, run, *sets, **source))
+    assert done.returncode == 0, done.stderr
+    assert f"initial checkpoint {public}" in done.stderr
+    assert "loaded: all " in done.stderr
+    before = [m for m in read_metrics(str(whole)) if m["kind"] == "train"]
+    first = read_metrics(str(run))[0]
+    assert first["step"] == 1
+    fall = before[0]["masked_lm_loss"] - before[-1]["masked_lm_loss"]
+    assert abs(first["masked_lm_loss"] - before[-1]["masked_lm_loss"]) < 0.4 * fall
+    # It resumes, also from the two halves by other paths.
+    more = ("training.steps=3", "training.log_every=1")
+    shutil.move(public / "generator", tmp_path / "generator")
+    halves = {"init_checkpoint": f"{public},{tmp_path / 'generator'}"}
+    done = here("pretrain", *arguments(folder, run, *more, **halves))
+    assert done.returncode == 0, done.stderr
+    assert "resuming after step 2 of 3" in done.stderr
+    # Other weights are an error.
+    given = arguments(folder, run, *more, init_checkpoint=tmp_path / "generator")
+    with unchanged(run):
+        assert "begun_from is" in failure(here("pretrain", *given))
 
 
 def test_a_damaged_checkpoint_is_an_error(folder, whole, here, tmp_path):

@@ -1,22 +1,21 @@
 """Start or resume a run of pre-training in its run directory."""
 
 import contextlib
-import hashlib
 import os
 from typing import Any
 
 import tensorflow as tf
 
+from electra_tf.interop import warm_start
+from electra_tf.interop.conversion import detect
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet, reraise_bad_records
-from electra_tf.training import warm_start
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
-    WEIGHTS,
     Checkpoint,
     CheckpointManager,
     open_checkpoint,
@@ -55,8 +54,8 @@ def run_pretraining(
         model_dir: The run directory.
         record_set: Training records.
         evaluation_records: Held-out records.
-        init_checkpoint: Checkpoint with the initial weights of a new run; a resumed run
-            does not read it.
+        init_checkpoint: Model of any format with the initial weights of a new run, or
+            `DISCRIMINATOR,GENERATOR`; a resumed run does not read it.
 
     Returns:
         Number of the signal that stopped the run (0 without one), and the path of the
@@ -176,8 +175,11 @@ def describe_run(
         InputError: As for `check_run`.
     """
     newest, _ = check_run(experiment, record_set, model_dir, init_checkpoint)
-    text = experiment.describe(experiment.pretrainer(devices), devices)
-    return "\n".join([text, *explain_changed_steps(experiment, newest)])
+    pretrainer = experiment.pretrainer(devices)
+    lines = [experiment.describe(pretrainer, devices)]
+    if newest is None and init_checkpoint:
+        lines.append(_load_weights(experiment, pretrainer, None, init_checkpoint))
+    return "\n".join([*lines, *explain_changed_steps(experiment, newest)])
 
 
 def explain_changed_steps(
@@ -219,18 +221,16 @@ def _init_metadata(
     A resumed run keeps its stored values if `init_checkpoint` is the stored path, is
     missing, or has the stored hash. The checkpoint at the stored path may have changed.
     """
-    path = os.path.abspath(init_checkpoint) if init_checkpoint else None
+    parts = init_checkpoint.split(",") if init_checkpoint else []
+    path = ",".join(map(os.path.abspath, parts)) or None
     stored = dict.fromkeys(("init_checkpoint", "begun_from"))
     if newest is not None:
         stored = {key: newest.metadata.get(key) for key in stored}
-        if path == stored["init_checkpoint"] or not os.path.exists(
-            init_checkpoint or ""
-        ):
+        if path == stored["init_checkpoint"] or None in map(detect, parts):
             return stored
     if not init_checkpoint:
         return stored
-    weights = open_checkpoint(init_checkpoint).read(WEIGHTS)
-    digest = hashlib.sha256(weights).hexdigest()
+    digest = warm_start.hash_weights(init_checkpoint)
     if digest == stored["begun_from"]:
         return stored
     return {"init_checkpoint": path, "begun_from": digest}
@@ -293,7 +293,9 @@ def _load_weights(
             )
         return f"resuming after step {newest.step:,} of {steps:,}, from {newest.path}"
     if init_checkpoint:
-        return warm_start.load_weights(pretrainer, init_checkpoint, experiment.files())
+        return warm_start.load_weights(
+            pretrainer, init_checkpoint, experiment.config, experiment.tokenizer
+        )
     return f"starting from random weights, seed {experiment.config.training.seed}"
 
 

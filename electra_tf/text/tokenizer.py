@@ -84,6 +84,18 @@ class Tokenizer:
             )
         return list(map(ord, self.wordpieces(text)))
 
+    def spell(self, entry: str) -> list[int]:
+        """Return the ids that spell an entry of another vocabulary.
+
+        Args:
+            entry: A word, or the continuation of one, with `##`.
+
+        Returns:
+            One id per wordpiece; that of [UNK] where no wordpieces spell it.
+        """
+        continued = entry.removeprefix(CONTINUATION)
+        return list(map(ord, self._words.match(continued, first=continued == entry)))
+
     @property
     def too_long(self) -> tuple[int, int]:
         """Numbers of over-long words, which became [UNK], and of their characters."""
@@ -280,17 +292,19 @@ class _Words(dict):
         self.too_long = self.too_long_characters = 0
 
     def __missing__(self, word: str) -> Wordpieces:
-        wordpieces = self._match(word)
+        wordpieces = self.match(word)
         if len(word) <= _MAX_CACHED_UNIT:
             self[word] = wordpieces
         return wordpieces
 
-    def _match(self, word: str) -> Wordpieces:
+    def match(self, word: str, first: bool = True) -> Wordpieces:
+        """Match greedily, from the start of a word or (`first` false) within it."""
         if len(word) > MAX_WORD_CHARACTERS:
             self.too_long += 1
             self.too_long_characters += len(word)
             return self._unknown
-        wordpieces, start, entries = "", 0, self._first
+        wordpieces, start = "", 0
+        entries = self._first if first else self._later
         while start < len(word):
             for end in range(min(len(word), start + self._longest), start, -1):
                 if word[start:end] in entries:

@@ -1,0 +1,180 @@
+"""Initialize a new run with the weights of a model of any format."""
+
+import collections
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from electra_tf.config import loader
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
+from electra_tf.interop.conversion import read_model
+from electra_tf.interop.extension import check_vocabulary, extend_rows
+from electra_tf.interop.network import Network
+from electra_tf.interop.placement import Parts, Place, check_shapes, place_of
+from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.training.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    assign,
+    is_checkpoint,
+    open_checkpoint,
+)
+from electra_tf.training.run_directory import changed_fields
+
+
+class _Placed(NamedTuple):
+    """Weights by the run's paths, and what has no place there, with the reason."""
+
+    arrays: dict[str, np.ndarray]
+    ignored: dict[str, str]
+
+
+def load_weights(
+    trainer: Any, path: str, config: PretrainingConfig, tokenizer: Tokenizer
+) -> str:
+    """Load the weights of a model into a new run; others keep their initial values.
+
+    Args:
+        trainer: Model with initial weights.
+        path: A checkpoint or run, a model of another library, or two of them with a
+            comma: discriminator and generator.
+        config: Settings of the run.
+        tokenizer: Of the records.
+
+    Returns:
+        A summary to print: loaded, new and ignored weights.
+
+    Raises:
+        InputError: No model, a vocabulary that the records' does not extend, or a
+            network of another shape.
+    """
+    variables = {v.path: v for v in trainer.trainable_variables}
+    parts, (model, form) = Parts.of(variables), read_model(path)
+    check_vocabulary(model.tokenizer, tokenizer, model.path)
+    alone = len(model.networks) == 1
+    places = [place_of(n, parts, config.model, alone) for n in model.networks]
+    found = list(zip(model.networks, places, strict=True))
+    check_shapes(found, config, model.path)
+    placed = _place(found, parts, model.path)
+    for source in model.sources:
+        placed.ignored.update(source.left_out)
+    settings = []
+    if form == "electra_tf" and is_checkpoint(path):
+        _add_other_weights(placed, model, path, variables)
+        settings = _changed_settings(path, config)
+    arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer)
+    assign({name: variables[name] for name in arrays}, arrays, model.path)
+    step = f", step {model.step:,}" if model.step else ""
+    lines = [
+        f"initial checkpoint {model.path}{step}:",
+        *_describe(parts, variables, placed),
+        *_describe_extension(model, tokenizer),
+        *_describe_activation(model),
+        "  not loaded: optimizer slots, step, learning-rate schedule, record order",
+        *settings,
+    ]
+    return "\n".join(lines)
+
+
+def hash_weights(path: str) -> str:
+    """Return a hash of a model's weights, independent of its path.
+
+    Args:
+        path: As for `load_weights`.
+
+    Returns:
+        SHA-256: of the weight file of a checkpoint of this package, or else of the
+        networks' names and values.
+    """
+    if is_checkpoint(path):
+        return hashlib.sha256(open_checkpoint(path).read(WEIGHTS)).hexdigest()
+    digest = hashlib.sha256()
+    for network in read_model(path)[0].networks:
+        for name, array in sorted(network.weights.items()):
+            digest.update(f"{network.role}/{name} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _place(
+    found: list[tuple[Network, Place | None]], parts: Parts, source: str
+) -> _Placed:
+    """Name the weights of networks as the run names them."""
+    placed = _Placed({}, {})
+    for network, place in found:
+        if place is None:
+            placed.ignored[f"the {network.role}"] = "the run has no such network"
+            continue
+        for name, array in network.weights.items():
+            target = parts.path(place, network.role, name)
+            if target is None:
+                head = f"the {network.role}'s head"
+                placed.ignored[head] = "the run has no such head"
+            elif not np.array_equal(placed.arrays.setdefault(target, array), array):
+                raise InputError(
+                    "Weights that generator and discriminator of the run share must be "
+                    "equal in the initial checkpoint",
+                    f"{source}: two different {name}",
+                    "Give each network its own: --set model.sharing=none, and "
+                    f"--set model.generator_embedding={network.shape.embedding}; or "
+                    "begin from the discriminator alone",
+                )
+    return placed
+
+
+def _add_other_weights(
+    placed: _Placed, model: PretrainedModel, path: str, variables: dict[str, Any]
+) -> None:
+    """Add weights of a checkpoint of this package that no network contains, by path."""
+    in_networks = {name for s in model.sources for _, _, name in s.foreign.rows()}
+    for name, array in open_checkpoint(path).weights().items():
+        if name in variables:
+            placed.arrays.setdefault(name, array)
+        elif name not in in_networks:
+            placed.ignored[name] = "the run has no such weight"
+
+
+def _describe(parts: Parts, variables: dict[str, Any], placed: _Placed) -> list[str]:
+    """Return a line per group of weights, and one per ignored part of the source."""
+    total, loaded = (
+        collections.Counter(map(parts.group, paths))
+        for paths in (variables, placed.arrays)
+    )
+    lines = []
+    if len(placed.arrays) == len(variables):
+        lines.append(f"  loaded: all {len(variables)} weights")
+    for group, number in total.items():
+        new = number - loaded[group]
+        states = [f"{loaded[group]} loaded"] * bool(loaded[group])
+        states += [f"{new} initialised anew"] * bool(new)
+        lines.append(f"  {group}: {number} weights, {', '.join(states)}")
+    return [*lines, *(f"  ignored: {n}: {why}" for n, why in placed.ignored.items())]
+
+
+def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[str]:
+    before, now = len(model.tokenizer.vocabulary), len(tokenizer.vocabulary)
+    if before == now:
+        return []
+    return [
+        f"  vocabulary: {now - before:,} entries appended to {before:,}; each starts "
+        "as the mean of the wordpieces that spelt it before"
+    ]
+
+
+def _describe_activation(model: PretrainedModel) -> list[str]:
+    if all(source.foreign.activation == "gelu" for source in model.sources):
+        return []
+    return ["  gelu: the initial checkpoint's library computes it by tanh, the run not"]
+
+
+def _changed_settings(path: str, config: PretrainingConfig) -> list[str]:
+    checkpoint = open_checkpoint(path)
+    old = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    # A new run reads its config from the file that its checkpoints will have.
+    new = loader.parse_config(loader.dump_config(config), "the new run's config")
+    changed = changed_fields(old, new)
+    lines = [f"  {name}: {a!r} -> {b!r}" for name, (a, b) in changed.items()]
+    return ["changed settings:", *lines] if lines else []

@@ -1,0 +1,279 @@
+"""New runs that start from the weights of a model of any format."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from runs.test_experiment import resolve
+
+from electra_tf.errors import InputError
+from electra_tf.interop.conversion import convert_checkpoint, read_model
+from electra_tf.interop.extension import check_vocabulary
+from electra_tf.interop.placement import check_shapes
+from electra_tf.interop.warm_start import hash_weights, load_weights
+from electra_tf.runs.experiment import Experiment
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import open_checkpoint, training_state
+
+MAIN, GENERATOR = "electra/discriminator", "electra/generator"
+
+
+@pytest.fixture(scope="module")
+def ours(folder, tmp_path_factory):
+    """A checkpoint of a pair."""
+    experiment = resolve(folder, "training.seed=1")
+    parent = tmp_path_factory.mktemp("ours")
+    pretrainer = experiment.pretrainer()
+    rng = np.random.default_rng(0)
+    for variable in pretrainer.trainable_variables:
+        # The initial biases of two seeds are equal.
+        variable.assign(rng.normal(0, 0.1, variable.shape))
+    return experiment.save_checkpoint(pretrainer, str(parent))
+
+
+@pytest.fixture(scope="module")
+def public(ours, tmp_path_factory):
+    """The pair, and each of its halves, as folders of Hugging Face."""
+    parent = tmp_path_factory.mktemp("public")
+    for part in ("all", "discriminator", "generator"):
+        convert_checkpoint(ours, parent / part, "huggingface", part=part)
+    return parent
+
+
+def load(experiment, path):
+    """Return a new pretrainer's weights before and after loading, and the summary."""
+    pretrainer = experiment.pretrainer()
+    before = training_state(pretrainer)[0]
+    text = load_weights(pretrainer, str(path), experiment.config, experiment.tokenizer)
+    after, slots = training_state(pretrainer)
+    assert not any(values.any() for values in slots.values())
+    assert int(pretrainer.optimizer.iterations) == 0
+    return before, after, text
+
+
+def changed(before, after):
+    return {n for n in before if not np.array_equal(before[n], after[n])}
+
+
+@pytest.mark.parametrize("form", ["electra_tf", "huggingface", "halves", "tf1"])
+def test_a_pair_of_any_format_sets_all_weights(form, folder, ours, public, tmp_path):
+    source = {
+        "electra_tf": ours,
+        "huggingface": public / "all",
+        "halves": f"{public / 'discriminator'},{public / 'generator'}",
+        "tf1": tmp_path / "tf1",
+    }[form]
+    if form == "tf1":
+        convert_checkpoint(ours, source, "tf1")
+    before, after, text = load(resolve(folder), source)
+    for name, values in open_checkpoint(ours).weights().items():
+        np.testing.assert_array_equal(after[name], values, err_msg=name)
+    assert f"loaded: all {len(before)} weights" in text
+    assert "shared tables: 5 weights, 5 loaded" in text
+    assert "not loaded: optimizer" in text
+    assert "anew" not in text
+    assert ("training.seed: 1 -> 0" in text) == (form == "electra_tf")
+
+
+@pytest.mark.parametrize("half", ["discriminator", "generator"])
+def test_half_a_pair_sets_its_network_and_the_tables(half, folder, ours, public):
+    before, after, text = load(resolve(folder), public / half)
+    loaded = changed(before, after)
+    tables = f"{MAIN}/encoder/embeddings/"
+    own = f"electra/{half}/"
+    assert loaded == {n for n in before if n.startswith((own, tables))}
+    expected = open_checkpoint(ours).weights()
+    for name in loaded:
+        np.testing.assert_array_equal(after[name], expected[name])
+    other = "discriminator" if half == "generator" else "generator"
+    assert re.search(rf"{half} encoder: (\d+) weights, \1 loaded", text)
+    assert re.search(rf"{other} encoder: (\d+) weights, \1 initialised anew", text)
+    assert re.search(rf"{other} head: (\d+) weights, \1 initialised anew", text)
+
+
+def test_an_encoder_without_a_head(folder, ours, tmp_path):
+    target = tmp_path / "garden"
+    convert_checkpoint(ours, target, "model_garden", part="discriminator")
+    before, after, text = load(resolve(folder), target / "encoder.ckpt-1")
+    assert changed(before, after) == {
+        name for name in before if name.startswith(f"{MAIN}/encoder/")
+    }
+    assert "discriminator head: 4 weights, 4 initialised anew" in text
+    assert "gelu" in text
+
+
+def test_a_pair_in_a_run_of_one_network(folder, ours, public):
+    experiment = resolve(folder, "objective.name=mlm")
+    before, after, text = load(experiment, public / "all")
+    expected = open_checkpoint(ours).weights()
+    assert changed(before, after) == {n for n in before if n.startswith("bert/enc")}
+    for name in changed(before, after):
+        same = expected[name.replace("bert", MAIN, 1)]
+        np.testing.assert_array_equal(after[name], same)
+    assert "bert head: 5 weights, 5 initialised anew" in text
+    assert "ignored: the generator: the run has no such network" in text
+    assert "ignored: the discriminator's head: " in text
+
+
+def test_a_masked_lm_of_full_size_sets_the_discriminators_encoder(folder, tmp_path):
+    experiment = resolve(folder, "objective.name=mlm", "training.seed=1")
+    source = experiment.save_checkpoint(experiment.pretrainer(), str(tmp_path))
+    before, after, text = load(resolve(folder), source)
+    expected = open_checkpoint(source).weights()
+    for name in changed(before, after):
+        same = expected[name.replace(MAIN, "bert")]
+        np.testing.assert_array_equal(after[name], same)
+    assert f"{MAIN}/encoder/layer_0/output/kernel" in changed(before, after)
+    assert "ignored: the generator's head" in text
+    # The generator's place is preferred where both networks have the shape.
+    shared = ("model.sharing=all", "model.generator_width=1.0")
+    *_, text = load(resolve(folder, *shared), source)
+    assert re.search(r"shared encoder: (\d+) weights, \1 loaded", text)
+    assert "generator head: 5 weights, 5 loaded" in text
+    assert "discriminator head: 4 weights, 4 initialised anew" in text
+
+
+def test_unshared_tables_load_copies_and_unequal_ones_are_refused(
+    folder, ours, public, tmp_path
+):
+    sets = ("model.sharing=none", "model.generator_embedding=16")
+    before, after, text = load(resolve(folder, *sets), public / "all")
+    assert f"loaded: all {len(before)} weights" in text
+    table = "encoder/embeddings/word_embeddings"
+    expected = open_checkpoint(ours).weights()[f"{MAIN}/{table}"]
+    for owner in (MAIN, GENERATOR):
+        np.testing.assert_array_equal(after[f"{owner}/{table}"], expected)
+    experiment = resolve(folder, *sets)
+    source = experiment.save_checkpoint(experiment.pretrainer(), str(tmp_path))
+    with pytest.raises(InputError, match=r"word_embeddings.*model\.sharing=none"):
+        load(resolve(folder), source)
+
+
+@pytest.mark.parametrize(
+    ("sets", "source", "words"),
+    [
+        (["generator_width=1.0"], "all", "generator's width is 16 in .*, 32 in the"),
+        (["generator_width=1.0"], "generator", "generator's width is 16"),
+        (["width=64", "heads=1"], "discriminator", "width is 32 in .*, 64 in the run"),
+        (["heads=4"], "all", "discriminator's heads is 2 in .*, 4 in the run"),
+        (["generator_heads=2"], "all", "generator's heads is 1 in .*, 2 in the run"),
+        (["layer_norm_epsilon=1e-5"], "all", "epsilon is 1e-12 in .*, 1e-05 in the"),
+        (["max_positions=64"], "discriminator", "max_positions is 32 in .*, 64 in"),
+        (["embedding=8", "sharing=none"], "all", "embedding is 16 in .*, 8 in the"),
+        (["depth=1"], "all", "depth is 2 in .*, 1 in the run"),
+        (["depth=4", "generator_depth=0.5"], "all", "depth is 2 in .*, 4 in the run"),
+    ],
+)
+def test_another_shape_is_an_error_with_the_flags_that_fit(
+    sets, source, words, folder, public
+):
+    sets = [f"model.{item}" for item in sets]
+    networks = read_model(str(public / source))[0].networks
+    found = [(n, "generator" if n.role == "generator" else "main") for n in networks]
+    with pytest.raises(InputError, match=words) as error:
+        check_shapes(found, resolve(folder, *sets).config, source)
+    flags = re.findall(r"--set (\S+)", error.value.remedy)
+    assert flags
+    check_shapes(found, resolve(folder, *sets, *flags).config, source)
+
+
+def test_records_longer_than_the_table_are_named_in_the_remedy(folder, public):
+    experiment = resolve(folder, "model.max_positions=64", "records.max_length=64")
+    with pytest.raises(InputError, match="at most 32 positions"):
+        load(experiment, public / "all")
+
+
+def test_a_generator_wider_than_the_discriminator_has_no_settings(folder, public):
+    sets = ("model.width=8", "model.heads=1", "model.generator_width=0.5")
+    with pytest.raises(InputError, match=r"is 16 in .*, 4 in the run.*No settings"):
+        load(resolve(folder, *sets), public / "generator")
+
+
+def with_vocabulary(experiment, tokens, **settings):
+    vocabulary = Vocabulary(tuple(tokens))
+    tokenization = dataclasses.replace(experiment.config.tokenization, **settings)
+    model = dataclasses.replace(
+        experiment.config.model, vocabulary_size=len(vocabulary)
+    )
+    config = dataclasses.replace(
+        experiment.config, model=model, tokenization=tokenization
+    )
+    return Experiment(config, Tokenizer(vocabulary, tokenization))
+
+
+def longest_first(word, entries):
+    """Spell a word: the longest entry at each place; a later piece begins with ##."""
+    prefix = "##" if word.startswith("##") else ""
+    rest, pieces = word.removeprefix("##"), []
+    while rest:
+        length = next(
+            n for n in range(len(rest), 0, -1) if prefix + rest[:n] in entries
+        )
+        pieces.append(entries.index(prefix + rest[:length]))
+        rest, prefix = rest[length:], "##"
+    return pieces
+
+
+def test_appended_entries_start_as_the_mean_of_their_pieces(folder, ours, public):
+    experiment = resolve(folder)
+    entries = list(experiment.tokenizer.vocabulary.tokens)
+    appended = ["electroencephalogram", "##izationism", "##encephalo", "\u4e9c\u4e9c"]
+    assert not set(appended) & set(entries)
+    extended = with_vocabulary(experiment, [*entries, *appended])
+    _, after, text = load(extended, public / "all")
+    expected = open_checkpoint(ours).weights()
+    paths = (
+        f"{MAIN}/encoder/embeddings/word_embeddings",
+        f"{GENERATOR}/head/output_bias",
+    )
+    pieces = [longest_first(word, entries) for word in appended[:3]]
+    assert all(len(ids) > 1 for ids in pieces)
+    assert pieces[1] != longest_first("izationism", entries)
+    pieces.append([entries.index("[UNK]")])  # no piece spells it
+    for path in paths:
+        old = expected.pop(path)
+        np.testing.assert_array_equal(after[path][:1000], old)
+        means = [np.mean([old[i] for i in ids], axis=0) for ids in pieces]
+        np.testing.assert_allclose(after[path][1000:], means, atol=1e-7)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(after[name], values, err_msg=name)
+    assert "4 entries appended to 1,000" in text
+
+
+def test_another_vocabulary_names_the_first_entry_that_differs(folder):
+    experiment = resolve(folder)
+    entries = list(experiment.tokenizer.vocabulary.tokens)
+
+    def check(tokens, **settings):
+        other = with_vocabulary(experiment, tokens, **settings)
+        check_vocabulary(experiment.tokenizer, other.tokenizer, "source")
+
+    check([*entries, "more."])
+    changed = [*entries[:500], "changed.", *entries[501:], "more."]
+    with pytest.raises(InputError, match=rf"500 is {entries[500]!r}.*'changed\.'"):
+        check(changed)
+    with pytest.raises(InputError, match=f"entry 999 is {entries[999]!r}.*the end"):
+        check(entries[:-1])
+    with pytest.raises(InputError, match=r"lower-cased.*cased"):
+        check(entries, lower_case=False)
+
+
+def test_a_source_without_a_vocabulary_is_an_error(folder, ours, tmp_path):
+    target = tmp_path / "target"
+    convert_checkpoint(ours, target, "tf1")
+    (target / "vocab.txt").unlink()
+    with pytest.raises(InputError, match=r"without a vocabulary.*vocab"):
+        load(resolve(folder), target)
+
+
+def test_a_missing_model_is_an_error(folder, tmp_path):
+    with pytest.raises(InputError, match="gone"):
+        load(resolve(folder), tmp_path / "gone")
+
+
+def test_the_hash_depends_on_the_weights_alone(public):
+    halves = f"{public / 'discriminator'},{public / 'generator'}"
+    assert hash_weights(str(public / "all")) == hash_weights(halves)
+    assert hash_weights(halves) != hash_weights(str(public / "discriminator"))
