@@ -34,7 +34,9 @@ flags.DEFINE_string(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
-    "checkpoint", None, "Required: a checkpoint or run directory of pretrain.",
+    "checkpoint", None,
+    "Required: a checkpoint or run of pretrain, or a model of another library "
+    "(Hugging Face, TensorFlow 1, KerasHub, Model Garden).",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string("output", None, "Required: output folder.", flag_values=FLAGS)

@@ -20,6 +20,7 @@ DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
     "google_crc32c": "google-crc32c",
+    "keras_hub": "keras-hub",
     "official": "tf-models-official",
     "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
@@ -63,7 +64,8 @@ def imported(*folders):
     """Return the distributions that files import, including within functions."""
     # Tests and tools import one another by short names, the package by full names.
     others = [folder for folder in folders if folder != PACKAGE]
-    local = {path.stem for folder in others for path in folder.rglob("*")}
+    files = [path for folder in others for path in folder.rglob("*.py")]
+    local = {name for path in files for name in (path.stem, path.parent.name)}
     local |= {"electra_tf", "tools", "tests", *sys.stdlib_module_names}
     modules = set()
     for path in (path for folder in folders for path in folder.rglob("*.py")):

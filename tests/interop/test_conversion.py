@@ -24,6 +24,8 @@ from electra_tf.interop.tensor_files import read_tensors
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import Electra
 from electra_tf.model.transformer import Encoder
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
 
 GOLDEN = ALL_GOLDEN / "interop"
@@ -377,6 +379,36 @@ def test_from_preset_reads_every_format(source, converted, tmp_path):
         hidden = model.encoder(TOKENS, SEGMENTS, MASK)
         expected = outputs(DISCRIMINATOR)["hidden"][-1]
         np.testing.assert_allclose(hidden[REAL], expected[REAL], atol=1e-5)
+
+
+CHINESE = (
+    "[PAD] [UNK] [CLS] [SEP] [MASK] \u2028 房 间 很 干 净 ， 。 ！ "
+    "5 ##8 wi ##fi a é e ； % 😀"
+)
+CHINESE_TEXTS = (
+    "房间很干净，WiFi也快。",
+    "５８元！！58％",
+    "房间\u2028很\u3000干净；😀\ufe0f",
+    "  房\t间\x00\ufeff\u200b净 ",
+    "é e\u0301 É",
+    "净" * 300 + "wifi" * 40 + " " + "a" * 101,
+)
+
+
+def test_chinese_ids_are_those_of_the_written_tokenizer(tmp_path):
+    from tokenizers import Tokenizer as FastTokenizer
+
+    vocabulary = Vocabulary(tuple(CHINESE.split(" ")), "test")
+    shape = loader.load_config("tiny", [f"model.vocabulary_size={len(vocabulary)}"])
+    tokenizer = Tokenizer(vocabulary)
+    huggingface.write_tokenizer(tokenizer, shape.model.encoder, str(tmp_path))
+    theirs = FastTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    read = huggingface.read_tokenizer(str(tmp_path))
+    expected = [theirs.encode(t, add_special_tokens=False).ids for t in CHINESE_TEXTS]
+    assert [tokenizer.encode(text) for text in CHINESE_TEXTS] == expected
+    assert [read.encode(text) for text in CHINESE_TEXTS] == expected
+    assert tokenizer.graph()(list(CHINESE_TEXTS)).to_list() == expected
+    assert len({i for ids in expected for i in ids}) > 15  # not only [UNK]
 
 
 def test_written_tokenizer_gives_our_ids(converted, tmp_path):

@@ -30,6 +30,9 @@ from electra_tf.tasks.task import Split
 from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataErrorLog
 
+# Names of a folder's files, without the ending.
+_STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
+
 
 def csv_task(
     data: str,
@@ -165,9 +168,10 @@ def _find_files(data: str) -> dict[str, str]:
     if os.path.isfile(data):
         return {"train": data}
     files = {}
-    for name in ("train", "dev", "test"):
+    for name, stems in _STEMS.items():
         patterns = [
-            f"{glob.escape(data)}/{name}{kind}{suffix}"
+            f"{glob.escape(data)}/{stem}{kind}{suffix}"
+            for stem in stems
             for kind in FORMATS
             for suffix in SUFFIXES
         ]

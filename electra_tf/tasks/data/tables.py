@@ -256,7 +256,10 @@ def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
         if match := _UNDECODED.search(line):
             byte, column = ord(match[0]) - 0xDC00, match.start() + 1
             detail = f"byte 0x{byte:02X} at character {column}"
-            kind, remedy = "another encoding than UTF-8", "Convert it with iconv"
+            kind, remedy = (
+                "another encoding than UTF-8",
+                "Convert it, for example: iconv -f GB18030 -t UTF-8",
+            )
             log.add(DataError(path, number, kind, detail, remedy))
             bad.add(number)
     return frozenset(bad)

@@ -65,6 +65,13 @@ def test_labelled_test_file_is_evaluated(folder, log):
     assert not task.unordered
 
 
+@pytest.mark.parametrize("name", ["dev_csv", "valid_csv", "validation_csv"])
+def test_dev_split_has_three_names(folder, log, name):
+    rows = ["text,label", "a,x", "b,y"]
+    task = csv_task(folder(train_csv=rows, **{name: rows}), TABLE, log)
+    assert len(task.splits["dev"]) == 2
+
+
 @pytest.mark.parametrize("share", [0.1, 0.25])
 def test_dev_has_the_share_of_each_class(folder, log, share):
     counts = {"a": 200, "b": 40, "c": 20}
