@@ -206,7 +206,8 @@ def test_command_lines_are_accepted_by_the_parser(module, rest, monkeypatch):
 def test_every_config_is_valid_and_shows_its_command(path):
     loader.load_config(str(path), root=config_class(path))
     assert path.read_text().startswith("# ")
-    assert re.search(f"--config={re.escape(path.stem)}\\s", path.read_text())
+    name = path.relative_to(ROOT / "configs").with_suffix("").as_posix()
+    assert re.search(f"--config={re.escape(name)}\\s", path.read_text())
 
 
 def test_ruff_reports_nothing():

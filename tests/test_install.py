@@ -14,7 +14,10 @@ import pytest
 from conftest import ROOT, failure
 
 PACKAGE = ROOT / "electra_tf"
-CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
+CONFIGS = sorted(
+    path.relative_to(ROOT / "configs").as_posix()
+    for path in (ROOT / "configs").rglob("*.yaml")
+)
 # Distribution names that differ from the imported module's.
 DISTRIBUTION = {
     "absl": "absl-py",

@@ -37,8 +37,11 @@ _INSTALLED = next(
 
 
 def installed() -> list[str]:
-    """Return the names of the installed configs."""
-    return sorted(path.stem for path in _INSTALLED.glob("*.yaml"))
+    """Return the names of the installed configs; `ablations/` is part of a name."""
+    return sorted(
+        path.relative_to(_INSTALLED).with_suffix("").as_posix()
+        for path in _INSTALLED.rglob("*.yaml")
+    )
 
 
 def load_config(

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
+from electra_tf.config.objectives import FACTS, ObjectiveFacts
+
 section = functools.partial(
     pydantic.dataclasses.dataclass,
     frozen=True,
@@ -308,9 +310,10 @@ class MaskingConfig:
 class ObjectiveConfig:
     """Pre-training objective, its losses and the generator's sampling."""
 
-    name: Literal["electra", "mlm"] = "electra"
-    """`electra`: replaced-token detection with a masked-LM generator. `mlm`: BERT's
-    masked language modelling, with one encoder of the discriminator's size."""
+    name: Literal["electra", "electra_15", "mlm"] = "electra"
+    """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
+    same with the discriminator's loss at masked positions only. `mlm`: BERT's masked
+    language modelling, with one encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
     """Weight of the masked-LM loss."""
     discriminator_weight: Weight = 50.0
@@ -325,19 +328,27 @@ class ObjectiveConfig:
     uniform_generator: bool = False
     """Sample uniformly from the vocabulary, without a generator network."""
 
+    @property
+    def facts(self) -> ObjectiveFacts:
+        """Return what the objective trains."""
+        return FACTS[self.name]
+
+    @property
+    def has_generator(self) -> bool:
+        """Return whether there is a generator network."""
+        return self.facts.generator and not self.uniform_generator
+
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ObjectiveConfig":
-        if self.name == "mlm":
-            unused = ("sampler", "temperature", "disallow_correct", "uniform_generator")
-            weights = self.generator_weight
-        else:
-            unused = ("temperature",) if self.uniform_generator else ()
-            weights = self.generator_weight + self.discriminator_weight
-        for name in unused:
+        cause = f"name: {self.name}"
+        unused = {name: (cause, why) for name, why in self.facts.unused.items()}
+        if self.uniform_generator:
+            uniform = "uniform_generator: true", "all tokens are equally likely"
+            unused.setdefault("temperature", uniform)
+        for name, (cause, why) in unused.items():
             if getattr(self, name) != type(self).__pydantic_fields__[name].default:
-                cause = "name: mlm" if self.name == "mlm" else "uniform_generator: true"
-                raise ValueError(f"`{name}` must be left out with `{cause}`")
-        if not weights:
+                raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
+        if not sum(getattr(self, name) for name in self.facts.weights):
             raise ValueError(f"`name: {self.name}` must have a weight above 0")
         return self
 

@@ -6,6 +6,7 @@ FLOPs of its forward pass.
 
 import dataclasses
 
+from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import EncoderConfig, ModelConfig
 
 
@@ -51,20 +52,18 @@ def step_flops(
 
     Args:
         settings: Shape of the model, with a vocabulary size.
-        objective: `electra` or `mlm`.
+        objective: Name of the objective.
         has_generator: Whether there is a generator network.
         batch: Shape of the batch.
 
     Returns:
         FLOPs of all matmuls.
     """
-    encoder = settings.encoder
-    if objective == "mlm":
-        forward = encoder_flops(encoder, batch) + masked_lm_flops(encoder, batch)
-        return 3 * forward
-    forward = encoder_flops(encoder, batch) + discriminator_flops(encoder, batch)
-    if has_generator:
-        shape = settings.generator
+    main, *generator = encoder_configs(settings, objective, has_generator)
+    is_masked_lm = FACTS[objective].head == "masked_lm"
+    head_flops = masked_lm_flops if is_masked_lm else discriminator_flops
+    forward = encoder_flops(main, batch) + head_flops(main, batch)
+    for shape in generator:
         forward += encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
     return 3 * forward
 
@@ -76,13 +75,13 @@ def encoder_configs(
 
     Args:
         settings: Shape of the model, with a vocabulary size.
-        objective: `electra` or `mlm`.
+        objective: Name of the objective.
         has_generator: Whether there is a generator network.
 
     Returns:
         The shape of the main encoder, then that of the generator if there is one.
     """
-    if objective == "electra" and has_generator:
+    if FACTS[objective].generator and has_generator:
         return [settings.encoder, settings.generator]
     return [settings.encoder]
 
@@ -101,7 +100,7 @@ def step_memory(
 
     Args:
         settings: Shape of the model, with a vocabulary size.
-        objective: `electra` or `mlm`.
+        objective: Name of the objective.
         has_generator: Whether there is a generator network.
         num_parameters: Number of trained parameters.
         batch: Shape of the batch of one replica and one accumulation step.
@@ -112,7 +111,7 @@ def step_memory(
     logits = _logits_size(settings, batch)
     encoder = _activations(settings.encoder, batch)
     table = settings.encoder.vocabulary_size * settings.encoder.embedding
-    if objective == "mlm":
+    if not FACTS[objective].generator:
         phases = [encoder + 3 * logits]
     else:  # logits, softmax, a copy of it in blocks to sample from, the gradient
         phases = [4 * logits, encoder]
@@ -167,7 +166,7 @@ def step_traffic(
 
     Args:
         settings: Shape of the model, with a vocabulary size.
-        objective: `electra` or `mlm`.
+        objective: Name of the objective.
         has_generator: Whether there is a generator network.
         num_parameters: Number of trained parameters.
         batch: Shape of the global batch.

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.config.pretraining import EncoderConfig, ModelConfig
+from electra_tf.config.pretraining import EncoderConfig, ModelConfig, ObjectiveConfig
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
@@ -261,6 +261,28 @@ def bert(
     return MaskedLanguageModel(
         encoder, _part_seed(seed, _GENERATOR_HEAD), "bert", dtype
     )
+
+
+def pretraining_model(
+    settings: ModelConfig,
+    objective: ObjectiveConfig,
+    seed: int = 0,
+    dtype: Any = None,
+) -> Electra | MaskedLanguageModel:
+    """Create the networks that an objective trains.
+
+    Args:
+        settings: Shapes and weight sharing, with a vocabulary size.
+        objective: The objective; `config/objectives.py` lists its networks.
+        seed: Seed of the initial values.
+        dtype: Keras dtype policy of the encoders.
+
+    Returns:
+        A layer that is not built yet.
+    """
+    if objective.facts.head == "masked_lm":
+        return bert(settings, seed, dtype)
+    return Electra(settings, seed, generator=objective.has_generator, dtype=dtype)
 
 
 def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:

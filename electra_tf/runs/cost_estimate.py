@@ -76,7 +76,7 @@ def estimate_cost(
         Estimated cost of a step.
     """
     objective = config.objective
-    kind = config.model, objective.name, not objective.uniform_generator
+    kind = config.model, objective.name, objective.has_generator
     replicas = strategy.num_replicas_in_sync
     rows = batch.batch_size // replicas // config.training.accumulation
     local_batch = dataclasses.replace(batch, batch_size=rows)

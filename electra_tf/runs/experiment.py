@@ -230,7 +230,7 @@ class Experiment:
     def _model_kind(self) -> tuple[ModelConfig, str, bool]:
         """Return the first arguments of the functions in `cost`."""
         objective = self.config.objective
-        return self.config.model, objective.name, not objective.uniform_generator
+        return self.config.model, objective.name, objective.has_generator
 
     def describe(self, pretrainer: Pretrainer, strategy: tf.distribute.Strategy) -> str:
         """Return the resolved config, sizes, and estimates of memory and time as text.
@@ -285,7 +285,7 @@ class Experiment:
 
     def _describe_encoders(self) -> list[str]:
         """Return a line with the shape of each encoder, derived values included."""
-        first = "encoder" if self.config.objective.name == "mlm" else "discriminator"
+        first = self.config.objective.facts.main_network
         shapes = cost.encoder_configs(*self._model_kind)
         return [
             f"{name}: {shape.depth} layers of width {shape.width}, heads: "

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.model.electra import Electra, bert
+from electra_tf.model.electra import Electra, pretraining_model
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.export_spec import (
     IDS,
@@ -84,12 +84,7 @@ def pretrained_export(
 
 def _model(settings: PretrainingConfig) -> Any:
     """Return the built model of a config."""
-    if settings.objective.name == "mlm":
-        model = bert(settings.model)
-    else:
-        model = Electra(
-            settings.model, generator=not settings.objective.uniform_generator
-        )
+    model = pretraining_model(settings.model, settings.objective)
     model.build()
     return model
 

@@ -150,12 +150,17 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def test_installed_names_are_those_of_the_files():
-    files = (pathlib.Path(loader.__file__).parents[2] / "configs").glob("*.yaml")
-    assert loader.installed() == sorted(path.stem for path in files)
+    folder = pathlib.Path(loader.__file__).parents[2] / "configs"
+    names = {path.stem for path in folder.glob("*.yaml")}
+    names |= {f"ablations/{path.stem}" for path in folder.glob("ablations/*.yaml")}
+    assert loader.installed() == sorted(names)
     assert {"tiny", "small++", "large-1.75M", "finetune_base"} <= {*loader.installed()}
 
 
 def test_installed_config_is_found_from_any_folder(elsewhere):
+    bert = loader.load_config("ablations/bert_80_10_10")
+    assert (bert.objective.name, bert.masking.replacement) == ("mlm", "bert")
+    assert bert.model == loader.load_config("base").model
     tiny = loader.load_config("tiny")
     assert tiny.model.width == 128
     write(elsewhere / "mine.yaml", "extends: tiny\nrecords: {seed: 9}\n")

@@ -65,6 +65,7 @@ def save(folder, settings, weights, vocabulary=(GOLDEN / "vocab.txt").read_bytes
         ("electra", "embeddings", "electra/discriminator/encoder/"),
         ("electra", "none", "electra/discriminator/encoder/"),
         ("electra", "all", "electra/discriminator/encoder/"),
+        ("electra_15", "embeddings", "electra/discriminator/encoder/"),
         ("mlm", "embeddings", "bert/encoder/"),
     ],
 )

@@ -6,9 +6,16 @@ An objective is constructed from (config, tokens) and has these members:
     mask(batch, rng)                returns a MaskedBatch
     weights(masked)                 returns the denominator of each loss, by name
     losses(masked, rng, training)   runs the forward pass, returns Losses
+
+Its networks and settings are listed in `config/objectives.py`.
 """
 
 from electra_tf.pretraining.objectives.electra import ElectraObjective
+from electra_tf.pretraining.objectives.electra_15 import Electra15Objective
 from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
 
-OBJECTIVES = {"electra": ElectraObjective, "mlm": MaskedLMObjective}
+OBJECTIVES = {
+    "electra": ElectraObjective,
+    "electra_15": Electra15Objective,
+    "mlm": MaskedLMObjective,
+}

@@ -6,7 +6,7 @@ from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import SAMPLES, RngStream
-from electra_tf.model.electra import Electra
+from electra_tf.model.electra import pretraining_model
 from electra_tf.pretraining.losses import (
     MLMPredictions,
     masked_lm_loss,
@@ -41,21 +41,32 @@ class ElectraObjective:
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
-        self.model = Electra(
+        self.model = pretraining_model(
             config.model,
+            config.objective,
             config.training.seed,
-            generator=not config.objective.uniform_generator,
-            dtype=config.training.precision,
+            config.training.precision,
         )
         self._vocabulary_size = tokens.vocabulary_size
         self._xla = config.training.xla
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Count masked positions (generator) and real tokens (discriminator)."""
+        """Count masked positions (generator) and the discriminator's tokens."""
         return {
             "masked_lm": tf.reduce_sum(masked.weights_BM),
-            "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
+            "disc": tf.reduce_sum(tf.cast(self.discriminated(masked), tf.float32)),
         }
+
+    def discriminated(self, masked: MaskedBatch) -> tf.Tensor:
+        """Return 1 at the tokens of the discriminator's loss, all real ones.
+
+        Args:
+            masked: Rows with masked positions.
+
+        Returns:
+            int32 [B, L].
+        """
+        return masked.input_mask_BL
 
     def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
         """Run generator, sampling and discriminator, and compute both losses.
@@ -82,9 +93,8 @@ class ElectraObjective:
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
-        disc = replaced_token_loss(
-            disc_logits_BL, corrupted.is_fake_BL, masked.input_mask_BL
-        )
+        counted_BL = self.discriminated(masked)
+        disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, counted_BL)
         # A uniform generator has a constant loss, which `health.py` would report as a
         # stalled generator.
         generator_metrics = (
@@ -101,9 +111,7 @@ class ElectraObjective:
             metrics={
                 **generator_metrics,
                 **sampled_metrics(sampled_BM, masked),
-                **discriminator_metrics(
-                    disc_logits_BL, corrupted, masked.input_mask_BL, disc
-                ),
+                **discriminator_metrics(disc_logits_BL, corrupted, counted_BL, disc),
             },
         )
 

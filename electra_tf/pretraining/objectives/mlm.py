@@ -5,7 +5,7 @@ import tensorflow as tf
 from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.rng import RngStream
-from electra_tf.model.electra import bert
+from electra_tf.model.electra import pretraining_model
 from electra_tf.pretraining.losses import masked_lm_loss, mlm_predictions
 from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
@@ -27,7 +27,12 @@ class MaskedLMObjective:
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
-        self.model = bert(config.model, config.training.seed, config.training.precision)
+        self.model = pretraining_model(
+            config.model,
+            config.objective,
+            config.training.seed,
+            config.training.precision,
+        )
         self._xla = config.training.xla
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:

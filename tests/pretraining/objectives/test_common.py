@@ -1,13 +1,13 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
-from electra_tf.pretraining.objectives.electra import ElectraObjective
-from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
-from pretraining.synthetic import batch
+from pretraining.synthetic import TOKENS, batch, config
 
 
 def weighted_sum(total, weight):
@@ -48,6 +48,25 @@ def test_encoder_inputs_are_segment_ids_and_padding_mask():
 
 
 def test_objective_names_are_valid_in_a_config():
-    assert {"electra": ElectraObjective, "mlm": MaskedLMObjective} == OBJECTIVES
+    assert set(OBJECTIVES) == set(FACTS) >= {"electra", "electra_15", "mlm"}
     for name in OBJECTIVES:
         assert ObjectiveConfig(name=name).name == name
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_are_those_of_the_networks_and_losses(name):
+    facts = FACTS[name]
+    settings = config(objective={"name": name})
+    objective = OBJECTIVES[name](settings, TOKENS)
+    discriminator = getattr(objective.model, "discriminator", None)
+    generator = getattr(objective.model, "generator", None)
+    assert (discriminator is not None) == (facts.head == "replaced_token")
+    assert (
+        (generator is not None) == facts.generator == settings.objective.has_generator
+    )
+    for weight in facts.weights:
+        with pytest.raises(ValueError, match=f"`name: {name}` must have a weight"):
+            ObjectiveConfig(name=name, **dict.fromkeys(facts.weights, 0.0))
+        ObjectiveConfig(name=name, **{**dict.fromkeys(facts.weights, 0.0), weight: 1.0})
+    fields = ObjectiveConfig.__dataclass_fields__
+    assert {*facts.weights, *facts.unused} <= set(fields)

@@ -1,0 +1,62 @@
+"""What each pre-training objective trains, as facts that need no TensorFlow.
+
+Configs, cost estimates, exports and messages read these instead of an objective's name.
+"""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Literal
+
+Head = Literal["replaced_token", "masked_lm"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveFacts:
+    """Networks and settings of an objective.
+
+    The main network is the full-size one, whose encoder fine-tuning uses.
+    """
+
+    head: Head
+    """Head of the main network. `replaced_token` has a logit at each position,
+    `masked_lm` logits at the masked positions only."""
+    generator: bool
+    """Whether a generator fills the masked positions. `uniform_generator` replaces it
+    by uniform samples."""
+    weights: tuple[str, ...]
+    """Settings that weight its losses; one must be above 0."""
+    unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Settings that must keep their defaults, with the reason."""
+
+    @property
+    def main_network(self) -> str:
+        """Return the name of the main network in messages."""
+        return "discriminator" if self.head == "replaced_token" else "encoder"
+
+
+_PAIR = ("generator_weight", "discriminator_weight")
+_NO_SAMPLES = "nothing is sampled"
+_ONE_CLASS = "the discriminator would learn to answer `replaced` everywhere"
+
+FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
+    {
+        "electra": ObjectiveFacts("replaced_token", True, _PAIR),
+        "electra_15": ObjectiveFacts(
+            "replaced_token",
+            True,
+            _PAIR,
+            {"disallow_correct": _ONE_CLASS, "uniform_generator": _ONE_CLASS},
+        ),
+        "mlm": ObjectiveFacts(
+            "masked_lm",
+            False,
+            ("generator_weight",),
+            dict.fromkeys(
+                ("sampler", "temperature", "disallow_correct", "uniform_generator"),
+                _NO_SAMPLES,
+            ),
+        ),
+    }
+)
+"""Facts of every objective by its name in `objective.name`."""

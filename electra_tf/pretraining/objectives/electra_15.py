@@ -1,0 +1,24 @@
+"""ELECTRA 15%: replaced-token detection at the masked positions only."""
+
+import tensorflow as tf
+
+from electra_tf.batch import MaskedBatch
+from electra_tf.pretraining.masking import scatter_tokens
+from electra_tf.pretraining.objectives.electra import ElectraObjective
+
+
+class Electra15Objective(ElectraObjective):
+    """ELECTRA whose discriminator learns from the masked positions (section 3.4).
+
+    The discriminator reads the same text as in ELECTRA. The logits of all other
+    positions have no gradient, and its metrics leave them out.
+    """
+
+    def discriminated(self, masked: MaskedBatch) -> tf.Tensor:
+        """Return 1 at the masked positions, int32 [B, L]."""
+        return scatter_tokens(
+            tf.zeros_like(masked.input_ids_BL),
+            masked.positions_BM,
+            masked.weights_BM,
+            tf.ones_like(masked.positions_BM),
+        )
