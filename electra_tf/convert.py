@@ -13,7 +13,8 @@ FLAGS = flags.FlagValues()
 flags.DEFINE_string(
     "from", None,
     "Required: a checkpoint or run of pretrain, a Hugging Face folder, a TensorFlow 1 "
-    "or Model Garden checkpoint, or a KerasHub preset; or DISCRIMINATOR,GENERATOR.",
+    "or Model Garden checkpoint, a KerasHub preset, or an id of the Hugging Face hub; "
+    "or DISCRIMINATOR,GENERATOR.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(

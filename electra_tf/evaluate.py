@@ -30,7 +30,10 @@ flags.DEFINE_string(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
-    "checkpoint", None, "A checkpoint or run directory of pretrain.", flag_values=FLAGS
+    "checkpoint",
+    None,
+    "A checkpoint or run of pretrain, or a pre-trained model of another library.",
+    flag_values=FLAGS,
 )
 flags.DEFINE_string(
     "model", None, "The --output of finetune, or a .keras file.", flag_values=FLAGS

@@ -16,7 +16,8 @@ from electra_tf.serving.pretrained_models import OUTPUT_KINDS
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
     "model", None,
-    "Required: the --output of finetune, or a checkpoint or run of pretrain.",
+    "Required: the --output of finetune, a checkpoint or run of pretrain, or a "
+    "pre-trained model of another library.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(

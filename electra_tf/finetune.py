@@ -36,7 +36,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "checkpoint", None,
     "Required: a checkpoint or run of pretrain, or a model of another library "
-    "(Hugging Face, TensorFlow 1, KerasHub, Model Garden).",
+    "(Hugging Face folder or hub id, TensorFlow 1, KerasHub, Model Garden).",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string("output", None, "Required: output folder.", flag_values=FLAGS)

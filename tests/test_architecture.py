@@ -63,7 +63,15 @@ MAY_USE = {
     "pretraining": {"keras", "numpy", "tensorflow"},
     "training": {"keras", "numpy", "safetensors", "tensorflow", "tqdm"},
     "interop": {
-        *("h5py", "ml_dtypes", "numpy", "safetensors", "scipy", "tensorflow"),
+        *(
+            "h5py",
+            "huggingface_hub",
+            "ml_dtypes",
+            "numpy",
+            "safetensors",
+            "scipy",
+            "tensorflow",
+        ),
         *("tokenizers", "yaml"),
     },
     "tasks": {

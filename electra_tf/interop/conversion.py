@@ -1,9 +1,11 @@
 """Detect a source, read it, write a target, and compare the two."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Literal
 
@@ -17,12 +19,14 @@ from electra_tf.interop import (
     model_garden,
     tf1,
 )
+from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.names import Format
 from electra_tf.interop.network import Activation, ForeignNetwork, Network, Role
 from electra_tf.interop.numpy_forward import hidden_states, logits
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
 
 # In order of detection: a folder of ours may also have files of another format.
 _MODULES: dict[Format, ModuleType] = {
@@ -95,12 +99,48 @@ def detect(path: str) -> Format | None:
     return next(found, None)
 
 
+def is_foreign(path: str) -> bool:
+    """Return whether a path is a model of another library, or a hub id.
+
+    Args:
+        path: Any path; or two, separated by a comma: discriminator and generator.
+    """
+    if os.path.exists(path):
+        return detect(path) not in (None, "electra_tf")
+    parts = path.split(",")
+    formats = ["huggingface" if is_hub_id(part) else detect(part) for part in parts]
+    return None not in formats and set(formats) != {"electra_tf"}
+
+
+@contextlib.contextmanager
+def open_as_checkpoint(path: str) -> Iterator[Checkpoint]:
+    """Open a checkpoint, or another library's model as a temporary checkpoint.
+
+    Args:
+        path: A checkpoint, a run, or what `read_model` accepts.
+
+    Yields:
+        The checkpoint; its files exist within the `with` block only, if they are
+        temporary.
+
+    Raises:
+        InputError: No format is recognised, or the source is damaged or has no
+            vocabulary.
+    """
+    if not is_foreign(path):
+        yield open_checkpoint(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.write(read_model(path)[0], folder)
+        yield open_checkpoint(folder)
+
+
 def read_model(path: str, vocab: str | None = None) -> tuple[PretrainedModel, Format]:
     """Read a pre-trained model of any format.
 
     Args:
-        path: A file, folder or prefix; or two, separated by a comma: discriminator and
-            generator.
+        path: A file, folder, prefix or hub id; or two, separated by a comma:
+            discriminator and generator.
         vocab: The vocabulary's file for a source without one.
 
     Returns:
@@ -110,14 +150,15 @@ def read_model(path: str, vocab: str | None = None) -> tuple[PretrainedModel, Fo
         InputError: No format is recognised, or the source is damaged.
     """
     models, formats = [], []
-    for part in path.split(","):
+    for part in map(local_folder, path.split(",")):
         name = detect(part)
         if name is None:
             state = "" if os.path.exists(part) else ", which does not exist"
             raise InputError(
                 "A model must be a checkpoint of this package, a Hugging Face folder "
                 "(config.json with model.safetensors or pytorch_model.bin), a prefix "
-                "of a TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset",
+                "of a TensorFlow 1 or Model Garden checkpoint, a KerasHub preset, or "
+                "a hub id OWNER/NAME",
                 f"{part!r}{state}",
                 "Check the path",
             )
@@ -160,8 +201,8 @@ def convert_checkpoint(
 
     Args:
         source: A checkpoint folder or run of this package, a Hugging Face folder, a
-            TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset; or two of
-            them, `DISCRIMINATOR,GENERATOR`.
+            TensorFlow 1 or Model Garden checkpoint, a KerasHub preset, or an id of the
+            Hugging Face hub; or two of them, `DISCRIMINATOR,GENERATOR`.
         target: A folder that does not exist.
         format: Format of the target.
         part: Which networks of a pair to convert.

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError
+from electra_tf.interop.conversion import is_foreign
 from electra_tf.serving import validate
 from electra_tf.serving.export_spec import ExportSpec, Signature
 from electra_tf.serving.formats.litert import open_litert, write_litert
@@ -21,7 +22,6 @@ from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.inference import load
 from electra_tf.tasks.runner import MODEL
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.training.checkpoint import foreign_weights
 from electra_tf.training.disk_errors import reraise_full_disk
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ def load_exportable(
     """Load a trained model as functions to export.
 
     Args:
-        path: The output of finetune, or a checkpoint or run of pretrain.
+        path: The output of finetune, a checkpoint or run of pretrain, or a pre-trained
+            model of another library.
         output_kind: One of `OUTPUT_KINDS`, for a pre-trained checkpoint only (see
             `pretrained_export`). Default: `encoder`.
         target: One of `TARGETS`: the device that serves a SavedModel.
@@ -56,10 +57,10 @@ def load_exportable(
             f"{path!r}, without a {MODEL}",
             "Run the same finetune command again to resume",
         )
-    if not os.path.exists(path) and not foreign_weights(path):
+    if not os.path.exists(path) and not is_foreign(path):
         raise InputError(
-            "--model must be the --output of finetune, or a checkpoint or run of "
-            "pretrain",
+            "--model must be the --output of finetune, a checkpoint or run of "
+            "pretrain, or a pre-trained model of another library",
             f"{path!r}, which does not exist",
             "Check the path",
         )

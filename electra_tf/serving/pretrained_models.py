@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.interop.conversion import open_as_checkpoint
 from electra_tf.model.electra import Electra, pretraining_model
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.export_spec import (
@@ -36,7 +37,7 @@ from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
+from electra_tf.training.checkpoint import CONFIG, assign
 
 OUTPUT_KINDS = ("encoder", "electra")
 NUM_PROPOSALS = 10
@@ -55,7 +56,8 @@ def pretrained_export(
     """Return the functions of a pre-trained checkpoint.
 
     Args:
-        path: A checkpoint, or a run directory, whose newest checkpoint is used.
+        path: A checkpoint, a run directory, whose newest checkpoint is used, or a
+            model of another library.
         output_kind: `encoder`: the hidden states of the discriminator (or of BERT).
             `electra`: the discriminator's probabilities of replacement, and the
             proposals of the generator (or of BERT) for masks.
@@ -67,8 +69,12 @@ def pretrained_export(
     Raises:
         InputError: The path is not a checkpoint, or its weights do not fit its config.
     """
-    pretrained, checkpoint = PretrainedEncoder.open(path), open_checkpoint(path)
-    settings = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    with open_as_checkpoint(path) as checkpoint:
+        settings = loader.parse_config(
+            checkpoint.read(CONFIG).decode(), checkpoint.path
+        )
+        weights = checkpoint.weights()
+        pretrained = PretrainedEncoder.open(checkpoint.path)
     if output_kind == "encoder":
         encoder = Encoder(pretrained.shape)
         encoder.build()
@@ -76,8 +82,7 @@ def pretrained_export(
         heads = {"": HiddenStates(encoder, target)}
     else:
         model = _model(settings)
-        weights = {weight.path: weight for weight in model.weights}
-        assign(weights, checkpoint.weights(), checkpoint.path)
+        assign({weight.path: weight for weight in model.weights}, weights, path)
         heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
     return _export_spec(output_kind, heads, pretrained, settings)
 

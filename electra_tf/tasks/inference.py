@@ -71,8 +71,7 @@ def _check_file(path: str, file: str) -> None:
     if library := foreign_weights(path):
         found = library
         remedy = (
-            "Weights of other libraries are not read; pre-train with electra_tf."
-            "pretrain, fine-tune with electra_tf.finetune, and name its --output"
+            "Fine-tune it with electra_tf.finetune --checkpoint, and name its --output"
         )
     elif is_checkpoint(path):
         found = "a pre-trained checkpoint"

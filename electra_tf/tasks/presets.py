@@ -11,7 +11,7 @@ import keras
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import detect
+from electra_tf.interop.conversion import is_foreign
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
@@ -194,10 +194,6 @@ def _read_checkpoint(path: str, vocabulary: str | None) -> PretrainedEncoder:
     return PretrainedEncoder.open(path)
 
 
-def _is_foreign(path: str) -> bool:
-    return detect(path) not in (None, "electra_tf")
-
-
 def _read_saved_model(path: str, vocabulary: str | None) -> PretrainedEncoder:
     from electra_tf.tasks.inference import load  # as above
 
@@ -261,9 +257,9 @@ for _name, _reader in {
         _read_checkpoint,
     ),
     "other library": PresetReader(
-        "a Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, or a "
-        "KerasHub preset",
-        _is_foreign,
+        "a Hugging Face folder or hub id, a TensorFlow 1 or Model Garden checkpoint, "
+        "or a KerasHub preset",
+        is_foreign,
         PretrainedEncoder.open_foreign,
     ),
     "config": PresetReader(

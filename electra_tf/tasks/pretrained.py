@@ -13,7 +13,7 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import read_model
+from electra_tf.interop.conversion import is_foreign, read_model
 from electra_tf.model.transformer import Encoder
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
@@ -22,8 +22,6 @@ from electra_tf.training.checkpoint import (
     CONFIG,
     WEIGHTS,
     assign,
-    foreign_weights,
-    is_checkpoint,
     open_checkpoint,
 )
 
@@ -64,7 +62,7 @@ class PretrainedEncoder:
                 f"{path!r}, a folder of finetune",
                 "Name the --checkpoint that this folder was trained from",
             )
-        if foreign_weights(path) and not is_checkpoint(path):
+        if is_foreign(path):
             return cls.open_foreign(path)
         checkpoint = open_checkpoint(path)
         settings = loader.parse_config(

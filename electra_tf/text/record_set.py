@@ -97,6 +97,19 @@ def open_records(
     return _open_without_manifest(data, paths, max_length, vocabulary_size)
 
 
+def record_length(data: str) -> int | None:
+    """Return the positions of the records of a folder.
+
+    Args:
+        data: A folder, or globs.
+
+    Returns:
+        The length that build_records stored; None without its manifest.
+    """
+    manifest = _read_manifest(data) if os.path.isdir(data) else None
+    return manifest.max_length if manifest else None
+
+
 def _read_manifest(folder: str) -> Manifest | None:
     path = os.path.join(folder, records.MANIFEST)
     if not tf.io.gfile.exists(path):

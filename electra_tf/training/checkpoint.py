@@ -91,11 +91,9 @@ def open_checkpoint(path: str) -> Checkpoint:
         paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
         if not paths and (kind := foreign_weights(path)):
             raise InputError(
-                "A checkpoint must be a folder that electra_tf.pretrain wrote; weights "
-                "of other libraries are not read",
+                "A checkpoint must be a folder that electra_tf.pretrain wrote",
                 f"{path!r}, {kind}",
-                "Pre-train with electra_tf.pretrain, or pass a checkpoint folder that "
-                "it wrote",
+                "Convert it with electra_tf.convert, and pass the result",
             )
         if not paths:
             raise InputError(

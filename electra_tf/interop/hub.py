@@ -1,0 +1,87 @@
+"""Find models of the Hugging Face hub in its cache, and download them."""
+
+import os
+import re
+
+from electra_tf.errors import InputError
+from electra_tf.interop.tensor_files import find_weights
+
+_ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?")
+_TEXTS = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+_SAFETENSORS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*.safetensors",
+)
+_TORCH = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "pytorch_model-*.bin",
+)
+
+
+def is_hub_id(path: str) -> bool:
+    """Return whether a path can only be `OWNER/NAME` or `OWNER/NAME@REVISION`.
+
+    Args:
+        path: Any path.
+
+    Returns:
+        False if there is such a path, or a local folder OWNER, whose missing content is
+        a mistake in a path.
+    """
+    if not _ID.fullmatch(path) or os.path.exists(path):
+        return False
+    owner = path.split("/")[0]
+    return owner not in (".", "..") and not os.path.isdir(owner)
+
+
+def local_folder(path: str) -> str:
+    """Return the folder of a hub id's files; any other path as it is.
+
+    Files in the cache of huggingface_hub are used; missing ones are downloaded into it:
+    config, tokenizer, and the weights as safetensors or else as `pytorch_model.bin`.
+
+    Args:
+        path: A path, or `OWNER/NAME` with an optional `@REVISION`.
+
+    Returns:
+        A local path.
+
+    Raises:
+        InputError: There is no such model, no network, or no huggingface_hub.
+    """
+    if not is_hub_id(path):
+        return path
+    match = _ID.fullmatch(path)
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError as error:
+        raise _unavailable(path, "there is no package huggingface_hub") from error
+    for weights in (_SAFETENSORS, _TORCH):
+        try:
+            folder = snapshot_download(
+                match["name"],
+                revision=match["revision"],
+                allow_patterns=[*_TEXTS, *weights],
+            )
+        except (HfHubHTTPError, OSError, ValueError) as error:
+            cause = str(error).strip().partition("\n")[0]
+            raise _unavailable(path, f"{type(error).__name__}: {cause:.200}") from error
+        if find_weights(folder) is not None:
+            return folder
+    raise _unavailable(path, f"no weights for PyTorch in {sorted(os.listdir(folder))}")
+
+
+def _unavailable(path: str, cause: str) -> InputError:
+    name = path.partition("@")[0]
+    return InputError(
+        f"{path!r} must be a local path or a model of the Hugging Face hub that can be "
+        "downloaded",
+        f"no such path, and {cause}",
+        "Check the path. For a hub model without network access, run `hf download "
+        f"{name} --local-dir FOLDER` on a machine with access (or save config.json, "
+        "vocab.txt, tokenizer_config.json and model.safetensors or pytorch_model.bin "
+        "from the model's page by hand), copy FOLDER here, and pass its path",
+    )

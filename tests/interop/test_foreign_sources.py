@@ -1,0 +1,110 @@
+"""Commands on models of other libraries, and ids of the Hugging Face hub."""
+
+import importlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf
+from electra_tf.errors import InputError
+from electra_tf.interop import hub
+from electra_tf.interop.conversion import convert_checkpoint, read_model
+from electra_tf.runs import evaluation
+from electra_tf.runs.evaluation import evaluate_checkpoint
+from electra_tf.serving.export import load_exportable
+
+NAME = "owner/tiny-discriminator"
+
+
+@pytest.fixture(scope="module")
+def foreign(pretrained, tmp_path_factory):
+    """Return the pre-trained pair as a Hugging Face folder."""
+    folder = str(tmp_path_factory.mktemp("foreign") / "pair")
+    convert_checkpoint(pretrained, folder, "huggingface")
+    return folder
+
+
+@pytest.fixture
+def cache(foreign, tmp_path, monkeypatch):
+    """Put the folder into a cache of huggingface_hub, without network access."""
+    pytest.importorskip("huggingface_hub")
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    model, commit = tmp_path / "cache" / "models--owner--tiny-discriminator", "0" * 40
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text(commit)
+    shutil.copytree(foreign, model / "snapshots" / commit)
+    return model / "snapshots" / commit
+
+
+def test_evaluation_is_near_that_of_the_run(pretrained, foreign, folder):
+    devices = tf.distribute.get_strategy()
+    own, theirs = (
+        evaluate_checkpoint(str(path), str(folder), 2, devices)
+        for path in (pretrained, foreign)
+    )
+    assert theirs["checkpoint"] == foreign
+    # The seed, which is not part of a folder, selects the masked positions.
+    assert theirs["masked_lm_loss"] == pytest.approx(own["masked_lm_loss"], rel=0.02)
+    assert theirs.keys() == own.keys()
+
+
+def test_too_long_records_are_an_error(foreign, folder, monkeypatch):
+    monkeypatch.setattr(evaluation, "record_length", lambda data: 4096)
+    with pytest.raises(InputError, match="4096"):
+        evaluate_checkpoint(foreign, str(folder), 2, tf.distribute.get_strategy())
+
+
+@pytest.mark.parametrize("kind", ["encoder", "electra"])
+def test_exported_functions_are_those_of_the_run(pretrained, foreign, kind):
+    own, theirs = (
+        load_exportable(str(path), kind).tokens["tokens"]
+        for path in (pretrained, foreign)
+    )
+    request = own.requests[0]
+    expected, outputs = own.expected(request), theirs.expected(request)
+    for name, array in expected.items():
+        np.testing.assert_allclose(outputs[name], array, atol=1e-6)
+
+
+def test_hub_id_is_read_from_the_cache(cache, foreign):
+    for name in (NAME, f"{NAME}@main"):
+        model, form = read_model(name)
+        assert form == "huggingface"
+        expected = read_model(foreign)[0].networks[0].weights
+        for path, array in model.networks[0].weights.items():
+            np.testing.assert_array_equal(array, expected[path])
+    encoder = electra_tf.Encoder.from_preset(NAME)
+    assert encoder.shape == model.networks[0].shape
+
+
+def test_torch_weights_of_a_hub_id_are_read(cache):
+    (cache / "model.safetensors").rename(cache / "pytorch_model.bin")
+    assert hub.local_folder(NAME) == str(cache)
+
+
+@pytest.mark.parametrize("name", ["owner/other", f"{NAME}@v2"])
+def test_missing_hub_model_without_network(cache, name):
+    with pytest.raises(InputError, match="--local-dir"):
+        read_model(name)
+
+
+def test_hub_id_without_the_package(cache, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match="huggingface_hub"):
+        read_model(NAME)
+
+
+def test_local_paths_are_not_hub_ids(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for path in ("a/b", "run/model", "./run", "../run", "x", "/x/y", "a/b/c", "tiny"):
+        assert not hub.is_hub_id(path)
+        assert hub.local_folder(path) == path
+    assert hub.is_hub_id("google/electra-small-discriminator")
