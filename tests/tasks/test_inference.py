@@ -156,9 +156,9 @@ def test_load_describes_a_path_without_a_model(start, tmp_path):
     check(tmp_path / "served", "a SavedModel")
     check(tmp_path / "trial", "same finetune command again")
     (tmp_path / "hf" / "pytorch_model.bin").write_bytes(b"")
-    check(tmp_path / "hf", r"Hugging Face.*pytorch_model\.bin.*not read")
+    check(tmp_path / "hf", r"Hugging Face.*pytorch_model\.bin.*--checkpoint")
     (tmp_path / "tf1" / "model.ckpt-10.index").write_bytes(b"")
-    check(tmp_path / "tf1" / "model.ckpt-10", r"model\.ckpt-10\.index.*not read")
+    check(tmp_path / "tf1" / "model.ckpt-10", r"model\.ckpt-10\.index.*--checkpoint")
     check(GOLDEN / "saved" / "run", "a pre-trained checkpoint")
     broken = tmp_path / "broken.keras"
     broken.write_bytes(b"PK\3\4")
