@@ -289,7 +289,9 @@ class WorkerPool:
         queue: collections.deque[Future] = collections.deque()
         try:
             for chunk in chunks:
-                queue.append(self._pool.submit(_build_in_worker, *chunk))
+                # The first calls of `submit` start the worker processes.
+                with _signals_deferred():
+                    queue.append(self._pool.submit(_build_in_worker, *chunk))
                 if len(queue) > 3 * self._count:
                     yield queue.popleft().result()
             while queue:
@@ -300,6 +302,34 @@ class WorkerPool:
                 f"--workers={self._count}, of which one was killed",
                 "Reduce --workers",
             ) from error
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the block.
+
+    An exception while a process is started would leave it with half of its arguments:
+    it would print a traceback after the message of the main process. A process that is
+    started in the block inherits a blocked SIGINT, so that Ctrl-C, which a terminal
+    sends to every process, does not interrupt its imports.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread only
+        return
+    received: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    handlers = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)
 
 
 def _start_worker(*arguments) -> None:
