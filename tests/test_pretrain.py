@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 from conftest import GOLDEN, failure
 from pretrain_commands import arguments, file_contents, metric_lines, start
@@ -17,7 +18,7 @@ from text.conftest import build_records
 
 from electra_tf import cli, pretrain
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import saved_steps
+from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import acquire_lock
 
@@ -393,3 +394,42 @@ def test_a_second_run_in_a_run_directory_is_an_error(folder, whole, here):
     with acquire_lock(str(whole)), unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole)))
     assert f"{whole}, locked by a running process" in message
+
+
+FROZEN = (
+    "objective.freeze_generator=true",
+    "model.sharing=none",
+    "model.generator_embedding=16",
+    "training.steps=4",
+)
+
+
+def test_a_frozen_generator_keeps_its_weights(folder, whole, tmp_path, here):
+    given = arguments(folder, tmp_path / "run", *FROZEN, init_checkpoint=whole)
+    result = here("pretrain", *given, "--set=training.accumulation=2")
+    assert result.returncode == 0, result.stderr
+    before, after = (
+        open_checkpoint(str(path)).weights() for path in (whole, tmp_path / "run")
+    )
+    moved = {
+        name: not np.array_equal(after[name], array)
+        for name, array in before.items()
+        if name.startswith(("electra/generator/", "electra/discriminator/"))
+    }
+    assert not any(moved[name] for name in moved if "/generator/" in name)
+    assert all(moved[name] for name in moved if "/discriminator/" in name)
+    tables = "electra/{}/encoder/embeddings/word_embeddings"
+    np.testing.assert_array_equal(
+        after[tables.format("generator")], before[tables.format("discriminator")]
+    )
+
+
+def test_a_frozen_generator_must_be_given(folder, whole, tmp_path, here):
+    given = arguments(folder, tmp_path / "run", *FROZEN)
+    assert "must start from a generator" in failure(here("pretrain", *given))
+    half = tmp_path / "half"
+    convert = ["--format=huggingface", "--part=discriminator"]
+    result = here("convert", f"--from={whole}", f"--to={half}", *convert)
+    assert result.returncode == 0, result.stderr
+    message = failure(here("pretrain", *given, f"--init_checkpoint={half}"))
+    assert "must have the generator with its head" in message

@@ -6,9 +6,10 @@ Configs, cost estimates, exports and messages read these instead of an objective
 import dataclasses
 import types
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 Head = Literal["replaced_token", "masked_lm"]
+Sharing = Literal["none", "embeddings", "all"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,12 @@ class ObjectiveFacts:
     """Settings that weight its losses; one must be above 0."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Settings that must keep their defaults, with the reason."""
+    own: tuple[str, ...] = ()
+    """Settings that no other objective has."""
+    sharing: tuple[Sharing, ...] = get_args(Sharing)
+    """Values of `model.sharing` that make sense."""
+    generator_loss: Literal["masked_lm", "reward"] = "masked_lm"
+    """What the generator learns from."""
 
     @property
     def main_network(self) -> str:
@@ -48,6 +55,18 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             _PAIR,
             {"disallow_correct": _ONE_CLASS, "uniform_generator": _ONE_CLASS},
         ),
+        "adversarial": ObjectiveFacts(
+            "replaced_token",
+            True,
+            _PAIR,
+            {
+                "disallow_correct": "correct samples are rewarded too",
+                "uniform_generator": "there would be no generator to train",
+            },
+            own=("entropy_weight",),
+            sharing=("none", "embeddings"),
+            generator_loss="reward",
+        ),
         "mlm": ObjectiveFacts(
             "masked_lm",
             False,
@@ -60,3 +79,8 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
     }
 )
 """Facts of every objective by its name in `objective.name`."""
+
+OWN_SETTINGS: Mapping[str, str] = types.MappingProxyType(
+    {setting: name for name, facts in FACTS.items() for setting in facts.own}
+)
+"""Objective by the name of a setting that no other has."""

@@ -12,7 +12,12 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from electra_tf.config.objectives import FACTS, ObjectiveFacts
+from electra_tf.config.objectives import (
+    FACTS,
+    OWN_SETTINGS,
+    ObjectiveFacts,
+    Sharing,
+)
 
 section = functools.partial(
     pydantic.dataclasses.dataclass,
@@ -174,7 +179,7 @@ class ModelConfig:
     """Feed-forward width of the generator; null: 4 x its width."""
     generator_embedding: Positive | None = None
     """Width of the generator's own tables with `sharing: none`; null: its width."""
-    sharing: Literal["none", "embeddings", "all"] = "embeddings"
+    sharing: Sharing = "embeddings"
     """Weights shared by generator and discriminator: none, the embedding tables with
     their layer norm (the paper), or the whole encoder, which needs `generator_width`
     and `generator_depth` of 1."""
@@ -310,12 +315,14 @@ class MaskingConfig:
 class ObjectiveConfig:
     """Pre-training objective, its losses and the generator's sampling."""
 
-    name: Literal["electra", "electra_15", "mlm"] = "electra"
+    name: Literal["electra", "electra_15", "adversarial", "mlm"] = "electra"
     """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
-    same with the discriminator's loss at masked positions only. `mlm`: BERT's masked
-    language modelling, with one encoder of the discriminator's size."""
+    same with the discriminator's loss at masked positions only. `adversarial`: the
+    generator learns to mislead the discriminator. `mlm`: BERT's masked language
+    modelling, with one encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
-    """Weight of the masked-LM loss."""
+    """Weight of the generator's loss: masked-LM, or that of the policy
+    (`adversarial`)."""
     discriminator_weight: Weight = 50.0
     """Weight of the replaced-token loss, the paper's lambda."""
     sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
@@ -327,6 +334,12 @@ class ObjectiveConfig:
     """Never sample the original token."""
     uniform_generator: bool = False
     """Sample uniformly from the vocabulary, without a generator network."""
+    freeze_generator: bool = False
+    """Keep the generator of `--init_checkpoint` as it is; only the discriminator
+    learns."""
+    entropy_weight: Weight = 0.0
+    """Weight of the entropy of the generator's distribution, which `adversarial` then
+    maximises too."""
 
     @property
     def facts(self) -> ObjectiveFacts:
@@ -338,17 +351,33 @@ class ObjectiveConfig:
         """Return whether there is a generator network."""
         return self.facts.generator and not self.uniform_generator
 
+    @property
+    def free_losses(self) -> tuple[str, ...]:
+        """Return the names of losses that a healthy run need not lower."""
+        if self.facts.generator_loss == "reward":
+            return "masked_lm_loss", "loss"
+        return ("masked_lm_loss",) if self.freeze_generator else ()
+
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ObjectiveConfig":
         cause = f"name: {self.name}"
         unused = {name: (cause, why) for name, why in self.facts.unused.items()}
+        for name, owner in OWN_SETTINGS.items():
+            if owner != self.name:
+                unused[name] = cause, f"only `name: {owner}` has it"
+        if not self.facts.generator or self.facts.generator_loss == "reward":
+            unused["freeze_generator"] = cause, "no masked-LM generator is trained"
         if self.uniform_generator:
+            unused["freeze_generator"] = "uniform_generator: true", "there is none"
             uniform = "uniform_generator: true", "all tokens are equally likely"
             unused.setdefault("temperature", uniform)
         for name, (cause, why) in unused.items():
             if getattr(self, name) != type(self).__pydantic_fields__[name].default:
                 raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
-        if not sum(getattr(self, name) for name in self.facts.weights):
+        weights = set(self.facts.weights)
+        if self.freeze_generator:
+            weights.discard("generator_weight")
+        if not sum(getattr(self, name) for name in weights):
             raise ValueError(f"`name: {self.name}` must have a weight above 0")
         return self
 
@@ -436,6 +465,7 @@ class PretrainingConfig:
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "PretrainingConfig":
+        self._check_sharing()
         if self.records.max_length > self.model.max_positions:
             raise ValueError(
                 f"records.max_length {self.records.max_length} must not exceed "
@@ -447,3 +477,16 @@ class PretrainingConfig:
                 f"training.accumulation {self.training.accumulation}"
             )
         return self
+
+    def _check_sharing(self) -> None:
+        objective, sharing = self.objective, self.model.sharing
+        if not objective.has_generator:
+            return
+        allowed, cause = objective.facts.sharing, f"objective.name: {objective.name}"
+        if objective.freeze_generator and sharing in allowed:
+            allowed, cause = ("none",), "objective.freeze_generator: true"
+        if sharing not in allowed:
+            raise ValueError(
+                f"model.sharing must be {' or '.join(allowed)} with `{cause}`, not "
+                f"{sharing}"
+            )

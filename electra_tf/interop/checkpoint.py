@@ -46,6 +46,9 @@ _DISCRIMINATOR, _GENERATOR, _BERT = (
     "bert/",
 )
 _METRICS = "metrics.jsonl"
+_NOT_CONVERTED = {
+    "electra/baseline/kernel": "it predicts the reward of an adversarial generator"
+}
 
 accepts = is_checkpoint
 
@@ -91,6 +94,9 @@ def read(path: str) -> PretrainedModel:
                 },
             )
         )
+    used = {name for source in sources for _, _, name in source.foreign.rows()}
+    for name in sorted(tensors.keys() - used):
+        sources[0].left_out[name] = _NOT_CONVERTED.get(name, "of no converted network")
     return PretrainedModel.of_sources(
         sources,
         tokenizer,

@@ -65,6 +65,8 @@ def load_weights(
     if form == "electra_tf" and is_checkpoint(path):
         _add_other_weights(placed, model, path, variables)
         settings = _changed_settings(path, config)
+    if config.objective.freeze_generator:
+        _check_frozen(parts, placed, model.path)
     arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer)
     assign({name: variables[name] for name in arrays}, arrays, model.path)
     step = f", step {model.step:,}" if model.step else ""
@@ -123,6 +125,18 @@ def _place(
                     "begin from the discriminator alone",
                 )
     return placed
+
+
+def _check_frozen(parts: Parts, placed: _Placed, source: str) -> None:
+    """Reject a source without all weights of a generator that will not be trained."""
+    paths = {path for path in parts.paths if path.startswith(parts.generator)}
+    if missing := sorted(paths - placed.arrays.keys()):
+        raise InputError(
+            "With objective.freeze_generator the initial checkpoint must have the "
+            "generator with its head",
+            f"{source} without {missing[0]} and {len(missing) - 1} other weights",
+            "Pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR",
+        )
 
 
 def _add_other_weights(

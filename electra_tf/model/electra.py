@@ -83,9 +83,17 @@ class MaskedLanguageModel(keras.layers.Layer):
         x_BLD = self.encoder(
             token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
         )
-        masked_BMD = gather(x_BLD, positions)
+        return self.logits(gather(x_BLD, positions), layer_ops)
+
+    def logits(self, x_BMD: Tensor, layer_ops: LayerOps | None = None) -> Tensor:
+        """Return the logits of hidden states, float32 [B, M, V].
+
+        Args:
+            x_BMD: Hidden states of the encoder at some positions.
+            layer_ops: Implementation of the operations; None uses Keras operations.
+        """
         table_VE = self.encoder.embeddings.word_embeddings
-        return self.head(masked_BMD, table_VE, layer_ops=layer_ops)
+        return self.head(x_BMD, table_VE, layer_ops=layer_ops)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments as JSON."""
@@ -172,6 +180,8 @@ class Electra(keras.layers.Layer):
         dtype: Keras dtype policy.
         name: Name of the layer.
         trainable: Whether the weights are trained.
+        baseline: Whether to create the vector that predicts the reward of an
+            adversarial generator (paper, appendix F).
 
     Example:
         import electra_tf
@@ -191,6 +201,7 @@ class Electra(keras.layers.Layer):
         dtype: Any = None,
         name: str = "electra",
         trainable: bool = True,
+        baseline: bool = False,
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
@@ -209,6 +220,11 @@ class Electra(keras.layers.Layer):
                 "generator",
                 dtype,
             )
+        self.baseline = None
+        if baseline:
+            self.baseline = keras.layers.Dense(
+                1, use_bias=False, kernel_initializer="zeros", name="baseline"
+            )
         self.trainable = trainable
 
     @property
@@ -221,6 +237,8 @@ class Electra(keras.layers.Layer):
         self.discriminator.build()
         if self.generator is not None:
             self.generator.build()
+        if self.baseline is not None:
+            self.baseline.build((None, None, self.generator.encoder.shape.width))
 
     def call(
         self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor
@@ -234,6 +252,7 @@ class Electra(keras.layers.Layer):
             "settings": dataclasses.asdict(self.settings),
             "seed": self.seed,
             "generator": self.generator is not None,
+            "baseline": self.baseline is not None,
             "dtype": self._policy,
         }
 
@@ -282,7 +301,13 @@ def pretraining_model(
     """
     if objective.facts.head == "masked_lm":
         return bert(settings, seed, dtype)
-    return Electra(settings, seed, generator=objective.has_generator, dtype=dtype)
+    return Electra(
+        settings,
+        seed,
+        generator=objective.has_generator,
+        dtype=dtype,
+        baseline=objective.facts.generator_loss == "reward",
+    )
 
 
 def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:

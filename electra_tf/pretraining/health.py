@@ -20,7 +20,7 @@ The rules must not warn about a healthy run, whose metrics look alarming in plac
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 COLLAPSE_RECALL = 0.005
 """Recall below which the discriminator predicts "original" for every token. It predicts
@@ -67,9 +67,18 @@ class HealthCheck:
         steps: Number of steps of the whole training.
         warmup_steps: Steps over which the learning rate rises.
         vocabulary_size: Number of tokens that the masked-LM head predicts.
+        free: Names of losses that need not fall: the masked-LM loss of a frozen
+            generator, or all if the generator is adversarial.
     """
 
-    def __init__(self, steps: int, warmup_steps: int, vocabulary_size: int):
+    def __init__(
+        self,
+        steps: int,
+        warmup_steps: int,
+        vocabulary_size: int,
+        free: Collection[str] = (),
+    ):
+        self._free = frozenset(free)
         self._collapse_from = max(warmup_steps, GRACE_STEPS, GRACE_SHARE * steps)
         self._stall_steps = max(STALL_STEPS, STALL_SHARE * steps)
         self._warmup_steps = warmup_steps
@@ -136,6 +145,8 @@ class HealthCheck:
 
     def _check_masked_lm(self, step: int, values: Mapping[str, float]) -> str | None:
         loss = self._masked_lm
+        if "masked_lm_loss" in self._free:
+            return None
         self._accuracy.add(step, _get(values, "masked_lm_accuracy"))
         if not loss.add(step, _get(values, "masked_lm_loss")):
             return None
@@ -178,6 +189,8 @@ class HealthCheck:
                 "the last checkpoint before this step."
             )
         loss = self._loss
+        if "loss" in self._free:
+            return None
         if not loss.add(step, _get(values, "loss")):
             return None
         if self._loss_rising.begins(loss.value > LOSS_RISE * loss.best):

@@ -220,19 +220,25 @@ class Pretrainer(keras.Model):
         def compute(index):
             micro_batch = tf.nest.map_structure(lambda t: t[index], micro_batches)
             micro_rng = RngStream(rng.seed, rng.first_row + index * rows)
-            return self._compute_gradients(micro_batch, weights, micro_rng)
+            loss, gradients, metrics = self._compute_gradients(
+                micro_batch, weights, micro_rng
+            )
+            # Weights that are not trained have no gradient, which cannot be summed.
+            present = {i: g for i, g in enumerate(gradients) if g is not None}
+            return loss, present, metrics
 
         def add(index, sums):
             sums = tf.nest.map_structure(tf.add, sums, compute(index))
             return index + 1, sums
 
-        _, sums = tf.while_loop(
+        _, (loss, present, metrics) = tf.while_loop(
             lambda index, _: index < count,
             add,
             (1, compute(0)),
             parallel_iterations=1,
         )
-        return sums
+        gradients = [present.get(i) for i in range(len(self.trainable_variables))]
+        return loss, gradients, metrics
 
     def _loss_and_gradients(
         self, masked: MaskedBatch, weights: Weights, rng: RngStream

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf.errors import InputError
 from electra_tf.interop import warm_start
 from electra_tf.interop.conversion import detect
 from electra_tf.pretraining import metrics
@@ -141,8 +142,15 @@ def check_run(
     """
     training_batches(record_set, experiment.config.input)
     newest = None
+    frozen = experiment.config.objective.freeze_generator
     if model_dir and saved_steps(os.path.join(model_dir, CHECKPOINTS)):
         newest = open_checkpoint(model_dir)
+    if frozen and newest is None and not init_checkpoint:
+        raise InputError(
+            "With objective.freeze_generator a run must start from a generator",
+            "no --init_checkpoint",
+            "Pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR",
+        )
     metadata = {
         **data_fingerprint(record_set, experiment.tokenizer),
         **_init_metadata(newest, init_checkpoint),
@@ -306,6 +314,7 @@ def _health_check(experiment: Experiment, model_dir: str) -> HealthCheck:
         config.training.steps,
         config.optimizer.warmup_steps,
         len(experiment.tokenizer.vocabulary),
+        config.objective.free_losses,
     )
     for line in read_metrics(model_dir):
         if line["kind"] == TRAIN:

@@ -10,6 +10,7 @@ An objective is constructed from (config, tokens) and has these members:
 Its networks and settings are listed in `config/objectives.py`.
 """
 
+from electra_tf.pretraining.objectives.adversarial import AdversarialObjective
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.objectives.electra_15 import Electra15Objective
 from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
@@ -17,5 +18,6 @@ from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
 OBJECTIVES = {
     "electra": ElectraObjective,
     "electra_15": Electra15Objective,
+    "adversarial": AdversarialObjective,
     "mlm": MaskedLMObjective,
 }

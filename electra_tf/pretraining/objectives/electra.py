@@ -104,16 +104,23 @@ class ElectraObjective:
         )
         return Losses(
             parts={"masked_lm": masked_lm, "disc": disc},
-            factors={
-                "masked_lm": self.settings.generator_weight,
-                "disc": self.settings.discriminator_weight,
-            },
+            factors=self._factors(),
             metrics={
                 **generator_metrics,
                 **sampled_metrics(sampled_BM, masked),
                 **discriminator_metrics(disc_logits_BL, corrupted, counted_BL, disc),
             },
         )
+
+    def _factors(self) -> dict[str, float]:
+        settings = self.settings
+        factors = {
+            "masked_lm": settings.generator_weight,
+            "disc": settings.discriminator_weight,
+        }
+        if settings.freeze_generator:
+            del factors["masked_lm"]
+        return factors
 
     def sample_replacements(
         self,

@@ -1,0 +1,136 @@
+"""ELECTRA whose generator learns to mislead the discriminator (appendix F)."""
+
+import tensorflow as tf
+
+from electra_tf.batch import CorruptedBatch, MaskedBatch
+from electra_tf.kernels.rng import RngStream
+from electra_tf.model.electra import gather
+from electra_tf.pretraining.losses import (
+    WeightedSum,
+    masked_lm_loss,
+    mlm_predictions,
+    replaced_token_loss,
+)
+from electra_tf.pretraining.metrics import (
+    discriminator_metrics,
+    masked_lm_metrics,
+    sampled_metrics,
+)
+from electra_tf.pretraining.objectives.common import (
+    Losses,
+    encoder_inputs,
+    make_layer_ops,
+)
+from electra_tf.pretraining.objectives.electra import ElectraObjective
+from electra_tf.pretraining.sampling import corrupt
+
+
+class AdversarialObjective(ElectraObjective):
+    """Generator trained by REINFORCE, discriminator as in ELECTRA.
+
+    The reward R(t) of a sample x(t) is the discriminator's loss at its position, also
+    if the sample is the original token. A baseline b(t) = -log sigmoid(w h(t)), from
+    the generator's hidden state h(t), reduces the variance. The gradient of
+
+        mean over masked positions of  (R(t) - b(t)) * -log p(x(t))
+
+    with R and b as constants is the policy gradient. w learns by cross-entropy that
+    sigmoid(w h(t)) be exp(-R(t)), the probability of the correct class; this loss has
+    no gradient in h.
+    """
+
+    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+        """Count masked positions (generator, baseline) and the discriminator's."""
+        counts = super().weights(masked)
+        num_masked = counts.pop("masked_lm")
+        return counts | dict.fromkeys(("policy", "baseline", "entropy"), num_masked)
+
+    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
+        """Run generator, sampling and discriminator, and compute all losses.
+
+        Args:
+            masked: Rows with masked positions.
+            rng: Random numbers of the step, for sampling and dropout.
+            training: Whether dropout is applied.
+
+        Returns:
+            All losses and metrics, as sums over these rows.
+        """
+        generator, layer_ops = (
+            self.model.generator,
+            make_layer_ops(rng, training, self._xla),
+        )
+        x_BLD = generator.encoder(
+            masked.masked_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
+        )
+        states_BMD = gather(x_BLD, masked.positions_BM)
+        gen_logits_BMV = generator.logits(states_BMD, layer_ops)
+        predictions = mlm_predictions(
+            tf.stop_gradient(gen_logits_BMV), masked.labels_BM
+        )
+        sampled_BM = self.sample_replacements(
+            gen_logits_BMV, predictions, masked.labels_BM, rng
+        )
+        corrupted = corrupt(masked, sampled_BM)
+        disc_logits_BL = self.model.discriminator(
+            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
+        )
+        real_BL = masked.input_mask_BL
+        disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, real_BL)
+        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
+        result = self._policy_losses(
+            masked, corrupted, gen_logits_BMV, states_BMD, disc_logits_BL
+        )
+        return Losses(
+            parts=result.parts | {"disc": disc},
+            factors=result.factors | {"disc": self.settings.discriminator_weight},
+            metrics={
+                **masked_lm_metrics(predictions, masked, masked_lm),
+                **sampled_metrics(sampled_BM, masked),
+                **discriminator_metrics(disc_logits_BL, corrupted, real_BL, disc),
+                **result.metrics,
+            },
+        )
+
+    def _policy_losses(
+        self,
+        masked: MaskedBatch,
+        corrupted: CorruptedBatch,
+        gen_logits_BMV: tf.Tensor,
+        states_BMD: tf.Tensor,
+        disc_logits_BL: tf.Tensor,
+    ) -> Losses:
+        """Return the losses of generator and baseline; no gradient in `disc_logits`."""
+        # A position that was drawn twice has two samples; only one is in the text.
+        written_BM, fake_BM, disc_logits_BM = (
+            tf.gather(x_BL, masked.positions_BM, batch_dims=1)
+            for x_BL in (*corrupted, tf.stop_gradient(disc_logits_BL))
+        )
+        cross_entropy = tf.nn.sigmoid_cross_entropy_with_logits
+        reward_BM = cross_entropy(tf.cast(fake_BM, tf.float32), disc_logits_BM)
+        states_BMD = tf.stop_gradient(tf.cast(states_BMD, tf.float32))
+        score_BM = self.model.baseline(states_BMD)[..., 0]
+        baseline_BM = tf.stop_gradient(-tf.math.log_sigmoid(score_BM))
+        # Samples are drawn from the tempered distribution, and scored under it.
+        logits_BMV = gen_logits_BMV / self.settings.temperature
+        xent_BM = mlm_predictions(logits_BMV, written_BM).xent_BM
+        losses = {
+            "policy": (reward_BM - baseline_BM) * xent_BM,
+            "baseline": cross_entropy(tf.exp(-reward_BM), score_BM),
+        }
+        factors = {"policy": self.settings.generator_weight, "baseline": 1.0}
+        if self.settings.entropy_weight:
+            log_p_BMV = tf.nn.log_softmax(logits_BMV)
+            losses["entropy"] = -tf.reduce_sum(tf.exp(log_p_BMV) * log_p_BMV, -1)
+            factors["entropy"] = -self.settings.entropy_weight
+        weights_BM = masked.weights_BM
+        parts, metrics = (
+            {
+                name: WeightedSum(
+                    tf.reduce_sum(x_BM * weights_BM), tf.reduce_sum(weights_BM)
+                )
+                for name, x_BM in values.items()
+            }
+            for values in (losses, {"reward": reward_BM, "baseline": baseline_BM})
+        )
+        return Losses(parts, factors, metrics)
