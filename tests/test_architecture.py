@@ -63,16 +63,8 @@ MAY_USE = {
     "pretraining": {"keras", "numpy", "tensorflow"},
     "training": {"keras", "numpy", "safetensors", "tensorflow", "tqdm"},
     "interop": {
-        *(
-            "h5py",
-            "huggingface_hub",
-            "ml_dtypes",
-            "numpy",
-            "safetensors",
-            "scipy",
-            "tensorflow",
-        ),
-        *("tokenizers", "yaml"),
+        *("google", "google_crc32c", "h5py", "huggingface_hub", "ml_dtypes", "numpy"),
+        *("pydantic", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
     },
     "tasks": {
         *("keras", "numpy", "scipy", "sklearn", "tensorflow", "tensorflow_datasets"),

@@ -14,6 +14,7 @@ import numpy as np
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.json_file import read_json
 from electra_tf.interop.model_card import model_card
 from electra_tf.interop.network import (
     Activation,
@@ -22,6 +23,8 @@ from electra_tf.interop.network import (
     Prefixes,
     Role,
     from_foreign,
+    read_shape,
+    table_shape,
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
@@ -86,7 +89,7 @@ def read(path: str) -> PretrainedModel:
 
 
 def _read_network(folder: str) -> Source:
-    config = _read_json(os.path.join(folder, CONFIG))
+    config = read_json(os.path.join(folder, CONFIG))
     weights = find_weights(folder)
     if weights is None:
         raise InputError(
@@ -98,9 +101,8 @@ def _read_network(folder: str) -> Source:
     tensors = {_modern(name): array for name, array in tensors.items()}
     encoder = _encoder_prefix(tensors, weights)
     role = _role(tensors)
-    shape = _shape(
-        config, tensors[f"{encoder}embeddings.word_embeddings.weight"], folder
-    )
+    words = f"{encoder}embeddings.word_embeddings.weight"
+    shape = _shape(config, table_shape(tensors, words, folder), folder)
     prefixes = Prefixes(encoder, encoder, "")
     foreign = ForeignNetwork(
         "huggingface",
@@ -157,7 +159,9 @@ def _role(tensors: Mapping[str, np.ndarray]) -> Role:
     return "encoder"
 
 
-def _shape(config: Mapping[str, Any], words: np.ndarray, folder: str) -> EncoderConfig:
+def _shape(
+    config: Mapping[str, Any], words: tuple[int, ...], folder: str
+) -> EncoderConfig:
     def value(name: str, default: Any = None) -> Any:
         found = config.get(name, default)
         if found is None:
@@ -169,19 +173,20 @@ def _shape(config: Mapping[str, Any], words: np.ndarray, folder: str) -> Encoder
         return found
 
     width = value("hidden_size")
-    return EncoderConfig(
+    return read_shape(
+        os.path.join(folder, CONFIG),
         depth=value("num_hidden_layers"),
         width=width,
-        embedding=value("embedding_size", words.shape[1]),
+        embedding=value("embedding_size", words[1]),
         heads=value("num_attention_heads"),
         feed_forward=value("intermediate_size"),
-        vocabulary_size=words.shape[0],
+        vocabulary_size=words[0],
         max_positions=value("max_position_embeddings", 512),
         segments=value("type_vocab_size", 2),
-        dropout=float(value("hidden_dropout_prob", 0.1)),
-        attention_dropout=float(value("attention_probs_dropout_prob", 0.1)),
-        initializer_range=float(value("initializer_range", 0.02)),
-        layer_norm_epsilon=float(value("layer_norm_eps", 1e-12)),
+        dropout=value("hidden_dropout_prob", 0.1),
+        attention_dropout=value("attention_probs_dropout_prob", 0.1),
+        initializer_range=value("initializer_range", 0.02),
+        layer_norm_epsilon=value("layer_norm_eps", 1e-12),
     )
 
 
@@ -311,7 +316,7 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
     if vocabulary is None:
         return None
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    stored = _read_json(path) if os.path.isfile(path) else {}
+    stored = read_json(path) if os.path.isfile(path) else {}
     if stored.get("tokenize_chinese_chars", True) is False:
         raise InputError(
             "tokenize_chinese_chars must be true",
@@ -319,6 +324,12 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
             "This package splits ideographs, as BERT and ELECTRA do",
         )
     strip = {None: "lowered", True: "always", False: "never"}
+    if stored.get("strip_accents") not in (None, True, False):
+        raise InputError(
+            f"strip_accents of {path} must be true, false or null",
+            repr(stored["strip_accents"]),
+            "Correct the file",
+        )
     settings = TokenizationConfig(
         lower_case=bool(stored.get("do_lower_case", True)),
         strip_accents=strip[stored.get("strip_accents")],
@@ -333,8 +344,11 @@ def _read_vocabulary(folder: str) -> Vocabulary | None:
     file = os.path.join(folder, TOKENIZER)
     if not os.path.isfile(file):
         return None
-    entries = _read_json(file).get("model", {}).get("vocab")
-    if not isinstance(entries, dict):
+    model = read_json(file).get("model")
+    entries = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(entries, dict) or not all(
+        type(number) is int for number in entries.values()
+    ):
         raise InputError(
             f"{file} must have a WordPiece vocabulary, model.vocab",
             "none",
@@ -406,18 +420,6 @@ def _fast_tokenizer(
     fast.decoder = decoders.WordPiece(prefix="##")
     fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
     return fast
-
-
-def _read_json(path: str) -> dict[str, Any]:
-    try:
-        value = json.loads(pathlib.Path(path).read_bytes())
-        if isinstance(value, dict):
-            return value
-        raise ValueError(f"a JSON {type(value).__name__}, not an object")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path!r} must be a JSON object", str(error), "Copy or download it again"
-        ) from error
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:

@@ -14,20 +14,33 @@ import h5py
 import numpy as np
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
+from electra_tf.interop.hdf5_file import read_hdf5_file
+from electra_tf.interop.json_file import read_json
 from electra_tf.interop.network import (
     ForeignNetwork,
     Prefixes,
     from_foreign,
+    read_shape,
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.weights.h5"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 _BACKBONE = "keras_hub>ElectraBackbone"
+_SIZES = {
+    "depth": "num_layers",
+    "width": "hidden_dim",
+    "embedding": "embedding_dim",
+    "heads": "num_heads",
+    "feed_forward": "intermediate_dim",
+    "vocabulary_size": "vocab_size",
+    "max_positions": "max_sequence_length",
+}
 _EPSILON = 1e-12  # of KerasHub's layer norms, which have no setting
 
 
@@ -52,29 +65,18 @@ def read(path: str) -> PretrainedModel:
     Raises:
         InputError: The folder has another class of model, or is damaged.
     """
-    config = _read_json(os.path.join(path, CONFIG))
+    config = read_json(os.path.join(path, CONFIG))
     if config.get("registered_name") != _BACKBONE:
         raise InputError(
             "A KerasHub preset must be of ElectraBackbone",
             f"{path!r}: {config.get('registered_name')!r}",
             "Save the backbone of an ELECTRA model with save_to_preset",
         )
-    values = config["config"]
-    shape = EncoderConfig(
-        depth=values["num_layers"],
-        width=values["hidden_dim"],
-        embedding=values["embedding_dim"],
-        heads=values["num_heads"],
-        feed_forward=values["intermediate_dim"],
-        vocabulary_size=values["vocab_size"],
-        max_positions=values["max_sequence_length"],
-        segments=values.get("num_segments", 2),
-        dropout=float(values.get("dropout", 0.1)),
-        attention_dropout=float(values.get("dropout", 0.1)),
-        layer_norm_epsilon=_EPSILON,
-    )
+    shape = _shape(config.get("config"), os.path.join(path, CONFIG))
     file = os.path.join(path, WEIGHTS)
-    tensors = _read_h5(file)
+    tensors = read_hdf5_file(file)
+    for name, array in tensors.items():
+        check_finite(array, name, file)
     foreign = ForeignNetwork(
         "keras_hub", "encoder", shape, tensors, Prefixes(), "gelu_tanh", file
     )
@@ -92,36 +94,34 @@ def read(path: str) -> PretrainedModel:
     return PretrainedModel.of_sources([source], _read_tokenizer(path), path)
 
 
-def _read_h5(path: str) -> dict[str, np.ndarray]:
-    tensors: dict[str, np.ndarray] = {}
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            tensors[name] = item[()]
-
-    try:
-        with h5py.File(path) as file:
-            # Follows hard links only: no link leads to another file.
-            file.visititems(visit)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+def _shape(values: Any, path: str) -> EncoderConfig:
+    """Return the shape that a backbone's config describes."""
+    missing = [
+        n for n in _SIZES.values() if not isinstance(values, dict) or n not in values
+    ]
+    if missing:
         raise InputError(
-            f"{path!r} must be a whole HDF5 file", str(error), "Copy or save it again"
-        ) from error
-    for name, array in tensors.items():
-        if not np.isfinite(array).all():
-            raise InputError(
-                "Weights must be finite numbers",
-                f"{path}: {name!r} has NaN or infinite values",
-                "Use weights from before training diverged",
-            )
-    return tensors
+            f"{path} must have the sizes of the backbone",
+            f"no {format_list(missing)}",
+            "Save the backbone of an ELECTRA model with save_to_preset",
+        )
+    dropout = values.get("dropout", 0.1)
+    return read_shape(
+        path,
+        **{ours: values[theirs] for ours, theirs in _SIZES.items()},
+        segments=values.get("num_segments", 2),
+        dropout=dropout,
+        attention_dropout=dropout,
+        layer_norm_epsilon=_EPSILON,
+    )
 
 
 def _read_tokenizer(folder: str) -> Tokenizer | None:
     path = os.path.join(folder, _VOCABULARY)
     if not os.path.isfile(path):
         return None
-    stored = _read_json(os.path.join(folder, TOKENIZER)).get("config", {})
+    stored = read_json(os.path.join(folder, TOKENIZER)).get("config")
+    stored = stored if isinstance(stored, dict) else {}
     settings = TokenizationConfig(
         lower_case=bool(stored.get("lowercase", False)),
         strip_accents="always" if stored.get("strip_accents") else "lowered",
@@ -229,15 +229,6 @@ def _dtype(name: str) -> dict[str, Any]:
         "config": {"name": name},
         "registered_name": None,
     }
-
-
-def _read_json(path: str) -> Mapping[str, Any]:
-    try:
-        return json.loads(pathlib.Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path!r} must be a JSON object", str(error), "Copy or save it again"
-        ) from error
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:

@@ -16,23 +16,23 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import tf1
 from electra_tf.interop.network import (
     ForeignNetwork,
     Prefixes,
     from_foreign,
+    read_shape,
+    table_shape,
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
-from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
+from electra_tf.interop.tensor_bundle import read_shapes
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _ENCODER = "encoder/"
 _WORDS = f"{_ENCODER}layer_with_weights-0/embeddings{_VALUE}"
-_SETTINGS = "electra_tf.json"
 _GENERATOR = "generator"
 _NOT_READ = {
     "save_counter": "the number of checkpoints saved",
@@ -50,7 +50,7 @@ def accepts(path: str) -> bool:
         path: A prefix, one of its files, or a folder.
     """
     prefix = tf1.find_prefix(path)
-    return prefix is not None and _WORDS in tf1.read_shapes(prefix)
+    return prefix is not None and _WORDS in read_shapes(prefix)
 
 
 def read(path: str) -> PretrainedModel:
@@ -93,7 +93,7 @@ def read(path: str) -> PretrainedModel:
         left_out[name] = reasons[0]
     folder = os.path.dirname(prefix)
     source = Source(network, foreign, left_out)
-    return PretrainedModel.of_sources([source], _read_tokenizer(folder), path)
+    return PretrainedModel.of_sources([source], tf1.read_tokenizer(folder), path)
 
 
 def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
@@ -109,35 +109,28 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
             "Save an encoder of type `bert`: tf.train.Checkpoint(encoder=encoder)",
         )
 
-    def get(layer: int, name: str) -> np.ndarray:
-        return tensors[f"{_ENCODER}layer_with_weights-{layer}/{name}{_VALUE}"]
+    def size(layer: int, name: str, axes: int = 2) -> tuple[int, ...]:
+        full = f"{_ENCODER}layer_with_weights-{layer}/{name}{_VALUE}"
+        return table_shape(tensors, full, source, axes)
 
-    width, heads, _ = get(layers[0], "_attention_layer/_query_dense/kernel").shape
-    rows, embedding = tensors[_WORDS].shape
-    shape = EncoderConfig(
+    first = layers[0]
+    width, heads, _ = size(first, "_attention_layer/_query_dense/kernel", 3)
+    rows, embedding = size(0, "embeddings")
+    shape = read_shape(
+        source,
         depth=len(layers),
         width=width,
         embedding=embedding,
         heads=heads,
-        feed_forward=get(layers[0], "_intermediate_dense/kernel").shape[1],
+        feed_forward=size(first, "_intermediate_dense/kernel")[1],
         vocabulary_size=rows,
-        max_positions=len(get(1, "embeddings")),
-        segments=len(get(2, "embeddings")),
+        max_positions=size(1, "embeddings")[0],
+        segments=size(2, "embeddings")[0],
         dropout=0.1,
         attention_dropout=0.1,
         layer_norm_epsilon=1e-12,
     )
     return shape, layers[-1] + 1
-
-
-def _read_tokenizer(folder: str) -> Tokenizer | None:
-    path = pathlib.Path(folder, "vocab.txt")
-    if not path.is_file():
-        return None
-    stored = pathlib.Path(folder, _SETTINGS)
-    known = json.loads(stored.read_bytes()) if stored.is_file() else {}
-    settings = TokenizationConfig(**known.get("tokenization", {}))
-    return Tokenizer(Vocabulary.read(path), settings)
 
 
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
@@ -163,7 +156,9 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             text = model.tokenizer.vocabulary.text
             pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
             settings = {"tokenization": tf1.tokenization_settings(model.tokenizer)}
-            pathlib.Path(folder, _SETTINGS).write_text(json.dumps(settings, indent=1))
+            pathlib.Path(folder, tf1.SETTINGS).write_text(
+                json.dumps(settings, indent=1)
+            )
         written += [source.foreign for source in read(prefix).sources]
     return written
 

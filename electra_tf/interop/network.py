@@ -7,9 +7,11 @@ with another library's tensors. `from_foreign` and `to_foreign` convert by the t
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import ml_dtypes
 import numpy as np
+import pydantic
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
@@ -34,6 +36,17 @@ _HEADS: dict[Role, tuple[Row, ...]] = {
     "generator": MASKED_LM_HEAD,
     "encoder": (),
 }
+_COUNTS = (
+    "depth",
+    "width",
+    "embedding",
+    "heads",
+    "feed_forward",
+    "vocabulary_size",
+    "max_positions",
+    "segments",
+)
+_MAX_COUNT = 2**31 - 1
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -134,25 +147,23 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
     Raises:
         InputError: Weights are missing or of another shape; the message lists them.
     """
+    _check_sizes(foreign)
     shapes = expected_shapes(foreign.role, foreign.shape)
     weights, problems = {}, []
     for ours, row, theirs in foreign.rows():
         if theirs not in foreign.tensors:
             problems.append(f"no {theirs}")
             continue
-        array = from_format(foreign.tensors[theirs], row.kind, foreign.format)
-        if array.shape != shapes[ours]:
-            expected = to_format(
-                np.empty(shapes[ours], np.bool_),
-                row.kind,
-                foreign.format,
-                foreign.shape.heads,
-            ).shape
-            problems.append(
-                f"{theirs} of shape {foreign.tensors[theirs].shape}, not {expected}"
-            )
-            continue
-        weights[ours] = np.asarray(array, np.float32)
+        array = foreign.tensors[theirs]
+        size = np.broadcast_to(np.False_, shapes[ours])
+        expected = to_format(size, row.kind, foreign.format, foreign.shape.heads).shape
+        if array.shape != expected:
+            problems.append(f"{theirs} of shape {array.shape}, not {expected}")
+        elif not is_float(array):
+            problems.append(f"{theirs} of dtype {array.dtype}, not floats")
+        else:
+            array = from_format(array, row.kind, foreign.format)
+            weights[ours] = np.asarray(array, np.float32)
     if problems:
         more = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise InputError(
@@ -162,6 +173,80 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
             "Check that config and weights are of the same model",
         )
     return Network(foreign.role, foreign.shape, weights)
+
+
+def is_float(array: np.ndarray) -> bool:
+    """Return whether an array has a floating-point dtype, bfloat16 included.
+
+    Args:
+        array: Any array.
+    """
+    return array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+
+
+def table_shape(
+    tensors: Mapping[str, np.ndarray], name: str, source: str, axes: int = 2
+) -> tuple[int, ...]:
+    """Return the shape of a weight from which a network's sizes are read.
+
+    Args:
+        tensors: By the library's names.
+        name: The weight.
+        source: Origin, for messages.
+        axes: Number of its axes.
+
+    Raises:
+        InputError: There is no such weight, or it has another number of axes.
+    """
+    shape = tensors[name].shape if name in tensors else None
+    if shape is None or len(shape) != axes or 0 in shape:
+        raise InputError(
+            f"{source} must have {name} with {axes} axes",
+            "none" if shape is None else f"shape {shape}",
+            "Copy or download the model again",
+        )
+    return shape
+
+
+def _check_sizes(foreign: ForeignNetwork) -> None:
+    """Raise an error for a config that no weights fit, before it sizes anything."""
+    shape = foreign.shape
+    problems = [
+        f"{name} {value}"
+        for name, value in dataclasses.asdict(shape).items()
+        if not (name in _COUNTS) <= value <= _MAX_COUNT
+    ]
+    if not problems and shape.width % shape.heads:
+        problems.append(f"width {shape.width}, not a multiple of heads {shape.heads}")
+    if not problems and shape.depth > len(foreign.tensors):
+        problems.append(f"depth {shape.depth} with {len(foreign.tensors)} tensors")
+    if problems:
+        raise InputError(
+            f"The config of {foreign.source} must describe an encoder",
+            "; ".join(problems),
+            "Get config and weights of the same model",
+        )
+
+
+def read_shape(source: str, **values: Any) -> EncoderConfig:
+    """Return the shape that a library's config describes.
+
+    Args:
+        source: The config, for messages.
+        values: Fields of `EncoderConfig`, of any type.
+
+    Raises:
+        InputError: A value is no number.
+    """
+    try:
+        return EncoderConfig(**values)
+    except pydantic.ValidationError as error:
+        problems = (f"{e['loc'][0]} {e['input']!r:.80}" for e in error.errors())
+        raise InputError(
+            f"{source} must give the sizes of an encoder as numbers",
+            "; ".join(problems),
+            "Get config and weights of the same model",
+        ) from error
 
 
 def to_foreign(

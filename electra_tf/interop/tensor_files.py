@@ -15,6 +15,7 @@ import numpy as np
 import safetensors
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.interop.network import is_float
 from electra_tf.interop.torch_file import read_torch_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
@@ -59,7 +60,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
         for name, array in reader(file).items():
             if name in tensors:
                 raise _error(f"{name!r} must be in one shard", f"{path}: in two")
-            _check_finite(array, name, file)
+            check_finite(array, name, file)
             tensors[name] = array
     if path.endswith(_INDEX):
         _check_index(path, tensors)
@@ -135,9 +136,18 @@ def _check_index(index: str, tensors: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def _check_finite(array: np.ndarray, name: str, path: str) -> None:
-    is_float = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
-    if is_float and not np.isfinite(array).all():
+def check_finite(array: np.ndarray, name: str, path: str) -> None:
+    """Raise an error if numbers of a tensor are NaN or infinite.
+
+    Args:
+        array: Any dtype.
+        name: The tensor.
+        path: Its file.
+
+    Raises:
+        InputError: A number is not finite; the message names file and tensor.
+    """
+    if is_float(array) and not np.isfinite(array).all():
         bad = int(array.size - np.isfinite(array).sum())
         raise InputError(
             "Weights must be finite numbers",

@@ -9,21 +9,27 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.interop.json_file import read_json
 from electra_tf.interop.network import (
     ForeignNetwork,
     Network,
     Prefixes,
     Role,
     from_foreign,
+    read_shape,
+    table_shape,
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
+from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -36,6 +42,8 @@ _NOT_READ = {
     "beta1_power": "a state of TensorFlow's Adam",
     "beta2_power": "a state of TensorFlow's Adam",
 }
+SETTINGS = "electra_tf.json"
+"""Settings beside a checkpoint that its tensors do not show."""
 _STEP = "global_step"
 _SHARD = 32 * 2**20  # bytes, after which a shard of a checkpoint ends
 _WORDS = "embeddings/word_embeddings"
@@ -49,13 +57,27 @@ def find_prefix(path: str) -> str | None:
             `checkpoint` file that names the newest.
     """
     if os.path.isdir(path):
-        newest = tf.train.latest_checkpoint(path)
-        found = (
-            [newest] if newest else sorted(glob.glob(f"{glob.escape(path)}/*.index"))
-        )
-        path = found[-1] if len(found) == 1 else path
+        path = _newest(path) or path
     path = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     return path if os.path.isfile(f"{path}.index") else None
+
+
+def _newest(folder: str) -> str | None:
+    """Return the prefix that a folder's `checkpoint` file names, or the only one.
+
+    The file may hold the path of the machine that wrote it. Only its last part counts:
+    a folder names files of its own.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except UnicodeDecodeError:
+        state = None
+    if state is not None:
+        name = os.path.basename(state.model_checkpoint_path)
+        if os.path.isfile(os.path.join(folder, f"{name}.index")):
+            return os.path.join(folder, name)
+    found = glob.glob(f"{glob.escape(folder)}/*.index")
+    return found[0] if len(found) == 1 else None
 
 
 def accepts(path: str) -> bool:
@@ -94,7 +116,7 @@ def read(path: str) -> PretrainedModel:
         )
     tensors = read_checkpoint(prefix)
     folder = os.path.dirname(prefix)
-    known = _read_settings(folder)
+    known = read_settings(folder)
     sources = [
         _read_network(tensors, role, prefixes, known, prefix)
         for role, prefixes in _networks(tensors, prefix)
@@ -105,31 +127,12 @@ def read(path: str) -> PretrainedModel:
     sources[0].left_out.update(left_out)
     step = int(tensors[_STEP]) if _STEP in tensors else 0
     return PretrainedModel.of_sources(
-        sources, _read_tokenizer(folder, known), prefix, step=step
+        sources, read_tokenizer(folder), prefix, step=step
     )
 
 
-def read_shapes(prefix: str) -> Mapping[str, list[int]]:
-    """Return the shape of each tensor of a TensorFlow checkpoint.
-
-    Args:
-        prefix: Of its files.
-
-    Raises:
-        InputError: The files are damaged.
-    """
-    try:
-        return tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{prefix!r} must be a whole TensorFlow checkpoint",
-            str(error).split("\n")[0],
-            "Copy or download the .index and .data files again",
-        ) from error
-
-
 def read_checkpoint(prefix: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a TensorFlow checkpoint.
+    """Return the tensors of a TensorFlow checkpoint, as views of its files.
 
     Args:
         prefix: Of its files.
@@ -137,26 +140,9 @@ def read_checkpoint(prefix: str) -> dict[str, np.ndarray]:
     Raises:
         InputError: The files are damaged, or a number is not finite.
     """
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        tensors = {n: reader.get_tensor(n) for n in read_shapes(prefix)}
-        # The graph of objects of a TensorFlow 2 checkpoint is bytes.
-        tensors = {
-            n: a for n, a in tensors.items() if isinstance(a, np.ndarray | np.generic)
-        }
-    except (tf.errors.OpError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{prefix!r} must be a whole TensorFlow checkpoint",
-            str(error).split("\n")[0],
-            "Copy or download the .index and .data files again",
-        ) from error
+    tensors = read_bundle(prefix)
     for name, array in tensors.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InputError(
-                "Weights must be finite numbers",
-                f"{prefix}: {name!r} has NaN or infinite values",
-                "Use a checkpoint from before training diverged",
-            )
+        check_finite(array, name, prefix)
     return tensors
 
 
@@ -193,25 +179,27 @@ def _read_network(
     known: Mapping,
     source: str,
 ) -> Source:
-    words = tensors[prefixes.embeddings + _WORDS]
+    def size(name: str) -> tuple[int, ...]:
+        return table_shape(tensors, name, source)
+
     layers = [
         int(match[1])
         for name in tensors
-        if (match := re.match(rf"{prefixes.encoder}encoder/layer_(\d+)/", name))
+        if (match := re.match(rf"{prefixes.encoder}encoder/layer_(\d{{1,9}})/", name))
     ]
-    inner = tensors[f"{prefixes.encoder}encoder/layer_0/intermediate/dense/kernel"]
-    width = inner.shape[0]
-    shape = EncoderConfig(
+    rows, embedding = size(prefixes.embeddings + _WORDS)
+    tables = f"{prefixes.embeddings}embeddings/"
+    width, inner = size(f"{prefixes.encoder}encoder/layer_0/intermediate/dense/kernel")
+    shape = read_shape(
+        source,
         depth=max(layers) + 1,
         width=width,
-        embedding=words.shape[1],
+        embedding=embedding,
         heads=known.get("heads", {}).get(role, max(1, width // 64)),
-        feed_forward=inner.shape[1],
-        vocabulary_size=words.shape[0],
-        max_positions=len(
-            tensors[f"{prefixes.embeddings}embeddings/position_embeddings"]
-        ),
-        segments=len(tensors[f"{prefixes.embeddings}embeddings/token_type_embeddings"]),
+        feed_forward=inner,
+        vocabulary_size=rows,
+        max_positions=size(f"{tables}position_embeddings")[0],
+        segments=size(f"{tables}token_type_embeddings")[0],
         dropout=0.1,
         attention_dropout=0.1,
         layer_norm_epsilon=known.get("layer_norm_epsilon", 1e-12),
@@ -249,16 +237,52 @@ def _left_out(names: set[str], source: str) -> LeftOut:
     return left_out
 
 
-def _read_settings(folder: str) -> Mapping:
-    path = pathlib.Path(folder, "electra_tf.json")
-    return json.loads(path.read_bytes()) if path.is_file() else {}
+def read_settings(folder: str) -> Mapping[str, Any]:
+    """Return what `write` left beside a checkpoint, which its tensors do not show.
+
+    Args:
+        folder: Of the checkpoint.
+
+    Returns:
+        `heads` by role, `layer_norm_epsilon`, `tokenization`; some or none of them.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    path = os.path.join(folder, SETTINGS)
+    known = read_json(path) if os.path.isfile(path) else {}
+    for name in ("heads", "tokenization"):
+        if not isinstance(known.get(name, {}), dict):
+            raise InputError(
+                f"{name!r} of {path} must be an object",
+                f"{known[name]!r:.80}",
+                "Convert the model again, or delete the file",
+            )
+    return known
 
 
-def _read_tokenizer(folder: str, known: Mapping) -> Tokenizer | None:
+def read_tokenizer(folder: str) -> Tokenizer | None:
+    """Return the tokenizer beside a checkpoint, or None.
+
+    Args:
+        folder: With `vocab.txt`, and optionally the settings of `write`.
+
+    Raises:
+        InputError: A file is damaged.
+    """
     path = os.path.join(folder, "vocab.txt")
     if not os.path.isfile(path):
         return None
-    settings = TokenizationConfig(**known.get("tokenization", {}))
+    stored = read_settings(folder).get("tokenization", {})
+    try:
+        settings = TokenizationConfig(**stored)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"'tokenization' of {os.path.join(folder, SETTINGS)} must be settings of a "
+            "tokenizer",
+            str(error),
+            "Convert the model again, or delete the file",
+        ) from error
     return Tokenizer(Vocabulary.read(path), settings)
 
 
@@ -301,7 +325,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         text = model.tokenizer.vocabulary.text
         pathlib.Path(path, "vocab.txt").write_bytes(text.encode())
         settings["tokenization"] = tokenization_settings(model.tokenizer)
-    pathlib.Path(path, "electra_tf.json").write_text(json.dumps(settings, indent=1))
+    pathlib.Path(path, SETTINGS).write_text(json.dumps(settings, indent=1))
     return [source.foreign for source in read(prefix).sources]
 
 

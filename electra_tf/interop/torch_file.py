@@ -1,56 +1,34 @@
 """Read a `pytorch_model.bin` without PyTorch, and without running what is in it.
 
-`torch.save` writes a pickle, which may call any function. This reader's unpickler
-finds seven names and nothing else, and each of them builds a dict or an array.
+`torch.save` writes a pickle, which `torch_pickle.py` interprets, and the values of the
+tensors. What is read is never larger than the file itself, whatever sizes it declares.
 """
 
-import collections
 import io
+import math
 import os
-import pickle
 import struct
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from electra_tf.errors import InputError
+from electra_tf.interop.torch_pickle import (
+    DTYPES,
+    ForbiddenError,
+    Storage,
+    Tensor,
+    interpret,
+)
 
-_DTYPES = {
-    "DoubleStorage": np.dtype("<f8"),
-    "FloatStorage": np.dtype("<f4"),
-    "HalfStorage": np.dtype("<f2"),
-    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
-    "LongStorage": np.dtype("<i8"),
-    "IntStorage": np.dtype("<i4"),
-    "ByteStorage": np.dtype("<u1"),
-    "BoolStorage": np.dtype("?"),
-}
 # The first object of a file that `torch.save` wrote before version 1.6.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-
-
-class _Storage(NamedTuple):
-    """A flat array that tensors are views of."""
-
-    kind: str
-    key: str
-    size: int
-
-
-class _Tensor(NamedTuple):
-    """A view of a storage; offset and strides count elements."""
-
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-class _StorageType(NamedTuple):
-    kind: str
+_MAX_PICKLE = 2**20  # bytes; a tensor takes about 200
+# A table and the output layer that is tied to it have two names for one storage.
+_NAMES_OF_A_STORAGE = 2
+_REMEDY = "Get the model as safetensors, or save it again with torch.save"
 
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
@@ -63,27 +41,24 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         Arrays by name.
 
     Raises:
-        InputError: The file is damaged, or its pickle asks for anything but tensors.
+        InputError: The file is damaged, its pickle asks for anything but tensors, or a
+            tensor is larger than its storage.
     """
     try:
-        if zipfile.is_zipfile(path):
-            tensors, data_of = _read_zip(path)
-        else:
-            tensors, data_of = _read_legacy(path)
-        return {
-            name: _array(value, data_of)
-            for name, value in _state_dict(tensors).items()
-            if isinstance(value, _Tensor)
-        }
-    except _ForbiddenError as error:
+        read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
+        tensors, storages = read(path)
+        return {name: _view(tensor, storages) for name, tensor in tensors.items()}
+    except InputError:
+        raise
+    except ForbiddenError as error:
         raise InputError(
             "A pytorch_model.bin must hold tensors and nothing else",
             f"{path!r}, whose pickle asks for {error}; nothing of it was run",
             "Do not open this file with PyTorch. Get the model as safetensors",
         ) from error
     except (
-        pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError,
-        OSError, ValueError, TypeError, AttributeError, struct.error, OverflowError,
+        zipfile.BadZipFile, EOFError, KeyError, IndexError, OSError, ValueError,
+        TypeError, NotImplementedError, RuntimeError, struct.error,
     ) as error:  # fmt: skip
         raise InputError(
             f"{path!r} must be a whole file of torch.save",
@@ -92,111 +67,121 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         ) from error
 
 
-class _ForbiddenError(Exception):
-    """A name in a pickle that is not one of tensors."""
+def _read_zip(path: str) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+    with zipfile.ZipFile(path) as archive:
+        (pickled,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
+        folder = pickled.removesuffix("data.pkl")
+        order = f"{folder}byteorder"
+        if order in archive.namelist():
+            name = _read_entry(archive, order, path, 16)
+            if name != b"little":
+                raise ValueError(f"byte order {name!r}")
+        data = _read_entry(archive, pickled, path, _MAX_PICKLE)
+        values, _ = interpret(io.BytesIO(data))
+        tensors = _tensors(values)
+        used = {t.storage.key: t.storage for t in tensors.values()}
+        _check_sizes(tensors, used, path)
+        storages = {
+            key: np.frombuffer(
+                _read_entry(archive, f"{folder}data/{key}", path, _size(storage)),
+                DTYPES[storage.kind],
+            )
+            for key, storage in used.items()
+        }
+    return tensors, storages
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _BUILDERS:
-            return _BUILDERS[module, name]
-        if module == "torch" and name in _DTYPES:
-            return _StorageType(name)
-        raise _ForbiddenError(f"{module}.{name}")
-
-    def persistent_load(self, pid: Sequence[Any]) -> _Storage:
-        _, kind, key, _, size, *_ = pid
-        if not isinstance(kind, _StorageType):
-            raise pickle.UnpicklingError(f"a storage of type {kind!r}")
-        return _Storage(kind.kind, str(key), int(size))
-
-
-def _rebuild_tensor(
-    storage: _Storage,
-    offset: int,
-    shape: Sequence[int],
-    strides: Sequence[int],
-    *_: Any,
-) -> _Tensor:
-    return _Tensor(storage, int(offset), tuple(shape), tuple(strides))
+def _read_entry(archive: zipfile.ZipFile, name: str, path: str, most: int) -> bytes:
+    entry = archive.getinfo(name)
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise InputError(
+            "torch.save's archive must be uncompressed",
+            f"{path}: {name!r}, {entry.file_size:,} bytes in {entry.compress_size:,}",
+            _REMEDY,
+        )
+    if entry.file_size > most:
+        raise InputError(
+            "An entry of torch.save's archive must not be larger than needed",
+            f"{path}: {name!r}, {entry.file_size:,} bytes, more than {most:,}",
+            _REMEDY,
+        )
+    return archive.read(entry)
 
 
-def _rebuild_parameter(tensor: _Tensor, *_: Any) -> _Tensor:
-    return tensor
-
-
-_BUILDERS: dict[tuple[str, str], Callable] = {
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-}
-
-
-def _read_zip(path: str) -> tuple[Any, Callable[[_Storage], bytes]]:
-    archive = zipfile.ZipFile(path)
-    (pickled,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
-    folder = pickled.removesuffix("data.pkl")
-    order = folder + "byteorder"
-    if order in archive.namelist() and archive.read(order) != b"little":
-        raise ValueError(f"byte order {archive.read(order)!r}")
-    tensors = _Unpickler(io.BytesIO(archive.read(pickled))).load()
-    return tensors, lambda storage: archive.read(f"{folder}data/{storage.key}")
-
-
-def _read_legacy(path: str) -> tuple[Any, Callable[[_Storage], bytes]]:
+def _read_legacy(path: str) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
     """Read five pickles, then the storages: a count of 8 bytes and the values each."""
     with open(path, "rb") as file:
-        if _Unpickler(file).load() != _LEGACY_MAGIC:
+        pickles = io.BytesIO(file.read(_MAX_PICKLE))
+        if interpret(pickles)[0] != _LEGACY_MAGIC:
             raise ValueError("neither a zip archive nor a pickle of torch.save")
-        _Unpickler(file).load()  # protocol
-        _Unpickler(file).load()  # sizes of the machine's types
-        unpickler = _LegacyUnpickler(file)
-        tensors = unpickler.load()
-        keys = _Unpickler(file).load()
-        data = {}
-        left = os.path.getsize(path) - file.tell()
-        for key in map(str, keys):
+        interpret(pickles)  # protocol
+        interpret(pickles)  # sizes of the machine's types
+        values, declared = interpret(pickles)
+        tensors = _tensors(values)
+        _check_sizes(tensors, declared, path)
+        keys, _ = interpret(pickles)
+        file.seek(pickles.tell())
+        storages = {}
+        for key in keys:
+            storage = declared.pop(key)
             (count,) = struct.unpack("<q", file.read(8))
-            size = count * _DTYPES[unpickler.kinds[key]].itemsize
-            if not 0 <= size <= left:
-                raise EOFError(f"storage {key} of {size} bytes, {left} bytes left")
-            data[key] = file.read(size)
-    return tensors, lambda storage: data[storage.key]
+            data = file.read(_size(storage))
+            if count != storage.size or len(data) < _size(storage):
+                raise EOFError(f"storage {key} of {count:,} values, {len(data)} bytes")
+            storages[key] = np.frombuffer(data, DTYPES[storage.kind])
+    return tensors, storages
 
 
-class _LegacyUnpickler(_Unpickler):
-    """Also collects the types of the storages, which follow the pickle."""
-
-    def __init__(self, file: Any):
-        super().__init__(file)
-        self.kinds: dict[str, str] = {}
-
-    def persistent_load(self, pid: Sequence[Any]) -> _Storage:
-        storage = super().persistent_load(pid)
-        self.kinds[storage.key] = storage.kind
-        return storage
-
-
-def _state_dict(value: Any) -> Mapping[str, Any]:
+def _tensors(value: Any) -> dict[str, Tensor]:
+    """Return the tensors of a state dict, or of the one in a trainer's checkpoint."""
     inner = value.get("state_dict") if isinstance(value, Mapping) else None
-    if isinstance(inner, Mapping):
-        return inner
-    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return value
-    raise TypeError(f"a {type(value).__name__}, not a dict of tensors")
+    value = inner if isinstance(inner, Mapping) else value
+    if not isinstance(value, Mapping) or not all(isinstance(n, str) for n in value):
+        raise TypeError(f"a {type(value).__name__}, not a dict of tensors")
+    return {name: t for name, t in value.items() if isinstance(t, Tensor)}
 
 
-def _array(tensor: _Tensor, data_of: Callable[[_Storage], bytes]) -> np.ndarray:
-    dtype = _DTYPES[tensor.storage.kind]
-    flat = np.frombuffer(data_of(tensor.storage), dtype)
-    if min(tensor.offset, *tensor.shape, *tensor.strides, 0) < 0:
-        raise ValueError("a negative offset, shape or stride")
-    steps = zip(tensor.shape, tensor.strides, strict=True)
-    last = tensor.offset + sum((size - 1) * stride for size, stride in steps)
-    if 0 not in tensor.shape and last >= flat.size:
-        raise ValueError(f"a tensor ends at {last + 1} of {flat.size} values")
-    strides = [stride * dtype.itemsize for stride in tensor.strides]
+def _check_sizes(
+    tensors: Mapping[str, Tensor], storages: Mapping[str, Storage], path: str
+) -> None:
+    """Raise an error for sizes that the file cannot hold, before any is allocated."""
+    for name, (storage, offset, shape, strides) in tensors.items():
+        steps = zip(shape, strides, strict=True)
+        end = offset + sum((size - 1) * stride for size, stride in steps) + 1
+        count = math.prod(shape)
+        if count and (end > storage.size or count > storage.size):
+            raise InputError(
+                "A tensor must not be larger than its storage",
+                f"{path}: {name!r} of shape {shape} and strides {strides}, which needs "
+                f"{max(end, count):,} of {storage.size:,} values",
+                _REMEDY,
+            )
+    available = os.path.getsize(path)
+    stored = sum(map(_size, storages.values()))
+    used = sum(
+        math.prod(t.shape) * DTYPES[t.storage.kind].itemsize for t in tensors.values()
+    )
+    if stored > available or used > _NAMES_OF_A_STORAGE * available:
+        raise InputError(
+            "The tensors of a file must not be larger than the file",
+            f"{path}: storages of {stored:,} bytes and tensors of {used:,} in a file "
+            f"of {available:,}",
+            _REMEDY,
+        )
+
+
+def _size(storage: Storage) -> int:
+    return storage.size * DTYPES[storage.kind].itemsize
+
+
+def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
+    flat = storages[tensor.storage.key]
+    if flat.size != tensor.storage.size:
+        raise EOFError(
+            f"storage {tensor.storage.key} of {tensor.storage.size:,} values has "
+            f"{flat.size:,}"
+        )
+    strides = [stride * flat.itemsize for stride in tensor.strides]
     return np.lib.stride_tricks.as_strided(
         flat[tensor.offset :], tensor.shape, strides, writeable=False
     )
