@@ -48,6 +48,13 @@ flags.DEFINE_enum(
 flags.DEFINE_enum(
     "part", None, OUTPUT_KINDS, "Deprecated: use --output_kind.", flag_values=FLAGS
 )
+flags.DEFINE_integer(
+    "max_length", None,
+    "Positions of a text, with special tokens, for a pre-trained checkpoint; longer "
+    "texts are cut. Default: those of the run's records; 128 for a model of another "
+    "library.",
+    flag_values=FLAGS,
+)  # fmt: skip
 flags.DEFINE_enum(
     "target", TARGETS[0], TARGETS,
     "Device that serves a SavedModel: cpu (a graph for oneDNN) or any (also GPUs). The "
@@ -84,7 +91,9 @@ def main() -> None:
     """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
     export.check_arguments(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
-    exportable = export.load_exportable(FLAGS.model, output_kind(), FLAGS.target)
+    exportable = export.load_exportable(
+        FLAGS.model, output_kind(), FLAGS.target, FLAGS.max_length
+    )
     print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
     folder = export.export(
         exportable, FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format

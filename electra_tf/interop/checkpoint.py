@@ -28,24 +28,26 @@ from electra_tf.interop.network import (
 )
 from electra_tf.interop.pretrained import PretrainedModel, Source
 from electra_tf.interop.tensor_files import read_safetensors
-from electra_tf.text.records import MANIFEST, VOCABULARY
+from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
     CONFIG,
     SLOTS,
     WEIGHTS,
+    Checkpoint,
     CheckpointManager,
     is_checkpoint,
     open_checkpoint,
 )
+from electra_tf.training.metric_logger import EVALUATION, METRICS, TRAIN
 
 _DISCRIMINATOR, _GENERATOR, _BERT = (
     "electra/discriminator/",
     "electra/generator/",
     "bert/",
 )
-_METRICS = "metrics.jsonl"
 _NOT_CONVERTED = {
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator"
 }
@@ -102,7 +104,7 @@ def read(path: str) -> PretrainedModel:
         tokenizer,
         checkpoint.path,
         step=checkpoint.step,
-        run=_run(checkpoint.path, checkpoint.step, config),
+        run=_run(checkpoint, config),
     )
 
 
@@ -125,19 +127,42 @@ def _networks(
     return found
 
 
-def _run(path: str, step: int, config: PretrainingConfig) -> dict[str, Any]:
-    """Return what is known of the training: settings, and the last metrics."""
-    run: dict[str, Any] = {"settings": loader.dump_config(config)}
-    # RUN/checkpoints/step_...: the run's metrics are two folders up.
-    metrics = pathlib.Path(path).resolve().parents[1] / _METRICS
-    if metrics.is_file():
-        rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
-        reached = [row for row in rows if row.get("step", 0) <= step]
-        run["metrics"] = {k: v for row in reached[-3:] for k, v in row.items()}
-    manifest = pathlib.Path(path, MANIFEST)
-    if manifest.is_file():
-        run["data"] = manifest.read_text(encoding="utf-8")
-    return run
+def _run(checkpoint: Checkpoint, config: PretrainingConfig) -> dict[str, Any]:
+    """Return what is known of the training: settings, facts, and the last metrics."""
+    details = checkpoint.metadata
+    if "source" in details:
+        return {"facts": {"Converted from": details["source"].get("path", "a file")}}
+    facts = {}
+    if details.get("records"):
+        length, digest = config.records.max_length, details.get("records_sha256")
+        facts["Records"] = (
+            f"{details['records']:,} of {length} positions, SHA-256 {digest}"
+        )
+    if details.get("init_checkpoint"):
+        facts["Continued from"] = os.path.basename(
+            os.path.normpath(str(details["init_checkpoint"]))
+        )
+    return {
+        "settings": loader.dump_config(config),
+        "facts": facts,
+        "metrics": _metrics(checkpoint),
+    }
+
+
+def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
+    """Return the last metrics up to the checkpoint's step, by the kind of records."""
+    folder = pathlib.Path(checkpoint.path).resolve().parent
+    path = folder.parent / METRICS
+    if folder.name != CHECKPOINTS or not path.is_file():
+        return {}
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    last = {row["kind"]: row for row in rows if row.get("step", 0) <= checkpoint.step}
+    names = {EVALUATION: "held-out records", TRAIN: "training"}
+    return {
+        f"{names[kind]}, step {last[kind]['step']:,}": last[kind]
+        for kind in names
+        if kind in last
+    }
 
 
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:

@@ -258,7 +258,7 @@ def convert_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
     left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
     left_out |= _heads_left_out(model.networks, written)
-    left_out |= _slots_left_out(model, format)
+    left_out |= _slots_left_out(model, format) | _tokenizer_left_out(model, format)
     return Conversion(model, source_format, format, target, comparisons, left_out)
 
 
@@ -322,3 +322,11 @@ def _slots_left_out(model: PretrainedModel, format: Format) -> dict[str, str]:
     if not number or format in ("electra_tf", "tf1"):
         return {}
     return {f"{number} optimizer slots": f"{format} does not store them"}
+
+
+def _tokenizer_left_out(model: PretrainedModel, format: Format) -> dict[str, str]:
+    settings = model.tokenizer and model.tokenizer.settings
+    if not settings or settings.split_unspaced == "none" or format == "electra_tf":
+        return {}
+    name = f"tokenization.split_unspaced: {settings.split_unspaced}"
+    return {name: f"{format} splits words at spaces alone: insert spaces beforehand"}

@@ -1,7 +1,7 @@
 """The README.md of a converted model, made from what its run recorded."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -9,10 +9,35 @@ if TYPE_CHECKING:
     from electra_tf.interop.network import Network
     from electra_tf.interop.pretrained import PretrainedModel
 
+
+class _Loader(NamedTuple):
+    """How to load a network."""
+
+    transformers: str
+    """A class."""
+    electra_tf: str
+    """Lines of code."""
+
+
+_ENCODER = (
+    'encoder = electra_tf.Encoder.from_preset(".")  # hidden states\n'
+    "# To be fine-tuned:\n"
+    'classifier = electra_tf.TextClassifier.from_preset(".", num_classes=2)'
+)
 _LOADERS = {
-    "discriminator": "AutoModelForPreTraining",
-    "generator": "AutoModelForMaskedLM",
-    "encoder": "AutoModel",
+    "discriminator": _Loader("AutoModelForPreTraining", _ENCODER),
+    "generator": _Loader("AutoModelForMaskedLM", _ENCODER),
+    "encoder": _Loader("AutoModel", _ENCODER),
+}
+_MEANINGS = {
+    "masked_lm_loss": "loss of the masked language model",
+    "masked_lm_accuracy": "its accuracy",
+    "sampled_masked_lm_accuracy": "share of samples that equal the original token",
+    "disc_loss": "loss of replaced-token detection",
+    "disc_accuracy": "its accuracy",
+    "disc_precision": "its precision",
+    "disc_recall": "its recall",
+    "disc_auc": "area under its ROC curve",
 }
 
 
@@ -32,27 +57,58 @@ def model_card(model: "PretrainedModel", network: "Network") -> str:
         f"{shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings "
         f"{shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to "
         f"{shape.max_positions} positions: {numbers:,} parameters.",
-        "## Load\n\n```python\n"
-        f"from transformers import AutoTokenizer, {_LOADERS[role]}\n\n"
-        'tokenizer = AutoTokenizer.from_pretrained(".")\n'
-        f'model = {_LOADERS[role]}.from_pretrained(".")\n'
-        "```\n\n```python\nimport electra_tf\n\n"
-        'model = electra_tf.TextClassifier.from_preset(".", num_classes=2)\n```',
+        _load(role, has_generator=role == "discriminator" and len(model.networks) == 2),
     ]
     if model.tokenizer is not None:
         parts.append(f"## Tokenizer\n\nWordPiece, {model.tokenizer.settings}.")
-    if model.step:
-        parts.append(f"## Training\n\n{model.step:,} steps.")
-    for title in ("metrics", "data", "settings"):
-        if model.run.get(title):
-            parts.append(f"### {title.capitalize()}\n\n{_block(model.run[title])}")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *_training(model)]) + "\n"
 
 
-def _block(value: Mapping[str, Any] | str) -> str:
-    text = (
-        value
-        if isinstance(value, str)
-        else yaml.safe_dump(dict(value), sort_keys=False)
+def _load(role: str, has_generator: bool) -> str:
+    loader = _LOADERS[role]
+    names = ["AutoTokenizer", loader.transformers]
+    lines = [
+        'tokenizer = AutoTokenizer.from_pretrained(".")',
+        f'model = {loader.transformers}.from_pretrained(".")',
+    ]
+    if has_generator:
+        names.insert(1, (other := _LOADERS["generator"].transformers))
+        lines.append(f'generator = {other}.from_pretrained(".", subfolder="generator")')
+    return (
+        f"## Load\n\n```python\nfrom transformers import {', '.join(names)}\n\n"
+        + "\n".join(lines)
+        + f"\n```\n\n```python\nimport electra_tf\n\n{loader.electra_tf}\n```"
     )
-    return f"```yaml\n{text.rstrip()}\n```"
+
+
+def _training(model: "PretrainedModel") -> list[str]:
+    """Return what is known of the training, as paragraphs."""
+    run, parts = model.run, []
+    if model.step:
+        parts.append(f"{model.step:,} steps.")
+    parts += [f"{name}: {value}." for name, value in run.get("facts", {}).items()]
+    if run.get("metrics"):
+        parts.append(_table(run["metrics"]))
+    if run.get("settings"):
+        settings = run["settings"].rstrip()
+        parts.append(f"### Settings\n\n```yaml\n{settings}\n```")
+    return ["## Training", *parts] if parts else []
+
+
+def _table(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the metrics as a table with a column for each kind of records."""
+    columns = list(metrics)
+    known = [n for n in _MEANINGS if any(n in row for row in metrics.values())]
+    lines = [
+        _row(["metric", "", *columns]),
+        _row(["---", "---", *["---:"] * len(columns)]),
+    ]
+    for name in known:
+        values = (metrics[column].get(name) for column in columns)
+        texts = ("" if value is None else f"{value:.4f}" for value in values)
+        lines.append(_row([f"`{name}`", _MEANINGS[name], *texts]))
+    return "### Metrics\n\n" + "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -33,7 +33,10 @@ _WARMUP_LENGTHS = 16, 64, 128, 256, 512
 
 
 def load_exportable(
-    path: str, output_kind: str | None = None, target: str = TARGETS[0]
+    path: str,
+    output_kind: str | None = None,
+    target: str = TARGETS[0],
+    max_length: int | None = None,
 ) -> ExportSpec:
     """Load a trained model as functions to export.
 
@@ -43,13 +46,14 @@ def load_exportable(
         output_kind: One of `OUTPUT_KINDS`, for a pre-trained checkpoint only (see
             `pretrained_export`). Default: `encoder`.
         target: One of `TARGETS`: the device that serves a SavedModel.
+        max_length: As for `pretrained_export`, for a pre-trained checkpoint only.
 
     Returns:
         The model's functions.
 
     Raises:
         InputError: The path is not a trained model, the fine-tuning there is
-            unfinished, or `output_kind` is set for a fine-tuned model.
+            unfinished, or `output_kind` or `max_length` is set for a fine-tuned model.
     """
     if not is_finetuned(path) and os.path.isdir(os.path.join(path, "trial_1")):
         raise InputError(
@@ -67,13 +71,15 @@ def load_exportable(
     if not is_finetuned(path) and os.path.isfile(path):
         return task_export(load(path), target)  # raises with the kind of the file
     if not is_finetuned(path):
-        return pretrained_export(path, output_kind or OUTPUT_KINDS[0], target)
-    if output_kind is not None:
-        raise InputError(
-            "--model must be a pre-trained checkpoint for --output_kind",
-            f"--output_kind={output_kind} for a fine-tuned model, {path!r}",
-            "Omit --output_kind",
-        )
+        kind = output_kind or OUTPUT_KINDS[0]
+        return pretrained_export(path, kind, target, max_length)
+    for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
+        if value is not None:
+            raise InputError(
+                f"--model must be a pre-trained checkpoint for {flag}",
+                f"{flag}={value} for a fine-tuned model, {path!r}",
+                f"Omit {flag}",
+            )
     return task_export(load(path), target)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.interop.conversion import open_as_checkpoint
 from electra_tf.model.electra import Electra, pretraining_model
 from electra_tf.model.transformer import Encoder
@@ -42,6 +43,7 @@ from electra_tf.training.checkpoint import CONFIG, assign
 OUTPUT_KINDS = ("encoder", "electra")
 NUM_PROPOSALS = 10
 """Tokens that are proposed for a mask."""
+_SPECIAL = 2  # [CLS] and [SEP]
 _MASKED_TEXTS = (
     f"The {MASK} sat on the {MASK}.",
     MASK,
@@ -51,7 +53,10 @@ _MASKED_TEXTS = (
 
 
 def pretrained_export(
-    path: str, output_kind: str, target: str = TARGETS[0]
+    path: str,
+    output_kind: str,
+    target: str = TARGETS[0],
+    max_length: int | None = None,
 ) -> ExportSpec:
     """Return the functions of a pre-trained checkpoint.
 
@@ -62,12 +67,16 @@ def pretrained_export(
             `electra`: the discriminator's probabilities of replacement, and the
             proposals of the generator (or of BERT) for masks.
         target: As for `InferenceEncoder`.
+        max_length: Positions of a text, with special tokens; longer ones are cut.
+            Default: those of the run's records; 128, or all that there are, for a model
+            of another library.
 
     Returns:
         Functions of strings and of ids. They compute in float32.
 
     Raises:
-        InputError: The path is not a checkpoint, or its weights do not fit its config.
+        InputError: The path is not a checkpoint, its weights do not fit its config, or
+            `max_length` is larger than its position table.
     """
     with open_as_checkpoint(path) as checkpoint:
         settings = loader.parse_config(
@@ -75,6 +84,14 @@ def pretrained_export(
         )
         weights = checkpoint.weights()
         pretrained = PretrainedEncoder.open(checkpoint.path)
+    max_length = max_length or settings.records.max_length
+    if not _SPECIAL < max_length <= pretrained.shape.max_positions:
+        raise InputError(
+            f"--max_length must be from {_SPECIAL + 1} to the "
+            f"{pretrained.shape.max_positions} positions of the model",
+            str(max_length),
+            "Pass another --max_length",
+        )
     if output_kind == "encoder":
         encoder = Encoder(pretrained.shape)
         encoder.build()
@@ -84,7 +101,7 @@ def pretrained_export(
         model = _model(settings)
         assign({weight.path: weight for weight in model.weights}, weights, path)
         heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
-    return _export_spec(output_kind, heads, pretrained, settings)
+    return _export_spec(output_kind, heads, pretrained, max_length)
 
 
 def _model(settings: PretrainingConfig) -> Any:
@@ -116,10 +133,10 @@ def _export_spec(
     kind: str,
     heads: dict[str, InferenceHead],
     pretrained: PretrainedEncoder,
-    settings: PretrainingConfig,
+    max_length: int,
 ) -> ExportSpec:
     """Return the signatures; the first head is `serving_default` and `tokens`."""
-    max_length, tokenizer = settings.records.max_length, pretrained.tokenizer
+    tokenizer = pretrained.tokenizer
     texts, ids = {}, {}
     module = tf.Module()
     module.heads, module.packers = list(heads.values()), []

@@ -1,5 +1,6 @@
 """Conversion against outputs that the other libraries computed (golden/interop)."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -421,6 +422,19 @@ def test_written_tokenizer_gives_our_ids(converted, tmp_path):
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert ids == tokenizer.encode(text)
     assert tokenizer.identity_text == ours.read(str(converted)).tokenizer.identity_text
+
+
+def test_a_splitting_that_the_target_lacks_is_reported(converted, tmp_path):
+    model = ours.read(str(converted))
+    settings = dataclasses.replace(
+        model.tokenizer.settings, split_unspaced="characters"
+    )
+    tokenizer = Tokenizer(model.tokenizer.vocabulary, settings)
+    ours.write(dataclasses.replace(model, tokenizer=tokenizer), str(tmp_path / "thai"))
+    report = convert_checkpoint(tmp_path / "thai", tmp_path / "hf", "huggingface")
+    assert "split_unspaced: characters" in str(report)
+    report = convert_checkpoint(tmp_path / "thai", tmp_path / "ours")
+    assert "split_unspaced" not in str(report)
 
 
 def test_target_that_exists_is_refused(converted, tmp_path):

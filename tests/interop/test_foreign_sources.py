@@ -72,6 +72,20 @@ def test_exported_functions_are_those_of_the_run(pretrained, foreign, kind):
         np.testing.assert_allclose(outputs[name], array, atol=1e-6)
 
 
+def test_texts_of_exported_models_take_the_positions_of_a_flag(foreign):
+    text = " ".join("abcdefgh")
+    for length, cut in ((None, 0), (4, 6), (10, 0)):
+        spec = load_exportable(foreign, max_length=length)
+        outputs = spec.text["serving_default"].function(tf.constant([text]))
+        assert outputs["pieces_cut"].numpy().tolist() == [cut]
+        assert outputs["tokens"].shape[1] == 10 - cut
+        if length:
+            assert spec.metadata["max_length"] == length
+    for length in (2, 1 << 20):
+        with pytest.raises(InputError, match="--max_length"):
+            load_exportable(foreign, max_length=length)
+
+
 def test_hub_id_is_read_from_the_cache(cache, foreign):
     for name in (NAME, f"{NAME}@main"):
         model, form = read_model(name)

@@ -22,6 +22,8 @@ from electra_tf.text.sources import load_tfds
 
 TFDS = "tfds:"
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+# Of Chinese and Japanese keyboards.
+_FULL_WIDTH = {"，": "full-width comma", "；": "full-width semicolon"}
 FORMATS = (".tsv", ".csv", ".jsonl", ".ndjson")
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
@@ -138,13 +140,16 @@ def _similar_columns(missing: Sequence[str], known: Sequence[str]) -> str:
     for name in missing:
         same = [k for k in known if k.strip(" \t\"'") == name.strip()]
         alike = [k for k in known if k.strip().casefold() == name.strip().casefold()]
+        joined = [k for k in known if name in re.split("[，；、]", k) and k != name]
         close = difflib.get_close_matches(name, known, 1, 0.8)
-        guess = next(iter([*same, *alike, *close]), None)
+        guess = next(iter([*same, *alike, *joined, *close]), None)
         if guess is None:
             continue
         why = ""
         if guess != guess.strip():
             why = ", with a space around its name in the first line: remove that space"
+        elif guess in joined:
+            why = ", where a full-width comma or semicolon joins two names: write ','"
         elif guess in same:
             why = ", with quotes, which a .tsv keeps: remove them from the first line"
         hints.append(f"For {name!r} did you mean {guess!r}{why}? ")
@@ -278,19 +283,29 @@ def _long_fields() -> Iterator[None]:
 def _check_separator(text: str, path: str, expected: str) -> None:
     """Raise an error if the columns of the first line have another separator."""
     line = text.partition("\n")[0].removesuffix("\r")
-    counts = {character: line.count(character) for character in _SEPARATORS}
+    names = _SEPARATORS | _FULL_WIDTH
+    counts = {character: line.count(character) for character in names}
     actual = max(counts, key=lambda character: counts[character])
     if counts[expected] or not counts[actual]:
         return
-    number = f"{counts[actual]:,} {_SEPARATORS[actual]}{'s' * (counts[actual] > 1)}"
+    number = f"{counts[actual]:,} {names[actual]}{'s' * (counts[actual] > 1)}"
     kind = {",": ".csv", "\t": ".tsv"}
+    remedy = (
+        f"Convert it: pandas.read_csv(FILE, sep={actual!r})"
+        ".to_csv('NEW.csv', index=False)"
+    )
+    if actual in kind:
+        remedy = f"Rename the file to {kind[actual]}"
+    if actual in _FULL_WIDTH:
+        remedy = (
+            f"Between columns write the {_SEPARATORS[expected]} of an English "
+            f"keyboard, {expected!r}, in this line and in all others; inside of a text "
+            f"{actual!r} may stay"
+        )
     raise InputError(
         f"A {kind[expected]} must have {_SEPARATORS[expected]}s between its columns",
         f"{path}:1 with {number} and no {_SEPARATORS[expected]}: {line!r:.80}",
-        f"Rename the file to {kind[actual]}"
-        if actual in kind
-        else "Convert it: pandas.read_csv(FILE, sep="
-        f"{actual!r}).to_csv('NEW.csv', index=False)",
+        remedy,
     )
 
 

@@ -223,6 +223,7 @@ def test_require_columns_lists_the_existing_columns():
         ("Label", "'label' did you mean 'Label'\\?"),
         ("lable", "'label' did you mean 'lable'\\?"),
         ('"label"', "'label' did you mean '\"label\"', with quotes"),
+        ("label，review", "'label' did you mean 'label，review', where a full-width"),
     ],
 )
 def test_require_columns_suggests_similar_names(known, words):
@@ -240,6 +241,8 @@ def test_require_columns_suggests_similar_names(known, words):
         ("a.csv", '"text";"label"', "a.csv:1 with 1 semicolon and no comma"),
         ("a.csv", "text\tlabel", "a.csv:1 with 1 tab and no comma.* .tsv"),
         ("a.tsv", "text,label", "a.tsv:1 with 1 comma and no tab.* .csv"),
+        ("a.csv", "label，review", "a.csv:1 with 1 full-width comma .* ','"),
+        ("a.tsv", "label；review", "a.tsv:1 with 1 full-width semicolon and no tab"),
         ("a.tsv", "text|label", "a.tsv:1 with 1 vertical bar and no tab"),
     ],
 )
