@@ -17,6 +17,7 @@ from pretrain_commands import arguments, file_contents, metric_lines, start
 from text.conftest import build_records
 
 from electra_tf import cli, pretrain
+from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
@@ -433,3 +434,91 @@ def test_a_frozen_generator_must_be_given(folder, whole, tmp_path, here):
     assert result.returncode == 0, result.stderr
     message = failure(here("pretrain", *given, f"--init_checkpoint={half}"))
     assert "must have the generator with its head" in message
+
+
+TWO_STAGE = (
+    "objective.name=two_stage",
+    "model.generator_width=1.0",
+    "model.generator_heads=2",
+    "model.sharing=none",
+    "model.generator_embedding=16",
+    "training.steps=12",
+    "training.save_every=4",
+    "training.keep_at=[]",
+    "training.keep=9",
+    "training.evaluate_every=6",
+)
+
+
+@pytest.fixture(scope="module")
+def two_stages(folder, tmp_path_factory):
+    """An uninterrupted run of both stages in its own process."""
+    output = tmp_path_factory.mktemp("two_stages") / "run"
+    process = start(*arguments(folder, output, *TWO_STAGE, evaluation_data=folder))
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    return output
+
+
+@pytest.mark.parametrize("step", [4, 6, 8])
+def test_two_stages_resume_on_both_sides_of_the_boundary(
+    folder, two_stages, tmp_path, here, step
+):
+    """Delete all checkpoints after a step, as if the run had been killed there."""
+    output = tmp_path / "run"
+    shutil.copytree(two_stages, output)
+    steps = saved_steps(str(output / "checkpoints"))
+    assert sorted(steps) == [4, 6, 8, 12]
+    for number in [n for n in steps if n > step]:
+        shutil.rmtree(steps[number])
+    given = arguments(folder, output, *TWO_STAGE, evaluation_data=folder)
+    result = here("pretrain", *given)
+    assert result.returncode == 0, result.stderr
+    assert file_contents(output) == file_contents(two_stages)
+    assert metric_lines(output) == metric_lines(two_stages)
+
+
+def test_steps_of_two_stages_may_not_change(folder, two_stages, here):
+    given = arguments(folder, two_stages, *TWO_STAGE, "training.steps=14")
+    message = failure(here("pretrain", *given, f"--evaluation_data={folder}"))
+    assert "`training.steps` must not change" in message
+
+
+def test_a_checkpoint_of_the_first_stage_is_read_as_if_the_second_began(two_stages):
+    steps = saved_steps(str(two_stages / "checkpoints"))
+    early = open_checkpoint(steps[4]).weights()
+    for name, array in PretrainedEncoder.open(steps[4]).weights.items():
+        trained = early[f"electra/generator/encoder/{name}"]
+        np.testing.assert_array_equal(array, trained)
+    late = open_checkpoint(steps[12]).weights()
+    for name, array in PretrainedEncoder.open(steps[12]).weights.items():
+        trained = late[f"electra/discriminator/encoder/{name}"]
+        np.testing.assert_array_equal(array, trained)
+
+
+def test_a_run_with_disentangled_tables_goes_everywhere(folder, whole, tmp_path, here):
+    """Train it from another run, resume it, convert it and continue the result."""
+    output, other = tmp_path / "run", tmp_path / "hf"
+    sets = "model.sharing=gdes", "training.keep=9", "training.keep_at=[]"
+    given = arguments(folder, output, *sets, "training.steps=6", init_checkpoint=whole)
+    for _ in range(2):
+        result = here("pretrain", *given)
+        assert result.returncode == 0, result.stderr
+        shutil.rmtree(saved_steps(str(output / "checkpoints")).get(6))
+    result = here("pretrain", *given)
+    assert "resuming after step 3 of 6" in result.stderr
+    weights = open_checkpoint(str(output)).weights()
+    name = "electra/{}/encoder/embeddings/word_embeddings{}"
+    difference = weights[name.format("discriminator", "_delta")]
+    assert difference.any()
+    table = weights[name.format("generator", "")] + difference
+    encoder = PretrainedEncoder.open(str(output))
+    np.testing.assert_array_equal(encoder.weights["embeddings/word_embeddings"], table)
+    result = here(
+        "convert", f"--from={output}", f"--to={other}", "--format=huggingface"
+    )
+    assert result.returncode == 0, result.stderr
+    again = arguments(folder, tmp_path / "again", *sets, "training.steps=3")
+    result = here("pretrain", *again, f"--init_checkpoint={other}")
+    assert result.returncode == 0, result.stderr
+    assert "loaded: all" in result.stderr

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 Head = Literal["replaced_token", "masked_lm"]
-Sharing = Literal["none", "embeddings", "all"]
+Sharing = Literal["none", "embeddings", "all", "gdes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,9 @@ class ObjectiveFacts:
     """Values of `model.sharing` that make sense."""
     generator_loss: Literal["masked_lm", "reward"] = "masked_lm"
     """What the generator learns from."""
+    stages: int = 1
+    """Equal parts of the training with losses of their own. With two, generator and
+    discriminator have one shape."""
 
     @property
     def main_network(self) -> str:
@@ -64,8 +67,19 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
                 "uniform_generator": "there would be no generator to train",
             },
             own=("entropy_weight",),
-            sharing=("none", "embeddings"),
+            sharing=("none", "embeddings", "gdes"),
             generator_loss="reward",
+        ),
+        "two_stage": ObjectiveFacts(
+            "replaced_token",
+            True,
+            _PAIR,
+            {
+                "uniform_generator": "there would be no first stage",
+                "freeze_generator": "the second stage freezes it in any case",
+            },
+            sharing=("none", "gdes"),
+            stages=2,
         ),
         "mlm": ObjectiveFacts(
             "masked_lm",

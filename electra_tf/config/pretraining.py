@@ -182,7 +182,8 @@ class ModelConfig:
     sharing: Sharing = "embeddings"
     """Weights shared by generator and discriminator: none, the embedding tables with
     their layer norm (the paper), or the whole encoder, which needs `generator_width`
-    and `generator_depth` of 1."""
+    and `generator_depth` of 1. `gdes` (DeBERTa v3): the discriminator's tables are the
+    generator's plus a trained difference; its loss does not reach the generator's."""
 
     @property
     def encoder(self) -> "EncoderConfig":
@@ -315,11 +316,14 @@ class MaskingConfig:
 class ObjectiveConfig:
     """Pre-training objective, its losses and the generator's sampling."""
 
-    name: Literal["electra", "electra_15", "adversarial", "mlm"] = "electra"
+    name: Literal["electra", "electra_15", "adversarial", "two_stage", "mlm"] = (
+        "electra"
+    )
     """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
     same with the discriminator's loss at masked positions only. `adversarial`: the
-    generator learns to mislead the discriminator. `mlm`: BERT's masked language
-    modelling, with one encoder of the discriminator's size."""
+    generator learns to mislead the discriminator. `two_stage`: half of the steps for
+    the generator, then half for a discriminator that begins with its weights. `mlm`:
+    BERT's masked language modelling, with one encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
     """Weight of the generator's loss: masked-LM, or that of the policy
     (`adversarial`)."""
@@ -356,6 +360,8 @@ class ObjectiveConfig:
         """Return the names of losses that a healthy run need not lower."""
         if self.facts.generator_loss == "reward":
             return "masked_lm_loss", "loss"
+        if self.facts.stages > 1:
+            return ("loss",)
         return ("masked_lm_loss",) if self.freeze_generator else ()
 
     @pydantic.model_validator(mode="after")
@@ -466,6 +472,8 @@ class PretrainingConfig:
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "PretrainingConfig":
         self._check_sharing()
+        if self.objective.facts.stages > 1:
+            self._check_stages()
         if self.records.max_length > self.model.max_positions:
             raise ValueError(
                 f"records.max_length {self.records.max_length} must not exceed "
@@ -481,12 +489,42 @@ class PretrainingConfig:
     def _check_sharing(self) -> None:
         objective, sharing = self.objective, self.model.sharing
         if not objective.has_generator:
+            if sharing == "gdes":
+                raise ValueError(
+                    "model.sharing must not be gdes without a generator network, whose "
+                    "tables the discriminator would use"
+                )
             return
         allowed, cause = objective.facts.sharing, f"objective.name: {objective.name}"
         if objective.freeze_generator and sharing in allowed:
-            allowed, cause = ("none",), "objective.freeze_generator: true"
+            allowed = ("none", "gdes")
+            cause = "objective.freeze_generator: true"
         if sharing not in allowed:
             raise ValueError(
                 f"model.sharing must be {' or '.join(allowed)} with `{cause}`, not "
                 f"{sharing}"
+            )
+
+    def _check_stages(self) -> None:
+        stages, cause = self.objective.facts.stages, self.objective.name
+        if self.training.steps % stages:
+            raise ValueError(
+                f"training.steps {self.training.steps} must be a multiple of {stages} "
+                f"with `objective.name: {cause}`"
+            )
+        ours, theirs = self.model.generator, self.model.encoder
+        different = {
+            name: (getattr(ours, name), size)
+            for name, size in vars(theirs).items()
+            if getattr(ours, name) != size
+        }
+        if different:
+            found = ", ".join(f"{n} {a} and {b}" for n, (a, b) in different.items())
+            flags = ", ".join(
+                f"model.generator_{n}={1 if n in ('width', 'depth') else size}"
+                for n, (_, size) in different.items()
+            )
+            raise ValueError(
+                "generator and discriminator must have one shape with "
+                f"`objective.name: {cause}`, not {found}; set {flags}"
             )

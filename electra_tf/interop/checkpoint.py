@@ -26,6 +26,7 @@ from electra_tf.interop.network import (
     from_foreign,
     to_foreign,
 )
+from electra_tf.interop.plain_weights import plain_weights
 from electra_tf.interop.pretrained import PretrainedModel, Source
 from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
@@ -76,9 +77,10 @@ def read(path: str) -> PretrainedModel:
         read_safetensors(os.path.join(checkpoint.path, name))
         for name in (WEIGHTS, SLOTS)
     )
+    shapes, tensors = plain_weights(config, checkpoint.step, tensors)
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
     sources = []
-    for role, shape, prefixes in _networks(config, tensors):
+    for role, shape, prefixes in _networks(shapes, tensors):
         foreign = ForeignNetwork(
             "electra_tf", role, shape, tensors, prefixes, "gelu", checkpoint.path
         )
@@ -109,9 +111,8 @@ def read(path: str) -> PretrainedModel:
 
 
 def _networks(
-    config: PretrainingConfig, tensors: Mapping[str, np.ndarray]
+    model: ModelConfig, tensors: Mapping[str, np.ndarray]
 ) -> list[tuple[Role, EncoderConfig, Prefixes]]:
-    model = config.model
     if any(name.startswith(_BERT) for name in tensors):
         role: Role = "generator" if f"{_BERT}head/output_bias" in tensors else "encoder"
         return [(role, model.encoder, Prefixes(_BERT, _BERT, _BERT))]

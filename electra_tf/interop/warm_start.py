@@ -13,7 +13,9 @@ from electra_tf.interop.conversion import read_model
 from electra_tf.interop.extension import check_vocabulary, extend_rows
 from electra_tf.interop.network import Network
 from electra_tf.interop.placement import Parts, Place, check_shapes, place_of
+from electra_tf.interop.plain_weights import add_differences, plain_weights
 from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.training.checkpoint import (
     CONFIG,
@@ -51,7 +53,10 @@ def load_weights(
         InputError: No model, a vocabulary that the records' does not extend, or a
             network of another shape.
     """
-    variables = {v.path: v for v in trainer.trainable_variables}
+    # With `sharing: gdes`, the discriminator's tables are placed like any, then stored
+    # as differences.
+    own = {v.path: v for v in trainer.trainable_variables}
+    variables = {path.removesuffix(DELTA): v for path, v in own.items()}
     parts, (model, form) = Parts.of(variables), read_model(path)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
     alone = len(model.networks) == 1
@@ -68,7 +73,8 @@ def load_weights(
     if config.objective.freeze_generator:
         _check_frozen(parts, placed, model.path)
     arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer)
-    assign({name: variables[name] for name in arrays}, arrays, model.path)
+    arrays = add_differences(arrays, own)
+    assign({name: own[name] for name in arrays}, arrays, model.path)
     step = f", step {model.step:,}" if model.step else ""
     lines = [
         f"initial checkpoint {model.path}{step}:",
@@ -144,7 +150,10 @@ def _add_other_weights(
 ) -> None:
     """Add weights of a checkpoint of this package that no network contains, by path."""
     in_networks = {name for s in model.sources for _, _, name in s.foreign.rows()}
-    for name, array in open_checkpoint(path).weights().items():
+    checkpoint = open_checkpoint(path)
+    config = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    weights = plain_weights(config, checkpoint.step, checkpoint.weights())[1]
+    for name, array in weights.items():
         if name in variables:
             placed.arrays.setdefault(name, array)
         elif name not in in_networks:

@@ -10,11 +10,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.config.pretraining import EncoderConfig, ModelConfig, ObjectiveConfig
+from electra_tf.config.pretraining import ModelConfig, ObjectiveConfig
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
-from electra_tf.model.transformer import Encoder, InitializerFactory
+from electra_tf.model.transformer import (
+    DisentangledEmbeddings,
+    Encoder,
+    InitializerFactory,
+)
 
 # Each part has its own seed, so changing one part keeps the others' initial values.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
@@ -171,6 +175,8 @@ class Electra(keras.layers.Layer):
     - `embeddings`: the embedding tables and their layer norm; each encoder has its own
       projection.
     - `all`: the whole encoder.
+    - `gdes`: the discriminator's tables are the generator's plus a difference; its
+      loss does not reach the generator's.
     - `none`: nothing; the generator's tables have the generator's width.
 
     Args:
@@ -206,16 +212,14 @@ class Electra(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
         self.settings, self.seed = settings, seed
-        encoder = Encoder(
-            settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype
-        )
+        encoder, generator_encoder = _encoders(settings, seed, generator, dtype)
         self.discriminator = Discriminator(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "discriminator", dtype
         )
         self.generator = None
-        if generator:
+        if generator_encoder is not None:
             self.generator = MaskedLanguageModel(
-                _generator_encoder(settings, encoder, seed, dtype),
+                generator_encoder,
                 _part_seed(seed, _GENERATOR_HEAD),
                 "generator",
                 dtype,
@@ -318,14 +322,23 @@ def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
     return ops.take(ops.reshape(x_BLD, (-1, width)), flat_BM, axis=0)
 
 
-def _generator_encoder(
-    settings: ModelConfig, discriminator: Encoder, seed: int, dtype: Any
-) -> Encoder:
+def _encoders(
+    settings: ModelConfig, seed: int, generator: bool, dtype: Any
+) -> tuple[Encoder, Encoder | None]:
+    """Return the encoders of discriminator and generator, with what they share."""
+    shape, seeds = settings.encoder, [_part_seed(seed, i) for i in range(2)]
+    if settings.sharing == "gdes" and generator:
+        other = Encoder(settings.generator, seeds[_GENERATOR], dtype=dtype)
+        factory = InitializerFactory(seeds[_DISCRIMINATOR], shape.initializer_range)
+        tables = DisentangledEmbeddings(shape, factory, other.embeddings, dtype)
+        return Encoder(shape, seeds[_DISCRIMINATOR], tables, dtype=dtype), other
+    encoder = Encoder(shape, seeds[_DISCRIMINATOR], dtype=dtype)
+    if not generator:
+        return encoder, None
     if settings.sharing == "all":
-        return discriminator
-    shape: EncoderConfig = settings.generator
-    shared = discriminator.embeddings if settings.sharing == "embeddings" else None
-    return Encoder(shape, _part_seed(seed, _GENERATOR), shared, dtype=dtype)
+        return encoder, encoder
+    shared = encoder.embeddings if settings.sharing == "embeddings" else None
+    return encoder, Encoder(settings.generator, seeds[_GENERATOR], shared, dtype=dtype)
 
 
 def _part_seed(seed: int, part: int) -> int:

@@ -18,6 +18,8 @@ from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.presets import read_preset
 from electra_tf.model.saving import PACKAGE, build_layer
 
+DELTA = "_delta"
+"""End of the names of `DisentangledEmbeddings`' weights."""
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
@@ -139,7 +141,7 @@ class Embeddings(_EncoderLayer):
     ) -> Tensor:
         """Embed token and segment ids [B, L] as [B, L, E]."""
         layer_ops = layer_ops or LayerOps(training)
-        words_BLE = layer_ops.embedding_lookup(self.word_embeddings, token_ids)
+        words_BLE = self._look_up_words(token_ids, layer_ops)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
         positions_LE = self.position_embeddings[: ops.shape(token_ids)[1]]
         words_BLE, segments_BLE, positions_LE = (
@@ -148,6 +150,73 @@ class Embeddings(_EncoderLayer):
         )
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
         return layer_ops.dropout(x_BLE, self.dropout)
+
+    def _look_up_words(self, token_ids: Tensor, layer_ops: LayerOps) -> Tensor:
+        return layer_ops.embedding_lookup(self.word_embeddings, token_ids)
+
+
+class DisentangledEmbeddings(Embeddings):
+    """Embeddings whose tables are another's plus a trained difference, 0 at first.
+
+    The other tables get no gradient from here (gradient-disentangled embedding sharing,
+    DeBERTa v3, section 3.2). The layer norm is this layer's own.
+
+    Args:
+        shape: Shape of the encoder.
+        seeds: Factory of the initialisers.
+        base: The embeddings with the other tables, of the same shape.
+        dtype: Keras dtype policy.
+        name: Name of the layer.
+    """
+
+    def __init__(
+        self,
+        shape: EncoderConfig,
+        seeds: InitializerFactory,
+        base: Embeddings,
+        dtype: Any = None,
+        name: str = "embeddings",
+    ):
+        super().__init__(shape, seeds, dtype, name)
+        # Keras would list the weights of an attribute as weights of this layer.
+        self._base = lambda: base
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the differences, `word_embeddings_delta` and so on."""
+        self._deltas = {
+            name: self.add_weight(
+                name=name + DELTA,
+                shape=(rows, self.width),
+                initializer="zeros",
+                autocast=False,
+            )
+            for name, rows in self._rows.items()
+        }
+        self.layer_norm.build((None, None, self.width))
+
+    @property
+    def segment_embeddings(self) -> Tensor:
+        """Return the segment table, [S, E]."""
+        return self._table("segment_embeddings")
+
+    @property
+    def position_embeddings(self) -> Tensor:
+        """Return the position table, [P, E]."""
+        return self._table("position_embeddings")
+
+    @property
+    def word_embeddings(self) -> Tensor:
+        """Return the token table, [V, E]."""
+        return self._table("word_embeddings")
+
+    def _table(self, name: str) -> Tensor:
+        base = ops.stop_gradient(ops.convert_to_tensor(getattr(self._base(), name)))
+        return base + ops.convert_to_tensor(self._deltas[name])
+
+    def _look_up_words(self, token_ids: Tensor, layer_ops: LayerOps) -> Tensor:
+        table_VE = self._base().word_embeddings
+        base_BLE = ops.stop_gradient(layer_ops.embedding_lookup(table_VE, token_ids))
+        return base_BLE + ops.take(self._deltas["word_embeddings"], token_ids, axis=0)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

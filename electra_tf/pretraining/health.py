@@ -69,6 +69,7 @@ class HealthCheck:
         vocabulary_size: Number of tokens that the masked-LM head predicts.
         free: Names of losses that need not fall: the masked-LM loss of a frozen
             generator, or all if the generator is adversarial.
+        discriminator_from: Step at which the training of the discriminator begins.
     """
 
     def __init__(
@@ -77,9 +78,12 @@ class HealthCheck:
         warmup_steps: int,
         vocabulary_size: int,
         free: Collection[str] = (),
+        discriminator_from: int = 0,
     ):
         self._free = frozenset(free)
-        self._collapse_from = max(warmup_steps, GRACE_STEPS, GRACE_SHARE * steps)
+        self._collapse_from = discriminator_from + max(
+            warmup_steps, GRACE_STEPS, GRACE_SHARE * steps
+        )
         self._stall_steps = max(STALL_STEPS, STALL_SHARE * steps)
         self._warmup_steps = warmup_steps
         self._guessing_loss = math.log(vocabulary_size)

@@ -71,11 +71,7 @@ class Pretrainer(keras.Model):
         self.core = self.objective.model
         self.core.build()
         self.built = True
-        self._compute_gradients = self._loss_and_gradients
-        if uses_jit(config.training.xla):
-            self._compute_gradients = tf.function(
-                self._loss_and_gradients, jit_compile=True
-            )
+        self.begin(0)
 
     @classmethod
     def from_vocabulary(
@@ -126,6 +122,48 @@ class Pretrainer(keras.Model):
         """Set the optimizer. `training.xla`, not Keras, selects what XLA compiles."""
         super().compile(optimizer=optimizer, jit_compile=False)
         optimizer.build(self.trainable_variables)
+
+    @property
+    def stage(self) -> int:
+        """Return the number of the objective's stage, on which the steps depend."""
+        return self.objective.stage
+
+    @property
+    def stage_starts(self) -> tuple[int, ...]:
+        """Return the steps at which `begin` must be called, after step 0."""
+        return self.objective.stage_starts
+
+    def begin(self, step: int) -> None:
+        """Prepare for the update that follows `step` completed ones.
+
+        Args:
+            step: Number of completed updates.
+        """
+        self.objective.begin(step)
+        # The functions that contain the steps are traced anew in each stage.
+        self._compute_gradients = self._loss_and_gradients
+        if uses_jit(self.config.training.xla):
+            self._compute_gradients = tf.function(
+                self._loss_and_gradients, jit_compile=True
+            )
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Train with Keras's loop.
+
+        Args:
+            args: As for `keras.Model.fit`.
+            kwargs: As for `keras.Model.fit`.
+
+        Raises:
+            InputError: The objective has several stages.
+        """
+        if self.stage_starts:
+            raise InputError(
+                "Keras's fit must train an objective of one stage",
+                f"objective.name: {self.config.objective.name}",
+                "Run electra_tf.pretrain",
+            )
+        return super().fit(*args, **kwargs)
 
     def call(self, inputs: Any) -> tf.Tensor:
         """Call the trained model on `token_ids`, `segment_ids` and `padding_mask`."""

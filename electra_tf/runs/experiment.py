@@ -138,7 +138,11 @@ class Experiment:
         with strategy.scope():
             pretrainer = Pretrainer(self.config, self._special_tokens)
             pretrainer.compile(
-                create_optimizer(self.config.optimizer, self.config.training.steps)
+                create_optimizer(
+                    self.config.optimizer,
+                    self.config.training.steps,
+                    stages=self.config.objective.facts.stages,
+                )
             )
         return pretrainer
 
@@ -204,6 +208,7 @@ class Experiment:
                 record_set, size, host=host, hosts=hosts
             ),
             count=min(math.ceil(total / size), max_batches or total),
+            stage=lambda: pretrainer.stage,
         )
 
     @property
@@ -275,7 +280,7 @@ class Experiment:
     def config_warnings(self) -> list[str]:
         """Return warnings about valid settings that are rarely intended."""
         steps, warmup = self.config.training.steps, self.config.optimizer.warmup_steps
-        if warmup < steps:
+        if warmup < steps // self.config.objective.facts.stages:
             return []
         return [
             "the learning rate never reaches optimizer.learning_rate "

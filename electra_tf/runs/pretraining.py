@@ -315,6 +315,7 @@ def _health_check(experiment: Experiment, model_dir: str) -> HealthCheck:
         config.optimizer.warmup_steps,
         len(experiment.tokenizer.vocabulary),
         config.objective.free_losses,
+        config.training.steps // 2 if config.objective.facts.stages > 1 else 0,
     )
     for line in read_metrics(model_dir):
         if line["kind"] == TRAIN:

@@ -7,9 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config import loader
-from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.config.pretraining import (
+    ModelConfig,
+    ObjectiveConfig,
+)
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import open_as_checkpoint
+from electra_tf.interop.plain_weights import plain_weights
 from electra_tf.model.electra import Electra, pretraining_model
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.export_spec import (
@@ -82,7 +86,7 @@ def pretrained_export(
         settings = loader.parse_config(
             checkpoint.read(CONFIG).decode(), checkpoint.path
         )
-        weights = checkpoint.weights()
+        model, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())
         pretrained = PretrainedEncoder.open(checkpoint.path)
     max_length = max_length or settings.records.max_length
     if not _SPECIAL < max_length <= pretrained.shape.max_positions:
@@ -98,15 +102,15 @@ def pretrained_export(
         pretrained.load_into(encoder)
         heads = {"": HiddenStates(encoder, target)}
     else:
-        model = _model(settings)
+        model = _model(model, settings.objective)
         assign({weight.path: weight for weight in model.weights}, weights, path)
         heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
     return _export_spec(output_kind, heads, pretrained, max_length)
 
 
-def _model(settings: PretrainingConfig) -> Any:
+def _model(shapes: ModelConfig, objective: ObjectiveConfig) -> Any:
     """Return the built model of a config."""
-    model = pretraining_model(settings.model, settings.objective)
+    model = pretraining_model(shapes, objective)
     model.build()
     return model
 

@@ -14,6 +14,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign, read_model
+from electra_tf.interop.plain_weights import plain_weights
 from electra_tf.model.transformer import Encoder
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
@@ -70,7 +71,8 @@ class PretrainedEncoder:
         )
         file = os.path.join(checkpoint.path, VOCABULARY)
         tokenizer = Tokenizer(Vocabulary.read(file), settings.tokenization)
-        weights = _encoder_weights(checkpoint.weights(), checkpoint.path)
+        _, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())
+        weights = _encoder_weights(weights, checkpoint.path)
         rows = len(weights["embeddings/word_embeddings"])
         if rows != len(tokenizer.vocabulary):
             raise InputError(

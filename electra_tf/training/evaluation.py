@@ -24,6 +24,7 @@ class Evaluation:
         make_batches: Function of (host, hosts) that returns a finite dataset of the
             host's rows of each batch.
         count: Number of batches.
+        stage: As for `MultiStepRunner`.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class Evaluation:
         step: Step,
         make_batches: Callable[[int, int], tf.data.Dataset],
         count: int,
+        stage: Callable[[], int] = lambda: 1,
     ):
-        self._run_steps = MultiStepRunner(strategy, step, numbered=True)
+        self._run_steps = MultiStepRunner(strategy, step, True, stage)
         self._dataset, self.count = distribute(strategy, make_batches), count
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> dict[str, Any]:

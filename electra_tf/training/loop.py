@@ -3,7 +3,8 @@
 `TrainingLoop._train` is the loop. It calls the trainer's `train_step`, many times for
 each iteration, through `MultiStepRunner`. A trainer has `trainable_variables`, an
 `optimizer` and `train_step(batch, as_ratios=False)`, which returns metrics as pairs of
-(total, weight).
+(total, weight). `begin(step)` is called before the first step and before each step of
+`stage_starts`, where `stage` and with it the train step change.
 """
 
 import dataclasses
@@ -102,7 +103,9 @@ class TrainingLoop:
         self._make_batches, self._compute_metrics = make_batches, compute_metrics
         self._step_cost, self._evaluate, self._outputs = step_cost, evaluate, outputs
         self._run_steps = MultiStepRunner(
-            strategy, lambda batch: trainer.train_step(batch, as_ratios=False)
+            strategy,
+            lambda batch: trainer.train_step(batch, as_ratios=False),
+            stage=lambda: trainer.stage,
         )
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
         self._signal: int | None = None
@@ -118,6 +121,7 @@ class TrainingLoop:
             InputError: Loss, gradient or weights are not finite.
         """
         step = int(self._trainer.optimizer.iterations.numpy())
+        self._trainer.begin(step)
         dataset = distribute(
             self._strategy, lambda host, hosts: self._make_batches(step, host, hosts)
         )
@@ -152,13 +156,17 @@ class TrainingLoop:
             stop_signal, seconds = self._sync_workers(seconds)
             window.add(metrics, count, seconds, waited)
             is_last = step == settings.steps
-            if step % settings.log_every == 0 or is_last:
+            is_boundary = is_last or step in self._trainer.stage_starts
+            if step % settings.log_every == 0 or is_boundary:
                 self._log_metrics(step, window)
                 window = window.next_window()
+            if is_boundary and not is_last:
+                self._trainer.begin(step)
+                window = _MetricWindow({})  # the next call compiles
             if self._evaluate and (step % settings.evaluate_every == 0 or is_last):
                 self._run_evaluation(step)
             is_save = step % settings.save_every == 0 or step in self._keep_steps
-            if is_save or is_last or stop_signal:
+            if is_save or is_boundary or stop_signal:
                 self._save_checkpoint(step, count, window)
             if stop_signal:
                 return stop_signal
@@ -169,7 +177,8 @@ class TrainingLoop:
         settings = self._settings
         periods = (settings.log_every, settings.save_every, settings.evaluate_every)
         boundaries = [(step // period + 1) * period for period in periods]
-        boundaries += [kept for kept in self._keep_steps if kept > step]
+        single = {*self._keep_steps, *self._trainer.stage_starts}
+        boundaries += [number for number in single if number > step]
         return min(*boundaries, settings.steps)
 
     def _store_signal(self, number: int, _) -> None:

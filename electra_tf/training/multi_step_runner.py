@@ -47,12 +47,23 @@ class MultiStepRunner:
         step: Function of a replica's rows that returns metrics: pairs of (total,
             weight) by name.
         numbered: Whether `step` also takes the number of its batch.
+        stage: Function that returns the stage of training; `step` is traced anew when
+            it changes.
     """
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, step: Step, numbered: bool = False
+        self,
+        strategy: tf.distribute.Strategy,
+        step: Step,
+        numbered: bool = False,
+        stage: Callable[[], int] = lambda: 1,
     ):
         self._strategy, self._step, self._numbered = strategy, step, numbered
+        self._stage = stage
+        self._forget_trace()
+
+    def _forget_trace(self) -> None:
+        self._traced_stage = self._stage()
         self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
         self._compiled_step = tf.function(self._one_step)
         self._compiled_steps = tf.function(self._many_steps)
@@ -73,6 +84,8 @@ class MultiStepRunner:
             seconds spent waiting for batches.
         """
         start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
+        if self._stage() != self._traced_stage:
+            self._forget_trace()
         if not self._is_compiled:
             # A call without steps optimizes the graph. Memory of the optimization is
             # freed before the first step allocates its own.

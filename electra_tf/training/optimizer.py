@@ -31,7 +31,10 @@ Variable = keras.Variable | tf.Variable
 
 
 def create_optimizer(
-    settings: Settings | TaskOptimizerConfig, steps: int, depth: int | None = None
+    settings: Settings | TaskOptimizerConfig,
+    steps: int,
+    depth: int | None = None,
+    stages: int = 1,
 ) -> "Optimizer":
     """Create the published optimizer of pre-training or of fine-tuning.
 
@@ -43,6 +46,8 @@ def create_optimizer(
         steps: Number of updates of the whole training; the rate then reaches 0.
         depth: Transformer layers of the encoder; required for fine-tuning with
             `optimizer.layer_decay` below 1.
+        stages: Equal parts of the training. Warm-up, decay and bias correction begin
+            again with each.
 
     Returns:
         An optimizer without variables.
@@ -74,7 +79,11 @@ def create_optimizer(
     else:
         rule, warmup_steps = settings, settings.warmup_steps
     schedule = WarmupPolynomialDecay(
-        settings.learning_rate, steps, warmup_steps, settings.decay_power
+        settings.learning_rate,
+        steps // stages,
+        warmup_steps,
+        settings.decay_power,
+        restart=steps // stages if stages > 1 else None,
     )
     return Optimizer(schedule, rule, multipliers)
 
@@ -272,7 +281,8 @@ class Optimizer(keras.optimizers.Optimizer):
             clip = tf.where(tf.math.is_finite(norm), clip, math.nan)
         c1 = c2 = tf.ones([])
         if settings.name != "adam":
-            updates = tf.cast(self.iterations, tf.float32) + 1.0
+            updates = self.schedule.in_stage(self.iterations)
+            updates = tf.cast(updates, tf.float32) + 1.0
             c1, c2 = (
                 _bias_correction(beta, updates)
                 for beta in (settings.beta_1, settings.beta_2)

@@ -149,6 +149,13 @@ def check_resumable(
             "Restore the values, or start a new run in another --model_dir, with "
             f"--init_checkpoint={checkpoint.path} to load these weights",
         )
+    if now.objective.facts.stages > 1 and now.training.steps != then.training.steps:
+        raise InputError(
+            f"`{_STEPS}` must not change with `objective.name: {now.objective.name}`, "
+            "whose stages have equal numbers of steps",
+            f"{now.training.steps}, was {then.training.steps}",
+            f"Set {_STEPS}={then.training.steps}",
+        )
     if now.training.steps < checkpoint.step:
         raise InputError(
             f"`{_STEPS}` must be at least {checkpoint.step}, the completed steps",

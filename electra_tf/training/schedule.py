@@ -16,13 +16,14 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate of the released ELECTRA code: linear warm-up times a decay.
 
     rate(t) = peak * (1 - min(t, steps) / steps)^power * min(1, t / warmup), t from 0,
-    in float32.
+    in float32. With `restart`, t begins again at 0 every `restart` steps.
 
     Args:
         peak: Factor of warm-up and decay, an upper bound of the rate.
         steps: Step from which on the rate is 0, or constant if `power` is 0.
         warmup: Number of warm-up steps, possibly fractional; 0 disables the warm-up.
         power: Exponent of the decay; 1 is linear.
+        restart: Steps of each stage of training; None: one stage.
 
     Raises:
         InputError: `steps` is below 1 or `warmup` is negative.
@@ -35,7 +36,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(
-        self, peak: float, steps: int, warmup: float = 0.0, power: float = 1.0
+        self,
+        peak: float,
+        steps: int,
+        warmup: float = 0.0,
+        power: float = 1.0,
+        restart: int | None = None,
     ):
         if steps < 1 or warmup < 0:
             raise InputError(
@@ -44,10 +50,19 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
                 "Train for longer, or set optimizer.warmup_steps to 0",
             )
         self.peak, self.steps, self.warmup, self.power = peak, steps, warmup, power
+        self.restart = restart
+
+    def in_stage(self, step: tf.Tensor | int) -> tf.Tensor | int:
+        """Return the number of a step within its stage, from 0.
+
+        Args:
+            step: Number of completed updates.
+        """
+        return step % self.restart if self.restart else step
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Return the rate of update `step`, counted from 0, as a float32 scalar."""
-        step = tf.cast(step, tf.float32)
+        step = tf.cast(self.in_stage(step), tf.float32)
         # The released code computes 1 - step / steps. In float32 this is inaccurate
         # near the end, and XLA can make it negative.
         remaining = (self.steps - tf.minimum(step, self.steps)) / self.steps
@@ -61,6 +76,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             "steps": self.steps,
             "warmup": self.warmup,
             "power": self.power,
+            "restart": self.restart,
         }
 
 

@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import GOLDEN, ROOT
 from pretraining.original import our_name
 
@@ -331,3 +332,48 @@ def test_mixed_precision_has_float32_logits(electra):
         assert 0 < difference < 0.05
         rounded = keras.ops.cast(keras.ops.cast(other, "bfloat16"), "float32")
         assert (rounded.numpy() != other.numpy()).mean() > 0.9
+
+
+def test_disentangled_tables_are_the_generators_plus_a_difference():
+    model = build_electra(sharing="gdes", generator_width=0.25)
+    ours = model.encoder.embeddings
+    base = model.generator.encoder.embeddings
+    paths = [v.path for v in model.trainable_variables]
+    assert len(paths) == len(set(paths))
+    assert not [
+        p
+        for p in paths
+        if p.endswith("discriminator/encoder/embeddings/word_embeddings")
+    ]
+    assert ours.layer_norm is not base.layer_norm
+    assert base.word_embeddings.shape == (50, 16)
+    np.testing.assert_array_equal(ours.word_embeddings, base.word_embeddings)
+    # The output is that of an encoder whose tables are the sums.
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(0, 0.1, variable.shape))
+    plain = build_electra(sharing="none", generator_width=0.25, generator_embedding=16)
+    values = {v.path: v.numpy() for v in model.trainable_variables}
+    for variable in plain.trainable_variables:
+        array = values.get(variable.path)
+        if array is None:
+            source = variable.path.replace("/discriminator/", "/generator/")
+            array = values[source] + values[f"{variable.path}_delta"]
+        variable.assign(array)
+    expected = plain(**inputs())
+    np.testing.assert_allclose(model(**inputs()), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_discriminators_loss_does_not_reach_the_generators_tables():
+    model = build_electra(sharing="gdes")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(**inputs()) ** 2)
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    reached = {
+        v.path
+        for v, g in zip(model.trainable_variables, gradients, strict=True)
+        if g is not None and np.any(tf.convert_to_tensor(g))
+    }
+    assert not [path for path in reached if "/generator/" in path]
+    deltas = [path for path in reached if path.endswith("_delta")]
+    assert len(deltas) == 3

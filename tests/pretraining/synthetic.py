@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch
+from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import (
     MaskingConfig,
     ModelConfig,
@@ -44,6 +45,16 @@ def batch(lengths, length=LENGTH, seed=0):
         ids_BL[row] *= mask_BL[row]
         segments_BL[row, middle + 1 : real] = 1
     return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
+
+
+SAME = {"generator_heads": 2, "generator_embedding": 8}
+
+
+def model_of(name):
+    """Return the settings of `config` that an objective's networks need."""
+    if FACTS[name].stages == 1:
+        return {}
+    return {"sharing": "none", "generator_width": 1.0, **SAME}
 
 
 def config(*, masking=None, objective=None, length=LENGTH, **model):

@@ -30,6 +30,11 @@ class Toy:
         self.optimizer.build(self.trainable_variables)
         self.traced = 0
 
+    stage, stage_starts = 1, ()
+
+    def begin(self, step):
+        pass
+
     def train_step(self, batch_B, as_ratios=False):
         self.traced += 1
         pull, other = self.trainable_variables

@@ -1,6 +1,6 @@
 """Pre-training objectives, one module each.
 
-An objective is constructed from (config, tokens) and has these members:
+An objective is an `Objective`, constructed from (config, tokens), with these members:
 
     model                           Keras layer with the trained weights
     mask(batch, rng)                returns a MaskedBatch
@@ -14,10 +14,12 @@ from electra_tf.pretraining.objectives.adversarial import AdversarialObjective
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.objectives.electra_15 import Electra15Objective
 from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
+from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 
 OBJECTIVES = {
     "electra": ElectraObjective,
     "electra_15": Electra15Objective,
     "adversarial": AdversarialObjective,
+    "two_stage": TwoStageObjective,
     "mlm": MaskedLMObjective,
 }

@@ -11,6 +11,22 @@ from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.losses import WeightedSum
 
 
+class Objective:
+    """Base class of the objectives, with one stage of training."""
+
+    stage = 1
+    """Number of the current stage. `losses` depends on it."""
+    stage_starts: tuple[int, ...] = ()
+    """Numbers of completed steps at which a new stage begins."""
+
+    def begin(self, step: int) -> None:
+        """Prepare the update that follows `step` completed ones.
+
+        Args:
+            step: Number of completed updates; the weights are those after them.
+        """
+
+
 class Losses(NamedTuple):
     """Result of an objective's forward pass on one replica's rows."""
 

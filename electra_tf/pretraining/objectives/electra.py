@@ -21,13 +21,14 @@ from electra_tf.pretraining.metrics import (
 )
 from electra_tf.pretraining.objectives.common import (
     Losses,
+    Objective,
     encoder_inputs,
     make_layer_ops,
 )
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
 
 
-class ElectraObjective:
+class ElectraObjective(Objective):
     """Generator and discriminator, trained together on L_MLM + lambda * L_Disc.
 
     The samples have no gradient, so the discriminator's loss does not reach the

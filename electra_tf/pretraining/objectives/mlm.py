@@ -11,12 +11,13 @@ from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
 from electra_tf.pretraining.objectives.common import (
     Losses,
+    Objective,
     encoder_inputs,
     make_layer_ops,
 )
 
 
-class MaskedLMObjective:
+class MaskedLMObjective(Objective):
     """Masked language model trained on L_MLM (baseline of the paper, section 3.3).
 
     Args:

@@ -7,7 +7,7 @@ from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
-from pretraining.synthetic import TOKENS, batch, config
+from pretraining.synthetic import TOKENS, batch, config, model_of
 
 
 def weighted_sum(total, weight):
@@ -56,7 +56,7 @@ def test_objective_names_are_valid_in_a_config():
 @pytest.mark.parametrize("name", FACTS)
 def test_facts_are_those_of_the_networks_and_losses(name):
     facts = FACTS[name]
-    settings = config(objective={"name": name})
+    settings = config(objective={"name": name}, **model_of(name))
     objective = OBJECTIVES[name](settings, TOKENS)
     discriminator = getattr(objective.model, "discriminator", None)
     generator = getattr(objective.model, "generator", None)

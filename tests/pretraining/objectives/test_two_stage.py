@@ -1,0 +1,151 @@
+"""The generator alone, then a discriminator that begins with its weights."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.training.optimizer import create_optimizer
+from pretraining.synthetic import TOKENS, batch, config, model_of
+
+STEPS, HALF = 8, 4
+RATE = 1e-3
+
+
+def build(sharing="none", optimizer="adam", **training):
+    embedding = {} if sharing == "gdes" else {"generator_embedding": 8}
+    embedding["generator_heads"] = 2
+    settings = config(
+        objective={"name": "two_stage"},
+        sharing=sharing,
+        generator_width=1.0,
+        **embedding,
+    )
+    settings = dataclasses.replace(
+        settings,
+        training=TrainingConfig(steps=STEPS, **training),
+        optimizer=OptimizerConfig(
+            name=optimizer, learning_rate=RATE, warmup_steps=2, weight_decay=0.0
+        ),
+    )
+    pretrainer = Pretrainer(settings, TOKENS)
+    pretrainer.compile(create_optimizer(settings.optimizer, STEPS, stages=2))
+    return pretrainer
+
+
+def train(pretrainer, first, last):
+    """Run eager steps; return the metrics of each."""
+    metrics = []
+    for step in range(first, last):
+        if step in (0, *pretrainer.stage_starts):
+            pretrainer.begin(step)
+        metrics.append(pretrainer.train_step(batch([16, 12, 9, 16], seed=step)))
+    return metrics
+
+
+def values(pretrainer, part):
+    return {
+        v.path: v.numpy()
+        for v in pretrainer.trainable_variables
+        if f"/{part}/" in v.path
+    }
+
+
+def moved(before, after):
+    return {name for name in before if not np.array_equal(before[name], after[name])}
+
+
+@pytest.fixture(scope="module", params=["none", "gdes"])
+def history(request):
+    """Return the weights of both networks after each stage, and all metrics."""
+    pretrainer = build(request.param)
+    parts = "generator", "discriminator"
+    states = [{part: values(pretrainer, part) for part in parts}]
+    metrics = train(pretrainer, 0, HALF)
+    states.append({part: values(pretrainer, part) for part in parts})
+    pretrainer.begin(HALF)
+    states.append({part: values(pretrainer, part) for part in parts})
+    metrics += train(pretrainer, HALF, STEPS)
+    states.append({part: values(pretrainer, part) for part in parts})
+    return states, metrics, pretrainer
+
+
+def test_each_stage_trains_one_network(history):
+    (start, first, copied, end), _, _ = history
+    assert moved(start["generator"], first["generator"]) == set(start["generator"])
+    assert not moved(start["discriminator"], first["discriminator"])
+    assert not moved(first["generator"], end["generator"])
+    trained = moved(copied["discriminator"], end["discriminator"])
+    assert trained == set(start["discriminator"])
+
+
+def test_the_discriminator_begins_with_the_generators_values(history):
+    (_, first, copied, _), _, _ = history
+    for name, array in copied["discriminator"].items():
+        source = name.replace("/discriminator/", "/generator/")
+        if name.endswith("_delta"):
+            assert not array.any()
+        elif "/encoder/" in name:
+            np.testing.assert_array_equal(array, first["generator"][source])
+
+
+def test_the_schedule_begins_again(history):
+    _, metrics, _ = history
+    rates = [float(values["learning_rate"]) for values in metrics]
+    expected = [RATE * (1 - t / HALF) * min(1, t / 2) for t in range(HALF)] * 2
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_the_metrics_are_those_of_the_trained_networks(history):
+    _, metrics, _ = history
+    names = ["disc_loss" in values for values in metrics]
+    assert names == [False] * HALF + [True] * HALF
+    assert all("masked_lm_loss" in values for values in metrics)
+
+
+def test_bias_correction_begins_again():
+    """The second update of stage 2 is as long as that of a new optimizer."""
+    pretrainer = build(optimizer="adamw")
+    train(pretrainer, 0, HALF + 1)
+    before = values(pretrainer, "discriminator")
+    train(pretrainer, HALF + 1, HALF + 2)
+    after = values(pretrainer, "discriminator")
+    largest = max(np.abs(after[n] - before[n]).max() for n in before)
+    rate = RATE * (1 - 1 / HALF) / 2
+    # Adam moves no weight further than about its rate, if corrected: after two updates
+    # sqrt(v) is at least |g| sqrt(0.001) / sqrt(0.002).
+    assert 0.5 * rate < largest < 2 * rate
+
+
+def test_accumulation_skips_the_idle_network():
+    one, two = build(), build(accumulation=2)
+    for pretrainer in (one, two):
+        train(pretrainer, 0, HALF + 2)
+    for name, array in values(one, "discriminator").items():
+        other = values(two, "discriminator")[name]
+        np.testing.assert_allclose(array, other, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"generator_width": 0.5}, "must have one shape"),
+        (
+            {"generator_embedding": None},
+            "embedding 16 and 8; set model.generator_embedding=8",
+        ),
+        ({"sharing": "embeddings", "generator_embedding": None}, "model.sharing must"),
+    ],
+)
+def test_networks_must_have_one_shape(changes, message):
+    shape = model_of("two_stage")
+    with pytest.raises(ValueError, match=message):
+        config(objective={"name": "two_stage"}, **shape | changes)
+
+
+def test_steps_must_be_even():
+    settings = build().config
+    with pytest.raises(ValueError, match=r"training.steps 7 must be a multiple of 2"):
+        dataclasses.replace(settings, training=TrainingConfig(steps=7))
