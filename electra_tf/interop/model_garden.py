@@ -11,10 +11,10 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-import tensorflow as tf
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError, format_list
@@ -28,16 +28,17 @@ from electra_tf.interop.network import (
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
-from electra_tf.interop.tensor_bundle import read_shapes
+from electra_tf.interop.tensor_bundle import read_shapes, write_bundle
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _ENCODER = "encoder/"
 _WORDS = f"{_ENCODER}layer_with_weights-0/embeddings{_VALUE}"
 _GENERATOR = "generator"
+_NAME = "encoder.ckpt"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NOT_READ = {
     "save_counter": "the number of checkpoints saved",
     "global_step": "the number of the step",
-    "_CHECKPOINTABLE_OBJECT_GRAPH": "the graph of objects",
     "model/": "a network of Model Garden's pretrainer beside the encoder",
     "optimizer/": "a state of the optimizer",
 }
@@ -150,8 +151,12 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         foreign = to_foreign(
             network.without_head(), "model_garden", Prefixes(_ENCODER, _ENCODER)
         )
-        checkpoint = tf.train.Checkpoint(encoder=_objects(foreign))
-        prefix = checkpoint.save(os.path.join(folder, "encoder.ckpt"))
+        prefix = os.path.join(folder, f"{_NAME}-1")
+        write_bundle(prefix, _tensors(foreign))
+        pathlib.Path(folder, "checkpoint").write_text(
+            f'model_checkpoint_path: "{_NAME}-1"\n'
+            f'all_model_checkpoint_paths: "{_NAME}-1"\n'
+        )
         if model.tokenizer is not None:
             text = model.tokenizer.vocabulary.text
             pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
@@ -163,24 +168,40 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     return written
 
 
-def _objects(foreign: ForeignNetwork) -> tf.Module:
-    """Return objects whose attributes are the paths of the tensors.
+def _tensors(foreign: ForeignNetwork) -> dict[str, np.ndarray | bytes]:
+    """Return the tensors, and the graph of the objects that own them.
 
     The pooler, which Model Garden has and ELECTRA has not, becomes an identity.
     """
-    root, width = tf.Module(), foreign.shape.width
-    last = 4 + foreign.has_projection + foreign.shape.depth
+    width, last = foreign.shape.width, 4 + foreign.has_projection + foreign.shape.depth
     pooler = f"{_ENCODER}layer_with_weights-{last}"
-    identity = {
+    tensors = {
+        **foreign.tensors,
         f"{pooler}/kernel{_VALUE}": np.eye(width, dtype=np.float32),
         f"{pooler}/bias{_VALUE}": np.zeros(width, np.float32),
+        f"save_counter{_VALUE}": np.int64(1),
     }
-    for name, array in {**foreign.tensors, **identity}.items():
-        *path, leaf = name.removeprefix(_ENCODER).removesuffix(_VALUE).split("/")
-        node = root
-        for part in path:
-            if not hasattr(node, part):
-                setattr(node, part, tf.Module())
-            node = getattr(node, part)
-        setattr(node, leaf, tf.Variable(array))
-    return root
+    return {**tensors, _GRAPH: _object_graph(tensors).SerializeToString()}
+
+
+def _object_graph(names: Iterable[str]) -> TrackableObjectGraph:
+    """Return a tree of objects whose attributes are the paths of the names."""
+    graph = TrackableObjectGraph()
+    nodes = {"": graph.nodes.add()}
+    numbers = {"": 0}
+    for name in names:
+        path = ""
+        for part in name.removesuffix(_VALUE).split("/"):
+            parent, path = path, f"{path}/{part}"
+            if path not in nodes:
+                numbers[path] = len(graph.nodes)
+                nodes[path] = graph.nodes.add()
+                nodes[parent].children.add(node_id=numbers[path], local_name=part)
+        nodes[path].attributes.add(
+            name="VARIABLE_VALUE",
+            full_name=name.removesuffix(_VALUE),
+            checkpoint_key=name,
+        )
+    for node in nodes.values():
+        node.has_checkpoint_values.value = True
+    return graph

@@ -1,7 +1,8 @@
-"""Read TensorFlow checkpoints that come from elsewhere, without TensorFlow's reader.
+"""Read and write TensorFlow checkpoints.
 
-TensorFlow ends the process at a damaged index whose checksums are right. A checkpoint
-is an index, a table of `BundleEntryProto` by name in LevelDB's format, and data files.
+A checkpoint is an index, a table of `BundleEntryProto` by name in LevelDB's format, and
+data files. They are read without TensorFlow's reader, which ends the process at some
+damaged indexes.
 
 Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 """
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import google_crc32c
 import ml_dtypes
 import numpy as np
+import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
@@ -26,6 +28,7 @@ from electra_tf.errors import InputError
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5  # bytes: two handles and the magic; a type and a checksum
 _CHUNK = 2**20
+_SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 _MAX_AXES = 16
 _DTYPES = {
     types_pb2.DT_FLOAT: np.dtype("<f4"),
@@ -91,6 +94,37 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
             entry.file, entry.dtype, "r", entry.offset, entry.shape or (1,)
         ).reshape(entry.shape)
     return tensors
+
+
+def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None:
+    """Write a checkpoint in shards of some tensors each.
+
+    TensorFlow copies its arguments, so memory grows by the size of a shard.
+
+    Args:
+        prefix: Of its files.
+        tensors: By name; bytes are a string.
+    """
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name in sorted(tensors):
+        if size > _SHARD:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += memoryview(tensors[name]).nbytes
+    folder = f"{prefix}.unfinished"
+    parts = [f"{folder}/{number}" for number in range(len(shards))]
+    for part, names in zip(parts, shards, strict=True):
+        tf.raw_ops.SaveV2(
+            prefix=part,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tensors[name] for name in names],
+        )
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=True
+    )
 
 
 def _check_sizes(entries: Mapping[str, _Entry], prefix: str) -> None:

@@ -28,7 +28,7 @@ from electra_tf.interop.network import (
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
-from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
+from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -45,7 +45,6 @@ _NOT_READ = {
 SETTINGS = "electra_tf.json"
 """Settings beside a checkpoint that its tensors do not show."""
 _STEP = "global_step"
-_SHARD = 32 * 2**20  # bytes, after which a shard of a checkpoint ends
 _WORDS = "embeddings/word_embeddings"
 
 
@@ -312,7 +311,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
                 if f"{slot}/{ours}" in source.slots:
                     tensors[f"{theirs}/{suffix}"] = source.slots[f"{slot}/{ours}"]
     prefix = os.path.join(path, f"model.ckpt-{model.step}")
-    _save(prefix, tensors)
+    write_bundle(prefix, tensors)
     name = os.path.basename(prefix)
     pathlib.Path(path, "checkpoint").write_text(
         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
@@ -344,27 +343,3 @@ def _prefixes(network: Network, sharing: str, networks: int) -> Prefixes:
         return Prefixes("electra/", "electra/")
     tables = "electra/" if sharing == "embeddings" else "generator/"
     return Prefixes("generator/", tables)
-
-
-def _save(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write shards of some tensors each, because TensorFlow copies its arguments."""
-    shards: list[list[str]] = [[]]
-    size = 0
-    for name in sorted(tensors):
-        if size > _SHARD:
-            shards.append([])
-            size = 0
-        shards[-1].append(name)
-        size += tensors[name].nbytes
-    folder = f"{prefix}.unfinished"
-    parts = [f"{folder}/{number}" for number in range(len(shards))]
-    for part, names in zip(parts, shards, strict=True):
-        tf.raw_ops.SaveV2(
-            prefix=part,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tensors[name] for name in names],
-        )
-    tf.raw_ops.MergeV2Checkpoints(
-        checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=True
-    )
