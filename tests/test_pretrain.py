@@ -522,3 +522,33 @@ def test_a_run_with_disentangled_tables_goes_everywhere(folder, whole, tmp_path,
     result = here("pretrain", *again, f"--init_checkpoint={other}")
     assert result.returncode == 0, result.stderr
     assert "loaded: all" in result.stderr
+
+
+def test_schedules_rates_and_muon_resume_to_the_same_bits(folder, tmp_path, here):
+    sets = (
+        "objective.temperature_schedule=[[0.0, 2.0], [0.5, 1.0]]",
+        "objective.discriminator_weight_schedule=[[0.0, 0.0], [1.0, 1.0]]",
+        "optimizer.generator_learning_rate=5e-4",
+        "optimizer.name=muon",
+        "training.steps=8",
+        "training.log_every=2",
+        "training.save_every=4",
+    )
+    outputs = [tmp_path / name for name in ("whole", "resumed")]
+    for output in outputs:
+        given = arguments(folder, output, *sets, "training.keep_at=[]")
+        assert here("pretrain", *given).returncode == 0
+    steps = saved_steps(str(outputs[1] / "checkpoints"))
+    shutil.rmtree(steps[8])
+    assert here("pretrain", *given).returncode == 0
+    assert file_contents(outputs[1]) == file_contents(outputs[0])
+    # The mean over two steps: (0 + 1/8) / 2 of 50, and so on.
+    logs = read_metrics(str(outputs[1]))
+    weights = {log["step"]: log["discriminator_weight"] for log in logs}
+    assert [weights[n] for n in (2, 4, 6, 8)] == pytest.approx(
+        [50 * (n - 1.5) / 8 for n in (2, 4, 6, 8)]
+    )
+    slots = open_checkpoint(str(outputs[0])).slots()
+    name = "electra/discriminator/encoder/layer_0/attention/query/kernel"
+    assert f"m/{name}" in slots
+    assert f"v/{name}" not in slots

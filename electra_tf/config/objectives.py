@@ -86,7 +86,10 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             False,
             ("generator_weight",),
             dict.fromkeys(
-                ("sampler", "temperature", "disallow_correct", "uniform_generator"),
+                (
+                    *("sampler", "temperature", "temperature_schedule"),
+                    *("disallow_correct", "uniform_generator"),
+                ),
                 _NO_SAMPLES,
             ),
         ),

@@ -44,6 +44,18 @@ def _check_pattern(pattern: str) -> str:
     return pattern
 
 
+def _check_shares(points: tuple[tuple[float, float], ...]) -> Any:
+    shares = [share for share, _ in points]
+    if shares != sorted(set(shares)):
+        raise ValueError(f"the shares of training must rise, not {shares}")
+    return points
+
+
+Schedule = Annotated[
+    tuple[tuple[Annotated[float, Field(ge=0, le=1)], Weight], ...],
+    pydantic.AfterValidator(_check_shares),
+]
+"""Points (completed share of training, factor), with straight lines between them."""
 Pattern = Annotated[str, pydantic.AfterValidator(_check_pattern)]
 
 
@@ -329,11 +341,17 @@ class ObjectiveConfig:
     (`adversarial`)."""
     discriminator_weight: Weight = 50.0
     """Weight of the replaced-token loss, the paper's lambda."""
+    discriminator_weight_schedule: Schedule = ()
+    """Factors of `discriminator_weight` at shares of training, linear in between:
+    `[[0.0, 0.0], [0.1, 1.0]]` raises it from 0 over the first tenth."""
     sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
     """Sampling algorithm; the distribution is the same. `inverse_cdf` draws two random
     numbers per token, `gumbel` (the original) one per entry of the vocabulary."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divisor of the generator's logits before sampling."""
+    temperature_schedule: Schedule = ()
+    """Factors of `temperature` at shares of training, linear in between. Fast-ELECTRA
+    lowers it, for example `[[0.0, 2.0], [0.5, 1.0]]`."""
     disallow_correct: bool = False
     """Never sample the original token."""
     uniform_generator: bool = False
@@ -364,8 +382,8 @@ class ObjectiveConfig:
             return ("loss",)
         return ("masked_lm_loss",) if self.freeze_generator else ()
 
-    @pydantic.model_validator(mode="after")
-    def _fits(self) -> "ObjectiveConfig":
+    def _unused(self) -> dict[str, tuple[str, str]]:
+        """Return settings that must keep their defaults, with cause and reason."""
         cause = f"name: {self.name}"
         unused = {name: (cause, why) for name, why in self.facts.unused.items()}
         for name, owner in OWN_SETTINGS.items():
@@ -376,10 +394,18 @@ class ObjectiveConfig:
         if self.uniform_generator:
             unused["freeze_generator"] = "uniform_generator: true", "there is none"
             uniform = "uniform_generator: true", "all tokens are equally likely"
-            unused.setdefault("temperature", uniform)
+            for name in ("temperature", "temperature_schedule"):
+                unused.setdefault(name, uniform)
+        return unused
+
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> "ObjectiveConfig":
+        unused = self._unused()
         for name, (cause, why) in unused.items():
             if getattr(self, name) != type(self).__pydantic_fields__[name].default:
                 raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
+        if not all(factor for _, factor in self.temperature_schedule):
+            raise ValueError("the factors of `temperature_schedule` must be above 0")
         weights = set(self.facts.weights)
         if self.freeze_generator:
             weights.discard("generator_weight")
@@ -392,11 +418,15 @@ class ObjectiveConfig:
 class OptimizerConfig:
     """Optimizer and learning rate schedule of pre-training."""
 
-    name: Literal["adam", "adamw", "lamb"] = "adam"
+    name: Literal["adam", "adamw", "lamb", "muon"] = "adam"
     """`adam`: without bias correction (the original). `adamw`: with bias correction.
-    `lamb`: AdamW's update scaled to each weight's norm, for large batches."""
+    `lamb`: AdamW's update scaled to each weight's norm, for large batches. `muon`:
+    orthogonal updates of the matrices, AdamW for embeddings and vectors."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
     """Peak learning rate, multiplied by warm-up and decay."""
+    generator_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Peak learning rate of the weights that only the generator has; null:
+    `learning_rate`."""
     warmup_steps: Count = 10_000
     """Steps over which the learning rate rises from 0."""
     decay_power: Weight = 1.0
@@ -409,6 +439,8 @@ class OptimizerConfig:
     """Decay rate of the running mean of the gradient."""
     beta_2: Rate = 0.999
     """Decay rate of the running mean of the squared gradient."""
+    momentum: Rate = 0.95
+    """Decay rate of Muon's momentum."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     """Constant in the denominator of the update."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
@@ -478,6 +510,13 @@ class PretrainingConfig:
             raise ValueError(
                 f"records.max_length {self.records.max_length} must not exceed "
                 f"model.max_positions {self.model.max_positions}"
+            )
+        if self.optimizer.generator_learning_rate and (
+            not self.objective.has_generator or self.model.sharing == "all"
+        ):
+            raise ValueError(
+                "optimizer.generator_learning_rate must be null where the generator "
+                "has no weights of its own"
             )
         if self.input.batch_size % self.training.accumulation:
             raise ValueError(

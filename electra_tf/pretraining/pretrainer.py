@@ -187,7 +187,9 @@ class Pretrainer(keras.Model):
         # The denominators of the losses, over the global batch.
         weights = _sum_over_replicas(self.objective.weights(masked))
         # Generator, sampling and discriminator run in here: `ElectraObjective.losses`.
-        loss, gradients, metrics = self._accumulate_gradients(masked, weights, rng)
+        loss, gradients, metrics = self._accumulate_gradients(
+            masked, weights, rng, self._progress()
+        )
         rate = self.optimizer.learning_rate
         # Sums the gradients over replicas, clips them and applies them.
         norm = self.optimizer.update(gradients, self.trainable_variables)
@@ -217,7 +219,7 @@ class Pretrainer(keras.Model):
         seed = self.config.training.seed
         rng = make_rng(seed, EVALUATION, number, _first_row(batch))
         masked = self.objective.mask(batch, rng)
-        losses = self.objective.losses(masked, rng, training=False)
+        losses = self.objective.losses(masked, rng, False, self._progress())
         metrics = losses.metrics
         return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
 
@@ -239,8 +241,19 @@ class Pretrainer(keras.Model):
             "that created it, or save_weights to write the weights alone",
         )
 
+    def _progress(self) -> tf.Tensor | float:
+        """Return the completed share of training; 0 without an optimizer."""
+        if self.optimizer is None:
+            return 0.0
+        step = tf.cast(self.optimizer.iterations, tf.float32)
+        return step / self.config.training.steps
+
     def _accumulate_gradients(
-        self, masked: MaskedBatch, weights: Weights, rng: RngStream
+        self,
+        masked: MaskedBatch,
+        weights: Weights,
+        rng: RngStream,
+        progress: tf.Tensor,
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Sum loss, gradients and metrics over `training.accumulation` micro-batches.
 
@@ -249,7 +262,7 @@ class Pretrainer(keras.Model):
         """
         count = self.config.training.accumulation
         if count == 1:
-            return self._compute_gradients(masked, weights, rng)
+            return self._compute_gradients(masked, weights, rng, progress)
         rows = masked.input_ids_BL.shape[0] // count
         micro_batches = tf.nest.map_structure(
             lambda t: tf.reshape(t, [count, rows, *t.shape[1:]]), masked
@@ -259,7 +272,7 @@ class Pretrainer(keras.Model):
             micro_batch = tf.nest.map_structure(lambda t: t[index], micro_batches)
             micro_rng = RngStream(rng.seed, rng.first_row + index * rows)
             loss, gradients, metrics = self._compute_gradients(
-                micro_batch, weights, micro_rng
+                micro_batch, weights, micro_rng, progress
             )
             # Weights that are not trained have no gradient, which cannot be summed.
             present = {i: g for i, g in enumerate(gradients) if g is not None}
@@ -279,7 +292,11 @@ class Pretrainer(keras.Model):
         return loss, gradients, metrics
 
     def _loss_and_gradients(
-        self, masked: MaskedBatch, weights: Weights, rng: RngStream
+        self,
+        masked: MaskedBatch,
+        weights: Weights,
+        rng: RngStream,
+        progress: tf.Tensor,
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Run forward and backward pass on these rows.
 
@@ -287,7 +304,7 @@ class Pretrainer(keras.Model):
         micro-batches and replicas add up to those of the global batch.
         """
         with tf.GradientTape() as tape:
-            losses = self.objective.losses(masked, rng, training=True)
+            losses = self.objective.losses(masked, rng, True, progress)
             loss = losses.combined(weights)
         variables = [v.value for v in self.trainable_variables]
         gradients = tape.gradient(loss, variables)

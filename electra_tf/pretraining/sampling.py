@@ -13,7 +13,7 @@ def sample_gumbel(
     uniform_BMV: tf.Tensor,
     labels_BM: tf.Tensor,
     *,
-    temperature: float = 1.0,
+    temperature: float | tf.Tensor = 1.0,
     disallow_correct: bool = False,
 ) -> tf.Tensor:
     """Sample a token from softmax(logits / temperature) with the Gumbel-max trick.
@@ -42,7 +42,7 @@ def sample_inverse_cdf(
     uniform_BM2: tf.Tensor,
     labels_BM: tf.Tensor,
     *,
-    temperature: float = 1.0,
+    temperature: float | tf.Tensor = 1.0,
     disallow_correct: bool = False,
 ) -> tf.Tensor:
     """Sample a token from softmax(logits / temperature) with two random numbers.
@@ -62,7 +62,7 @@ def sample_inverse_cdf(
     Returns:
         int32 [B, M], without gradient.
     """
-    if temperature != 1 or disallow_correct:
+    if not (isinstance(temperature, float) and temperature == 1) or disallow_correct:
         probabilities_BMV = tf.nn.softmax(
             _adjusted_logits(logits_BMV, labels_BM, temperature, disallow_correct)
         )
@@ -92,7 +92,7 @@ def _inverse_cdf_index(weights_BMX: tf.Tensor, uniform_BM: tf.Tensor) -> tf.Tens
 def _adjusted_logits(
     logits_BMV: tf.Tensor,
     labels_BM: tf.Tensor,
-    temperature: float,
+    temperature: float | tf.Tensor,
     disallow_correct: bool,
 ) -> tf.Tensor:
     logits_BMV = tf.stop_gradient(logits_BMV) / temperature

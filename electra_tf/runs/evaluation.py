@@ -38,6 +38,7 @@ def evaluate_checkpoint(
         record_set = experiment.open(data)
         pretrainer = experiment.pretrainer(devices)
         restore_weights(pretrainer, checkpoint)
+        pretrainer.optimizer.iterations.assign(checkpoint.step)
         pretrainer.begin(checkpoint.step)
     with reraise_bad_records(record_set):
         evaluation = experiment.evaluation(pretrainer, devices, record_set, max_batches)

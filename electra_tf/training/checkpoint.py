@@ -295,6 +295,7 @@ def training_state(trainer: Any) -> tuple[dict[str, np.ndarray], dict[str, np.nd
         f"{slot}/{variable.path}": np.asarray(values)
         for slot, per_variable in trainer.optimizer.slots().items()
         for variable, values in zip(variables, per_variable, strict=True)
+        if values is not None
     }
     return weights, slots
 
@@ -312,7 +313,8 @@ def restore(trainer: Any, checkpoint: Checkpoint) -> None:
         for variable, values in zip(
             trainer.trainable_variables, per_variable, strict=True
         ):
-            expected[f"{slot}/{variable.path}"] = values
+            if values is not None:
+                expected[f"{slot}/{variable.path}"] = values
     assign(expected, slots, checkpoint.path)
     trainer.optimizer.iterations.assign(checkpoint.step)
 

@@ -1,4 +1,4 @@
-"""Adam as in the ELECTRA paper, AdamW and LAMB, on any number of replicas.
+"""Adam as in the ELECTRA paper, AdamW, LAMB and Muon, on any number of replicas.
 
 Keras's optimizers clip each replica's gradient before the replicas are summed. This
 optimizer clips the sum, so the update does not depend on the number of replicas.
@@ -24,7 +24,12 @@ import tensorflow as tf
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
+from electra_tf.training.muon import muon_update, uses_muon
+from electra_tf.training.schedule import (
+    WarmupPolynomialDecay,
+    generator_multipliers,
+    layerwise_multipliers,
+)
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Variable = keras.Variable | tf.Variable
@@ -78,6 +83,10 @@ def create_optimizer(
         )
     else:
         rule, warmup_steps = settings, settings.warmup_steps
+        if settings.generator_learning_rate is not None:
+            multipliers = generator_multipliers(
+                settings.generator_learning_rate / settings.learning_rate
+            )
     schedule = WarmupPolynomialDecay(
         settings.learning_rate,
         steps // stages,
@@ -90,7 +99,7 @@ def create_optimizer(
 
 @keras.saving.register_keras_serializable("electra_tf")
 class Optimizer(keras.optimizers.Optimizer):
-    """Adam, AdamW or LAMB, for Keras's `compile` and for custom training loops.
+    """Adam, AdamW, LAMB or Muon, for Keras's `compile` and for custom training loops.
 
     The loss of each replica must be divided by the weight of the global batch, because
     gradients are summed over the replicas. Variable constraints are not applied.
@@ -155,10 +164,24 @@ class Optimizer(keras.optimizers.Optimizer):
             self.multipliers(path) if self.multipliers else 1.0 for path in paths
         )
         super().build(list(variables))
-        self._means, self._squares = self.add_optimizer_variables(variables, ["m", "v"])
+        is_muon = [
+            self.settings.name == "muon" and uses_muon(path, variable.shape)
+            for path, variable in zip(paths, variables, strict=True)
+        ]
+        if not any(is_muon):
+            slots = self.add_optimizer_variables(variables, ["m", "v"])
+            self._means, self._squares = slots
+            return
+        self._means = self.add_optimizer_variables(variables, "m")
+        others = [v for v, muon in zip(variables, is_muon, strict=True) if not muon]
+        squares = iter(self.add_optimizer_variables(others, "v") if others else ())
+        self._squares = [None if muon else next(squares) for muon in is_muon]
 
-    def slots(self) -> dict[str, list[keras.Variable]]:
-        """Return the slots by name, each in the order of the variables of `build`."""
+    def slots(self) -> dict[str, list[keras.Variable | None]]:
+        """Return the slots by name, each in the order of the variables of `build`.
+
+        A weight that Muon updates has no slot `v`: None.
+        """
         self._require_built()
         return {"m": list(self._means), "v": list(self._squares)}
 
@@ -318,7 +341,7 @@ class Optimizer(keras.optimizers.Optimizer):
         pairs = zip(targets, gradients, strict=True)
         pairs = sorted(pairs, key=lambda pair: pair[0][1].shape.num_elements())
         for (index, target), gradient in pairs:
-            slots = _native(self._means[index]), _native(self._squares[index])
+            slots = [_native(s[index]) for s in (self._means, self._squares)]
             factor, decays = self._factors[index], self._decays[index]
             # In sequence, so that only one update's temporary tensors exist at a time.
             with tf.control_dependencies([previous]):
@@ -334,7 +357,7 @@ class Optimizer(keras.optimizers.Optimizer):
         variable: tf.Variable,
         gradient: tf.Tensor,
         mean: tf.Variable,
-        square: tf.Variable,
+        square: tf.Variable | None,
         scalars: "_Scalars",
         *,
         decays: bool,
@@ -359,6 +382,10 @@ class Optimizer(keras.optimizers.Optimizer):
             )
         if decays and settings.weight_decay:
             variable.assign_sub(_scaled(scalars.decay, factor) * variable)
+        if square is None:
+            update, new_mean = muon_update(gradient, mean, settings.momentum)
+            rate = _scaled(scalars.rate, factor)
+            return tf.group(variable.assign_sub(rate * update), mean.assign(new_mean))
         # This operation updates in place; an XLA loop on a CPU would copy.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -482,7 +509,7 @@ def _dense(gradient: tf.Tensor | tf.IndexedSlices, variable: Variable) -> tf.Ten
     return gradient
 
 
-def _native(variable: Variable) -> tf.Variable:
+def _native(variable: Variable | None) -> tf.Variable | None:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 

@@ -99,6 +99,36 @@ def layerwise_multipliers(
     return _LayerwiseMultipliers(depth, decay, rule)
 
 
+def generator_multipliers(factor: float) -> Callable[[str], float]:
+    """Return learning-rate multipliers: a factor for the generator's own weights.
+
+    Args:
+        factor: Rate of the generator divided by that of all other weights.
+
+    Returns:
+        Function from a variable's path to its multiplier.
+    """
+    return _GeneratorMultipliers(factor)
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+@dataclasses.dataclass(frozen=True)
+class _GeneratorMultipliers:
+    """Serializable function from a variable path to its multiplier."""
+
+    factor: float
+
+    def __call__(self, path: str) -> float:
+        return self.factor if "generator" in path.split("/") else 1.0
+
+    def get_config(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "_GeneratorMultipliers":
+        return cls(**config)
+
+
 @keras.saving.register_keras_serializable("electra_tf")
 @dataclasses.dataclass(frozen=True)
 class _LayerwiseMultipliers:

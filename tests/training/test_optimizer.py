@@ -264,7 +264,7 @@ def test_a_non_finite_gradient_makes_the_norm_non_finite(clip_norm, bad, compile
     assert nan_counts == ([12, 3] if clip_norm else [1, 0])
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb", "muon"])
 def test_graph_and_xla_equal_eager(name):
     results = []
     for wrap in (
@@ -278,8 +278,9 @@ def test_graph_and_xla_equal_eager(name):
         step = wrap(lambda *g: optimizer.update(g, variables))  # noqa: B023
         norms = [step(*step_gradients) for step_gradients in gradients]
         assert int(optimizer.iterations) == 5
-        slots = optimizer.slots()
-        results.append(to_numpy([*norms, *variables, *slots["m"], *slots["v"]]))
+        slots = [s for slot in optimizer.slots().values() for s in slot]
+        slots = [s for s in slots if s is not None]
+        results.append(to_numpy([*norms, *variables, *slots]))
     assert_close(results[1], results[0])
     assert_close(results[2], results[0])
 
@@ -360,3 +361,75 @@ def test_invalid_calls_raise_errors():
     with pytest.raises(ValueError, match="zip"):
         optimizer.update(gradients[0], variables[:1])
     assert int(optimizer.iterations) == 0
+
+
+def muon_problem():
+    random = np.random.default_rng(3)
+    shapes = {"tall": (6, 3), "wide": (3, 5), "word_embeddings": (7, 4), "scale": (4,)}
+    values = {n: random.normal(size=s).astype("f") for n, s in shapes.items()}
+    gradients = [
+        [random.normal(size=v.shape).astype("f") for v in values.values()]
+        for _ in range(8)
+    ]
+    make = lambda: [keras.Variable(v, name=n) for n, v in values.items()]  # noqa: E731
+    return make(), make(), gradients
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_muon_equals_keras(decay):
+    variables, copies, gradients = muon_problem()
+    ours = built_optimizer(
+        variables,
+        name="muon",
+        epsilon=1e-12,
+        weight_decay=decay,
+        no_decay=("scale",),
+        clip_norm=None,
+    )
+    theirs = keras.optimizers.Muon(
+        0.05, epsilon=1e-12, weight_decay=decay, adam_weight_decay=decay
+    )
+    theirs.exclude_from_weight_decay(var_names=["scale"])
+    theirs.build(copies)
+    for step_gradients in gradients:
+        ours.update(step_gradients, variables)
+        theirs.apply([tf.constant(g) for g in step_gradients], copies)
+    assert_close(variables, copies, atol=1e-5)
+    has_square = [slot is not None for slot in ours.slots()["v"]]
+    assert has_square == [False, False, True, True]
+
+
+def test_muon_updates_are_orthogonal_and_as_large_as_adams():
+    variables, _, gradients = muon_problem()
+    optimizer = built_optimizer(
+        variables, name="muon", weight_decay=0.0, clip_norm=None
+    )
+    before = variables[0].numpy()
+    optimizer.update(gradients[0], variables)
+    update = (before - variables[0].numpy()) / (0.05 * 0.2 * math.sqrt(6))
+    values = np.linalg.svd(update, compute_uv=False)
+    assert (values > 0.6).all()
+    assert (values < 1.3).all()
+
+
+def test_the_generator_has_a_learning_rate_of_its_own():
+    def make():
+        names = "electra/generator/dense/kernel", "electra/discriminator/dense/kernel"
+        return [tf.Variable(tf.ones([3, 2]), name=name) for name in names]
+
+    changes = {"learning_rate": 0.05, "warmup_steps": 0, "clip_norm": None}
+    gradient = tf.constant(np.random.default_rng(0).normal(size=(3, 2)), tf.float32)
+    after = {}
+    for rate in (None, 0.02):
+        variables = make()
+        optimizer = create_optimizer(
+            settings(generator_learning_rate=rate, **changes), steps=10
+        )
+        optimizer.build(variables)
+        optimizer.update([gradient, gradient], variables)
+        after[rate] = [v.numpy() for v in variables]
+        restored = Optimizer.from_config(optimizer.get_config())
+        assert restored.multipliers == optimizer.multipliers
+    np.testing.assert_array_equal(after[None][1], after[0.02][1])
+    moved, plain = after[0.02][0] - 1, after[None][0] - 1
+    np.testing.assert_allclose(moved, 0.4 * plain, rtol=1e-4, atol=1e-7)

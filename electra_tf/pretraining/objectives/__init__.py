@@ -5,7 +5,8 @@ An objective is an `Objective`, constructed from (config, tokens), with these me
     model                           Keras layer with the trained weights
     mask(batch, rng)                returns a MaskedBatch
     weights(masked)                 returns the denominator of each loss, by name
-    losses(masked, rng, training)   runs the forward pass, returns Losses
+    losses(masked, rng, training, progress)
+                                    runs the forward pass, returns Losses
 
 Its networks and settings are listed in `config/objectives.py`.
 """

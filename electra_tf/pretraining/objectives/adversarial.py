@@ -45,13 +45,20 @@ class AdversarialObjective(ElectraObjective):
         num_masked = counts.pop("masked_lm")
         return counts | dict.fromkeys(("policy", "baseline", "entropy"), num_masked)
 
-    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float = 0.0,
+    ) -> Losses:
         """Run generator, sampling and discriminator, and compute all losses.
 
         Args:
             masked: Rows with masked positions.
             rng: Random numbers of the step, for sampling and dropout.
             training: Whether dropout is applied.
+            progress: Completed share of training, for schedules.
 
         Returns:
             All losses and metrics, as sums over these rows.
@@ -69,7 +76,7 @@ class AdversarialObjective(ElectraObjective):
             tf.stop_gradient(gen_logits_BMV), masked.labels_BM
         )
         sampled_BM = self.sample_replacements(
-            gen_logits_BMV, predictions, masked.labels_BM, rng
+            gen_logits_BMV, predictions, masked.labels_BM, rng, progress
         )
         corrupted = corrupt(masked, sampled_BM)
         disc_logits_BL = self.model.discriminator(
@@ -79,16 +86,22 @@ class AdversarialObjective(ElectraObjective):
         disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, real_BL)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
         result = self._policy_losses(
-            masked, corrupted, gen_logits_BMV, states_BMD, disc_logits_BL
+            masked,
+            corrupted,
+            # Samples are drawn from the tempered distribution, and scored under it.
+            gen_logits_BMV / self._temperature(progress),
+            states_BMD,
+            disc_logits_BL,
         )
         return Losses(
             parts=result.parts | {"disc": disc},
-            factors=result.factors | {"disc": self.settings.discriminator_weight},
+            factors=result.factors | {"disc": self._discriminator_weight(progress)},
             metrics={
                 **masked_lm_metrics(predictions, masked, masked_lm),
                 **sampled_metrics(sampled_BM, masked),
                 **discriminator_metrics(disc_logits_BL, corrupted, real_BL, disc),
                 **result.metrics,
+                **self._scheduled_settings(progress),
             },
         )
 
@@ -96,7 +109,7 @@ class AdversarialObjective(ElectraObjective):
         self,
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
-        gen_logits_BMV: tf.Tensor,
+        logits_BMV: tf.Tensor,
         states_BMD: tf.Tensor,
         disc_logits_BL: tf.Tensor,
     ) -> Losses:
@@ -111,8 +124,6 @@ class AdversarialObjective(ElectraObjective):
         states_BMD = tf.stop_gradient(tf.cast(states_BMD, tf.float32))
         score_BM = self.model.baseline(states_BMD)[..., 0]
         baseline_BM = tf.stop_gradient(-tf.math.log_sigmoid(score_BM))
-        # Samples are drawn from the tempered distribution, and scored under it.
-        logits_BMV = gen_logits_BMV / self.settings.temperature
         xent_BM = mlm_predictions(logits_BMV, written_BM).xent_BM
         losses = {
             "policy": (reward_BM - baseline_BM) * xent_BM,

@@ -1,6 +1,7 @@
 """Types and functions that all objectives share."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -32,7 +33,7 @@ class Losses(NamedTuple):
 
     parts: dict[str, WeightedSum]
     """Losses by name, as sums over this replica's rows."""
-    factors: dict[str, float]
+    factors: dict[str, float | tf.Tensor]
     """Weight of each loss in the total loss."""
     metrics: dict[str, WeightedSum]
     """Metrics by name. The names are those of the released ELECTRA code."""
@@ -54,6 +55,29 @@ class Losses(NamedTuple):
                 for name, factor in self.factors.items()
             ]
         )
+
+
+def scheduled(
+    value: float, points: Sequence[tuple[float, float]], progress: tf.Tensor | float
+) -> tf.Tensor | float:
+    """Multiply a setting by the factor of its schedule.
+
+    Args:
+        value: The setting.
+        points: Completed shares of training with factors, linear in between and
+            constant outside; none: 1.
+        progress: Completed share of training, a float32 scalar.
+
+    Returns:
+        float32 scalar, or `value` itself without a schedule.
+    """
+    if not points:
+        return value
+    factor = tf.constant(points[0][1])
+    for (start, first), (end, last) in itertools.pairwise(points):
+        passed = tf.clip_by_value((progress - start) / (end - start), 0.0, 1.0)
+        factor += (last - first) * passed
+    return value * factor
 
 
 def uses_jit(xla: str) -> bool:

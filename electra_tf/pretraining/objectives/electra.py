@@ -9,6 +9,7 @@ from electra_tf.kernels.rng import SAMPLES, RngStream
 from electra_tf.model.electra import pretraining_model
 from electra_tf.pretraining.losses import (
     MLMPredictions,
+    WeightedSum,
     masked_lm_loss,
     mlm_predictions,
     replaced_token_loss,
@@ -24,6 +25,7 @@ from electra_tf.pretraining.objectives.common import (
     Objective,
     encoder_inputs,
     make_layer_ops,
+    scheduled,
 )
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
 
@@ -69,13 +71,20 @@ class ElectraObjective(Objective):
         """
         return masked.input_mask_BL
 
-    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float = 0.0,
+    ) -> Losses:
         """Run generator, sampling and discriminator, and compute both losses.
 
         Args:
             masked: Rows with masked positions.
             rng: Random numbers of the step, for sampling and dropout.
             training: Whether dropout is applied.
+            progress: Completed share of training, for schedules.
 
         Returns:
             Both losses and all metrics, as sums over these rows.
@@ -87,7 +96,7 @@ class ElectraObjective(Objective):
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
         # 2. A sample of its distribution replaces the token at each masked position.
         sampled_BM = self.sample_replacements(
-            gen_logits_BMV, predictions, masked.labels_BM, rng
+            gen_logits_BMV, predictions, masked.labels_BM, rng, progress
         )
         corrupted = corrupt(masked, sampled_BM)
         # 3. The discriminator classifies every token as original or replaced.
@@ -105,23 +114,48 @@ class ElectraObjective(Objective):
         )
         return Losses(
             parts={"masked_lm": masked_lm, "disc": disc},
-            factors=self._factors(),
+            factors=self._factors(progress),
             metrics={
                 **generator_metrics,
                 **sampled_metrics(sampled_BM, masked),
                 **discriminator_metrics(disc_logits_BL, corrupted, counted_BL, disc),
+                **self._scheduled_settings(progress),
             },
         )
 
-    def _factors(self) -> dict[str, float]:
+    def _factors(self, progress: tf.Tensor | float) -> dict[str, float | tf.Tensor]:
         settings = self.settings
         factors = {
             "masked_lm": settings.generator_weight,
-            "disc": settings.discriminator_weight,
+            "disc": self._discriminator_weight(progress),
         }
         if settings.freeze_generator:
             del factors["masked_lm"]
         return factors
+
+    def _discriminator_weight(self, progress: tf.Tensor | float) -> tf.Tensor | float:
+        settings = self.settings
+        points = settings.discriminator_weight_schedule
+        return scheduled(settings.discriminator_weight, points, progress)
+
+    def _temperature(self, progress: tf.Tensor | float) -> tf.Tensor | float:
+        settings = self.settings
+        points = settings.temperature_schedule
+        return scheduled(settings.temperature, points, progress)
+
+    def _scheduled_settings(
+        self, progress: tf.Tensor | float
+    ) -> dict[str, WeightedSum]:
+        """Return the settings with a schedule as metrics."""
+        values = {
+            "discriminator_weight": self._discriminator_weight(progress),
+            "temperature": self._temperature(progress),
+        }
+        return {
+            name: WeightedSum(value, tf.ones([]))
+            for name, value in values.items()
+            if getattr(self.settings, f"{name}_schedule")
+        }
 
     def sample_replacements(
         self,
@@ -129,6 +163,7 @@ class ElectraObjective(Objective):
         predictions: MLMPredictions,
         labels_BM: tf.Tensor,
         rng: RngStream,
+        progress: tf.Tensor | float = 0.0,
     ) -> tf.Tensor:
         """Sample the tokens that replace the masked ones, as `objective` configures.
 
@@ -137,13 +172,14 @@ class ElectraObjective(Objective):
             predictions: `mlm_predictions` of these logits.
             labels_BM: int32, the original tokens.
             rng: Random numbers of the step.
+            progress: Completed share of training, for the temperature's schedule.
 
         Returns:
             int32 [B, M], without gradient.
         """
         rows, positions, size = logits_BMV.shape
         settings = {
-            "temperature": self.settings.temperature,
+            "temperature": self._temperature(progress),
             "disallow_correct": self.settings.disallow_correct,
         }
         if self.settings.sampler == "gumbel":

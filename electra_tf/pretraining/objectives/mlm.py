@@ -40,13 +40,20 @@ class MaskedLMObjective(Objective):
         """Count the masked positions."""
         return {"masked_lm": tf.reduce_sum(masked.weights_BM)}
 
-    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float = 0.0,
+    ) -> Losses:
         """Predict the masked tokens and compute the loss.
 
         Args:
             masked: Rows with masked positions.
             rng: Random numbers of the step, for dropout.
             training: Whether dropout is applied.
+            progress: Completed share of training, for schedules.
 
         Returns:
             The loss and its metrics, as sums over these rows.

@@ -43,20 +43,27 @@ class TwoStageObjective(ElectraObjective):
         if step == boundary:
             copy_encoder(self.model)
 
-    def losses(self, masked: MaskedBatch, rng: RngStream, training: bool) -> Losses:
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float = 0.0,
+    ) -> Losses:
         """Compute the losses of the current stage.
 
         Args:
             masked: Rows with masked positions.
             rng: Random numbers of the step, for sampling and dropout.
             training: Whether dropout is applied.
+            progress: Completed share of training, for schedules.
 
         Returns:
             Losses and metrics, as sums over these rows.
         """
         if self.stage == 2:
-            losses = super().losses(masked, rng, training)
-            factors = {"disc": self.settings.discriminator_weight}
+            losses = super().losses(masked, rng, training, progress)
+            factors = {"disc": losses.factors["disc"]}
             return losses._replace(factors=factors)
         layer_ops = make_layer_ops(rng, training, self._xla)
         gen_logits_BMV = self._generator_logits(masked, layer_ops)

@@ -9,6 +9,7 @@ from electra_tf.config.pretraining import MaskingConfig
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import Masker
 from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives.common import scheduled
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from pretraining.synthetic import LENGTH, TOKENS, VOCABULARY, batch, config
 
@@ -228,3 +229,65 @@ def test_dropout_is_applied_in_training_only():
     other_step = loss_of(objective, masked, rng(1), {"masked_lm": 1.0}, training=True)
     first_step = loss_of(objective, masked, rng(), {"masked_lm": 1.0}, training=True)
     assert float(other_step) != float(first_step)
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"),
+    [(0.0, 4.0), (0.1, 4.0), (0.2, 3.0), (0.3, 2.0), (0.65, 7.0), (1.0, 12.0)],
+)
+def test_schedules_are_linear_between_their_points(progress, expected):
+    points = ((0.1, 2.0), (0.3, 1.0), (1.0, 6.0))
+    assert float(scheduled(2.0, points, progress)) == pytest.approx(expected)
+    assert float(scheduled(2.0, points, tf.constant(progress))) == pytest.approx(
+        expected
+    )
+    assert scheduled(2.0, (), progress) == 2.0
+
+
+@pytest.mark.parametrize("sampler", ["inverse_cdf", "gumbel"])
+def test_scheduled_settings_equal_constant_ones(sampler):
+    """At each share of training the losses are those of the constant settings."""
+    points = ((0.0, 2.0), (0.5, 1.0))
+    changing = build_objective(
+        masking={"rate": 0.3},
+        objective={
+            "sampler": sampler,
+            "temperature_schedule": points,
+            "discriminator_weight_schedule": points,
+        },
+    )
+    masked = changing.mask(TEXT, rng())
+    for progress, factor in ((0.0, 2.0), (0.25, 1.5), (0.5, 1.0)):
+        constant = build_objective(
+            masking={"rate": 0.3},
+            objective={
+                "sampler": sampler,
+                "temperature": factor,
+                "discriminator_weight": 50.0 * factor,
+            },
+        )
+        losses = changing.losses(masked, rng(), True, progress)
+        total = losses.combined(changing.weights(masked))
+        assert float(total) == pytest.approx(
+            float(loss_of(constant, masked, rng(), training=True)), rel=1e-5
+        )
+        values = compute_metrics(losses.metrics)
+        assert values["temperature"] == pytest.approx(factor)
+        assert values["discriminator_weight"] == pytest.approx(50 * factor)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature_schedule": ((0.5, 1.0), (0.1, 2.0))}, "must rise"),
+        ({"temperature_schedule": ((0.0, 0.0), (0.1, 2.0))}, "must be above 0"),
+        ({"temperature_schedule": ((0.0, 1.0), (1.1, 2.0))}, "less than or equal"),
+        (
+            {"temperature_schedule": ((0.0, 2.0),), "uniform_generator": True},
+            "temperature_schedule",
+        ),
+    ],
+)
+def test_invalid_schedules_are_errors(settings, message):
+    with pytest.raises(ValueError, match=message):
+        config(objective=settings)

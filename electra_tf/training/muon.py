@@ -1,0 +1,61 @@
+"""Muon: momentum whose updates are made orthogonal (K. Jordan et al., 2024).
+
+The rule is that of `keras.optimizers.Muon`: Nesterov momentum, five Newton-Schulz
+iterations, and updates scaled as in Moonlight (arXiv 2502.16982, section 2.2), which
+lets weight decay and learning rate of AdamW be kept.
+"""
+
+import math
+
+import tensorflow as tf
+
+_ITERATIONS = 5
+_COEFFICIENTS = 3.4445, -4.7750, 2.0315
+_RMS = 0.2  # root mean square of an update, about that of AdamW
+
+
+def uses_muon(path: str, shape: tf.TensorShape) -> bool:
+    """Return whether Muon updates a weight: a matrix other than an embedding table.
+
+    Args:
+        path: Path of the weight.
+        shape: Its shape.
+    """
+    return len(shape) == 2 and "embedding" not in path.lower()
+
+
+def muon_update(
+    gradient: tf.Tensor, mean: tf.Tensor, momentum: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Compute an update, to be multiplied by the learning rate and subtracted.
+
+    Args:
+        gradient: float32 [A, B].
+        mean: Momentum, float32 [A, B].
+        momentum: Its decay rate.
+
+    Returns:
+        The update and the new momentum.
+    """
+    mean = momentum * mean + gradient
+    direction = orthogonalize(gradient + momentum * mean)
+    return direction * (_RMS * math.sqrt(max(gradient.shape))), mean
+
+
+def orthogonalize(matrix: tf.Tensor) -> tf.Tensor:
+    """Bring all singular values of a matrix near 1 (Newton-Schulz iterations).
+
+    Args:
+        matrix: float32 [A, B].
+
+    Returns:
+        float32 [A, B].
+    """
+    a, b, c = _COEFFICIENTS
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = tf.transpose(matrix) if is_tall else matrix
+    x /= tf.norm(x) + 1e-7
+    for _ in range(_ITERATIONS):
+        gram = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
+    return tf.transpose(x) if is_tall else x
