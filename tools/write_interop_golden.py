@@ -4,12 +4,15 @@
 Run it in an environment with torch, transformers and keras_hub, then in one with
 tf-models-official:
 
-    python tools/write_interop_golden.py huggingface keras_hub
+    python tools/write_interop_golden.py huggingface huggingface_odd keras_hub
     python tools/write_interop_golden.py model_garden
 """
 
+import json
 import pathlib
+import shutil
 import sys
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -32,6 +35,11 @@ INPUTS = {
 SHAPE = {
     "vocab_size": len(WORDS), "num_hidden_layers": 2, "max_position_embeddings": 16,
     "embedding_size": 20, "initializer_range": 0.3, "layer_norm_eps": 1e-5,
+}  # fmt: skip
+# What published config.json files lack, or write as a string.
+ODD_CONFIG = {
+    "model_type": None, "layer_norm_eps": None, "architectures": None,
+    "attention_probs_dropout_prob": None, "generator_size": "0.25",
 }  # fmt: skip
 DISCRIMINATOR = {"hidden_size": 36, "num_attention_heads": 9, "intermediate_size": 48}
 GENERATOR = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 40}
@@ -70,6 +78,37 @@ def huggingface() -> None:
     torch.save(head, GOLDEN / "zip.bin")
     torch.save(head, GOLDEN / "legacy.bin", _use_new_zipfile_serialization=False)
     np.savez(GOLDEN / "bin.npz", **{n: t.float().numpy() for n, t in head.items()})
+
+
+def huggingface_odd() -> None:
+    """Write outputs of every layer of the pair, with its config and with an odd one."""
+    import tempfile
+
+    import torch
+    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+    classes = {"discriminator": ElectraForPreTraining, "generator": ElectraForMaskedLM}
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    inputs = dict(zip(names, map(torch.tensor, INPUTS.values()), strict=True))
+    for role, cls in classes.items():
+        folder, arrays = GOLDEN / f"huggingface_{role}", {}
+        for case, changes in (("given", {}), ("odd", ODD_CONFIG)):
+            with tempfile.TemporaryDirectory() as copy:
+                shutil.copytree(folder, copy, dirs_exist_ok=True)
+                change_config(pathlib.Path(copy, "config.json"), changes)
+                model = cls.from_pretrained(copy).eval()
+            with torch.no_grad():
+                output = model(**inputs, output_hidden_states=True)
+            hidden = [states.numpy() for states in output.hidden_states]
+            arrays |= {f"{case}_hidden": hidden, f"{case}_logits": output.logits}
+        np.savez(folder / "layers.npz", **arrays)
+
+
+def change_config(path: pathlib.Path, changes: Mapping[str, str | None]) -> None:
+    """Set values of a config.json; None removes one."""
+    config = json.loads(path.read_text()) | changes
+    config = {name: value for name, value in config.items() if value is not None}
+    path.write_text(json.dumps(config))
 
 
 def keras_hub() -> None:
@@ -128,6 +167,7 @@ def _write_vocabulary(path: pathlib.Path) -> None:
 
 WRITERS = {
     "huggingface": huggingface,
+    "huggingface_odd": huggingface_odd,
     "keras_hub": keras_hub,
     "model_garden": model_garden,
 }

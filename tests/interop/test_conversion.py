@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 from conftest import GOLDEN as ALL_GOLDEN
+from conftest import ROOT
 
 import electra_tf
 from electra_tf.config import loader
@@ -24,6 +25,7 @@ from electra_tf.interop.network import Network, Prefixes, expected_shapes, to_fo
 from electra_tf.interop.tensor_files import read_tensors
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import Electra
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -55,6 +57,21 @@ def load_electra(folder):
     return model
 
 
+def every_layer(encoder, ids, segments, mask):
+    """Return the embeddings' output and each layer's states of a Keras encoder."""
+    bias = (1.0 - mask[:, None, None, :].astype(np.float32)) * -1e4
+    layer_ops = LayerOps(training=False)
+    states = encoder.embeddings(ids, segments, layer_ops=layer_ops)
+    if encoder.embeddings_project is not None:
+        states = encoder.embeddings_project(states)
+    collected = [states]
+    for block in encoder.blocks:
+        collected.append(block(collected[-1], bias, layer_ops=layer_ops))
+    last = encoder(ids, segments, mask)
+    np.testing.assert_allclose(last, collected[-1], atol=1e-6)
+    return [np.asarray(one) for one in collected]
+
+
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
     """The golden Hugging Face pair as a checkpoint of this package."""
@@ -74,6 +91,38 @@ def test_pair_computes_what_transformers_computed(converted):
     logits = model.generator(TOKENS, SEGMENTS, MASK, positions)
     expected = outputs(GENERATOR)
     np.testing.assert_allclose(logits[REAL], expected["logits"][REAL], atol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["given", "odd"])
+def test_every_layer_computes_what_transformers_computed(case, tmp_path, monkeypatch):
+    """Nine heads and epsilon 1e-5; then a config without some of its keys."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from write_interop_golden import ODD_CONFIG, change_config
+
+    folders = []
+    for role in ("discriminator", "generator"):
+        folders.append(tmp_path / role)
+        shutil.copytree(GOLDEN / f"huggingface_{role}", folders[-1])
+        if case == "odd":
+            change_config(folders[-1] / "config.json", ODD_CONFIG)
+    convert_checkpoint(",".join(map(str, folders)), tmp_path / "ours")
+    model = load_electra(tmp_path / "ours")
+    positions = np.tile(np.arange(TOKENS.shape[1]), (2, 1))
+    logits = (
+        model(TOKENS, SEGMENTS, MASK),
+        model.generator(TOKENS, SEGMENTS, MASK, positions),
+    )
+    encoders = (model.encoder, model.generator.encoder)
+    for folder, encoder, own in zip(folders, encoders, logits, strict=True):
+        with np.load(folder / "layers.npz") as expected:
+            hidden = expected[f"{case}_hidden"]
+            np.testing.assert_allclose(
+                own[REAL], expected[f"{case}_logits"][REAL], atol=2e-5
+            )
+        computed = every_layer(encoder, TOKENS, SEGMENTS, MASK)
+        assert len(computed) == len(hidden) == 3
+        for one, states in zip(computed, hidden, strict=True):
+            np.testing.assert_allclose(one[REAL], states[REAL], atol=1e-5)
 
 
 @pytest.mark.parametrize("source", [KERAS_HUB, GARDEN])

@@ -13,8 +13,8 @@ import pytest
 from electra_tf.config import loader
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.model.electra import Electra
-from electra_tf.model.layer_ops import LayerOps
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
+from interop.test_conversion import every_layer
 
 pytestmark = pytest.mark.slow
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -157,7 +157,7 @@ def test_published_shapes_compute_what_transformers_computes(name, tmp_path):
     encoders = (ours.encoder, ours.generator.encoder)
     for model, encoder, own in zip(models, encoders, logits, strict=True):
         hidden, expected = outputs_of(model)
-        worst[0] = max(worst[0], largest(every_layer(encoder), hidden))
+        worst[0] = max(worst[0], largest(every_layer(encoder, *batch()), hidden))
         worst[1] = max(worst[1], largest([np.asarray(own)], [expected]))
     print(f"\n{name}: hidden states {worst[0]:.1e}, logits {worst[1]:.1e}")
     assert max(worst) < 1e-5
@@ -165,22 +165,6 @@ def test_published_shapes_compute_what_transformers_computes(name, tmp_path):
     convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
     for role, folder in (("discriminator", ""), ("generator", "generator")):
         assert_same_tensors(tmp_path / role, tmp_path / "back" / folder)
-
-
-def every_layer(encoder):
-    """Return the embeddings' output and each layer's states of our Keras encoder."""
-    ids, segments, mask = batch()
-    bias = (1.0 - mask[:, None, None, :].astype(np.float32)) * -1e4
-    layer_ops = LayerOps(training=False)
-    states = encoder.embeddings(ids, segments, layer_ops=layer_ops)
-    if encoder.embeddings_project is not None:
-        states = encoder.embeddings_project(states)
-    collected = [states]
-    for block in encoder.blocks:
-        collected.append(block(collected[-1], bias, layer_ops=layer_ops))
-    last = encoder(ids, segments, mask)
-    np.testing.assert_allclose(last, collected[-1], atol=1e-6)
-    return [np.asarray(one) for one in collected]
 
 
 def assert_same_tensors(before, after):
