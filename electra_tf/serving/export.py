@@ -139,7 +139,10 @@ def export(
 
 
 def export_saved_model(
-    model: TextModel | str | os.PathLike, output: str | os.PathLike, version: int = 1
+    model: TextModel | str | os.PathLike,
+    output: str | os.PathLike,
+    version: int = 1,
+    max_length: int | None = None,
 ) -> str:
     """Write a SavedModel for TF Serving, and compare it with the Keras model.
 
@@ -148,23 +151,32 @@ def export_saved_model(
             checkpoint or run, whose encoder is exported.
         output: The folder of all versions of the model.
         version: The number of this version.
+        max_length: Positions of a text, with special tokens, for a pre-trained
+            checkpoint; a fine-tuned model has its own. Default: those of the run's
+            records; 128 for a model of another library.
 
     Returns:
         The version's folder.
 
     Raises:
-        InputError: The version exists, there is no model, or the written model
-            differs from the Keras model.
+        InputError: The version exists, there is no model, `max_length` does not fit it,
+            or the written model differs from the Keras model.
 
     Example:
         import electra_tf
 
         electra_tf.export_saved_model("model.keras", "served")  # served/1
     """
-    if isinstance(model, TextModel):
+    if isinstance(model, TextModel) and max_length is None:
         spec = task_export(model)
     elif isinstance(model, str | os.PathLike):
-        spec = load_exportable(os.fspath(model))
+        spec = load_exportable(os.fspath(model), max_length=max_length)
+    elif isinstance(model, TextModel):
+        raise InputError(
+            "model must be a pre-trained checkpoint for max_length",
+            f"max_length={max_length} for a {type(model).__name__}",
+            "Omit max_length",
+        )
     else:
         raise InputError(
             "export_saved_model must get a model of a task or a path",

@@ -88,6 +88,10 @@ def test_load_exportable_distinguishes_finetuned_models(tmp_path, vocabulary):
         assert (spec.kind, spec.metadata["max_length"]) == ("classifier", 32)
     with pytest.raises(InputError, match="--output_kind=encoder"):
         export.load_exportable(str(tmp_path), "encoder")
+    with pytest.raises(InputError, match="--max_length=64"):
+        export.load_exportable(str(tmp_path), max_length=64)
+    with pytest.raises(InputError, match="max_length=64 for a TextClassifier"):
+        export.export_saved_model(model("classifier"), tmp_path / "out", max_length=64)
     with pytest.raises(InputError, match="--model"):
         export.load_exportable(str(tmp_path / "missing"))
 
