@@ -157,7 +157,7 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
     if folder.name != CHECKPOINTS or not path.is_file():
         return {}
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    last = {row["kind"]: row for row in rows if row.get("step", 0) <= checkpoint.step}
+    last = {r.get("kind"): r for r in rows if r.get("step", 0) <= checkpoint.step}
     names = {EVALUATION: "held-out records", TRAIN: "training"}
     return {
         f"{names[kind]}, step {last[kind]['step']:,}": last[kind]
