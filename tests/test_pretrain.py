@@ -552,3 +552,31 @@ def test_schedules_rates_and_muon_resume_to_the_same_bits(folder, tmp_path, here
     name = "electra/discriminator/encoder/layer_0/attention/query/kernel"
     assert f"m/{name}" in slots
     assert f"v/{name}" not in slots
+
+
+def test_a_masked_lm_pair_goes_everywhere(folder, tmp_path, here):
+    """Train it, resume it, convert it, continue from it, and read its encoder."""
+    output = tmp_path / "run"
+    sets = "objective.name=all_tokens_mlm", "training.keep=9", "training.keep_at=[]"
+    given = arguments(folder, output, *sets, "training.steps=6")
+    assert here("pretrain", *given).returncode == 0
+    before = file_contents(output)
+    shutil.rmtree(saved_steps(str(output / "checkpoints"))[6])
+    assert here("pretrain", *given).returncode == 0
+    assert file_contents(output) == before
+    result = here(
+        "convert", f"--from={output}", f"--to={tmp_path / 'hf'}", "--format=huggingface"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "masked_lm_pair/gate/kernel: other libraries have no copy gate" in (
+        result.stdout + result.stderr
+    )
+    again = arguments(folder, tmp_path / "again", *sets, "training.steps=3")
+    result = here("pretrain", *again, f"--init_checkpoint={output}")
+    assert "loaded: all" in result.stderr
+    assert "ignored" not in result.stderr
+    weights = open_checkpoint(str(output)).weights()
+    for name, array in PretrainedEncoder.open(str(output)).weights.items():
+        np.testing.assert_array_equal(
+            array, weights[f"masked_lm_pair/main/encoder/{name}"]
+        )

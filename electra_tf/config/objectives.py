@@ -21,7 +21,7 @@ class ObjectiveFacts:
 
     head: Head
     """Head of the main network. `replaced_token` has a logit at each position,
-    `masked_lm` logits at the masked positions only."""
+    `masked_lm` logits of the vocabulary at the positions of `softmax`."""
     generator: bool
     """Whether a generator fills the masked positions. `uniform_generator` replaces it
     by uniform samples."""
@@ -30,11 +30,13 @@ class ObjectiveFacts:
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Settings that must keep their defaults, with the reason."""
     own: tuple[str, ...] = ()
-    """Settings that no other objective has."""
+    """Settings that not every objective has."""
     sharing: tuple[Sharing, ...] = get_args(Sharing)
     """Values of `model.sharing` that make sense."""
     generator_loss: Literal["masked_lm", "reward"] = "masked_lm"
     """What the generator learns from."""
+    softmax: Literal["masked", "all"] = "masked"
+    """Positions at which a main network with a masked-LM head predicts tokens."""
     stages: int = 1
     """Equal parts of the training with losses of their own. With two, generator and
     discriminator have one shape."""
@@ -42,7 +44,9 @@ class ObjectiveFacts:
     @property
     def main_network(self) -> str:
         """Return the name of the main network in messages."""
-        return "discriminator" if self.head == "replaced_token" else "encoder"
+        if self.head == "replaced_token":
+            return "discriminator"
+        return "main network" if self.generator else "encoder"
 
 
 _PAIR = ("generator_weight", "discriminator_weight")
@@ -81,6 +85,21 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             sharing=("none", "gdes"),
             stages=2,
         ),
+        "replace_mlm": ObjectiveFacts(
+            "masked_lm",
+            True,
+            ("generator_weight", "main_weight"),
+            own=("main_weight",),
+            sharing=("none", "embeddings", "all"),
+        ),
+        "all_tokens_mlm": ObjectiveFacts(
+            "masked_lm",
+            True,
+            ("generator_weight", "main_weight"),
+            own=("main_weight",),
+            sharing=("none", "embeddings", "all"),
+            softmax="all",
+        ),
         "mlm": ObjectiveFacts(
             "masked_lm",
             False,
@@ -97,7 +116,11 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
 )
 """Facts of every objective by its name in `objective.name`."""
 
-OWN_SETTINGS: Mapping[str, str] = types.MappingProxyType(
-    {setting: name for name, facts in FACTS.items() for setting in facts.own}
+OWN_SETTINGS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
+    {
+        setting: tuple(name for name, facts in FACTS.items() if setting in facts.own)
+        for facts in FACTS.values()
+        for setting in facts.own
+    }
 )
-"""Objective by the name of a setting that no other has."""
+"""Objectives by the name of a setting that not every objective has."""

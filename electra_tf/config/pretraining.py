@@ -328,11 +328,19 @@ class MaskingConfig:
 class ObjectiveConfig:
     """Pre-training objective, its losses and the generator's sampling."""
 
-    name: Literal["electra", "electra_15", "adversarial", "two_stage", "mlm"] = (
-        "electra"
-    )
+    name: Literal[
+        "electra",
+        "electra_15",
+        "replace_mlm",
+        "all_tokens_mlm",
+        "adversarial",
+        "two_stage",
+        "mlm",
+    ] = "electra"
     """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
-    same with the discriminator's loss at masked positions only. `adversarial`: the
+    same with the discriminator's loss at masked positions only. `replace_mlm`: the
+    main network predicts the original tokens where a generator replaced them.
+    `all_tokens_mlm`: it predicts or copies every token. `adversarial`: the
     generator learns to mislead the discriminator. `two_stage`: half of the steps for
     the generator, then half for a discriminator that begins with its weights. `mlm`:
     BERT's masked language modelling, with one encoder of the discriminator's size."""
@@ -359,6 +367,8 @@ class ObjectiveConfig:
     freeze_generator: bool = False
     """Keep the generator of `--init_checkpoint` as it is; only the discriminator
     learns."""
+    main_weight: Weight = 1.0
+    """Weight of the main network's loss of `replace_mlm` and `all_tokens_mlm`."""
     entropy_weight: Weight = 0.0
     """Weight of the entropy of the generator's distribution, which `adversarial` then
     maximises too."""
@@ -386,9 +396,9 @@ class ObjectiveConfig:
         """Return settings that must keep their defaults, with cause and reason."""
         cause = f"name: {self.name}"
         unused = {name: (cause, why) for name, why in self.facts.unused.items()}
-        for name, owner in OWN_SETTINGS.items():
-            if owner != self.name:
-                unused[name] = cause, f"only `name: {owner}` has it"
+        for name, owners in OWN_SETTINGS.items():
+            if self.name not in owners:
+                unused[name] = cause, f"only `name: {' or '.join(owners)}` has it"
         if not self.facts.generator or self.facts.generator_loss == "reward":
             unused["freeze_generator"] = cause, "no masked-LM generator is trained"
         if self.uniform_generator:

@@ -49,8 +49,12 @@ _DISCRIMINATOR, _GENERATOR, _BERT = (
     "electra/generator/",
     "bert/",
 )
+_PAIR = "masked_lm_pair/"
+_MAIN = f"{_PAIR}main/"
 _NOT_CONVERTED = {
-    "electra/baseline/kernel": "it predicts the reward of an adversarial generator"
+    f"{_PAIR}generator/*": "the generator of the main network's input",
+    f"{_PAIR}gate/kernel": "other libraries have no copy gate",
+    "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }
 
 accepts = is_checkpoint
@@ -100,7 +104,9 @@ def read(path: str) -> PretrainedModel:
         )
     used = {name for source in sources for _, _, name in source.foreign.rows()}
     for name in sorted(tensors.keys() - used):
-        sources[0].left_out[name] = _NOT_CONVERTED.get(name, "of no converted network")
+        part = f"{_PAIR}generator/"
+        label = f"{part}*" if name.startswith(part) else name
+        sources[0].left_out[label] = _NOT_CONVERTED.get(label, "of no such network")
     return PretrainedModel.of_sources(
         sources,
         tokenizer,
@@ -113,9 +119,11 @@ def read(path: str) -> PretrainedModel:
 def _networks(
     model: ModelConfig, tensors: Mapping[str, np.ndarray]
 ) -> list[tuple[Role, EncoderConfig, Prefixes]]:
-    if any(name.startswith(_BERT) for name in tensors):
-        role: Role = "generator" if f"{_BERT}head/output_bias" in tensors else "encoder"
-        return [(role, model.encoder, Prefixes(_BERT, _BERT, _BERT))]
+    for alone in (_BERT, _MAIN):
+        if any(name.startswith(alone) for name in tensors):
+            has_head = f"{alone}head/output_bias" in tensors
+            role: Role = "generator" if has_head else "encoder"
+            return [(role, model.encoder, Prefixes(alone, alone, alone))]
     has_head = f"{_DISCRIMINATOR}head/score/kernel" in tensors
     own = Prefixes(_DISCRIMINATOR, _DISCRIMINATOR, _DISCRIMINATOR)
     found: list[tuple[Role, EncoderConfig, Prefixes]] = [

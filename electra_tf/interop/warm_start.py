@@ -64,12 +64,13 @@ def load_weights(
     found = list(zip(model.networks, places, strict=True))
     check_shapes(found, config, model.path)
     placed = _place(found, parts, model.path)
-    for source in model.sources:
-        placed.ignored.update(source.left_out)
     settings = []
     if form == "electra_tf" and is_checkpoint(path):
         _add_other_weights(placed, model, path, variables)
         settings = _changed_settings(path, config)
+    else:
+        for source in model.sources:
+            placed.ignored.update(source.left_out)
     if config.objective.freeze_generator:
         _check_frozen(parts, placed, model.path)
     arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer)

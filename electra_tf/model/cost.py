@@ -32,12 +32,22 @@ def encoder_flops(shape: EncoderConfig, batch: BatchShape) -> int:
     return per_token * batch.batch_size * length
 
 
-def masked_lm_flops(shape: EncoderConfig, batch: BatchShape) -> int:
-    """Return the FLOPs of the masked-LM head's forward pass."""
+def masked_lm_flops(
+    shape: EncoderConfig, batch: BatchShape, positions: int | None = None
+) -> int:
+    """Return the FLOPs of the masked-LM head's forward pass.
+
+    Args:
+        shape: Shape of the encoder.
+        batch: Shape of the batch.
+        positions: Positions of a row at which tokens are predicted; None: the masked
+            ones.
+    """
+    positions = positions or batch.max_predictions_per_seq
     per_position = (
         shape.width * shape.embedding + shape.embedding * shape.vocabulary_size
     )
-    return 2 * per_position * batch.batch_size * batch.max_predictions_per_seq
+    return 2 * per_position * batch.batch_size * positions
 
 
 def discriminator_flops(shape: EncoderConfig, batch: BatchShape) -> int:
@@ -60,9 +70,12 @@ def step_flops(
         FLOPs of all matmuls.
     """
     main, *generator = encoder_configs(settings, objective, has_generator)
-    is_masked_lm = FACTS[objective].head == "masked_lm"
-    head_flops = masked_lm_flops if is_masked_lm else discriminator_flops
-    forward = encoder_flops(main, batch) + head_flops(main, batch)
+    forward = encoder_flops(main, batch)
+    if FACTS[objective].head == "masked_lm":
+        positions = batch.length if FACTS[objective].softmax == "all" else None
+        forward += masked_lm_flops(main, batch, positions)
+    else:
+        forward += discriminator_flops(main, batch)
     for shape in generator:
         forward += encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
     return 3 * forward

@@ -266,6 +266,94 @@ class Electra(keras.layers.Layer):
         return build_layer(cls, config, settings=ModelConfig)
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
+class MaskedLMPair(keras.layers.Layer):
+    """Generator, and a full-size masked LM that reads its samples (section 3.4).
+
+    The networks of Replace MLM and All-Tokens MLM.
+
+    Args:
+        settings: Shapes and weight sharing, with a vocabulary size.
+        seed: Seed of the initial values.
+        generator: Whether to create a generator; a uniform generator has no weights.
+        gate: Whether to create the vector that decides between copying and predicting
+            (All-Tokens MLM).
+        dtype: Keras dtype policy.
+        name: Name of the layer.
+        trainable: Whether the weights are trained.
+    """
+
+    def __init__(
+        self,
+        settings: ModelConfig,
+        seed: int = 0,
+        generator: bool = True,
+        gate: bool = False,
+        dtype: Any = None,
+        name: str = "masked_lm_pair",
+        trainable: bool = True,
+    ):
+        super().__init__(name=name, dtype="float32")
+        self._policy = policy_config(dtype)
+        self.settings, self.seed = settings, seed
+        encoder, generator_encoder = _encoders(settings, seed, generator, dtype)
+        self.main = MaskedLanguageModel(
+            encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "main", dtype
+        )
+        self.generator = None
+        if generator_encoder is not None:
+            self.generator = MaskedLanguageModel(
+                generator_encoder,
+                _part_seed(seed, _GENERATOR_HEAD),
+                "generator",
+                dtype,
+            )
+        self.gate = None
+        if gate:
+            self.gate = keras.layers.Dense(
+                1, use_bias=False, kernel_initializer="zeros", name="gate"
+            )
+        self.trainable = trainable
+
+    @property
+    def encoder(self) -> Encoder:
+        """Return the main network's encoder, which fine-tuning uses."""
+        return self.main.encoder
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create all weights. Shared weights have the main network's names."""
+        self.main.build()
+        if self.generator is not None:
+            self.generator.build()
+        if self.gate is not None:
+            self.gate.build((None, None, self.encoder.shape.width))
+
+    def call(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        positions: Tensor,
+    ) -> Tensor:
+        """Return the main network's logits at `positions`, float32 [B, M, V]."""
+        return self.main(token_ids, segment_ids, padding_mask, positions)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor arguments as JSON."""
+        return super().get_config() | {
+            "settings": dataclasses.asdict(self.settings),
+            "seed": self.seed,
+            "generator": self.generator is not None,
+            "gate": self.gate is not None,
+            "dtype": self._policy,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "MaskedLMPair":
+        """Create a model with the same shapes and initial values."""
+        return build_layer(cls, config, settings=ModelConfig)
+
+
 def bert(
     settings: ModelConfig, seed: int = 0, dtype: Any = None
 ) -> MaskedLanguageModel:
@@ -291,7 +379,7 @@ def pretraining_model(
     objective: ObjectiveConfig,
     seed: int = 0,
     dtype: Any = None,
-) -> Electra | MaskedLanguageModel:
+) -> Electra | MaskedLMPair | MaskedLanguageModel:
     """Create the networks that an objective trains.
 
     Args:
@@ -303,8 +391,13 @@ def pretraining_model(
     Returns:
         A layer that is not built yet.
     """
-    if objective.facts.head == "masked_lm":
+    facts = objective.facts
+    if facts.head == "masked_lm" and not facts.generator:
         return bert(settings, seed, dtype)
+    if facts.head == "masked_lm":
+        return MaskedLMPair(
+            settings, seed, objective.has_generator, facts.softmax == "all", dtype
+        )
     return Electra(
         settings,
         seed,

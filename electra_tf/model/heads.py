@@ -59,11 +59,19 @@ class MaskedLMHead(keras.layers.Layer):
         self, x_BMD: Tensor, table_VE: Tensor, layer_ops: LayerOps | None = None
     ) -> Tensor:
         """Return logits, float32 [B, M, V], of hidden states [B, M, D]."""
-        hidden_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
-        flat_XE = ops.reshape(hidden_BME, (-1, self.dense.units))
+        flat_XE = self.outputs(x_BMD)
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
         logits_XV = (layer_ops or LayerOps()).vocab_logits(flat_XE, table_VE, bias_V)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
+
+    def outputs(self, x_BMD: Tensor) -> Tensor:
+        """Return the vectors that are multiplied with the token table, float32 [X, E].
+
+        Args:
+            x_BMD: Hidden states.
+        """
+        hidden_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
+        return ops.reshape(hidden_BME, (-1, self.dense.units))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal head, as JSON."""

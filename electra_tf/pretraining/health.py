@@ -154,7 +154,8 @@ class HealthCheck:
         self._accuracy.add(step, _get(values, "masked_lm_accuracy"))
         if not loss.add(step, _get(values, "masked_lm_loss")):
             return None
-        model = "generator" if "disc_loss" in values else "model"
+        has_main = "disc_loss" in values or "main_lm_loss" in values
+        model = "generator" if has_main else "model"
         if self._stalled.begins(self._is_stalled(step)):
             return (
                 f"The {model} has stopped learning: masked_lm_loss is "

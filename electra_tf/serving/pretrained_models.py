@@ -14,7 +14,7 @@ from electra_tf.config.pretraining import (
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import open_as_checkpoint
 from electra_tf.interop.plain_weights import plain_weights
-from electra_tf.model.electra import Electra, pretraining_model
+from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.export_spec import (
     IDS,
@@ -119,6 +119,8 @@ def _heads(model: Any, mask: int, target: str) -> dict[str, InferenceHead]:
     """Return the heads of a model by the names of their signatures of texts."""
     discriminator = model.discriminator if isinstance(model, Electra) else None
     generator = model.generator if discriminator else model
+    if isinstance(model, MaskedLMPair):
+        generator = model.main
     networks: dict[int, InferenceEncoder] = {}
     for encoder in (owner.encoder for owner in (discriminator, generator) if owner):
         if id(encoder) not in networks:  # both models have the same if all is shared

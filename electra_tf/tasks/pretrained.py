@@ -27,7 +27,11 @@ from electra_tf.training.checkpoint import (
 )
 
 # Paths of the encoder to fine-tune in a checkpoint, by objective.
-_ENCODERS = ("electra/discriminator/encoder/", "bert/encoder/")
+_ENCODERS = (
+    "electra/discriminator/encoder/",
+    "masked_lm_pair/main/encoder/",
+    "bert/encoder/",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from electra_tf.batch import MaskedBatch
+from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import SAMPLES, RngStream
@@ -90,48 +90,53 @@ class ElectraObjective(Objective):
             Both losses and all metrics, as sums over these rows.
         """
         layer_ops = make_layer_ops(rng, training, self._xla)
-        # 1. The generator predicts the original tokens at the masked positions.
-        gen_logits_BMV = self._generator_logits(masked, layer_ops)
-        predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
-        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
-        # 2. A sample of its distribution replaces the token at each masked position.
-        sampled_BM = self.sample_replacements(
-            gen_logits_BMV, predictions, masked.labels_BM, rng, progress
-        )
-        corrupted = corrupt(masked, sampled_BM)
-        # 3. The discriminator classifies every token as original or replaced.
+        # 1. The generator predicts the tokens at the masked positions, and samples of
+        # its distribution replace them.
+        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        # 2. The discriminator classifies every token as original or replaced.
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
         counted_BL = self.discriminated(masked)
         disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, counted_BL)
-        # A uniform generator has a constant loss, which `health.py` would report as a
-        # stalled generator.
-        generator_metrics = (
-            masked_lm_metrics(predictions, masked, masked_lm)
-            if self.model.generator is not None
-            else {}
-        )
         return Losses(
-            parts={"masked_lm": masked_lm, "disc": disc},
-            factors=self._factors(progress),
+            parts={**generated.parts, "disc": disc},
+            factors={
+                **generated.factors,
+                "disc": self._discriminator_weight(progress),
+            },
             metrics={
-                **generator_metrics,
-                **sampled_metrics(sampled_BM, masked),
+                **generated.metrics,
                 **discriminator_metrics(disc_logits_BL, corrupted, counted_BL, disc),
                 **self._scheduled_settings(progress),
             },
         )
 
-    def _factors(self, progress: tf.Tensor | float) -> dict[str, float | tf.Tensor]:
-        settings = self.settings
-        factors = {
-            "masked_lm": settings.generator_weight,
-            "disc": self._discriminator_weight(progress),
-        }
-        if settings.freeze_generator:
-            del factors["masked_lm"]
-        return factors
+    def _corrupt(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        layer_ops: FusedLayerOps,
+        progress: tf.Tensor | float,
+    ) -> tuple[CorruptedBatch, Losses]:
+        """Replace the masked tokens by samples; return the generator's loss too."""
+        gen_logits_BMV = self._generator_logits(masked, layer_ops)
+        predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
+        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
+        sampled_BM = self.sample_replacements(
+            gen_logits_BMV, predictions, masked.labels_BM, rng, progress
+        )
+        # A uniform generator has a constant loss, which `health.py` would report as a
+        # stalled generator.
+        metrics = {}
+        if self.model.generator is not None:
+            metrics = masked_lm_metrics(predictions, masked, masked_lm)
+        factors = {"masked_lm": self.settings.generator_weight}
+        return corrupt(masked, sampled_BM), Losses(
+            {"masked_lm": masked_lm},
+            {} if self.settings.freeze_generator else factors,
+            {**metrics, **sampled_metrics(sampled_BM, masked)},
+        )
 
     def _discriminator_weight(self, progress: tf.Tensor | float) -> tf.Tensor | float:
         settings = self.settings

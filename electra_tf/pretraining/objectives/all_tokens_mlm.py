@@ -1,0 +1,115 @@
+"""All-Tokens MLM: predict or copy every token of a text that a generator changed."""
+
+import tensorflow as tf
+
+from electra_tf.batch import CorruptedBatch, MaskedBatch
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import RngStream
+from electra_tf.pretraining.losses import WeightedSum
+from electra_tf.pretraining.objectives.common import (
+    Losses,
+    encoder_inputs,
+    make_layer_ops,
+)
+from electra_tf.pretraining.objectives.electra import ElectraObjective
+from electra_tf.pretraining.vocabulary_softmax import log_probabilities
+
+
+class AllTokensMLMObjective(ElectraObjective):
+    """Replace MLM with a loss over all real tokens and a copy gate (section 3.4).
+
+    The probability of the original token x at a position with the input token s and the
+    hidden state h is
+
+        p(x) = D [x = s] + (1 - D) softmax(x),    D = sigmoid(w h)
+
+    Real tokens are all that are not padding, [CLS] and [SEP] included.
+    """
+
+    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+        """Count masked positions (generator) and real tokens (main network)."""
+        return {
+            "masked_lm": tf.reduce_sum(masked.weights_BM),
+            "main_lm": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
+        }
+
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float = 0.0,
+    ) -> Losses:
+        """Run generator, sampling and main network, and compute both losses.
+
+        Args:
+            masked: Rows with masked positions.
+            rng: Random numbers of the step, for sampling and dropout.
+            training: Whether dropout is applied.
+            progress: Completed share of training, for schedules.
+
+        Returns:
+            Both losses and all metrics, as sums over these rows.
+        """
+        layer_ops = make_layer_ops(rng, training, self._xla)
+        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        main = self._main_losses(masked, corrupted, layer_ops)
+        return Losses(
+            parts=generated.parts | main.parts,
+            factors=generated.factors | main.factors,
+            metrics={
+                **generated.metrics,
+                **main.metrics,
+                **self._scheduled_settings(progress),
+            },
+        )
+
+    def _main_losses(
+        self, masked: MaskedBatch, corrupted: CorruptedBatch, layer_ops: FusedLayerOps
+    ) -> Losses:
+        network, ids_BL = self.model.main, corrupted.corrupted_ids_BL
+        x_BLD = network.encoder(ids_BL, **encoder_inputs(masked), layer_ops=layer_ops)
+        original_X, input_X, real_X = (
+            tf.reshape(x_BL, [-1])
+            for x_BL in (masked.input_ids_BL, ids_BL, masked.input_mask_BL)
+        )
+        softmax = log_probabilities(
+            network.head.outputs(x_BLD),
+            tf.convert_to_tensor(network.encoder.embeddings.word_embeddings),
+            tf.convert_to_tensor(network.head.output_bias),
+            original_X,
+            input_X,
+        )
+        gate_X = tf.reshape(self.model.gate(tf.cast(x_BLD, tf.float32)), [-1])
+        log_copy_X, log_predict_X = (
+            tf.math.log_sigmoid(gate_X),
+            tf.math.log_sigmoid(-gate_X),
+        )
+
+        def mixture(is_input_X: tf.Tensor, log_softmax_X: tf.Tensor) -> tf.Tensor:
+            predicted_X = log_predict_X + log_softmax_X
+            both_X = tf.reduce_logsumexp(tf.stack([log_copy_X, predicted_X]), 0)
+            return tf.where(is_input_X, both_X, predicted_X)
+
+        log_p_X = mixture(original_X == input_X, softmax.label_X)
+        # The most likely token is the input token or that of the largest logit.
+        others_X = tf.maximum(
+            mixture(tf.ones_like(input_X, tf.bool), softmax.other_X),
+            log_predict_X + softmax.largest_X,
+        )
+        weights_X = tf.cast(real_X, tf.float32)
+
+        def over_real(x_X: tf.Tensor) -> WeightedSum:
+            x_X = tf.cast(x_X, tf.float32)
+            return WeightedSum(tf.reduce_sum(x_X * weights_X), tf.reduce_sum(weights_X))
+
+        loss = over_real(-log_p_X)
+        return Losses(
+            {"main_lm": loss},
+            {"main_lm": self.settings.main_weight},
+            {
+                "main_lm_loss": loss,
+                "main_lm_accuracy": over_real(log_p_X >= others_X),
+                "copy_probability": over_real(tf.sigmoid(gate_X)),
+            },
+        )

@@ -1,0 +1,112 @@
+"""Softmax over the vocabulary at many positions, in bounded memory.
+
+The logits of all positions of a batch would be its largest tensor by far: 16,384
+positions of 30,522 entries take 2 GB, and their gradient as much again.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+_CHUNK_VALUES = 2**24  # logits that exist at a time: 64 MiB
+
+
+class LogProbabilities(NamedTuple):
+    """Logarithms of softmax probabilities, float32 [X]."""
+
+    label_X: tf.Tensor
+    """Of the labels."""
+    other_X: tf.Tensor
+    """Of the other given tokens, without gradient."""
+    largest_X: tf.Tensor
+    """Of the most likely tokens, without gradient."""
+
+
+def log_probabilities(
+    hidden_XE: tf.Tensor,
+    table_VE: tf.Tensor,
+    bias_V: tf.Tensor,
+    labels_X: tf.Tensor,
+    others_X: tf.Tensor,
+    chunk: int | None = None,
+) -> LogProbabilities:
+    """Compute log softmax(hidden table^T + bias) of two tokens at each position.
+
+    Logits are computed chunk by chunk, and again in the backward pass: 4/3 of the FLOPs
+    in exchange for memory that does not grow with the number of positions.
+
+    Args:
+        hidden_XE: float32.
+        table_VE: float32.
+        bias_V: float32.
+        labels_X: int32; their log-probabilities have a gradient.
+        others_X: int32.
+        chunk: Positions of a chunk; None: 64 MiB of logits.
+
+    Returns:
+        Log-probabilities, float32 [X].
+    """
+    positions, size = hidden_XE.shape[0], table_VE.shape[0]
+    chunk = min(positions, chunk or max(1, _CHUNK_VALUES // size))
+    count = -(-positions // chunk)
+
+    def split(x_X: tf.Tensor) -> tf.Tensor:
+        padding = [[0, count * chunk - positions]] + [[0, 0]] * (len(x_X.shape) - 1)
+        return tf.reshape(tf.pad(x_X, padding), [count, chunk, *x_X.shape[1:]])
+
+    labels_KC, others_KC = split(labels_X), split(others_X)
+
+    @tf.custom_gradient
+    def compute(hidden_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
+        hidden_KCE = split(hidden_XE)
+
+        def logits(index: tf.Tensor) -> tf.Tensor:
+            return tf.matmul(hidden_KCE[index], table_VE, transpose_b=True) + bias_V
+
+        def forward(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            logits_CV = logits(index)
+            log_sum_C = tf.reduce_logsumexp(logits_CV, -1)
+            label_C, other_C = (
+                tf.gather(logits_CV, ids_KC[index], batch_dims=1)
+                for ids_KC in (labels_KC, others_KC)
+            )
+            largest_C = tf.reduce_max(logits_CV, -1)
+            return label_C - log_sum_C, other_C - log_sum_C, largest_C - log_sum_C
+
+        def backward(upstream_X: tf.Tensor, *_) -> tuple[tf.Tensor, ...]:
+            upstream_KC = split(upstream_X)
+
+            def add(index, of_hidden, of_table_VE, of_bias_V):
+                one_hot_CV = tf.one_hot(labels_KC[index], size)
+                of_logits_CV = upstream_KC[index][:, None] * (
+                    one_hot_CV - tf.nn.softmax(logits(index))
+                )
+                return (
+                    index + 1,
+                    of_hidden.write(index, tf.matmul(of_logits_CV, table_VE)),
+                    of_table_VE
+                    + tf.matmul(of_logits_CV, hidden_KCE[index], transpose_a=True),
+                    of_bias_V + tf.reduce_sum(of_logits_CV, 0),
+                )
+
+            empty = tf.TensorArray(
+                tf.float32, count, element_shape=hidden_KCE.shape[1:]
+            )
+            start = (0, empty, tf.zeros_like(table_VE), tf.zeros_like(bias_V))
+            _, of_hidden, of_table_VE, of_bias_V = tf.while_loop(
+                lambda index, *_: index < count, add, start, parallel_iterations=1
+            )
+            return of_hidden.concat()[:positions], of_table_VE, of_bias_V
+
+        results = tf.map_fn(
+            forward,
+            tf.range(count),
+            fn_output_signature=(tf.float32,) * 3,
+            parallel_iterations=1,
+        )
+        return tuple(tf.reshape(x_KC, [-1])[:positions] for x_KC in results), backward
+
+    label_X, other_X, largest_X = compute(hidden_XE, table_VE, bias_V)
+    return LogProbabilities(
+        label_X, tf.stop_gradient(other_X), tf.stop_gradient(largest_X)
+    )
