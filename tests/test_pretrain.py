@@ -580,3 +580,21 @@ def test_a_masked_lm_pair_goes_everywhere(folder, tmp_path, here):
         np.testing.assert_array_equal(
             array, weights[f"masked_lm_pair/main/encoder/{name}"]
         )
+
+
+def test_electric_resumes_and_exports_its_encoder_only(folder, tmp_path, here):
+    output = tmp_path / "run"
+    sets = "objective.name=electric", "training.keep=9", "training.keep_at=[]"
+    given = arguments(folder, output, *sets, "training.steps=6")
+    assert here("pretrain", *given).returncode == 0
+    before = file_contents(output)
+    shutil.rmtree(saved_steps(str(output / "checkpoints"))[6])
+    assert here("pretrain", *given).returncode == 0
+    assert file_contents(output) == before
+    served = f"--model={output}", f"--output={tmp_path / 'served'}"
+    message = failure(here("export", *served, "--output_kind=electra"))
+    assert "whose scores are energies" in message
+    other = f"--from={output}", f"--to={tmp_path / 'hf'}", "--format=huggingface"
+    result = here("convert", *other)
+    assert result.returncode == 0, result.stderr
+    assert "electra/cloze/*: other libraries have no" in result.stdout + result.stderr

@@ -37,6 +37,8 @@ class ObjectiveFacts:
     """What the generator learns from."""
     softmax: Literal["masked", "all"] = "masked"
     """Positions at which a main network with a masked-LM head predicts tokens."""
+    towers: Literal[1, 2] = 1
+    """Encoders of the generator. Two predict every token, in both directions."""
     stages: int = 1
     """Equal parts of the training with losses of their own. With two, generator and
     discriminator have one shape."""
@@ -99,6 +101,18 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             own=("main_weight",),
             sharing=("none", "embeddings", "all"),
             softmax="all",
+        ),
+        "electric": ObjectiveFacts(
+            "replaced_token",
+            True,
+            _PAIR,
+            {
+                "uniform_generator": "the generator is the noise distribution",
+                "disallow_correct": "the noise distribution would be another",
+                "freeze_generator": "no other model has two towers",
+            },
+            sharing=("none", "embeddings"),
+            towers=2,
         ),
         "mlm": ObjectiveFacts(
             "masked_lm",

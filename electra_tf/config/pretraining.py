@@ -335,6 +335,7 @@ class ObjectiveConfig:
         "all_tokens_mlm",
         "adversarial",
         "two_stage",
+        "electric",
         "mlm",
     ] = "electra"
     """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
@@ -342,8 +343,9 @@ class ObjectiveConfig:
     main network predicts the original tokens where a generator replaced them.
     `all_tokens_mlm`: it predicts or copies every token. `adversarial`: the
     generator learns to mislead the discriminator. `two_stage`: half of the steps for
-    the generator, then half for a discriminator that begins with its weights. `mlm`:
-    BERT's masked language modelling, with one encoder of the discriminator's size."""
+    the generator, then half for a discriminator that begins with its weights.
+    `electric`: an energy-based cloze model with a two-tower generator. `mlm`: BERT's
+    masked language modelling, with one encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
     """Weight of the generator's loss: masked-LM, or that of the policy
     (`adversarial`)."""

@@ -51,8 +51,10 @@ _DISCRIMINATOR, _GENERATOR, _BERT = (
 )
 _PAIR = "masked_lm_pair/"
 _MAIN = f"{_PAIR}main/"
+_CLOZE = "electra/cloze/"
 _NOT_CONVERTED = {
     f"{_PAIR}generator/*": "the generator of the main network's input",
+    f"{_CLOZE}*": "other libraries have no generator of two towers",
     f"{_PAIR}gate/kernel": "other libraries have no copy gate",
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }
@@ -104,8 +106,8 @@ def read(path: str) -> PretrainedModel:
         )
     used = {name for source in sources for _, _, name in source.foreign.rows()}
     for name in sorted(tensors.keys() - used):
-        part = f"{_PAIR}generator/"
-        label = f"{part}*" if name.startswith(part) else name
+        parts = f"{_PAIR}generator/", _CLOZE
+        label = next((f"{part}*" for part in parts if name.startswith(part)), name)
         sources[0].left_out[label] = _NOT_CONVERTED.get(label, "of no such network")
     return PretrainedModel.of_sources(
         sources,

@@ -79,7 +79,9 @@ class Parts:
         """
         owner = _owner(path)
         if owner is None:
-            return path.rpartition("/")[0]
+            names = path.split("/")
+            tower = [i for i, name in enumerate(names) if name.endswith("_encoder")]
+            return " ".join(names[1 : tower[0] + 1]) if tower else "/".join(names[:-1])
         part = path.removeprefix(owner).split("/")
         if owner == self.main and self.generator is not None and part[0] == "encoder":
             if f"{self.generator}encoder/layer_0/output/kernel" not in self.paths:

@@ -77,7 +77,12 @@ def step_flops(
     else:
         forward += discriminator_flops(main, batch)
     for shape in generator:
-        forward += encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
+        if FACTS[objective].towers == 2:
+            both = dataclasses.replace(shape, width=2 * shape.width)
+            forward += 2 * encoder_flops(shape, batch)
+            forward += masked_lm_flops(both, batch, batch.length)
+        else:
+            forward += encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
     return 3 * forward
 
 

@@ -19,6 +19,7 @@ from electra_tf.model.transformer import (
     Encoder,
     InitializerFactory,
 )
+from electra_tf.model.two_towers import TwoTowerGenerator
 
 # Each part has its own seed, so changing one part keeps the others' initial values.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
@@ -188,6 +189,8 @@ class Electra(keras.layers.Layer):
         trainable: Whether the weights are trained.
         baseline: Whether to create the vector that predicts the reward of an
             adversarial generator (paper, appendix F).
+        two_towers: Whether the generator has two towers (Electric). It is then the
+            attribute `cloze`, and `generator` is None.
 
     Example:
         import electra_tf
@@ -208,11 +211,13 @@ class Electra(keras.layers.Layer):
         name: str = "electra",
         trainable: bool = True,
         baseline: bool = False,
+        two_towers: bool = False,
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
         self.settings, self.seed = settings, seed
-        encoder, generator_encoder = _encoders(settings, seed, generator, dtype)
+        has_one_tower = generator and not two_towers
+        encoder, generator_encoder = _encoders(settings, seed, has_one_tower, dtype)
         self.discriminator = Discriminator(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "discriminator", dtype
         )
@@ -222,6 +227,16 @@ class Electra(keras.layers.Layer):
                 generator_encoder,
                 _part_seed(seed, _GENERATOR_HEAD),
                 "generator",
+                dtype,
+            )
+        self.cloze = None
+        if two_towers:
+            shared = settings.sharing == "embeddings"
+            self.cloze = TwoTowerGenerator(
+                settings.generator,
+                _part_seed(seed, _GENERATOR),
+                _part_seed(seed, _GENERATOR_HEAD),
+                encoder.embeddings if shared else None,
                 dtype,
             )
         self.baseline = None
@@ -241,6 +256,8 @@ class Electra(keras.layers.Layer):
         self.discriminator.build()
         if self.generator is not None:
             self.generator.build()
+        if self.cloze is not None:
+            self.cloze.build()
         if self.baseline is not None:
             self.baseline.build((None, None, self.generator.encoder.shape.width))
 
@@ -257,6 +274,7 @@ class Electra(keras.layers.Layer):
             "seed": self.seed,
             "generator": self.generator is not None,
             "baseline": self.baseline is not None,
+            "two_towers": self.cloze is not None,
             "dtype": self._policy,
         }
 
@@ -403,7 +421,8 @@ def pretraining_model(
         seed,
         generator=objective.has_generator,
         dtype=dtype,
-        baseline=objective.facts.generator_loss == "reward",
+        baseline=facts.generator_loss == "reward",
+        two_towers=facts.towers == 2,
     )
 
 

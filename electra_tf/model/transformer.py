@@ -7,7 +7,7 @@ operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype po
 import dataclasses
 import hashlib
 import os
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -449,6 +449,7 @@ class Encoder(keras.layers.Layer):
         padding_mask: Tensor,
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
+        attends_to: Literal["all", "left", "right"] = "all",
     ) -> Tensor:
         """Compute the hidden states of the last layer.
 
@@ -458,13 +459,20 @@ class Encoder(keras.layers.Layer):
             padding_mask: [B, L], 1 at real tokens.
             training: Whether dropout is applied; ignored if `layer_ops` is given.
             layer_ops: Implementation of the operations; None uses Keras operations.
+            attends_to: Positions that a position attends to: all, or itself and those
+                on one side.
 
         Returns:
             [B, L, D]. The vector of [CLS], a row's first, represents the row.
         """
         real_BL = ops.cast(padding_mask, "float32")
         # Not `real_BL[:, None, None, :]`, which LiteRT does not support.
-        bias_B11K = (1.0 - ops.expand_dims(real_BL, (1, 2))) * _MASKED
+        visible_B11K = ops.expand_dims(real_BL, (1, 2))
+        if attends_to != "all":
+            every_LK = ops.ones([token_ids.shape[1]] * 2, "float32")
+            side_LK = ops.tril(every_LK) if attends_to == "left" else ops.triu(every_LK)
+            visible_B11K = visible_B11K * side_LK
+        bias_B11K = (1.0 - visible_B11K) * _MASKED
         layer_ops = layer_ops or LayerOps(training)
         x = self.embeddings(token_ids, segment_ids, layer_ops=layer_ops)
         if self.embeddings_project is not None:

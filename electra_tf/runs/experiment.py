@@ -336,9 +336,9 @@ def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:
     counts: dict[str, int] = {}
     for variable in pretrainer.trainable_variables:
         names = variable.path.split("/")
-        depth = 1 + min(
-            (names.index(n) for n in ("encoder", "head") if n in names),
-            default=len(names) - 2,
+        depth = 1 + next(
+            (i for i, n in enumerate(names) if n == "head" or n.endswith("encoder")),
+            len(names) - 2,
         )
         name = "/".join(names[: depth + (names[depth] == "embeddings")])
         counts[name] = counts.get(name, 0) + num_parameters([variable])

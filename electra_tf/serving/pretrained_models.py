@@ -102,6 +102,14 @@ def pretrained_export(
         pretrained.load_into(encoder)
         heads = {"": HiddenStates(encoder, target)}
     else:
+        if settings.objective.facts.towers == 2:
+            raise InputError(
+                "--output_kind=electra must have a discriminator whose scores are "
+                "probabilities",
+                f"{path!r} of objective.name: {settings.objective.name}, whose scores "
+                "are energies",
+                "Pass --output_kind=encoder",
+            )
         model = _model(model, settings.objective)
         assign({weight.path: weight for weight in model.weights}, weights, path)
         heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)

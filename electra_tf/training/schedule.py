@@ -119,7 +119,8 @@ class _GeneratorMultipliers:
     factor: float
 
     def __call__(self, path: str) -> float:
-        return self.factor if "generator" in path.split("/") else 1.0
+        is_own = not {"generator", "cloze"}.isdisjoint(path.split("/"))
+        return self.factor if is_own else 1.0
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

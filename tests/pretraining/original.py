@@ -41,6 +41,11 @@ def our_name(name):
         "electra/": "discriminator/encoder/",
         "generator/encoder/": "generator/encoder/",
         "generator/": "generator/encoder/",
+        "generator_ltr/encoder/": "cloze/left_encoder/",
+        "generator_ltr/": "cloze/left_encoder/",
+        "generator_rtl/encoder/": "cloze/right_encoder/",
+        "generator_rtl/": "cloze/right_encoder/",
+        "cloze_predictions/": "cloze/head/",
         "generator_predictions/": "generator/head/",
         "discriminator_predictions/": "discriminator/head/",
     }
@@ -144,6 +149,7 @@ def _config(info):
         ),
         masking=MaskingConfig(scheme="original", rate=settings["mask_prob"]),
         objective=ObjectiveConfig(
+            name="electric" if settings.get("electric_objective") else "electra",
             sampler="gumbel",
             discriminator_weight=settings["disc_weight"],
             generator_weight=settings["gen_weight"],

@@ -15,6 +15,7 @@ from electra_tf.pretraining.objectives.adversarial import AdversarialObjective
 from electra_tf.pretraining.objectives.all_tokens_mlm import AllTokensMLMObjective
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.objectives.electra_15 import Electra15Objective
+from electra_tf.pretraining.objectives.electric import ElectricObjective
 from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
 from electra_tf.pretraining.objectives.replace_mlm import ReplaceMLMObjective
 from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
@@ -26,5 +27,6 @@ OBJECTIVES = {
     "replace_mlm": ReplaceMLMObjective,
     "all_tokens_mlm": AllTokensMLMObjective,
     "two_stage": TwoStageObjective,
+    "electric": ElectricObjective,
     "mlm": MaskedLMObjective,
 }

@@ -1,0 +1,162 @@
+"""Electric: an energy-based cloze model (Clark et al., 2020)."""
+
+import math
+
+import tensorflow as tf
+
+from electra_tf.batch import CorruptedBatch, MaskedBatch
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.rng import RngStream
+from electra_tf.pretraining.losses import (
+    WeightedSum,
+    masked_lm_loss,
+    mlm_predictions,
+    replaced_token_loss,
+)
+from electra_tf.pretraining.masking import SpecialTokens, maskable, scatter_tokens
+from electra_tf.pretraining.metrics import (
+    discriminator_metrics,
+    masked_lm_metrics,
+    sampled_metrics,
+)
+from electra_tf.pretraining.objectives.common import (
+    Losses,
+    encoder_inputs,
+    make_layer_ops,
+)
+from electra_tf.pretraining.objectives.electra import ElectraObjective
+from electra_tf.pretraining.sampling import corrupt
+from electra_tf.pretraining.vocabulary_softmax import log_probabilities
+
+
+class ElectricObjective(ElectraObjective):
+    """Discriminator trained by noise-contrastive estimation.
+
+    The score E(t) of a token is its energy: exp(-E(t)) is an unnormalised probability
+    of the token given all others. The generator, a two-tower cloze model, is the noise
+    distribution q. A token is noise with the probability
+
+        sigmoid(E(t) + log q(x_t) + log(rate / (1 - rate)))
+
+    Every token at a drawn position is noise, also if the sample is the original one.
+
+    Args:
+        config: Configuration of the run.
+        tokens: Special tokens and size of the vocabulary.
+    """
+
+    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
+        super().__init__(config, tokens)
+        self._tokens = tokens
+        rate = config.masking.rate
+        self._log_odds = math.log(rate / (1 - rate))
+
+    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+        """Count the tokens that can be masked (generator) and all real ones."""
+        return {
+            "cloze": tf.reduce_sum(tf.cast(self._maskable(masked), tf.float32)),
+            "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
+        }
+
+    def _maskable(self, masked: MaskedBatch) -> tf.Tensor:
+        return maskable(masked, self._tokens)
+
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float = 0.0,
+    ) -> Losses:
+        """Run generator, sampling and discriminator, and compute both losses.
+
+        Args:
+            masked: Rows with drawn positions.
+            rng: Random numbers of the step, for sampling and dropout.
+            training: Whether dropout is applied.
+            progress: Completed share of training, for schedules.
+
+        Returns:
+            Both losses and all metrics, as sums over these rows.
+        """
+        layer_ops = make_layer_ops(rng, training, self._xla)
+        cloze, inputs = self.model.cloze, encoder_inputs(masked)
+        # 1. The generator reads the text itself and predicts each of its tokens.
+        hidden_XE = cloze(masked.input_ids_BL, **inputs, layer_ops=layer_ops)
+        # 2. Samples of its distribution replace the tokens at the drawn positions.
+        predictions, sampled_BM = self._sample(masked, hidden_XE, rng, progress)
+        noisy = self._label_noise(masked, sampled_BM)
+        # 3. q of the original tokens is trained on; q of the present ones is a number.
+        log_q = log_probabilities(
+            hidden_XE,
+            tf.convert_to_tensor(cloze.table),
+            tf.convert_to_tensor(cloze.head.output_bias),
+            tf.reshape(masked.input_ids_BL, [-1]),
+            tf.reshape(noisy.corrupted_ids_BL, [-1]),
+        )
+        candidates_BL = tf.cast(self._maskable(masked), tf.float32)
+        cloze_loss = WeightedSum(
+            -tf.reduce_sum(log_q.label_X * tf.reshape(candidates_BL, [-1])),
+            tf.reduce_sum(candidates_BL),
+        )
+        # 4. The discriminator tells data from noise by its energies.
+        energy_BL = self.model.discriminator(
+            noisy.corrupted_ids_BL, **inputs, layer_ops=layer_ops
+        )
+        logits_BL = energy_BL + tf.reshape(log_q.other_X, energy_BL.shape)
+        logits_BL += self._log_odds
+        real_BL = masked.input_mask_BL
+        disc = replaced_token_loss(logits_BL, noisy.is_fake_BL, real_BL)
+        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
+        return Losses(
+            parts={"cloze": cloze_loss, "disc": disc},
+            factors={
+                "cloze": self.settings.generator_weight,
+                "disc": self._discriminator_weight(progress),
+            },
+            metrics={
+                **masked_lm_metrics(predictions, masked, masked_lm),
+                "cloze_loss": cloze_loss,
+                **sampled_metrics(sampled_BM, masked),
+                **discriminator_metrics(logits_BL, noisy, real_BL, disc),
+                **self._scheduled_settings(progress),
+            },
+        )
+
+    def _sample(
+        self,
+        masked: MaskedBatch,
+        hidden_XE: tf.Tensor,
+        rng: RngStream,
+        progress: tf.Tensor | float,
+    ) -> tuple:
+        """Return the predictions at the drawn positions, and a sample of each."""
+        rows, slots = masked.positions_BM.shape
+        length, width = masked.input_ids_BL.shape[1], hidden_XE.shape[-1]
+        hidden_BLE = tf.reshape(tf.stop_gradient(hidden_XE), [rows, length, width])
+        hidden_BME = tf.gather(hidden_BLE, masked.positions_BM, batch_dims=1)
+        logits_XV = tf.matmul(
+            tf.reshape(hidden_BME, [-1, width]),
+            tf.convert_to_tensor(self.model.cloze.table),
+            transpose_b=True,
+        )
+        logits_XV += tf.convert_to_tensor(self.model.cloze.head.output_bias)
+        logits_BMV = tf.reshape(tf.stop_gradient(logits_XV), [rows, slots, -1])
+        logits_BMV = tf.ensure_shape(logits_BMV, [rows, slots, self._vocabulary_size])
+        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+        sampled_BM = self.sample_replacements(
+            logits_BMV, predictions, masked.labels_BM, rng, progress
+        )
+        return predictions, sampled_BM
+
+    def _label_noise(
+        self, masked: MaskedBatch, sampled_BM: tf.Tensor
+    ) -> CorruptedBatch:
+        """Return the text with the samples, and 1 at every drawn position."""
+        drawn_BL = scatter_tokens(
+            tf.zeros_like(masked.input_ids_BL),
+            masked.positions_BM,
+            masked.weights_BM,
+            tf.ones_like(masked.positions_BM),
+        )
+        return corrupt(masked, sampled_BM)._replace(is_fake_BL=drawn_BL)

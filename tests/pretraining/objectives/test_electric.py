@@ -1,0 +1,156 @@
+"""Electric, compared with outputs of the released code and by its laws."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.batch import MaskedBatch
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives.electric import ElectricObjective
+from pretraining.original import Fixture
+from pretraining.synthetic import TOKENS, batch, config
+
+TEXT = batch([16, 12, 9, 16])
+
+
+@pytest.fixture(scope="module")
+def fixture():
+    return Fixture("pretraining_electric.npz")
+
+
+def masked_batch(fixture):
+    names = (
+        *("input_ids", "input_mask", "segment_ids", "masked_input_ids"),
+        *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+    )
+    return MaskedBatch(*(tf.constant(fixture[name]) for name in names))
+
+
+def build(objective=None, masking=None, **model):
+    settings = config(
+        objective={"name": "electric", **(objective or {})},
+        masking=masking or {"rate": 0.3},
+        **model,
+    )
+    result = ElectricObjective(settings, TOKENS)
+    result.model.build()
+    return result
+
+
+def rng(step=0):
+    return make_rng(0, TRAINING, step)
+
+
+def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
+    objective, masked = fixture.pretrainer.objective, masked_batch(fixture)
+    # Some samples equal the original token, which is noise all the same.
+    is_same = fixture["corrupted_input_ids"] == fixture["input_ids"]
+    assert (is_same & (fixture["is_fake"] == 1)).any()
+    monkeypatch.setattr(
+        objective,
+        "sample_replacements",
+        lambda *_: tf.constant(fixture["sampled_ids"]),
+    )
+    noisy = objective._label_noise(masked, tf.constant(fixture["sampled_ids"]))
+    np.testing.assert_array_equal(
+        noisy.corrupted_ids_BL, fixture["corrupted_input_ids"]
+    )
+    np.testing.assert_array_equal(noisy.is_fake_BL, fixture["is_fake"])
+    variables = [v.value for v in fixture.variables.values()]
+    with tf.GradientTape() as tape:
+        losses = objective.losses(masked, rng(), training=False)
+        loss = losses.combined(objective.weights(masked))
+    for name in ("cloze", "disc"):
+        total, weight = losses.parts[name]
+        np.testing.assert_allclose(total / weight, fixture[f"{name}_loss"], rtol=1e-5)
+    np.testing.assert_allclose(loss, fixture["total_loss"], rtol=1e-5)
+    values = compute_metrics(losses.metrics)
+    assert values["masked_lm_loss"] == pytest.approx(float(fixture["gen_loss"]), 1e-5)
+    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+    for name, gradient in zip(fixture.variables, gradients, strict=True):
+        expected = fixture[f"grad/{name}"]
+        atol = 1e-4 * np.abs(expected).max() + 1e-5
+        actual = tf.convert_to_tensor(gradient)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=atol, err_msg=name)
+
+
+def test_a_prediction_does_not_depend_on_its_own_token():
+    objective = build()
+    text = batch([16])
+    ids = text.input_ids_BL.numpy()
+
+    def hidden(ids):
+        inputs = text.segment_ids_BL, text.input_mask_BL
+        return objective.model.cloze(ids, *inputs).numpy()
+
+    before = hidden(ids)
+    for position in range(1, 15):
+        changed = ids.copy()
+        changed[0, position] = 5 + (ids[0, position] + 7) % 40
+        after = hidden(changed)
+        same = np.isclose(before, after, rtol=0, atol=1e-6).all(-1)
+        assert same[position]
+        # All others see it, except those that only see the wrapped-around ends.
+        assert not same[1:position].any()
+        assert not same[position + 1 : 15].any()
+
+
+def test_the_sampler_draws_from_the_same_distribution_as_log_q():
+    """The logits at the drawn positions are those of the loss over all tokens."""
+    objective = build()
+    masked = objective.mask(TEXT, rng())
+    losses = objective.losses(masked, rng(), training=False)
+    # With every candidate drawn, the masked-LM loss equals the cloze loss.
+    everything = build(masking={"rate": 1.0 - 1e-6})
+    for a, b in zip(
+        everything.model.trainable_variables,
+        objective.model.trainable_variables,
+        strict=True,
+    ):
+        a.assign(b)
+    drawn = everything.mask(TEXT, rng())
+    values = compute_metrics(everything.losses(drawn, rng(), False).metrics)
+    expected = compute_metrics(losses.metrics)["cloze_loss"]
+    candidates = float(objective.weights(masked)["cloze"])
+    assert drawn.weights_BM.numpy().sum() == candidates
+    assert values["masked_lm_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings"])
+def test_each_loss_trains_its_own_network(sharing):
+    objective = build(sharing=sharing)
+    masked = objective.mask(TEXT, rng())
+    variables = objective.model.trainable_variables
+
+    def reached(name):
+        with tf.GradientTape() as tape:
+            losses = objective.losses(masked, rng(), training=True)
+            total = losses.parts[name].total
+        found = tape.gradient(total, [v.value for v in variables])
+        return {
+            v.path
+            for v, g in zip(variables, found, strict=True)
+            if g is not None and np.any(tf.convert_to_tensor(g))
+        }
+
+    of_cloze = {v.path for v in variables if "/cloze/" in v.path}
+    shared = {
+        v.path for v in variables if "discriminator/encoder/embeddings/" in v.path
+    }
+    # No gradient of the discriminator's loss flows through log q or the samples.
+    assert not reached("disc") & of_cloze
+    assert reached("disc") == {v.path for v in variables} - of_cloze
+    expected = of_cloze | (shared if sharing == "embeddings" else set())
+
+    # Only the left tower's token table is the output matrix; keys have no bias gradient
+    # beyond rounding, so compare without them.
+    def relevant(paths):
+        return {p for p in paths if not p.endswith("key/bias")}
+
+    assert relevant(reached("cloze")) == relevant(expected)
+
+
+def test_sharing_all_is_an_error():
+    with pytest.raises(ValueError, match=r"model\.sharing must be none or embeddings"):
+        config(objective={"name": "electric"}, sharing="all", generator_width=1.0)
