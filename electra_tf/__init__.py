@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from electra_tf.model.electra import Electra, MaskedLanguageModel
     from electra_tf.model.transformer import Encoder
     from electra_tf.pretraining.pretrainer import Pretrainer
+    from electra_tf.runs.scoring import TextScorer
     from electra_tf.serving.export import export_saved_model
     from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
     from electra_tf.tasks.presets import load_model
@@ -42,6 +43,7 @@ __all__ = [
     "QuestionAnswerer",
     "TextClassifier",
     "TextRegressor",
+    "TextScorer",
     "TokenClassifier",
     "Tokenizer",
     "Vocabulary",
@@ -81,7 +83,10 @@ _KERAS = {
     "convert_checkpoint": "interop.conversion",
     "load_model": "tasks.presets",
 }
-_SERVING = {"export_saved_model": "serving.export"}
+_SERVING = {
+    "TextScorer": "runs.scoring",
+    "export_saved_model": "serving.export",
+}
 
 
 def __getattr__(name: str) -> Any:

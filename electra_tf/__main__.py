@@ -16,6 +16,7 @@ COMMANDS = (
     "evaluate",
     "finetune",
     "predict",
+    "score",
     "export",
     "convert",
 )

@@ -6,6 +6,10 @@ Score a fine-tuned model on labelled data of its task:
 
 python -m electra_tf.evaluate --model=sst2 --data=dev.tsv
 
+Compare a pre-trained model's scores of BLiMP's minimal pairs, without fine-tuning:
+
+python -m electra_tf.evaluate --task=blimp --data=blimp --checkpoint=run
+
 Score the predictions of any system by the official rules:
 
 python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
@@ -19,9 +23,11 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.errors import InputError
-from electra_tf.runs import evaluation
+from electra_tf.runs import blimp, evaluation
 from electra_tf.tasks import inference, score_file, task_evaluation
 from electra_tf.training import strategy
+
+_UNTRAINED = ("blimp",)  # tasks of a pre-trained model
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -53,8 +59,9 @@ flags.DEFINE_integer(
     lower_bound=1, flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "task", None, score_file.NAMES, "Task of --predictions.", flag_values=FLAGS
-)
+    "task", None, (*score_file.NAMES, *_UNTRAINED),
+    "Task of --predictions; with blimp, of --checkpoint.", flag_values=FLAGS,
+)  # fmt: skip
 flags.DEFINE_string("predictions", None, "File of predictions.", flag_values=FLAGS)
 flags.DEFINE_string(
     "na_prob", None, "For squad2: no-answer odds, a JSON object by question id.",
@@ -65,6 +72,7 @@ cli.define_device_flags(FLAGS, strategy.NAMES)
 
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
+    "blimp": ("task", "checkpoint"),
     "task": ("predictions", "na_prob"),
     "model": ("text_columns", "label_column"),
     "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
@@ -74,7 +82,10 @@ _MODES = {
 def main() -> None:
     """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
     mode = _mode()
-    if mode == "task":
+    if mode == "blimp":
+        report = blimp.evaluate_blimp(FLAGS.checkpoint, FLAGS.data)
+        print(blimp.format_report(report), file=sys.stderr)
+    elif mode == "task":
         report = score_file.score_predictions(
             FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _log
         )
@@ -100,9 +111,13 @@ def main() -> None:
 
 def _mode() -> str:
     """Return the mode that the flags select; raise an error for flags of another."""
-    mode = next((name for name in _MODES if FLAGS[name].value), "checkpoint")
-    cli.require(FLAGS, "predictions" if mode == "task" else mode, "data")
-    for name in (*_MODES, *(flag for flags_ in _MODES.values() for flag in flags_)):
+    modes = [name for name in _MODES if name not in _UNTRAINED]
+    mode = next((name for name in modes if FLAGS[name].value), "checkpoint")
+    needed = {"task": "predictions"}.get(mode, mode)
+    if FLAGS.task in _UNTRAINED:
+        mode, needed = FLAGS.task, "checkpoint"
+    cli.require(FLAGS, needed, "data")
+    for name in (*modes, *(flag for flags_ in _MODES.values() for flag in flags_)):
         if FLAGS[name].present and name not in (mode, *_MODES[mode]):
             raise InputError(
                 f"--{mode} must be used with its own flags: "

@@ -26,7 +26,7 @@ PAGES = [
 ]
 COMMANDS = {
     "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
-    "export", "convert",
+    "export", "convert", "score",
 }  # fmt: skip
 
 

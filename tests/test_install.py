@@ -22,6 +22,7 @@ CONFIGS = sorted(
 DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
+    "google": "protobuf",
     "google_crc32c": "google-crc32c",
     "keras_hub": "keras-hub",
     "official": "tf-models-official",

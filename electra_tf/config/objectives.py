@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 Head = Literal["replaced_token", "masked_lm"]
+Scoring = Literal[
+    "pseudo_log_likelihood", "log_probability", "log_original", "negative_energy"
+]
 Sharing = Literal["none", "embeddings", "all", "gdes"]
 
 
@@ -42,6 +45,13 @@ class ObjectiveFacts:
     stages: int = 1
     """Equal parts of the training with losses of their own. With two, generator and
     discriminator have one shape."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """Return the rule by which the main network scores a text."""
+        if self.head == "masked_lm":
+            return "log_probability" if self.generator else "pseudo_log_likelihood"
+        return "negative_energy" if self.towers == 2 else "log_original"
 
     @property
     def main_network(self) -> str:

@@ -81,21 +81,12 @@ class AllTokensMLMObjective(ElectraObjective):
             input_X,
         )
         gate_X = tf.reshape(self.model.gate(tf.cast(x_BLD, tf.float32)), [-1])
-        log_copy_X, log_predict_X = (
-            tf.math.log_sigmoid(gate_X),
-            tf.math.log_sigmoid(-gate_X),
-        )
-
-        def mixture(is_input_X: tf.Tensor, log_softmax_X: tf.Tensor) -> tf.Tensor:
-            predicted_X = log_predict_X + log_softmax_X
-            both_X = tf.reduce_logsumexp(tf.stack([log_copy_X, predicted_X]), 0)
-            return tf.where(is_input_X, both_X, predicted_X)
-
-        log_p_X = mixture(original_X == input_X, softmax.label_X)
+        log_p_X = log_mixture(gate_X, softmax.label_X, original_X == input_X)
         # The most likely token is the input token or that of the largest logit.
+        is_input_X = tf.ones_like(input_X, tf.bool)
         others_X = tf.maximum(
-            mixture(tf.ones_like(input_X, tf.bool), softmax.other_X),
-            log_predict_X + softmax.largest_X,
+            log_mixture(gate_X, softmax.other_X, is_input_X),
+            log_mixture(gate_X, softmax.largest_X, ~is_input_X),
         )
         weights_X = tf.cast(real_X, tf.float32)
 
@@ -113,3 +104,21 @@ class AllTokensMLMObjective(ElectraObjective):
                 "copy_probability": over_real(tf.sigmoid(gate_X)),
             },
         )
+
+
+def log_mixture(
+    gate_X: tf.Tensor, log_softmax_X: tf.Tensor, is_input_X: tf.Tensor
+) -> tf.Tensor:
+    """Return log(D [token = input token] + (1 - D) softmax(token)).
+
+    Args:
+        gate_X: float32, the logits of D.
+        log_softmax_X: float32, of the tokens.
+        is_input_X: bool, whether the tokens are those of the input.
+
+    Returns:
+        float32 [X], finite for every finite gate.
+    """
+    predicted_X = tf.math.log_sigmoid(-gate_X) + log_softmax_X
+    both_X = tf.stack([tf.math.log_sigmoid(gate_X), predicted_X])
+    return tf.where(is_input_X, tf.reduce_logsumexp(both_X, 0), predicted_X)

@@ -1,0 +1,115 @@
+"""Accuracy on BLiMP's minimal pairs (Warstadt et al., 2020), without fine-tuning."""
+
+import collections
+import glob
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf.errors import InputError
+from electra_tf.runs.scoring import RULES, TextScorer
+from electra_tf.text import compression
+
+_FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
+
+
+def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]:
+    """Compare the scores of acceptable and unacceptable sentences.
+
+    Args:
+        path: A checkpoint, a run, or a model of another library.
+        data: A file of pairs, JSON lines, or a folder of such files.
+        batch_size: Rows that are computed together.
+
+    Returns:
+        Accuracy in percent overall (the mean over paradigms), per phenomenon and per
+        paradigm. Equal scores count as wrong.
+
+    Raises:
+        InputError: The data are no minimal pairs, or the model cannot score texts.
+    """
+    pairs = _read(data)
+    scorer = TextScorer.from_preset(path, batch_size)
+    sentences = [pair[f"sentence_{kind}"] for pair in pairs for kind in ("good", "bad")]
+    names = [f"{pair['place']}" for pair in pairs for _ in range(2)]
+    scores = [s.score for s in scorer.score(sentences, names.__getitem__)]
+    results: dict[str, list[bool]] = collections.defaultdict(list)
+    phenomena: dict[str, str] = {}
+    for number, pair in enumerate(pairs):
+        good, bad = scores[2 * number : 2 * number + 2]
+        results[pair["UID"]].append(good > bad)
+        phenomena[pair["UID"]] = pair["linguistics_term"]
+    paradigms = {uid: 100 * sum(r) / len(r) for uid, r in sorted(results.items())}
+    by_phenomenon: dict[str, list[float]] = collections.defaultdict(list)
+    for uid, accuracy in paradigms.items():
+        by_phenomenon[phenomena[uid]].append(accuracy)
+    return {
+        "checkpoint": path,
+        "rule": scorer.rule,
+        "pairs": len(pairs),
+        "accuracy": _mean(paradigms.values()),
+        "phenomena": {
+            name: _mean(by_phenomenon[name]) for name in sorted(by_phenomenon)
+        },
+        "paradigms": paradigms,
+    }
+
+
+def format_report(report: Mapping[str, Any]) -> str:
+    """Return the accuracies as a table.
+
+    Args:
+        report: Result of `evaluate_blimp`.
+    """
+    lines = [
+        f"{report['checkpoint']} on {report['pairs']:,} pairs",
+        f"rule: {RULES[report['rule']]}",
+        f"  {'overall':<56}{report['accuracy']:6.1f}",
+    ]
+    for kind in ("phenomena", "paradigms"):
+        lines += ["", kind]
+        lines += [f"  {name:<56}{value:6.1f}" for name, value in report[kind].items()]
+    return "\n".join(lines)
+
+
+def _mean(values: Any) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def _read(data: str) -> list[dict[str, str]]:
+    files = [data]
+    if os.path.isdir(data):
+        files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))
+    pairs = []
+    for path in files:
+        try:
+            with compression.open_compressed(path) as file:
+                lines = file.read().decode("utf-8").splitlines()
+        except (OSError, ValueError, *compression.BROKEN) as error:
+            raise InputError(
+                "--data must be a file or folder of BLiMP's pairs",
+                f"{path}: {error}",
+                "Check the path",
+            ) from error
+        pairs += [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1)]
+    if not pairs:
+        raise InputError(
+            "--data must contain minimal pairs",
+            f"{data}, without any",
+            "Check the path",
+        )
+    return pairs
+
+
+def _parse(line: str, place: str) -> dict[str, str]:
+    try:
+        pair = json.loads(line)
+        return {**{name: str(pair[name]) for name in _FIELDS}, "place": place}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"Each line must be a JSON object with {', '.join(_FIELDS)}",
+            f"{place}: {type(error).__name__} {error}",
+            "Pass BLiMP's .jsonl files",
+        ) from error

@@ -1,0 +1,147 @@
+"""Read texts or n-best lists, score them, and write the scores."""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from electra_tf.errors import InputError
+from electra_tf.runs.scoring import RULES, TextScorer
+from electra_tf.text import compression
+
+FORMATS = ("text", "jsonl")
+
+
+class Hypothesis(NamedTuple):
+    """A line of an n-best list."""
+
+    id: str
+    text: str
+    first: float
+    """Score of the first pass, such as that of a speech recogniser."""
+
+
+def score_lines(
+    scorer: TextScorer, source: str | None, form: str = "text"
+) -> Iterator[str]:
+    """Score each line of a file.
+
+    Args:
+        scorer: The model.
+        source: A file, possibly compressed; None: standard input.
+        form: `text`: score, tab, text. `jsonl`: an object with more fields.
+
+    Yields:
+        A line for each line of the input.
+
+    Raises:
+        InputError: A line is empty or too long; the message has its number.
+    """
+    lines = list(_lines(source))
+    scores = scorer.score((text for _, text in lines), lambda i: lines[i][0])
+    for (_, text), (score, tokens) in zip(lines, scores, strict=True):
+        if form == "text":
+            yield f"{score:.4f}\t{text}"
+        else:
+            values = {"text": text, "score": score, "tokens": tokens}
+            yield json.dumps(values | {"rule": scorer.rule}, ensure_ascii=False)
+
+
+def rerank(
+    scorer: TextScorer, source: str | None, weight: float, form: str = "text"
+) -> Iterator[str]:
+    """Choose the best hypothesis of each n-best list.
+
+    Args:
+        scorer: The model.
+        source: A file of lines `id TAB text` or `id TAB text TAB first-pass score`;
+            None: standard input. The lines of an id need not be adjacent.
+        weight: Factor of the model's score, which is added to the first pass's.
+        form: `text`: id, text and total of the best hypothesis, separated by tabs.
+            `jsonl`: an object with all hypotheses, best first.
+
+    Yields:
+        A line for each id, in the order of their first lines.
+
+    Raises:
+        InputError: A line has no two or three fields, or is too long for the model.
+    """
+    lines = [(place, _parse(place, line)) for place, line in _lines(source)]
+    scores = scorer.score((h.text for _, h in lines), lambda i: lines[i][0])
+    lists: dict[str, list[dict[str, Any]]] = {}
+    for (_, hypothesis), (score, _) in zip(lines, scores, strict=True):
+        total = hypothesis.first + weight * score
+        values = {"text": hypothesis.text, "total": total}
+        values |= {"first": hypothesis.first, "score": score}
+        lists.setdefault(hypothesis.id, []).append(values)
+    for name, hypotheses in lists.items():
+        # `sorted` is stable: of equal totals, the first line wins.
+        ranked = sorted(hypotheses, key=lambda h: -h["total"])
+        if form == "text":
+            yield f"{name}\t{ranked[0]['text']}\t{ranked[0]['total']:.4f}"
+        else:
+            values = {"id": name, "rule": scorer.rule, "hypotheses": ranked}
+            yield json.dumps(values, ensure_ascii=False)
+
+
+def describe_rule(scorer: TextScorer) -> str:
+    """Return a line about the rule of the scores.
+
+    Args:
+        scorer: The model.
+    """
+    return f"rule: {RULES[scorer.rule]}"
+
+
+def _lines(source: str | None) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each line."""
+    name = source or "standard input"
+    try:
+        file = compression.open_compressed(source) if source else sys.stdin.buffer
+        for number, line in enumerate(file, 1):
+            place = f"{name}, line {number}"
+            try:
+                text = line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    "Each line must be UTF-8", f"{place}: {error}", "Convert the file"
+                ) from error
+            yield place, text
+    except (OSError, *compression.BROKEN) as error:
+        raise InputError(
+            "--input must be a readable file", f"{name}: {error}", "Check the path"
+        ) from error
+
+
+def _parse(place: str, line: str) -> Hypothesis:
+    fields = line.split("\t")
+    try:
+        first = float(fields[2]) if len(fields) == 3 else 0.0
+    except ValueError:
+        first = math.nan
+    if len(fields) not in (2, 3) or not math.isfinite(first):
+        raise InputError(
+            "A line of an n-best list must be: id, tab, text, and optionally a tab and "
+            "a number",
+            f"{place}: {line[:80]!r}",
+            "Correct the line, or leave --nbest out to score plain lines",
+        )
+    return Hypothesis(fields[0], fields[1], first)
+
+
+def write(lines: Iterable[str], output: str | None) -> None:
+    """Write lines to a file, or print them.
+
+    Args:
+        lines: Without newlines.
+        output: A file that is replaced; None: standard output.
+    """
+    if output is None:
+        for line in lines:
+            print(line)
+        return
+    # All lines first: an error leaves the file unchanged.
+    text = "".join(f"{line}\n" for line in lines)
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)

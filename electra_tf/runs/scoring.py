@@ -1,0 +1,230 @@
+"""Score texts with the main network of a pre-trained model."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.config import loader
+from electra_tf.config.objectives import Scoring
+from electra_tf.config.pretraining import ObjectiveConfig
+from electra_tf.errors import InputError
+from electra_tf.interop.conversion import open_as_checkpoint
+from electra_tf.interop.plain_weights import plain_weights
+from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
+from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
+from electra_tf.pretraining.vocabulary_softmax import log_probabilities
+from electra_tf.text.records import VOCABULARY
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
+from electra_tf.training.checkpoint import CONFIG, assign
+
+RULES: dict[Scoring, str] = {
+    "pseudo_log_likelihood": "pseudo-log-likelihood: the sum of log p(token), each "
+    "token masked in turn, all others visible",
+    "log_probability": "log-probability: the sum of log p(token) on the unmasked text, "
+    "in one pass",
+    "log_original": "originality: the sum of log P(original) of the discriminator, in "
+    "one pass; not a likelihood",
+    "negative_energy": "negative energy: minus the sum of the energies, in one pass; "
+    "not normalised",
+}
+"""Rules of scoring with their descriptions."""
+_WINDOW = 8192  # texts that are sorted by length together
+_LENGTHS = 16  # batches have a multiple of this number of positions
+
+
+class TextScore(NamedTuple):
+    """Score of a text."""
+
+    score: float
+    """Sum over its tokens; larger is better."""
+    tokens: int
+    """Number of its wordpieces, without special tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextScorer:
+    """Scorer of texts by the rule of the objective that a model was trained with.
+
+    Example:
+        import electra_tf
+
+        scorer = electra_tf.TextScorer.from_preset("run")
+        scorer.rule  # such as "pseudo_log_likelihood"
+        scorer.score(["The cat sat.", "The cat sit."])  # [TextScore(...), ...]
+    """
+
+    rule: Scoring
+    """One of `RULES`."""
+    tokenizer: Tokenizer
+    max_tokens: int
+    """Wordpieces of a text, at most."""
+    token_scores: Callable[..., tf.Tensor]
+    """Function of ids, padding mask and positions to score; float32 of the ids' or the
+    positions' shape."""
+    batch_size: int = 32
+    """Rows that are computed together."""
+
+    @classmethod
+    def from_preset(cls, path: str | os.PathLike, batch_size: int = 32) -> "TextScorer":
+        """Load a pre-trained model.
+
+        Args:
+            path: A checkpoint, a run, or a model of another library.
+            batch_size: Rows that are computed together.
+
+        Returns:
+            A scorer.
+
+        Raises:
+            InputError: The model has no head to score with, or is in the first of two
+                stages.
+        """
+        with open_as_checkpoint(os.fspath(path)) as checkpoint:
+            config = loader.parse_config(
+                checkpoint.read(CONFIG).decode(), checkpoint.path
+            )
+            vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
+            weights = checkpoint.weights()
+        facts = config.objective.facts
+        if facts.stages > 1 and checkpoint.step < config.training.steps // 2:
+            raise InputError(
+                "A model must be past its first stage to score texts",
+                f"{path}, step {checkpoint.step:,}: its discriminator is untrained",
+                "Name a later checkpoint",
+            )
+        shapes, weights = plain_weights(config, checkpoint.step, weights)
+        model = _main_network(shapes, config.objective, weights, str(path))
+        tokenizer = Tokenizer(vocabulary, config.tokenization)
+        scores = _token_scores(model, facts.scoring, vocabulary.ids[MASK])
+        limit = shapes.max_positions - 2
+        return cls(facts.scoring, tokenizer, limit, tf.function(scores), batch_size)
+
+    def score(
+        self, texts: Iterable[str], names: Callable[[int], str] = "text {}".format
+    ) -> list[TextScore]:
+        """Score texts.
+
+        Args:
+            texts: One or more.
+            names: Function that names a text by its index, for messages.
+
+        Returns:
+            A score for each text.
+
+        Raises:
+            InputError: A text has no tokens, or more than the model has positions.
+        """
+        results: list[TextScore] = []
+        iterator = enumerate(texts)
+        while window := list(itertools.islice(iterator, _WINDOW)):
+            rows = [self._encode(text, names(index)) for index, text in window]
+            totals = np.zeros(len(rows))
+            for owners, values in self._batches(rows):
+                np.add.at(totals, owners, values)
+            results += map(TextScore, map(float, totals), (len(r) for r in rows))
+        return results
+
+    def _encode(self, text: str, name: str) -> list[int]:
+        ids = self.tokenizer.encode(text)
+        if not 0 < len(ids) <= self.max_tokens:
+            raise InputError(
+                f"Each text must have 1 to {self.max_tokens} tokens",
+                f"{name}: {len(ids)} tokens: {text[:60]!r}",
+                "Split or remove it; nothing is cut",
+            )
+        return ids
+
+    def _batches(
+        self, rows: Sequence[list[int]]
+    ) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Yield scores with the indices of the rows that they belong to."""
+        ids = self.tokenizer.vocabulary.ids
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        items: Iterable[tuple[int, int]] = ((i, 0) for i in order)
+        if self.rule == "pseudo_log_likelihood":
+            items = ((i, t + 1) for i in order for t in range(len(rows[i])))
+        items = iter(items)
+        while batch := list(itertools.islice(items, self.batch_size)):
+            longest = max(len(rows[i]) for i, _ in batch) + 2
+            length = min(-(-longest // _LENGTHS) * _LENGTHS, self.max_tokens + 2)
+            shape = self.batch_size, length
+            ids_BL, mask_BL, counted_BL = (np.zeros(shape, np.int32) for _ in range(3))
+            positions_B1 = np.zeros((self.batch_size, 1), np.int32)
+            for row, (i, position) in enumerate(batch):
+                end = len(rows[i]) + 1
+                ids_BL[row, : end + 1] = [ids[CLS], *rows[i], ids[SEP]]
+                mask_BL[row, : end + 1] = 1
+                counted_BL[row, 1:end] = 1
+                positions_B1[row] = position
+            scores = self.token_scores(ids_BL, mask_BL, positions_B1).numpy()
+            if self.rule != "pseudo_log_likelihood":
+                scores = scores * counted_BL
+            sums_B = scores.astype(np.float64).sum(1)
+            yield [i for i, _ in batch], sums_B[: len(batch)]
+
+
+def _main_network(
+    shapes: Any, objective: ObjectiveConfig, weights: dict[str, np.ndarray], path: str
+) -> Any:
+    """Return the built model with the weights of its main network."""
+    model = pretraining_model(shapes, objective)
+    model.build()
+    main = model
+    if isinstance(model, Electra):
+        main = model.discriminator
+    variables = {v.path: v for v in main.weights}
+    if missing := sorted(variables.keys() - weights.keys()):
+        raise InputError(
+            "A model that scores texts must have a head",
+            f"{path} without {missing[0]}",
+            "Name a discriminator or a masked language model",
+        )
+    assign(variables, {name: weights[name] for name in variables}, path)
+    return model
+
+
+def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tensor]:
+    """Return the function that computes the scores of tokens by a rule."""
+
+    def mask_one(ids_BL, mask_BL, positions_B1):
+        rows = tf.range(tf.shape(ids_BL)[0])[:, None]
+        where_BX = tf.concat([rows, positions_B1], 1)
+        labels_B1 = tf.gather_nd(ids_BL, where_BX)[:, None]
+        masked_BL = tf.tensor_scatter_nd_update(
+            ids_BL, where_BX, tf.fill([tf.shape(ids_BL)[0]], mask)
+        )
+        logits_B1V = model(masked_BL, tf.zeros_like(ids_BL), mask_BL, positions_B1)
+        return tf.gather(tf.nn.log_softmax(logits_B1V), labels_B1, batch_dims=2)
+
+    def read_whole(ids_BL, mask_BL, positions_B1):
+        del positions_B1  # all tokens are scored
+        x_BLD = model.encoder(ids_BL, tf.zeros_like(ids_BL), mask_BL)
+        ids_X = tf.reshape(ids_BL, [-1])
+        scores_X = log_probabilities(
+            model.main.head.outputs(x_BLD),
+            tf.convert_to_tensor(model.encoder.embeddings.word_embeddings),
+            tf.convert_to_tensor(model.main.head.output_bias),
+            ids_X,
+            ids_X,
+        ).label_X
+        if model.gate is not None:
+            gate_X = tf.reshape(model.gate(x_BLD), [-1])
+            scores_X = log_mixture(gate_X, scores_X, tf.ones_like(ids_X, tf.bool))
+        return tf.reshape(scores_X, ids_BL.shape)
+
+    def discriminate(ids_BL, mask_BL, positions_B1):
+        del positions_B1  # all tokens are scored
+        logits_BL = model.discriminator(ids_BL, tf.zeros_like(ids_BL), mask_BL)
+        if rule == "negative_energy":
+            return -logits_BL
+        return tf.math.log_sigmoid(-logits_BL)
+
+    if isinstance(model, MaskedLMPair):
+        return read_whole
+    return discriminate if isinstance(model, Electra) else mask_one

@@ -1,0 +1,65 @@
+"""Score lines of text with a pre-trained model, or re-rank n-best lists.
+
+echo 'The cat sat on the mat.' | python -m electra_tf.score --checkpoint=run
+
+A score is the sum over the tokens of a line; larger is better. The objective that the
+model was trained with selects the rule, which is printed. With --nbest, a line is
+id, tab, hypothesis, and optionally a tab and the score of the first pass.
+"""
+
+import sys
+
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.errors import InputError
+from electra_tf.runs import nbest, scoring
+
+FLAGS = flags.FlagValues()
+flags.DEFINE_string(
+    "checkpoint", None, "Required: a checkpoint or run of pretrain, or a pre-trained "
+    "model of another library.", flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "input", None, "A file, also .gz or .xz. Default: standard input.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "output", None, "A file, which is replaced. Default: standard output.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_enum(
+    "format", "text", nbest.FORMATS, "Format of the output.", flag_values=FLAGS
+)
+flags.DEFINE_bool(
+    "nbest", False, "Read n-best lists and write the best hypothesis of each id.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_float(
+    "weight", 1.0, "With --nbest: factor of the score, which is added to that of the "
+    "first pass.", flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_integer(
+    "batch_size", 32, "Rows that are computed together.", lower_bound=1,
+    flag_values=FLAGS,
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print the rule, then write the scores."""
+    cli.require(FLAGS, "checkpoint")
+    if FLAGS["weight"].present and not FLAGS.nbest:
+        raise InputError(
+            "--weight must be used with --nbest", "--weight alone", "Add --nbest"
+        )
+    scorer = scoring.TextScorer.from_preset(FLAGS.checkpoint, FLAGS.batch_size)
+    print(nbest.describe_rule(scorer), file=sys.stderr)
+    if FLAGS.nbest:
+        lines = nbest.rerank(scorer, FLAGS.input, FLAGS.weight, FLAGS.format)
+    else:
+        lines = nbest.score_lines(scorer, FLAGS.input, FLAGS.format)
+    nbest.write(lines, FLAGS.output)
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

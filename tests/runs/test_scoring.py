@@ -1,0 +1,208 @@
+"""Scores of texts, compared with loops over single tokens and texts."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import failure
+
+from electra_tf.config.objectives import FACTS
+from electra_tf.errors import InputError
+from electra_tf.model.electra import Electra
+from electra_tf.runs.blimp import evaluate_blimp
+from electra_tf.runs.scoring import RULES, TextScorer
+from electra_tf.text.vocab import CLS, MASK, SEP
+from runs.test_experiment import SMALL, resolve
+
+TEXTS = ["the cat", "a", "the quick brown fox , and the other one", "b c d e f g h i"]
+RULE_OF = {
+    "mlm": "pseudo_log_likelihood",
+    "replace_mlm": "log_probability",
+    "all_tokens_mlm": "log_probability",
+    "electric": "negative_energy",
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(folder, tmp_path_factory):
+    """Return a function that writes a checkpoint of an objective, random weights."""
+    paths = {}
+
+    def make(name):
+        if name not in paths:
+            sets = [f"objective.name={name}"]
+            if FACTS[name].stages > 1:
+                sets += ["model.sharing=none", "model.generator_width=1.0"]
+                sets += ["model.generator_heads=2", "model.generator_embedding=16"]
+                sets += ["training.steps=2"]
+            experiment = resolve(folder, *sets)
+            pretrainer = experiment.pretrainer()
+            rng = np.random.default_rng(0)
+            for variable in pretrainer.trainable_variables:
+                variable.assign(rng.normal(0, 0.3, variable.shape))
+            pretrainer.optimizer.iterations.assign(1)
+            output = tmp_path_factory.mktemp(name)
+            path = experiment.save_checkpoint(pretrainer, str(output))
+            paths[name] = path, pretrainer.core
+        return paths[name]
+
+    assert SMALL
+    return make
+
+
+def expected_score(model, scorer, text):
+    """Return the score of a text alone, without padding, in float64."""
+    entries = scorer.tokenizer.vocabulary.ids
+    ids = np.array([[entries[CLS], *scorer.tokenizer.encode(text), entries[SEP]]])
+    zeros, ones = np.zeros_like(ids), np.ones_like(ids)
+    inner = np.arange(1, ids.shape[1] - 1)
+
+    def log_softmax(network, ids, positions):
+        logits = network(ids, zeros, ones, np.array([positions])).numpy()[0]
+        logits = logits.astype(np.float64)
+        return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+    if isinstance(model, Electra):
+        logits = model.discriminator(ids, zeros, ones).numpy()[0, inner]
+        if scorer.rule == "negative_energy":
+            return -logits.astype(np.float64).sum()
+        return -np.logaddexp(0, logits.astype(np.float64)).sum()
+    if scorer.rule == "log_probability":
+        p = np.exp(
+            log_softmax(model.main, ids, inner)[np.arange(len(inner)), ids[0, inner]]
+        )
+        if model.gate is not None:
+            gate = model.gate(model.encoder(ids, zeros, ones)).numpy()[0, inner, 0]
+            copied = 1 / (1 + np.exp(-gate.astype(np.float64)))
+            p = copied + (1 - copied) * p
+        return np.log(p).sum()
+    total = 0.0
+    for position in inner:
+        masked = ids.copy()
+        masked[0, position] = entries[MASK]
+        total += log_softmax(model, masked, [position])[0, ids[0, position]]
+    return total
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_scores_equal_those_of_single_tokens(checkpoints, name):
+    path, model = checkpoints(name)
+    scorer = TextScorer.from_preset(path, batch_size=3)
+    assert scorer.rule == RULE_OF.get(name, "log_original")
+    assert scorer.rule in RULES
+    scores = scorer.score(TEXTS)
+    for text, (score, tokens) in zip(TEXTS, scores, strict=True):
+        assert score == pytest.approx(expected_score(model, scorer, text), rel=1e-4)
+        assert tokens == len(scorer.tokenizer.encode(text))
+
+
+def test_scores_do_not_depend_on_the_batch(checkpoints):
+    path, _ = checkpoints("mlm")
+    together = TextScorer.from_preset(path, batch_size=8).score(TEXTS)
+    alone = TextScorer.from_preset(path, batch_size=1)
+    for text, score in zip(TEXTS, together, strict=True):
+        assert alone.score([text])[0].score == pytest.approx(score.score, rel=1e-5)
+
+
+def test_a_generator_of_another_library_has_pseudo_log_likelihoods(
+    checkpoints, tmp_path, here
+):
+    path, model = checkpoints("electra")
+    convert = f"--from={path}", f"--to={tmp_path / 'hf'}", "--part=generator"
+    assert here("convert", *convert, "--format=huggingface").returncode == 0
+    scorer = TextScorer.from_preset(tmp_path / "hf")
+    assert scorer.rule == "pseudo_log_likelihood"
+    (score,) = scorer.score(TEXTS[:1])
+    expected = expected_score(model.generator, scorer, TEXTS[0])
+    assert score.score == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_command_prints_rule_and_scores(checkpoints, tmp_path, here):
+    path, _ = checkpoints("electra")
+    result = here("score", f"--checkpoint={path}", input="\n".join(TEXTS))
+    assert result.returncode == 0, result.stderr
+    assert "rule: originality" in result.stderr
+    assert "not a likelihood" in result.stderr
+    expected = TextScorer.from_preset(path).score(TEXTS)
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [text for _, text in lines] == TEXTS
+    assert [float(n) for n, _ in lines] == pytest.approx(
+        [s.score for s in expected], abs=1e-3
+    )
+    source, output = tmp_path / "in.txt.xz", tmp_path / "out.jsonl"
+    source.write_bytes(lzma.compress("\n".join(TEXTS).encode()))
+    flags = f"--input={source}", f"--output={output}", "--format=jsonl"
+    assert here("score", f"--checkpoint={path}", *flags).returncode == 0
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["tokens"] for row in rows] == [s.tokens for s in expected]
+
+
+def test_nbest_lists_are_re_ranked(checkpoints, here):
+    path, _ = checkpoints("electra")
+    scores = [s.score for s in TextScorer.from_preset(path).score(TEXTS)]
+    rows = [("a", 0, -1.0), ("b", 1, 0.0), ("a", 2, -2.5), ("a", 3, 3.0)]
+    text = "".join(f"{name}\t{TEXTS[i]}\t{first}\n" for name, i, first in rows)
+    for weight in (0.0, 0.5):
+        flags = f"--checkpoint={path}", "--nbest", f"--weight={weight}"
+        result = here("score", *flags, input=text)
+        assert result.returncode == 0, result.stderr
+        totals = {i: first + weight * scores[i] for _, i, first in rows}
+        best = max((0, 2, 3), key=totals.__getitem__)
+        lines = [line.split("\t") for line in result.stdout.splitlines()]
+        assert [line[:2] for line in lines] == [["a", TEXTS[best]], ["b", TEXTS[1]]]
+        assert float(lines[0][2]) == pytest.approx(totals[best], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "message"),
+    [
+        ([], "fine\n\n", "line 2: 0 tokens"),
+        ([], "word " * 99, r"must have 1 to 30 tokens"),
+        (["--nbest"], "no tab\n", "must be: id, tab, text"),
+        (["--nbest"], "a\tb\tc\n", "must be: id, tab, text"),
+        (["--weight=2"], "a\n", "must be used with --nbest"),
+        (["--input=/nowhere"], "", "must be a readable file"),
+    ],
+)
+def test_bad_input_is_an_error(checkpoints, here, flags, text, message):
+    path, _ = checkpoints("electra")
+    result = here("score", f"--checkpoint={path}", *flags, input=text)
+    assert message in failure(result)
+
+
+def test_the_first_of_two_stages_cannot_score(checkpoints, folder, tmp_path):
+    sets = ["objective.name=two_stage", "model.sharing=gdes", "model.generator_width=1"]
+    experiment = resolve(folder, *sets, "model.generator_heads=2")
+    pretrainer = experiment.pretrainer()
+    pretrainer.optimizer.iterations.assign(3)
+    path = experiment.save_checkpoint(pretrainer, str(tmp_path))
+    with pytest.raises(InputError, match="past its first stage"):
+        TextScorer.from_preset(path)
+
+
+def test_blimp_compares_the_scores_of_pairs(checkpoints, tmp_path, here):
+    path, _ = checkpoints("electra")
+    pairs = [(TEXTS[i], TEXTS[j]) for i, j in ((0, 1), (1, 0), (2, 3), (3, 2), (0, 0))]
+    names = [("x", "p"), ("x", "p"), ("y", "p"), ("y", "p"), ("z", "q")]
+    rows = [
+        {"UID": uid, "linguistics_term": term, "sentence_good": a, "sentence_bad": b}
+        for (uid, term), (a, b) in zip(names, pairs, strict=True)
+    ]
+    file = tmp_path / "pairs.jsonl.xz"
+    file.write_bytes(lzma.compress("\n".join(map(json.dumps, rows)).encode()))
+    report = evaluate_blimp(path, str(tmp_path))
+    # Of a pair and its reverse one is right; equal sentences count as wrong.
+    assert report["paradigms"] == {"x": 50, "y": 50, "z": 0}
+    assert report["phenomena"] == {"p": 50, "q": 0}
+    assert report["accuracy"] == pytest.approx(100 / 3)
+    flags = "--task=blimp", f"--data={file}", f"--checkpoint={path}"
+    result = here("evaluate", *flags)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["accuracy"] == pytest.approx(100 / 3)
+    assert "overall" in result.stderr
+    file.with_name("bad.jsonl").write_text('{"UID": "x"}\n')
+    message = failure(here("evaluate", *flags[:1], *flags[2:], f"--data={tmp_path}"))
+    assert "bad.jsonl, line 1" in message
+    assert tf.executing_eagerly()
