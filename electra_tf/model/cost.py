@@ -56,7 +56,11 @@ def discriminator_flops(shape: EncoderConfig, batch: BatchShape) -> int:
 
 
 def step_flops(
-    settings: ModelConfig, objective: str, has_generator: bool, batch: BatchShape
+    settings: ModelConfig,
+    objective: str,
+    has_generator: bool,
+    batch: BatchShape,
+    freeze_generator: bool = False,
 ) -> int:
     """Return the FLOPs of a training step, forward and backward.
 
@@ -65,24 +69,31 @@ def step_flops(
         objective: Name of the objective.
         has_generator: Whether there is a generator network.
         batch: Shape of the batch.
+        freeze_generator: Whether the generator has no backward pass.
 
     Returns:
-        FLOPs of all matmuls.
+        FLOPs of all matmuls; of two stages, the mean.
     """
     main, *generator = encoder_configs(settings, objective, has_generator)
+    facts = FACTS[objective]
     forward = encoder_flops(main, batch)
-    if FACTS[objective].head == "masked_lm":
-        positions = batch.length if FACTS[objective].softmax == "all" else None
+    if facts.head == "masked_lm":
+        positions = batch.length if facts.softmax == "all" else None
         forward += masked_lm_flops(main, batch, positions)
     else:
         forward += discriminator_flops(main, batch)
     for shape in generator:
-        if FACTS[objective].towers == 2:
+        if facts.towers == 2:
             both = dataclasses.replace(shape, width=2 * shape.width)
             forward += 2 * encoder_flops(shape, batch)
             forward += masked_lm_flops(both, batch, batch.length)
         else:
-            forward += encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
+            predict = encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
+            if facts.stages == 2:  # 3 and 1 passes, and the main network 0 and 3
+                return (3 * forward + 4 * predict) // 2
+            if freeze_generator:
+                return 3 * forward + predict
+            forward += predict
     return 3 * forward
 
 

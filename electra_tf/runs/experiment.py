@@ -225,7 +225,11 @@ class Experiment:
     @property
     def step_flops(self) -> int:
         """Return the FLOPs of a step's matmuls."""
-        return cost.step_flops(*self._model_kind, self.batch_shape)
+        return cost.step_flops(
+            *self._model_kind,
+            self.batch_shape,
+            self.config.objective.freeze_generator,
+        )
 
     @property
     def _special_tokens(self) -> SpecialTokens:

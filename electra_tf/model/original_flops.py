@@ -1,0 +1,219 @@
+"""FLOPs by the counting rules of the released code, in which the paper's are given.
+
+An operation is one mathematical operation: a matmul of [m, k] by [k, n] has 2mkn. The
+rules count embedding lookups as matmuls with one-hot vectors, and a backward pass like
+a forward pass. `cost.py` counts what this package executes instead.
+"""
+
+import dataclasses
+
+from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
+
+# Operations for each value.
+_DROPOUT, _LAYER_NORM, _GELU, _SOFTMAX = 4, 5, 8, 5
+_PASSES = 2  # forward and backward
+
+OUTPUT_SHARE = 0.15625
+"""Share of the positions that get a softmax in the published figures: 20 of 128."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """Shape of a Transformer and of its inputs."""
+
+    width: int
+    depth: int
+    length: int = 512
+    vocabulary_size: int = 30522
+    embedding: int | None = None
+    """None: `width`."""
+    feed_forward: int | None = None
+    """None: 4 x `width`."""
+    heads: int | None = None
+    """None: `width` / 64, at least 1."""
+    head_width: int | None = None
+    """None: the heads together are as wide as the hidden states."""
+    is_decoder: bool = False
+    """Whether each layer also attends to an encoder's states."""
+
+    @classmethod
+    def of(cls, shape: EncoderConfig, length: int) -> "Network":
+        """Return the network of an encoder's settings.
+
+        Args:
+            shape: Resolved settings.
+            length: Positions of a row.
+        """
+        return cls(
+            shape.width,
+            shape.depth,
+            length,
+            shape.vocabulary_size,
+            shape.embedding,
+            shape.feed_forward,
+            shape.heads,
+        )
+
+    def encoder(self) -> int:
+        """Return the FLOPs of embeddings and layers for one row, forward."""
+        return self.depth * self._layer() + self._embeddings()
+
+    def softmax(self, share: float, width: int | None = None) -> float:
+        """Return the FLOPs of the masked-LM head for one row, forward.
+
+        Args:
+            share: Share of the positions at which tokens are predicted.
+            width: Width of its input; None: of the hidden states.
+        """
+        e, v = self._embedding, self.vocabulary_size
+        matmuls = 2 * e * v + 2 * (width or self.width) * e
+        rest = e * (1 + _GELU + _LAYER_NORM) + v * (_SOFTMAX + 2)
+        return share * (matmuls + rest) * self.length
+
+    def classifier(self) -> int:
+        """Return the FLOPs of the replaced-token head for one row, forward."""
+        h = self.width
+        return (2 * h * h + h + _GELU * h + 2 * h) * self.length
+
+    @property
+    def _embedding(self) -> int:
+        return self.embedding or self.width
+
+    def _layer(self) -> int:
+        h, s = self.width, self.length
+        heads = self.heads or max(h // 64, 1)
+        inner = self.feed_forward or 4 * h
+        k = self.head_width * heads if self.head_width else h
+        attention = (
+            *(6 * h * k, 3 * k),  # queries, keys, values
+            *(2 * k * s, s * heads * (_SOFTMAX + _DROPOUT + 1), 2 * h * s),
+            *(2 * h * h, h * (1 + _DROPOUT + 1)),  # output
+            _LAYER_NORM,  # not multiplied by the width: a slip of the released code
+        )
+        feed_forward = (
+            *(4 * h * inner, inner * (_GELU + 1)),
+            h * (1 + _DROPOUT + 1 + _LAYER_NORM),
+        )
+        times = 2 if self.is_decoder else 1
+        return (times * sum(attention) + sum(feed_forward)) * s
+
+    def _embeddings(self) -> int:
+        e, s, h = self._embedding, self.length, self.width
+        lookups = 2 * e * self.vocabulary_size + 2 * e * (s + 2)
+        rest = e * (2 + _LAYER_NORM + _DROPOUT)
+        projection = 2 * h * e + h if e != h else 0
+        return (lookups + rest + projection) * s
+
+
+def masked_lm_flops(
+    network: Network, rows: int, steps: float, share: float = OUTPUT_SHARE
+) -> float:
+    """Return the FLOPs of training a masked language model.
+
+    Args:
+        network: Its shape.
+        rows: Rows of a batch.
+        steps: Number of updates.
+        share: Share of the positions at which tokens are predicted.
+    """
+    forward = network.encoder() + network.softmax(share)
+    return float(_PASSES * rows * steps * forward)
+
+
+def discriminator_flops(network: Network, rows: int, steps: float) -> float:
+    """Return the FLOPs of training a discriminator.
+
+    Args:
+        network: Its shape.
+        rows: Rows of a batch.
+        steps: Number of updates.
+    """
+    return _PASSES * rows * steps * (network.encoder() + network.classifier())
+
+
+def inference_flops(network: Network) -> int:
+    """Return the FLOPs of classifying one row, as the paper's tables count it.
+
+    Args:
+        network: Its shape.
+    """
+    return network.encoder() + network.classifier()
+
+
+def training_flops(
+    config: PretrainingConfig, softmax_share: float = OUTPUT_SHARE
+) -> float:
+    """Return the FLOPs of a config's training.
+
+    Args:
+        config: With a vocabulary size.
+        softmax_share: Share of the positions that are masked.
+
+    Returns:
+        The sum over the networks of the objective, with a forward pass only for a
+        network that is not trained.
+    """
+    objective, facts = config.objective, config.objective.facts
+    length, rows = config.records.max_length, config.input.batch_size
+    steps = config.training.steps
+    main = Network.of(config.model.encoder, length)
+    if facts.head == "masked_lm":
+        share = 1.0 if facts.softmax == "all" else softmax_share
+        total = masked_lm_flops(main, rows, steps / facts.stages, share)
+    else:
+        total = discriminator_flops(main, rows, steps / facts.stages)
+    if not objective.has_generator:
+        return total
+    generator = Network.of(config.model.generator, length)
+    if facts.towers == 2:
+        softmax = generator.softmax(1.0, width=2 * generator.width)
+        return total + _PASSES * rows * steps * (2 * generator.encoder() + softmax)
+    trained = masked_lm_flops(generator, rows, steps, softmax_share)
+    # In stage 1 it is trained; in stage 2, or frozen, it runs forward only.
+    shares = {1: 1.0, 2: 0.75}[facts.stages]
+    return total + trained * (0.5 if objective.freeze_generator else shares)
+
+
+def published() -> dict[str, float]:
+    """Return the training FLOPs of published models, as the released script prints."""
+    base, large = Network(768, 12), Network(1024, 24)
+    small = Network(256, 12, length=128, embedding=128)
+    generators = {
+        "electra_small": Network(64, 12, length=128, embedding=128),
+        "electra_base": Network(256, 12, embedding=768),
+        "electra_large": Network(256, 24, embedding=1024),
+    }
+
+    def electra(network: Network, generator: str, rows: int, steps: float) -> float:
+        trained = masked_lm_flops(generators[generator], rows, steps)
+        return discriminator_flops(network, rows, steps) + trained
+
+    t5 = {
+        "vocabulary_size": 32000,
+        "feed_forward": 65536,
+        "heads": 128,
+        "head_width": 128,
+    }
+    t5_encoder = Network(1024, 24, **t5)
+    t5_decoder = Network(1024, 24, is_decoder=True, **t5)
+    return {
+        # Counted by TensorFlow: words x epochs x FLOPs of 20 rows of 128.
+        "elmo": 2 * 10 * 768648884 * 568093262680 / (20.0 * 128),
+        "xlnet": 2 * 500000 * 8192 * 15064773691518 / 32.0,
+        "gpt": masked_lm_flops(Network(768, 12, vocabulary_size=40000), 128, 960800, 1),
+        "bert_small": masked_lm_flops(small, 128, 1.45e6),
+        "bert_base": masked_lm_flops(base, 256, 1e6),
+        "bert_large": masked_lm_flops(large, 256, 1e6),
+        "electra_small": electra(small, "electra_small", 128, 1e6),
+        "electra_base": electra(base, "electra_base", 256, 766000),
+        "electra_400k": electra(large, "electra_large", 2048, 400000),
+        "electra_1.75M": electra(large, "electra_large", 2048, 1750000),
+        "roberta": masked_lm_flops(
+            Network(1024, 24, vocabulary_size=50265), 8000, 500000
+        ),
+        "albert": masked_lm_flops(
+            Network(4096, 12, vocabulary_size=30000, embedding=128), 4096, 1.5e6
+        ),
+        "t5_11b": masked_lm_flops(t5_encoder, 2048, 1e6, 0)
+        + masked_lm_flops(t5_decoder, 2048, 1e6, 1),
+    }
