@@ -10,6 +10,10 @@ Compare a pre-trained model's scores of BLiMP's minimal pairs, without fine-tuni
 
 python -m electra_tf.evaluate --task=blimp --data=blimp --checkpoint=run
 
+Train linear probes on its layers, for part-of-speech and chunk tags of CoNLL-2000:
+
+python -m electra_tf.evaluate --task=probe --data=conll2000 --checkpoint=run
+
 Score the predictions of any system by the official rules:
 
 python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
@@ -23,11 +27,11 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.errors import InputError
-from electra_tf.runs import blimp, evaluation
+from electra_tf.runs import blimp, evaluation, probe
 from electra_tf.tasks import inference, score_file, task_evaluation
 from electra_tf.training import strategy
 
-_UNTRAINED = ("blimp",)  # tasks of a pre-trained model
+_UNTRAINED = ("blimp", "probe")  # tasks of a pre-trained model
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -60,11 +64,16 @@ flags.DEFINE_integer(
 )  # fmt: skip
 flags.DEFINE_enum(
     "task", None, (*score_file.NAMES, *_UNTRAINED),
-    "Task of --predictions; with blimp, of --checkpoint.", flag_values=FLAGS,
+    "Task of --predictions; with blimp and probe, of --checkpoint.",
+    flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string("predictions", None, "File of predictions.", flag_values=FLAGS)
 flags.DEFINE_string(
     "na_prob", None, "For squad2: no-answer odds, a JSON object by question id.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_bool(
+    "untrained", False, "With --task=probe: use random weights, for comparison.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string("output", None, "File for the JSON report.", flag_values=FLAGS)
@@ -73,6 +82,7 @@ cli.define_device_flags(FLAGS, strategy.NAMES)
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
     "blimp": ("task", "checkpoint"),
+    "probe": ("task", "checkpoint", "untrained"),
     "task": ("predictions", "na_prob"),
     "model": ("text_columns", "label_column"),
     "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
@@ -85,6 +95,9 @@ def main() -> None:
     if mode == "blimp":
         report = blimp.evaluate_blimp(FLAGS.checkpoint, FLAGS.data)
         print(blimp.format_report(report), file=sys.stderr)
+    elif mode == "probe":
+        report = probe.evaluate_probe(FLAGS.checkpoint, FLAGS.data, FLAGS.untrained)
+        print(probe.format_report(report), file=sys.stderr)
     elif mode == "task":
         report = score_file.score_predictions(
             FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _log

@@ -69,7 +69,7 @@ MAY_USE = {
     "tasks": {
         *("keras", "numpy", "scipy", "sklearn", "tensorflow", "tensorflow_datasets"),
     },
-    "runs": {"keras", "numpy", "tensorflow", "tqdm"},
+    "runs": {"sklearn", "keras", "numpy", "tensorflow", "tqdm"},
     "serving": {
         *("ai_edge_litert", "google", "numpy", "onnx", "onnxruntime", "tensorflow"),
         *("tensorflow_serving", "tensorflow_text", "tf2onnx"),

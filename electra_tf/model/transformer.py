@@ -7,6 +7,7 @@ operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype po
 import dataclasses
 import hashlib
 import os
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import keras
@@ -465,6 +466,34 @@ class Encoder(keras.layers.Layer):
         Returns:
             [B, L, D]. The vector of [CLS], a row's first, represents the row.
         """
+        for x_BLD in self.states(  # noqa: B007
+            token_ids, segment_ids, padding_mask, training, layer_ops, attends_to
+        ):
+            pass
+        return x_BLD
+
+    def states(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+        layer_ops: LayerOps | None = None,
+        attends_to: Literal["all", "left", "right"] = "all",
+    ) -> Iterator[Tensor]:
+        """Compute the hidden states below the first layer and after each layer.
+
+        Args:
+            token_ids: As for `call`.
+            segment_ids: As for `call`.
+            padding_mask: As for `call`.
+            training: As for `call`.
+            layer_ops: As for `call`.
+            attends_to: As for `call`.
+
+        Yields:
+            [B, L, D], `depth` + 1 times.
+        """
         real_BL = ops.cast(padding_mask, "float32")
         # Not `real_BL[:, None, None, :]`, which LiteRT does not support.
         visible_B11K = ops.expand_dims(real_BL, (1, 2))
@@ -477,9 +506,10 @@ class Encoder(keras.layers.Layer):
         x = self.embeddings(token_ids, segment_ids, layer_ops=layer_ops)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
+        yield x
         for block in self.blocks:
             x = block(x, bias_B11K, layer_ops=layer_ops)
-        return x
+            yield x
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal encoder, as JSON.

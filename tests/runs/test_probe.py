@@ -1,0 +1,73 @@
+"""Linear probes on a toy grammar, and the command."""
+
+import gzip
+import json
+import random
+
+import pytest
+from conftest import failure
+
+from electra_tf.runs.probe import evaluate_probe
+
+WORDS = {"the": ("DT", "B-NP"), "cat": ("NN", "I-NP"), "ran": ("VB", "B-VP")}
+
+
+@pytest.fixture(scope="module")
+def grammar(tmp_path_factory):
+    """Return a folder with sentences whose tags follow from the words."""
+    folder, rng = tmp_path_factory.mktemp("conll"), random.Random(0)
+    for split, count in (("train", 60), ("test", 30)):
+        sentences = []
+        for _ in range(count):
+            words = rng.choices(list(WORDS), k=rng.randint(2, 9))
+            sentences.append("".join(f"{w} {' '.join(WORDS[w])}\n" for w in words))
+        with gzip.open(folder / f"{split}.txt.gz", "wt") as file:
+            file.write("\n".join(sentences))
+    return folder
+
+
+@pytest.mark.parametrize("untrained", [False, True])
+def test_words_that_have_one_tag_are_always_right(pretrained, grammar, untrained):
+    report = evaluate_probe(str(pretrained), str(grammar), untrained)
+    for kind in ("pos", "chunk"):
+        assert len(report[kind]["layers"]) == 3  # depth 2
+        assert report[kind]["best"] == 100
+        assert report[kind]["last"] == report[kind]["layers"][-1]
+    assert report["long_sentences"] == 0
+    again = evaluate_probe(str(pretrained), str(grammar), untrained)
+    assert again == report
+
+
+def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path):
+    rng = random.Random(1)
+
+    def line():
+        return " ".join([rng.choice("abcdef"), rng.choice("XY"), rng.choice("PQ")])
+
+    for split in ("train", "test"):
+        lines = [line()]
+        for _ in range(1500):
+            lines.append(
+                f"{rng.choice('abcdef')} {rng.choice('XY')} B-{rng.choice('PQ')}"
+            )
+            if rng.random() < 0.2:
+                lines.append("")
+        (tmp_path / f"{split}.txt").write_text("\n".join(lines))
+    report = evaluate_probe(str(pretrained), str(tmp_path))
+    assert report["pos"]["best"] < 60
+    assert report["long_sentences"] < 5
+
+
+def test_the_command(pretrained, grammar, tmp_path, here):
+    flags = "--task=probe", f"--checkpoint={pretrained}"
+    result = here("evaluate", *flags, f"--data={grammar}")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["chunk"]["best"] == 100
+    assert "best" in result.stderr
+    (tmp_path / "train.txt").write_text("word tag\n")
+    message = failure(here("evaluate", *flags, f"--data={tmp_path}"))
+    assert "train.txt, line 1" in message
+    message = failure(here("evaluate", *flags, "--data=/nowhere"))
+    assert "must be a folder with train.txt" in message
+    message = failure(here("evaluate", *flags, f"--data={grammar}", "--batches=1"))
+    assert "--batches" in message
