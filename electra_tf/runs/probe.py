@@ -105,7 +105,7 @@ def _accuracy(train: _Words, test: _Words, layer: int, kind: str) -> float:
 
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_ITERATIONS))
     with warnings.catch_warnings():
-        # A fixed number of iterations; more change the accuracy by less than 0.1.
+        # The number of iterations is fixed, so that a probe has a bounded time.
         warnings.filterwarnings("ignore", message="lbfgs failed to converge")
         probe.fit(train.states_XLD[:, layer], train.tags[kind])
     return 100 * float(probe.score(test.states_XLD[:, layer], test.tags[kind]))
