@@ -44,6 +44,11 @@ flags.DEFINE_bool(
     flag_values=FLAGS,
 )  # fmt: skip
 
+flags.DEFINE_bool(
+    "drop_head", False, "Convert the encoder of a fine-tuned model without its head.",
+    flag_values=FLAGS,
+)  # fmt: skip
+
 
 def main() -> None:
     """Convert the model and print the differences of its outputs."""
@@ -57,6 +62,7 @@ def main() -> None:
             vocab=FLAGS.vocab,
             sharing=FLAGS.sharing,
             force=FLAGS.force,
+            drop_head=FLAGS.drop_head,
         )
     )
 

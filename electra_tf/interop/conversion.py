@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ _MODULES: dict[Format, ModuleType] = {
     "tf1": tf1,
 }
 TOLERANCE = 1e-4
+_TASK_HEAD = re.compile(r"(^|[./])(classifier|qa_outputs)\.")
 _UNFINISHED = ".unfinished"
 
 
@@ -193,6 +195,7 @@ def convert_checkpoint(
     vocab: str | None = None,
     sharing: Literal["auto", "none"] = "auto",
     force: bool = False,
+    drop_head: bool = False,
 ) -> Conversion:
     """Convert a pre-trained model, and compare the result with the source.
 
@@ -210,13 +213,14 @@ def convert_checkpoint(
         sharing: `none` gives a pair's networks tables of their own; `auto` shares equal
             ones and rejects copies that differ.
         force: Keep the target even if its outputs differ by more than 1e-4.
+        drop_head: Convert the encoder of a fine-tuned model without its head.
 
     Returns:
         A report; `str` of it is for people.
 
     Raises:
-        InputError: The source is damaged or incomplete, the target exists, or the
-            outputs differ.
+        InputError: The source is damaged or incomplete or has the head of a task, the
+            target exists, or the outputs differ.
 
     Example:
         import electra_tf
@@ -231,6 +235,8 @@ def convert_checkpoint(
             "Name another folder, or delete this one",
         )
     model, source_format = read_model(source, vocab)
+    if not drop_head:
+        _reject_task_heads(model)
     if part != "all":
         model = model.select(part)
     if sharing == "none":
@@ -260,6 +266,19 @@ def convert_checkpoint(
     left_out |= _heads_left_out(model.networks, written)
     left_out |= _slots_left_out(model, format) | _tokenizer_left_out(model, format)
     return Conversion(model, source_format, format, target, comparisons, left_out)
+
+
+def _reject_task_heads(model: PretrainedModel) -> None:
+    """Reject a fine-tuned model, whose head no target gets."""
+    left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
+    heads = {n: why for n, why in left_out.items() if _TASK_HEAD.search(n)}
+    if heads:
+        name, why = next(iter(heads.items()))
+        raise InputError(
+            "A model to convert must not have a task's head, unless it may be lost",
+            f"{model.path!r} with {name!r}: {why}",
+            "Pass --drop_head to convert the encoder alone, and fine-tune again",
+        )
 
 
 def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:

@@ -53,8 +53,11 @@ _NOT_READ = {
     "position_ids": "a buffer, the numbers from 0 on",
     "cls.": "a head of BERT; only its encoder is read",
     "pooler.": "BERT's pooler, which ELECTRA has not",
-    "classifier.": "Hugging Face's classification head, another network than ours",
-    "qa_outputs.": "Hugging Face's span head",
+    "classifier.dense.": "Hugging Face's classification head, another network than "
+    "the original's single layer",
+    "classifier.out_proj.": "the output of Hugging Face's classification head",
+    "classifier.": "a fine-tuned head, which is not converted",
+    "qa_outputs.": "a fine-tuned span head, which is not converted",
 }
 
 

@@ -6,7 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
+from conftest import failure
 
 import electra_tf
 from electra_tf.errors import InputError
@@ -122,3 +124,31 @@ def test_local_paths_are_not_hub_ids(tmp_path, monkeypatch):
         assert not hub.is_hub_id(path)
         assert hub.local_folder(path) == path
     assert hub.is_hub_id("google/electra-small-discriminator")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (("classifier.dense.weight", "classifier.out_proj.bias"), "another network"),
+        (("classifier.weight", "classifier.bias"), "a fine-tuned head"),
+        (("qa_outputs.weight", "qa_outputs.bias"), "a fine-tuned span head"),
+    ],
+)
+def test_heads_of_tasks_are_dropped_on_request_only(
+    foreign, tmp_path, here, tensors, message
+):
+    source = tmp_path / "finetuned"
+    shutil.copytree(foreign, source)
+    path = source / "model.safetensors"
+    weights = safetensors.numpy.load_file(path)
+    weights |= {name: np.ones((2, 2), np.float32) for name in tensors}
+    safetensors.numpy.save_file(weights, path)
+    flags = f"--from={source}", f"--to={tmp_path / 'out'}"
+    failed = failure(here("convert", *flags))
+    assert message in failed
+    assert "--drop_head" in failed
+    assert not (tmp_path / "out").exists()
+    result = here("convert", *flags, "--drop_head")
+    assert result.returncode == 0, result.stderr
+    for name in tensors:
+        assert f"left out: {name}" in result.stdout
