@@ -1,4 +1,4 @@
-"""Convert a pre-trained model between this package and other libraries.
+"""Convert a pre-trained or fine-tuned model between this package and other libraries.
 
 python -m electra_tf.convert --from=run --to=for_transformers --format=huggingface
 """
@@ -8,12 +8,14 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.interop.names import FORMATS
+from electra_tf.interop.task_heads import TASK_ROLES, HeadOptions
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
     "from", None,
     "Required: a checkpoint or run of pretrain, a Hugging Face folder, a TensorFlow 1 "
-    "or Model Garden checkpoint, a KerasHub preset, or an id of the Hugging Face hub; "
+    "or Model Garden checkpoint, a KerasHub preset, an --output of finetune, or an id "
+    "of the Hugging Face hub; "
     "or DISCRIMINATOR,GENERATOR.",
     flag_values=FLAGS,
 )  # fmt: skip
@@ -43,9 +45,26 @@ flags.DEFINE_bool(
     "force", False, "Write a target whose outputs differ from the source's.",
     flag_values=FLAGS,
 )  # fmt: skip
-
 flags.DEFINE_bool(
     "drop_head", False, "Convert the encoder of a fine-tuned model without its head.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "task", None,
+    "Name of the task in a TensorFlow 1 checkpoint: of the head to read, if there are "
+    "several, or of the head to write.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_enum(
+    "head", None, TASK_ROLES,
+    "Kind of a TensorFlow 1 checkpoint's head, if its task is none of the released "
+    "code.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_list(
+    "labels", [],
+    "Names of the classes or tags of a fine-tuned model in the order of its outputs. "
+    "Default: those of the source.",
     flag_values=FLAGS,
 )  # fmt: skip
 
@@ -63,6 +82,7 @@ def main() -> None:
             sharing=FLAGS.sharing,
             force=FLAGS.force,
             drop_head=FLAGS.drop_head,
+            head=HeadOptions(FLAGS.task, FLAGS.head, tuple(FLAGS.labels)),
         )
     )
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from electra_tf.interop.names import Format
 from electra_tf.interop.network import Activation, ForeignNetwork, Network, Role
 from electra_tf.interop.numpy_forward import hidden_states, logits
 from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
@@ -38,7 +40,22 @@ _MODULES: dict[Format, ModuleType] = {
     "tf1": tf1,
 }
 TOLERANCE = 1e-4
-_TASK_HEAD = re.compile(r"(^|[./])(classifier|qa_outputs)\.")
+_NO_OPTIONS = HeadOptions()
+_PARTS = {
+    False: "",
+    True: " with joint_prediction or answerable",
+}
+_OTHER_NETWORKS = {
+    "huggingface": "it classifies texts by a layer with gelu before the output, and "
+    "predicts the start and end of an answer independently, without a logit of no "
+    "answer: fine-tune with --set=model.joint_prediction=false and "
+    "--set=model.answerable=false for such a head"
+}
+# It writes models of Keras, which `interop` may not import.
+_TASK_MODULE = "electra_tf.tasks.finished_models"
+_TASK_HEAD = re.compile(
+    r"(^|[./])(classifier|qa_outputs|sequence_summary)\.|^task_specific/"
+)
 _UNFINISHED = ".unfinished"
 
 
@@ -97,8 +114,14 @@ def detect(path: str) -> Format | None:
     Args:
         path: Any path.
     """
+    if is_finished(path):
+        return "electra_tf"
     found = (name for name, module in _MODULES.items() if module.accepts(path))
     return next(found, None)
+
+
+def _task_module() -> ModuleType:
+    return importlib.import_module(_TASK_MODULE)
 
 
 def is_foreign(path: str) -> bool:
@@ -137,13 +160,16 @@ def open_as_checkpoint(path: str) -> Iterator[Checkpoint]:
         yield open_checkpoint(folder)
 
 
-def read_model(path: str, vocab: str | None = None) -> tuple[PretrainedModel, Format]:
-    """Read a pre-trained model of any format.
+def read_model(
+    path: str, vocab: str | None = None, head: HeadOptions | None = None
+) -> tuple[PretrainedModel, Format]:
+    """Read a model of any format.
 
     Args:
         path: A file, folder, prefix or hub id; or two, separated by a comma:
             discriminator and generator.
         vocab: The vocabulary's file for a source without one.
+        head: Options of a fine-tuned model's head; None: its encoder is read alone.
 
     Returns:
         The model and the format of its source.
@@ -164,7 +190,7 @@ def read_model(path: str, vocab: str | None = None) -> tuple[PretrainedModel, Fo
                 f"{part!r}{state}",
                 "Check the path",
             )
-        models.append(_MODULES[name].read(part))
+        models.append(_read(name, part, head))
         formats.append(name)
     model = models[0]
     if len(models) > 1:
@@ -186,6 +212,22 @@ def read_model(path: str, vocab: str | None = None) -> tuple[PretrainedModel, Fo
     return model, formats[0]
 
 
+def _read(name: Format, path: str, head: HeadOptions | None) -> PretrainedModel:
+    if name == "tf1":
+        model = tf1.read(path, head or HeadOptions())
+    elif name == "electra_tf" and is_finished(path):
+        model = _task_module().read(path)
+    else:
+        model = _MODULES[name].read(path)
+    if head is None:
+        return model.without_task_head()
+    if model.head is None:
+        return model
+    named = renamed(model.head, head.labels, path)
+    named = dataclasses.replace(named, name=head.task or named.name)
+    return model.with_head(named)
+
+
 def convert_checkpoint(
     source: str | os.PathLike,
     target: str | os.PathLike,
@@ -196,16 +238,18 @@ def convert_checkpoint(
     sharing: Literal["auto", "none"] = "auto",
     force: bool = False,
     drop_head: bool = False,
+    head: HeadOptions = _NO_OPTIONS,
 ) -> Conversion:
-    """Convert a pre-trained model, and compare the result with the source.
+    """Convert a pre-trained or fine-tuned model, and compare source and target.
 
     Source and target are computed on a probe batch by a NumPy forward pass that reads
     each by its own names. The target appears under its name after that.
 
     Args:
-        source: A checkpoint folder or run of this package, a Hugging Face folder, a
-            TensorFlow 1 or Model Garden checkpoint, a KerasHub preset, or an id of the
-            Hugging Face hub; or two of them, `DISCRIMINATOR,GENERATOR`.
+        source: A checkpoint folder or run of this package, an output of fine-tuning, a
+            Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, a KerasHub
+            preset, or an id of the Hugging Face hub; or two of them,
+            `DISCRIMINATOR,GENERATOR`.
         target: A folder that does not exist.
         format: Format of the target.
         part: Which networks of a pair to convert.
@@ -214,13 +258,14 @@ def convert_checkpoint(
             ones and rejects copies that differ.
         force: Keep the target even if its outputs differ by more than 1e-4.
         drop_head: Convert the encoder of a fine-tuned model without its head.
+        head: What the source does not say about the head of a fine-tuned model.
 
     Returns:
         A report; `str` of it is for people.
 
     Raises:
-        InputError: The source is damaged or incomplete or has the head of a task, the
-            target exists, or the outputs differ.
+        InputError: The source is damaged or incomplete, the target exists or has no
+            such head, or the outputs differ.
 
     Example:
         import electra_tf
@@ -234,9 +279,9 @@ def convert_checkpoint(
             f"{target!r}",
             "Name another folder, or delete this one",
         )
-    model, source_format = read_model(source, vocab)
+    model, source_format = read_model(source, vocab, None if drop_head else head)
     if not drop_head:
-        _reject_task_heads(model)
+        _reject_lost_heads(model, format)
     if part != "all":
         model = model.select(part)
     if sharing == "none":
@@ -244,7 +289,9 @@ def convert_checkpoint(
     unfinished = target + _UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        written = _MODULES[format].write(model, unfinished)
+        is_task = format == "electra_tf" and model.head is not None
+        module = _task_module() if is_task else _MODULES[format]
+        written = module.write(model, unfinished)
         comparisons = tuple(
             compare(old.foreign, new)
             for old, new in zip(model.sources, written, strict=True)
@@ -268,14 +315,21 @@ def convert_checkpoint(
     return Conversion(model, source_format, format, target, comparisons, left_out)
 
 
-def _reject_task_heads(model: PretrainedModel) -> None:
-    """Reject a fine-tuned model, whose head no target gets."""
+def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
+    """Reject a fine-tuned model whose head the target would not get."""
+    if model.head is not None and not model.head.exists_in(format):
+        raise InputError(
+            f"The target must have the head of a {model.head.role}"
+            + _PARTS[model.head.joint_prediction or model.head.answerable],
+            f"{model.path!r} for {format}: {_OTHER_NETWORKS.get(format, 'no heads')}",
+            "Pass --drop_head to convert the encoder alone",
+        )
     left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
     heads = {n: why for n, why in left_out.items() if _TASK_HEAD.search(n)}
-    if heads:
+    if heads and model.head is None:
         name, why = next(iter(heads.items()))
         raise InputError(
-            "A model to convert must not have a task's head, unless it may be lost",
+            "A head must be one that this package has, unless it may be lost",
             f"{model.path!r} with {name!r}: {why}",
             "Pass --drop_head to convert the encoder alone, and fine-tune again",
         )

@@ -28,6 +28,7 @@ from electra_tf.interop.network import (
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.task_heads import TaskHead
 from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN, Vocabulary
@@ -41,10 +42,12 @@ CONFIG, TOKENIZER_CONFIG, TOKENIZER = (
 GENERATOR = "generator"  # the folder of a pair's generator
 _EXACT = ("gelu", "gelu_python")
 _TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
-_ARCHITECTURES: dict[Role, str] = {
+_ARCHITECTURES: Mapping[Role, str] = {
     "discriminator": "ElectraForPreTraining",
     "generator": "ElectraForMaskedLM",
     "encoder": "ElectraModel",
+    "token_classifier": "ElectraForTokenClassification",
+    "question_answerer": "ElectraForQuestionAnswering",
 }
 # Names below the model's own in a checkpoint of BERT, as electra's begin.
 _ENCODERS = ("electra.", "bert.", "")
@@ -56,9 +59,12 @@ _NOT_READ = {
     "classifier.dense.": "Hugging Face's classification head, another network than "
     "the original's single layer",
     "classifier.out_proj.": "the output of Hugging Face's classification head",
-    "classifier.": "a fine-tuned head, which is not converted",
-    "qa_outputs.": "a fine-tuned span head, which is not converted",
+    "classifier.": "the head of a task that is neither tagging nor question answering",
+    "sequence_summary.": "the summary of a multiple-choice model",
+    "qa_outputs.": "a span head without two outputs",
 }
+_SPANS, _TAGS = "qa_outputs", "classifier"
+_OWN = "electra_tf"  # key of a config for this package's settings of a fine-tuned model
 
 
 def accepts(path: str) -> bool:
@@ -103,7 +109,8 @@ def _read_network(folder: str) -> Source:
     tensors = read_tensors(weights)
     tensors = {_modern(name): array for name, array in tensors.items()}
     encoder = _encoder_prefix(tensors, weights)
-    role = _role(tensors)
+    head = read_head(config, tensors, encoder, folder)
+    role = head.role if head else _role(tensors)
     words = f"{encoder}embeddings.word_embeddings.weight"
     shape = _shape(config, table_shape(tensors, words, folder), folder)
     prefixes = Prefixes(encoder, encoder, "")
@@ -115,9 +122,12 @@ def _read_network(folder: str) -> Source:
         prefixes,
         _activation(config, folder),
         folder,
+        head,
     )
     network = from_foreign(foreign)
     used = {theirs for _, _, theirs in foreign.rows()}
+    if role == "question_answerer":
+        tensors = {n: a for n, a in tensors.items() if not n.startswith(f"{_SPANS}.")}
     left_out = _left_out(tensors, used, foreign)
     dtypes = {str(tensors[name].dtype) for name in used}
     return Source(
@@ -160,6 +170,60 @@ def _role(tensors: Mapping[str, np.ndarray]) -> Role:
     if "generator_predictions.dense.weight" in tensors:
         return "generator"
     return "encoder"
+
+
+def read_head(
+    config: Mapping[str, Any],
+    tensors: dict[str, np.ndarray],
+    encoder: str,
+    folder: str,
+) -> TaskHead | None:
+    """Return the head of a fine-tuned model, if this package has the same network.
+
+    Args:
+        config: The content of config.json.
+        tensors: By name; gets the two outputs of a span head as `qa_outputs[n].*`.
+        encoder: Prefix of the encoder's names.
+        folder: For messages.
+
+    Returns:
+        A token classifier, a question answerer, or None.
+
+    Raises:
+        InputError: `id2label` does not name each logit.
+    """
+    own = config.get(_OWN)
+    settings = own if isinstance(own, dict) else {}
+    spans, tags = (tensors.get(f"{name}.weight") for name in (_SPANS, _TAGS))
+    bias = tensors.get(f"{_SPANS}.bias")
+    if spans is not None and bias is not None and len(spans) == len(bias) == 2:
+        for output in range(2):
+            tensors[f"{_SPANS}[{output}].weight"] = spans[output : output + 1]
+            tensors[f"{_SPANS}[{output}].bias"] = bias[output : output + 1]
+        return TaskHead("question_answerer", settings=settings)
+    # BERT's classifier of texts has the same names, and multiple choice one output.
+    names = config.get("architectures")
+    kind = str(names[0]) if isinstance(names, list) and names else ""
+    is_tagger = encoder == "electra." or kind.endswith("ForTokenClassification")
+    others = any(name.startswith("sequence_summary.") for name in tensors)
+    if tags is None or tags.ndim != 2 or not is_tagger or others:
+        return None
+    labels = _labels(config, len(tags), folder)
+    return TaskHead("token_classifier", labels, settings=settings)
+
+
+def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ...]:
+    stored = config.get("id2label")
+    if stored is None:
+        return tuple(f"LABEL_{number}" for number in range(count))
+    labels = isinstance(stored, dict) and [stored.get(str(n)) for n in range(count)]
+    if not labels or len(stored) != count or not all(type(n) is str for n in labels):
+        raise InputError(
+            f"id2label of {folder}/{CONFIG} must name each of the {count} outputs",
+            f"{stored!r:.80}",
+            "Correct the file",
+        )
+    return tuple(labels)
 
 
 def _shape(
@@ -253,6 +317,8 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             name: _cast(array, model.dtypes.get(f"{network.role}/{name}"))
             for name, array in foreign.tensors.items()
         }
+        if network.role == "question_answerer":
+            tensors = _stacked(tensors)
         with open(os.path.join(folder, SAFETENSORS), "wb") as file:
             file.writelines(safetensors_parts(tensors, {"format": "pt"}))
         config = config_of(network, model)
@@ -263,6 +329,14 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         pathlib.Path(folder, "README.md").write_text(card, encoding="utf-8")
         written.append(_read_network(folder).foreign)
     return written
+
+
+def _stacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors with both outputs of a span head in one."""
+    for kind in ("weight", "bias"):
+        outputs = [tensors.pop(f"{_SPANS}[{output}].{kind}") for output in range(2)]
+        tensors[f"{_SPANS}.{kind}"] = np.concatenate(outputs)
+    return tensors
 
 
 def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
@@ -300,7 +374,17 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         "type_vocab_size": shape.segments,
         "vocab_size": shape.vocabulary_size,
     }
+    if network.head is not None:
+        own |= _head_config(network.head)
     return {**model.configs.get(network.role, {}), **own}
+
+
+def _head_config(head: TaskHead) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    if head.labels:
+        names["id2label"] = {str(n): label for n, label in enumerate(head.labels)}
+        names["label2id"] = {label: n for n, label in enumerate(head.labels)}
+    return names | ({_OWN: dict(head.settings)} if head.settings else {})
 
 
 def read_tokenizer(folder: str) -> Tokenizer | None:

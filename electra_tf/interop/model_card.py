@@ -28,6 +28,16 @@ _LOADERS = {
     "discriminator": _Loader("AutoModelForPreTraining", _ENCODER),
     "generator": _Loader("AutoModelForMaskedLM", _ENCODER),
     "encoder": _Loader("AutoModel", _ENCODER),
+    "token_classifier": _Loader(
+        "AutoModelForTokenClassification",
+        'tagger = electra_tf.TokenClassifier.from_preset(".")\n'
+        'print(tagger.predict([["Anna", "sings", "."]]))',
+    ),
+    "question_answerer": _Loader(
+        "AutoModelForQuestionAnswering",
+        'answerer = electra_tf.QuestionAnswerer.from_preset(".")\n'
+        'print(answerer.predict([("Who sings?", "Anna sings in the choir.")]))',
+    ),
 }
 _MEANINGS = {
     "masked_lm_loss": "loss of the masked language model",
@@ -53,15 +63,23 @@ def model_card(model: "PretrainedModel", network: "Network") -> str:
     header = {"library_name": "transformers", "tags": ["electra", "electra_tf"]}
     parts = [
         f"---\n{yaml.safe_dump(header)}---",
-        f"# ELECTRA {role}",
+        f"# ELECTRA {role.replace('_', ' ')}",
         f"{shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings "
         f"{shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to "
         f"{shape.max_positions} positions: {numbers:,} parameters.",
         _load(role, has_generator=role == "discriminator" and len(model.networks) == 2),
     ]
+    parts += _labels(network)
     if model.tokenizer is not None:
         parts.append(f"## Tokenizer\n\nWordPiece, {model.tokenizer.settings}.")
     return "\n\n".join([*parts, *_training(model)]) + "\n"
+
+
+def _labels(network: "Network") -> list[str]:
+    if network.head is None or not network.head.labels:
+        return []
+    names = ", ".join(f"`{label}`" for label in network.head.labels)
+    return [f"## Tags\n\n{names}"]
 
 
 def _load(role: str, has_generator: bool) -> str:

@@ -35,7 +35,7 @@ class Row(NamedTuple):
     electra_tf: str
     kind: Kind
     tf1: str
-    huggingface: str
+    huggingface: str | None
     keras_hub: str | None = None
     model_garden: str | None = None
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 def _dense(
     ours: str,
     tf1: str,
-    huggingface: str,
+    huggingface: str | None,
     keras_hub: str | None = None,
     model_garden: str | None = None,
     kinds: tuple[Kind, Kind] = ("kernel", "as_is"),
@@ -54,7 +54,8 @@ def _dense(
             f"{ours}/{weight}",
             kind,
             f"{tf1}/{weight}",
-            f"{huggingface}.{ {'kernel': 'weight'}.get(weight, weight) }",
+            huggingface
+            and f"{huggingface}.{ {'kernel': 'weight'}.get(weight, weight) }",
             keras_hub and f"{keras_hub}/vars/{number}",
             model_garden and f"{model_garden}/{weight}",
         )
@@ -225,6 +226,20 @@ MASKED_LM_HEAD = (
         "generator_predictions/output_bias",
         "generator_lm_head.bias",
     ),
+)
+
+CLASSIFICATION_HEAD = (*_dense("head/dense", "dense", None),)
+"""On [CLS]; Hugging Face's head is another network."""
+TOKEN_HEAD = (*_dense("head/dense", "dense", "classifier"),)
+SPAN_HEAD = (
+    *_dense("head/start", "dense", "qa_outputs[0]"),
+    *_dense("head/end", "dense_1", "qa_outputs[1]"),
+)
+"""Hugging Face stacks both: `[n]` is output n of `qa_outputs`."""
+END_HIDDEN = (*_dense("head/end_hidden", "qa_hidden", None),)
+ANSWERABLE = (
+    *_dense("head/answerable_hidden", "dense_2", None),
+    *_dense("head/answerable", "dense_3", None),
 )
 
 

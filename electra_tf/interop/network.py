@@ -25,13 +25,13 @@ from electra_tf.interop.names import (
     from_format,
     to_format,
 )
+from electra_tf.interop.task_heads import TaskHead, TaskRole
 
-Role = Literal["discriminator", "generator", "encoder"]
+Role = Literal["discriminator", "generator", "encoder"] | TaskRole
 """`generator`: an encoder with a masked-LM head, a BERT too. `encoder`: no head."""
-ROLES: tuple[Role, ...] = ("discriminator", "generator", "encoder")
 Activation = Literal["gelu", "gelu_tanh"]
 
-_HEADS: dict[Role, tuple[Row, ...]] = {
+_HEADS: Mapping[Role, tuple[Row, ...]] = {
     "discriminator": DISCRIMINATOR_HEAD,
     "generator": MASKED_LM_HEAD,
     "encoder": (),
@@ -58,11 +58,13 @@ class Network:
         role: Decides the head.
         shape: Shape of the encoder.
         weights: By path, `encoder/...` and `head/...`. Kernels are [in, out].
+        head: The head of a fine-tuned model.
     """
 
     role: Role
     shape: EncoderConfig
     weights: Mapping[str, np.ndarray]
+    head: TaskHead | None = None
 
     @property
     def embeddings(self) -> dict[str, np.ndarray]:
@@ -95,6 +97,7 @@ class ForeignNetwork:
         prefixes: Of the names of this network.
         activation: The function of its feed-forward layers and heads.
         source: Origin, for messages.
+        head: The head of a fine-tuned model.
     """
 
     format: Format
@@ -104,6 +107,7 @@ class ForeignNetwork:
     prefixes: Prefixes
     activation: Activation = "gelu"
     source: str = ""
+    head: TaskHead | None = None
 
     @property
     def has_projection(self) -> bool:
@@ -120,7 +124,7 @@ class ForeignNetwork:
                 row,
                 prefix + self._encoder_name(row, number),
             )
-        for row in _HEADS[self.role]:
+        for row in self.head.rows if self.head else _HEADS[self.role]:
             if (name := getattr(row, self.format)) is not None:
                 yield row.electra_tf, row, self.prefixes.head + name
 
@@ -148,7 +152,7 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
         InputError: Weights are missing or of another shape; the message lists them.
     """
     _check_sizes(foreign)
-    shapes = expected_shapes(foreign.role, foreign.shape)
+    shapes = expected_shapes(foreign.role, foreign.shape, foreign.head)
     weights, problems = {}, []
     for ours, row, theirs in foreign.rows():
         if theirs not in foreign.tensors:
@@ -172,7 +176,7 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
             f"{'; '.join(problems[:8])}{more}",
             "Check that config and weights are of the same model",
         )
-    return Network(foreign.role, foreign.shape, weights)
+    return Network(foreign.role, foreign.shape, weights, foreign.head)
 
 
 def is_float(array: np.ndarray) -> bool:
@@ -268,7 +272,7 @@ def to_foreign(
         lacks is left out.
     """
     foreign = ForeignNetwork(
-        name, network.role, network.shape, {}, prefixes, activation
+        name, network.role, network.shape, {}, prefixes, activation, head=network.head
     )
     tensors = {
         theirs: to_format(network.weights[ours], row.kind, name, network.shape.heads)
@@ -277,12 +281,15 @@ def to_foreign(
     return dataclasses.replace(foreign, tensors=tensors)
 
 
-def expected_shapes(role: Role, shape: EncoderConfig) -> dict[str, tuple[int, ...]]:
+def expected_shapes(
+    role: Role, shape: EncoderConfig, head: TaskHead | None = None
+) -> dict[str, tuple[int, ...]]:
     """Return the shape of each weight of a network, by path in this package.
 
     Args:
         role: Decides the head.
         shape: Shape of the encoder.
+        head: The head of a fine-tuned model.
     """
     embedding, width, inner = shape.embedding, shape.width, shape.feed_forward
     rows = shape.vocabulary_size
@@ -307,7 +314,7 @@ def expected_shapes(role: Role, shape: EncoderConfig) -> dict[str, tuple[int, ..
         sizes |= _pair("head/dense", width, embedding)
         sizes |= _pair("head/layer_norm", None, embedding)
         sizes["head/output_bias"] = (rows,)
-    return sizes
+    return sizes | (head.shapes(width) if head else {})
 
 
 def _pair(path: str, inputs: int | None, outputs: int) -> dict[str, tuple[int, ...]]:

@@ -167,11 +167,15 @@ def logits(
         activation: In place of the network's own.
 
     Returns:
-        float64 [B, L] of a discriminator, [B, L, V] of a masked LM.
+        float64 [B, L] of a discriminator, [B, L, V] of a masked LM, [B, C] or
+        [B, L, C] of a classifier; [B, L, 2] of a question answerer, start and end, or
+        [B, L, 3] with the logit of no answer.
     """
     if network.role == "encoder" or network.format in ("keras_hub", "model_garden"):
         return None
     names, act = _names(network), _activation(activation or network.activation)
+    if network.head is not None:
+        return _task_logits(network, names, act, x)
     dense, score, norm, bias = (
         network.prefixes.head + part
         for part in _HEAD_NAMES[network.format][network.role]
@@ -190,6 +194,45 @@ def logits(
     return scores + _get(network, bias)
 
 
+def _task_logits(
+    network: ForeignNetwork, names: _Names, act: Callable[[Array], Array], x: Array
+) -> Array:
+    """Compute the logits of a task; those of an end are given the second position."""
+    kind, prefix, head = network.format, network.prefixes.head, network.head
+    if head.role != "question_answerer":
+        layer = {
+            "electra_tf": "head/dense",
+            "tf1": "dense",
+            "huggingface": "classifier",
+        }
+        x = x if head.role == "token_classifier" else x[:, 0]
+        return _dense(network, names, prefix + layer[kind], x)
+    if kind == "huggingface":
+        return _dense(network, names, "qa_outputs", x)
+    start, hidden, end, no_answer, score = (
+        prefix + name for name in _SPAN_NAMES[kind].split()
+    )
+    start_BL1 = _dense(network, names, start, x)
+    ends = x
+    if head.joint_prediction:
+        given = np.broadcast_to(x[:, 1:2], x.shape)
+        ends = act(_dense(network, names, hidden, np.concatenate([given, x], -1)))
+    outputs = [start_BL1, _dense(network, names, end, ends)]
+    if head.answerable:
+        start_BD = (special.softmax(start_BL1, 1) * x).sum(1)
+        pair = np.concatenate([x[:, 0], start_BD], -1)
+        logit = _dense(
+            network, names, score, act(_dense(network, names, no_answer, pair))
+        )
+        outputs.append(np.broadcast_to(logit[:, None], start_BL1.shape))
+    return np.concatenate(outputs, -1)
+
+
+_SPAN_NAMES = {
+    "electra_tf": "head/start head/end_hidden head/end head/answerable_hidden "
+    "head/answerable",
+    "tf1": "dense qa_hidden dense_1 dense_2 dense_3",
+}
 # The names of a head's layer, score, layer norm and output bias.
 _HEAD_NAMES = {
     "electra_tf": {

@@ -8,6 +8,7 @@ import numpy as np
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import ForeignNetwork, Network, Role
+from electra_tf.interop.task_heads import TaskHead
 from electra_tf.text.tokenizer import Tokenizer
 
 LeftOut = dict[str, str]
@@ -69,8 +70,7 @@ class PretrainedModel:
             InputError: Two networks are no pair, or the vocabulary has another size
                 than a token table.
         """
-        order = ("discriminator", "encoder", "generator")
-        sources = sorted(sources, key=lambda s: order.index(s.network.role))
+        sources = sorted(sources, key=lambda s: s.network.role == "generator")
         roles = [source.network.role for source in sources]
         if len(sources) == 2 and roles != ["discriminator", "generator"]:
             raise InputError(
@@ -89,6 +89,40 @@ class PretrainedModel:
                     "Use the vocabulary that the model was trained with",
                 )
         return cls(tuple(sources), tokenizer, path, **more)
+
+    @property
+    def head(self) -> TaskHead | None:
+        """The head of a fine-tuned model."""
+        return self.networks[0].head
+
+    def with_head(self, head: TaskHead) -> "PretrainedModel":
+        """Return a fine-tuned model with other names of its classes or tags.
+
+        Args:
+            head: With as many names.
+        """
+        source = self.sources[0]
+        source = dataclasses.replace(
+            source,
+            network=dataclasses.replace(source.network, head=head),
+            foreign=dataclasses.replace(source.foreign, head=head),
+        )
+        return dataclasses.replace(self, sources=(source,))
+
+    def without_task_head(self) -> "PretrainedModel":
+        """Return the encoder of a fine-tuned model, or a pre-trained model as it is."""
+        if self.head is None:
+            return self
+        source = self.sources[0]
+        own = (name for ours, _, name in source.foreign.rows() if "head/" in ours)
+        why = f"the head of a fine-tuned {self.head.role}"
+        source = dataclasses.replace(
+            source,
+            network=source.network.without_head(),
+            foreign=dataclasses.replace(source.foreign, role="encoder", head=None),
+            left_out=source.left_out | dict.fromkeys(own, why),
+        )
+        return dataclasses.replace(self, sources=(source,))
 
     @property
     def dtypes(self) -> dict[str, str]:

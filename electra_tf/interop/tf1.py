@@ -3,6 +3,7 @@
 Source: google-research/electra model/modeling.py and model/optimization.py.
 """
 
+import dataclasses
 import glob
 import json
 import os
@@ -28,6 +29,12 @@ from electra_tf.interop.network import (
     to_foreign,
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.task_heads import (
+    TASK_ROLES,
+    HeadOptions,
+    TaskHead,
+    TaskRole,
+)
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import Tokenizer
@@ -44,7 +51,24 @@ _NOT_READ = {
 }
 SETTINGS = "electra_tf.json"
 """Settings beside a checkpoint that its tensors do not show."""
+_NO_OPTIONS = HeadOptions()
+_OTHER_HEAD = (
+    "a task's head: --task chooses one of several, and --head names its kind where the "
+    "released code has no task of that name"
+)
 _STEP = "global_step"
+_TASK = re.compile(r"task_specific/([^/]+)/")
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+# Kind and labels by the released code's names of tasks (finetune/task_builder.py); the
+# label ids of its tagger depend on the training data.
+_TASKS: dict[str, tuple[TaskRole, tuple[str, ...]]] = {
+    **dict.fromkeys(("cola", "mrpc", "sst", "qqp"), ("classifier", _BINARY)),
+    **dict.fromkeys(("rte", "qnli"), ("classifier", _ENTAILMENT)),
+    "mnli": ("classifier", ("contradiction", "entailment", "neutral")),
+    "sts": ("regressor", ()),
+    "chunk": ("token_classifier", ()),
+}
 _WORDS = "embeddings/word_embeddings"
 
 
@@ -91,7 +115,7 @@ def accepts(path: str) -> bool:
     )
 
 
-def read(path: str) -> PretrainedModel:
+def read(path: str, options: HeadOptions = _NO_OPTIONS) -> PretrainedModel:
     """Read the networks of a checkpoint, with optimizer slots where there are any.
 
     A `vocab.txt` beside the checkpoint is its vocabulary; an `electra_tf.json`, which
@@ -99,9 +123,10 @@ def read(path: str) -> PretrainedModel:
 
     Args:
         path: A prefix, one of its files, or a folder.
+        options: What the names of a fine-tuned head do not say.
 
     Returns:
-        A pair, a discriminator, a generator, or a BERT's encoder.
+        A pair, a discriminator, a generator, a BERT's encoder, or a fine-tuned model.
 
     Raises:
         InputError: The files are damaged, or the networks are incomplete.
@@ -117,7 +142,7 @@ def read(path: str) -> PretrainedModel:
     folder = os.path.dirname(prefix)
     known = read_settings(folder)
     sources = [
-        _read_network(tensors, role, prefixes, known, prefix)
+        _read_network(tensors, role, prefixes, known, prefix, options)
         for role, prefixes in _networks(tensors, prefix)
     ]
     used = {n for s in sources for _, _, n in s.foreign.rows()}
@@ -177,10 +202,17 @@ def _read_network(
     prefixes: Prefixes,
     known: Mapping,
     source: str,
+    options: HeadOptions,
 ) -> Source:
     def size(name: str) -> tuple[int, ...]:
         return table_shape(tensors, name, source)
 
+    head = None
+    if role != "generator":
+        head = _read_head(tensors, known.get("task", {}), options, source)
+    if head is not None:
+        role = head.role
+        prefixes = prefixes._replace(head=f"task_specific/{head.name}/")
     layers = [
         int(match[1])
         for name in tensors
@@ -194,7 +226,7 @@ def _read_network(
         depth=max(layers) + 1,
         width=width,
         embedding=embedding,
-        heads=known.get("heads", {}).get(role, max(1, width // 64)),
+        heads=_heads(known.get("heads", {}), role, max(1, width // 64)),
         feed_forward=inner,
         vocabulary_size=rows,
         max_positions=size(f"{tables}position_embeddings")[0],
@@ -203,7 +235,9 @@ def _read_network(
         attention_dropout=0.1,
         layer_norm_epsilon=known.get("layer_norm_epsilon", 1e-12),
     )
-    foreign = ForeignNetwork("tf1", role, shape, tensors, prefixes, "gelu", source)
+    foreign = ForeignNetwork(
+        "tf1", role, shape, tensors, prefixes, "gelu", source, head
+    )
     network = from_foreign(foreign)
     slots = {
         f"{slot}/{ours}": tensors[f"{theirs}/{suffix}"]
@@ -212,6 +246,84 @@ def _read_network(
         if f"{theirs}/{suffix}" in tensors
     }
     return Source(network, foreign, slots=slots)
+
+
+def _heads(known: Mapping[str, Any], role: Role, default: int) -> Any:
+    """Return the number of heads; that of a fine-tuned encoder may be its source's."""
+    roles = (role, "encoder", "discriminator") if role in TASK_ROLES else (role,)
+    return next((known[name] for name in roles if name in known), default)
+
+
+def _read_head(
+    tensors: Mapping[str, np.ndarray],
+    known: Mapping[str, Any],
+    options: HeadOptions,
+    source: str,
+) -> TaskHead | None:
+    """Return the head of the only task, or of the one that the options name."""
+    names = sorted({match[1] for name in tensors if (match := _TASK.match(name))})
+    if options.task is not None and options.task not in names:
+        raise InputError(
+            f"--task must be a task with a head in {source}",
+            f"{options.task!r}; there are: {format_list(names) or 'none'}",
+            "Correct or omit --task",
+        )
+    if not names or (len(names) > 1 and options.task is None):
+        return None
+    name = options.task or names[0]
+    if known.get("name") == name:
+        return _known_head(known, source)
+    return _named_head(tensors, name, options, source)
+
+
+def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
+    """Return the head that `write` described."""
+    try:
+        head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
+        if head.role not in TASK_ROLES or not all(type(n) is str for n in head.labels):
+            raise TypeError(f"role {head.role!r} with labels {head.labels!r:.60}")
+    except TypeError as error:
+        raise InputError(
+            f"'task' of {SETTINGS} beside {source} must describe a head",
+            str(error),
+            "Convert the model again, or delete the file",
+        ) from error
+    return head
+
+
+def _named_head(
+    tensors: Mapping[str, np.ndarray], name: str, options: HeadOptions, source: str
+) -> TaskHead | None:
+    """Return the head that the task's name in the released code implies."""
+    scope = f"task_specific/{name}"
+    role, labels = _TASKS.get(name, (options.kind, ()))
+    hidden = f"{scope}/qa_hidden/kernel" in tensors
+    if hidden or f"{scope}/dense_1/kernel" in tensors:
+        return TaskHead(
+            "question_answerer",
+            (),
+            joint_prediction=hidden,
+            answerable=f"{scope}/dense_2/kernel" in tensors,
+            name=name,
+        )
+    role = options.kind or role
+    if role is None:
+        return None
+    units = table_shape(tensors, f"{scope}/dense/kernel", source)[1]
+    if role == "classifier" and not labels:
+        labels = tuple(map(str, range(units)))
+    if role == "token_classifier" and not options.labels:
+        raise InputError(
+            f"The {units} tags of the task {name!r} must have names, which the "
+            "checkpoint does not store",
+            source,
+            "Pass --labels=TAG,TAG,... in the order of the ids in "
+            f"{name}_label_mapping.pkl, which the fine-tuning wrote",
+        )
+    labels = options.labels or labels
+    if labels and len(labels) != units:  # `renamed` raises for other numbers of names
+        labels = tuple(map(str, range(units)))
+    return TaskHead(role, labels, name=name)
 
 
 def _left_out(names: set[str], source: str) -> LeftOut:
@@ -223,6 +335,8 @@ def _left_out(names: set[str], source: str) -> LeftOut:
             reasons = ["the number of the step"]
         if name.rsplit("/", 1)[-1] in _SLOTS.values():
             reasons = reasons or ["a slot of a weight that is left out"]
+        if _TASK.match(name):
+            reasons = reasons or [_OTHER_HEAD]
         if reasons:
             left_out[name] = reasons[0]
         else:
@@ -243,14 +357,14 @@ def read_settings(folder: str) -> Mapping[str, Any]:
         folder: Of the checkpoint.
 
     Returns:
-        `heads` by role, `layer_norm_epsilon`, `tokenization`; some or none of them.
+        `heads` by role, `layer_norm_epsilon`, `tokenization`, `task`; some or none.
 
     Raises:
         InputError: The file is damaged.
     """
     path = os.path.join(folder, SETTINGS)
     known = read_json(path) if os.path.isfile(path) else {}
-    for name in ("heads", "tokenization"):
+    for name in ("heads", "tokenization", "task"):
         if not isinstance(known.get(name, {}), dict):
             raise InputError(
                 f"{name!r} of {path} must be an object",
@@ -300,10 +414,18 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """
     os.makedirs(path, exist_ok=True)
     tensors: dict[str, np.ndarray] = {_STEP: np.int64(model.step)}
+    head: dict[str, Any] | None = None
     sharing = model.sharing() if len(model.networks) == 2 else "embeddings"
     for source in model.sources:
         network = source.network
         prefixes = _prefixes(network, sharing, len(model.networks))
+        if network.head is not None:
+            name = network.head.name or network.head.role
+            network = dataclasses.replace(
+                network, head=dataclasses.replace(network.head, name=name)
+            )
+            prefixes = prefixes._replace(head=f"task_specific/{name}/")
+            head = dataclasses.asdict(network.head)
         foreign = to_foreign(network, "tf1", prefixes)
         tensors |= foreign.tensors
         for ours, _, theirs in foreign.rows():
@@ -324,6 +446,8 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         text = model.tokenizer.vocabulary.text
         pathlib.Path(path, "vocab.txt").write_bytes(text.encode())
         settings["tokenization"] = tokenization_settings(model.tokenizer)
+    if head is not None:
+        settings["task"] = head
     pathlib.Path(path, SETTINGS).write_text(json.dumps(settings, indent=1))
     return [source.foreign for source in read(prefix).sources]
 

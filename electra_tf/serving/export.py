@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
+from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.serving import validate
 from electra_tf.serving.export_spec import ExportSpec, Signature
 from electra_tf.serving.formats.litert import open_litert, write_litert
@@ -19,8 +20,8 @@ from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
 from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
+from electra_tf.tasks.finished_models import load_finished
 from electra_tf.tasks.inference import load
-from electra_tf.tasks.runner import MODEL
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.disk_errors import reraise_full_disk
 
@@ -55,7 +56,7 @@ def load_exportable(
         InputError: The path is not a trained model, the fine-tuning there is
             unfinished, or `output_kind` or `max_length` is set for a fine-tuned model.
     """
-    if not is_finetuned(path) and os.path.isdir(os.path.join(path, "trial_1")):
+    if not is_finished(path) and os.path.isdir(os.path.join(path, "trial_1")):
         raise InputError(
             f"--model must be an output of finetune with a {MODEL}",
             f"{path!r}, without a {MODEL}",
@@ -68,9 +69,14 @@ def load_exportable(
             f"{path!r}, which does not exist",
             "Check the path",
         )
-    if not is_finetuned(path) and os.path.isfile(path):
+    if not is_finished(path) and os.path.isfile(path):
         return task_export(load(path), target)  # raises with the kind of the file
-    if not is_finetuned(path):
+    model = None
+    if is_finished(path):
+        model = load(path)
+    elif is_foreign(path) and output_kind is None:
+        model = load_finished(path)
+    if model is None:
         kind = output_kind or OUTPUT_KINDS[0]
         return pretrained_export(path, kind, target, max_length)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
@@ -80,19 +86,7 @@ def load_exportable(
                 f"{flag}={value} for a fine-tuned model, {path!r}",
                 f"Omit {flag}",
             )
-    return task_export(load(path), target)
-
-
-def is_finetuned(path: str) -> bool:
-    """Return whether a path is an output of finetune, not of pretrain.
-
-    Args:
-        path: A folder or a file.
-
-    Returns:
-        True for a .keras file, or a folder with a fine-tuned model.
-    """
-    return path.endswith(".keras") or os.path.isfile(os.path.join(path, MODEL))
+    return task_export(model, target)
 
 
 def export(

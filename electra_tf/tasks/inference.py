@@ -13,9 +13,10 @@ import keras
 import numpy as np
 
 from electra_tf.errors import InputError
+from electra_tf.interop.conversion import is_foreign
+from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.prediction_inputs import Item, read_line_items
-from electra_tf.tasks.runner import MODEL
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
@@ -36,7 +37,8 @@ def load(path: str) -> TextModel:
     """Load a model that fine-tuning wrote.
 
     Args:
-        path: The output folder, or a .keras file.
+        path: The output folder, a .keras file, or a fine-tuned model of another
+            library with a head that this package has.
 
     Returns:
         The model, not compiled; `fit` compiles it with the published optimizer.
@@ -44,6 +46,12 @@ def load(path: str) -> TextModel:
     Raises:
         InputError: There is no model, or the file is not a model of a task.
     """
+    if not is_finished(path) and is_foreign(path):
+        # Imported here, as that module imports this one.
+        from electra_tf.tasks.finished_models import load_finished
+
+        if (model := load_finished(path)) is not None:
+            return model
     file = os.path.join(path, MODEL) if os.path.isdir(path) else path
     _check_file(path, file)
     try:

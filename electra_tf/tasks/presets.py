@@ -1,6 +1,7 @@
 """Load models of tasks, and encoders, from checkpoints, saved models and configs."""
 
 import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
+from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
 
 Model = TypeVar("Model", bound="TextModel")
-
-_SAVED = "model.keras"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +38,35 @@ class PresetArguments:
     dtype: Any = None
     trainable: bool = True
 
-    @property
-    def is_saved(self) -> bool:
-        """Return whether the source is a saved model."""
-        return is_saved_model(os.fspath(self.source))
+    def has_head(self, kind: type[Model], *given: Any) -> bool:
+        """Return whether the source has the head of the model.
 
-    def build(self, kind: type[Model], **head: Any) -> Model:
+        Args:
+            kind: Class of the model.
+            given: Arguments of a new head; if one is set, another library's model is
+                the encoder of a new model.
+        """
+        path = os.fspath(self.source)
+        if is_finished(path):
+            return True
+        is_new = any(argument is not None for argument in given)
+        return not is_new and isinstance(self._other_library, kind)
+
+    @functools.cached_property
+    def _other_library(self) -> "TextModel | None":
+        """Another library's model, if it has the head of a task."""
+        # Imported here, as that module imports the models, which import this one.
+        from electra_tf.tasks.finished_models import load_finished
+
+        path = os.fspath(self.source)
+        return load_finished(path) if is_foreign(path) else None
+
+    def build(self, kind: type[Model], has_head: bool, **head: Any) -> Model:
         """Load the saved model, or create a new model on the source's encoder.
 
         Args:
             kind: Class of the model.
+            has_head: Return value of `has_head`.
             head: Arguments of the constructor that belong to the task.
 
         Returns:
@@ -57,7 +76,7 @@ class PresetArguments:
             InputError: The source is of no known kind, or the saved model has another
                 class or other settings than the arguments.
         """
-        if self.is_saved:
+        if has_head:
             return self._load(kind, head)
         return kind(
             read_preset(self.source, self.vocabulary),
@@ -74,7 +93,8 @@ class PresetArguments:
         from electra_tf.tasks.inference import load
 
         _check_no_vocabulary(self.source, self.vocabulary)
-        model = load(os.fspath(self.source))
+        path = os.fspath(self.source)
+        model = load(path) if is_finished(path) else self._other_library
         if not isinstance(model, kind):
             raise InputError(
                 f"path_or_name must be a model of the class {kind.__name__}",
@@ -131,23 +151,14 @@ def load_model(path: str | os.PathLike) -> keras.Model:
     """
     file = os.fspath(path)
     if os.path.isdir(file):
-        file = os.path.join(file, _SAVED)
+        file = os.path.join(file, MODEL)
     if not os.path.isfile(file):
         raise InputError(
-            f"path must be a .keras file, or a folder with {_SAVED}",
+            f"path must be a .keras file, or a folder with {MODEL}",
             repr(os.fspath(path)),
             "Check the path; load a checkpoint with from_preset of a model class",
         )
     return keras.saving.load_model(file, compile=False, safe_mode=True)
-
-
-def is_saved_model(path: str) -> bool:
-    """Return whether a path is a `.keras` file or a folder with `model.keras`.
-
-    Args:
-        path: Any path.
-    """
-    return path.endswith(".keras") or os.path.isfile(os.path.join(path, _SAVED))
 
 
 def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
@@ -247,8 +258,8 @@ def _check_no_vocabulary(source: str | os.PathLike, vocabulary: str | None) -> N
 
 for _name, _reader in {
     "saved model": PresetReader(
-        f"a saved model (a .keras file, or a folder with {_SAVED})",
-        is_saved_model,
+        f"a saved model (a .keras file, or a folder with {MODEL})",
+        is_finished,
         _read_saved_model,
     ),
     "checkpoint": PresetReader(

@@ -25,6 +25,7 @@ import tensorflow as tf
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.task_heads import MODEL
 from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.callbacks import SelectionPolicy, TrialCheckpoint, format_scores
 from electra_tf.tasks.optimizer import int_value
@@ -35,7 +36,7 @@ from electra_tf.tasks.trials import Trial, pluralize
 from electra_tf.training.disk_errors import reraise_full_disk
 from electra_tf.training.optimizer import create_optimizer
 
-CONFIG, TRIALS, MODEL = "config.yaml", "trials.jsonl", "model.keras"
+CONFIG, TRIALS = "config.yaml", "trials.jsonl"
 
 
 class MultiSeedRunner:

@@ -24,7 +24,7 @@ from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.squad.task import SquadTask
 from electra_tf.tasks.tagging.model import TokenClassifier
-from electra_tf.tasks.tagging.schemes import is_span_scheme, to_bioes
+from electra_tf.tasks.tagging.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.tagging.task import TaggingTask
 from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel
@@ -299,7 +299,9 @@ def _check_tags(sentence: Sentence, tags: Sequence[str]) -> None:
     if spans and not is_span_scheme(sentence.tags):
         index = next(n for n, t in enumerate(sentence.tags) if not is_span_scheme([t]))
     else:
-        converted = to_bioes(sentence.tags) if spans else sentence.tags
+        converted = sentence.tags
+        if spans:
+            converted = to_scheme(converted, learned_scheme(tags))
         index = next((n for n, tag in enumerate(converted) if tag not in tags), None)
     if index is not None:
         raise InputError(

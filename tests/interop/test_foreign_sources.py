@@ -130,8 +130,8 @@ def test_local_paths_are_not_hub_ids(tmp_path, monkeypatch):
     ("tensors", "message"),
     [
         (("classifier.dense.weight", "classifier.out_proj.bias"), "another network"),
-        (("classifier.weight", "classifier.bias"), "a fine-tuned head"),
-        (("qa_outputs.weight", "qa_outputs.bias"), "a fine-tuned span head"),
+        (("sequence_summary.summary.weight", "classifier.weight"), "neither tagging"),
+        (("qa_outputs.weight",), "a span head without two outputs"),
     ],
 )
 def test_heads_of_tasks_are_dropped_on_request_only(

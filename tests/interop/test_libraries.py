@@ -10,6 +10,7 @@ import json
 import numpy as np
 import pytest
 
+import electra_tf
 from electra_tf.config import loader
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.model.electra import Electra
@@ -226,3 +227,59 @@ def test_transformers_loads_the_target_without_an_edit(tmp_path):
         np.testing.assert_array_equal(outputs_of(loaded)[1], outputs_of(model)[1])
     body = transformers.AutoModel.from_pretrained(folders[0])
     np.testing.assert_array_equal(outputs_of(body)[0][-1], outputs_of(models[0])[0][-1])
+
+
+@pytest.mark.parametrize(
+    "kind", ["ElectraForTokenClassification", "BertForTokenClassification",
+             "ElectraForQuestionAnswering", "BertForQuestionAnswering"],
+)  # fmt: skip
+def test_heads_of_tasks_compute_what_transformers_computes(kind, tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model_class = getattr(transformers, kind)
+    torch.manual_seed(0)
+    labels = {}
+    if "Token" in kind:
+        labels["id2label"] = dict(enumerate(["O", "B-X", "I-X"]))
+        labels["label2id"] = {name: n for n, name in labels["id2label"].items()}
+    config = model_class.config_class(
+        vocab_size=len(WORDS), hidden_size=128, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=512, **labels,
+    )  # fmt: skip
+    model = model_class(config).eval()
+    randomise(model, torch)
+    model.save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    convert_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    ours = electra_tf.load_model(tmp_path / "ours")
+    ids, segments, mask = batch()
+    segments = segments * mask
+    names = ("token_ids", "segment_ids", "padding_mask")
+    own = ours(dict(zip(names, (ids, segments, mask), strict=True)))
+    arrays = zip(NAMES, (ids, segments, mask), strict=True)
+    with torch.no_grad():
+        theirs = model(**{name: torch.tensor(a) for name, a in arrays})
+    if "Token" in kind:
+        assert ours.tags == ("O", "B-X", "I-X")
+        real = mask > 0
+        np.testing.assert_allclose(own[real], theirs.logits.numpy()[real], atol=2e-5)
+    else:
+        inside = segments > 0
+        for name in ("start", "end"):
+            logits = np.asarray(own[f"{name}_logits_BL"])[inside]
+            expected = theirs[f"{name}_logits"].numpy()[inside]
+            np.testing.assert_allclose(logits, expected, atol=2e-5)
+    convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
+    if kind.startswith("Bert"):
+        kind = kind.replace("Bert", "Electra")
+    auto = getattr(transformers, kind.replace("Electra", "AutoModel"))
+    loaded, info = auto.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(info.values()), info
+    assert type(loaded).__name__ == kind
+    if "Token" in kind:
+        assert loaded.config.id2label == model.config.id2label
+    arrays = zip(NAMES, (ids, segments, mask), strict=True)
+    with torch.no_grad():
+        again = loaded.eval()(**{name: torch.tensor(a) for name, a in arrays})
+    for name, array in theirs.items():
+        np.testing.assert_allclose(again[name], array, atol=1e-6)

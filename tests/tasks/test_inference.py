@@ -11,6 +11,7 @@ from conftest import GOLDEN
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.tensor_bundle import write_bundle
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.inference import load, predict_lines
 from electra_tf.tasks.prediction_inputs import read_items
@@ -157,7 +158,7 @@ def test_load_describes_a_path_without_a_model(start, tmp_path):
     check(tmp_path / "trial", "same finetune command again")
     (tmp_path / "hf" / "pytorch_model.bin").write_bytes(b"")
     check(tmp_path / "hf", r"Hugging Face.*pytorch_model\.bin.*--checkpoint")
-    (tmp_path / "tf1" / "model.ckpt-10.index").write_bytes(b"")
+    write_bundle(str(tmp_path / "tf1" / "model.ckpt-10"), {"x": np.zeros(2)})
     check(tmp_path / "tf1" / "model.ckpt-10", r"model\.ckpt-10\.index.*--checkpoint")
     check(GOLDEN / "saved" / "run", "a pre-trained checkpoint")
     broken = tmp_path / "broken.keras"

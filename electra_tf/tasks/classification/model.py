@@ -109,8 +109,9 @@ class TextClassifier(TextModel):
         preset = PresetArguments(
             path_or_name, vocabulary, settings, seed, name, dtype, trainable
         )
-        head = _class_names(num_classes, labels, preset.is_saved)
-        return preset.build(cls, **head)
+        has_head = preset.has_head(cls, num_classes, labels)
+        head = _class_names(num_classes, labels, has_head)
+        return preset.build(cls, has_head, **head)
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
@@ -287,7 +288,7 @@ class TextRegressor(TextModel):
         )
         bounds = {"low": low, "high": high}
         head = {bound: value for bound, value in bounds.items() if value is not None}
-        return preset.build(cls, **head)
+        return preset.build(cls, preset.has_head(cls, low, high), **head)
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one output."""

@@ -103,9 +103,10 @@ class QuestionAnswerer(TextModel):
             path_or_name, vocabulary, settings, seed, name, dtype, trainable
         )
         # The default of this argument does not apply to a saved model.
-        omitted = preset.is_saved and null_threshold == 0
+        has_head = preset.has_head(cls)
+        omitted = has_head and null_threshold == 0
         head = {} if omitted else {"null_threshold": null_threshold}
-        return preset.build(cls, **head)
+        return preset.build(cls, has_head, **head)
 
     def make_head(self, seed: int) -> SpanHead:
         """Create the head."""

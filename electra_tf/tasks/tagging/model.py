@@ -118,8 +118,9 @@ class TokenClassifier(TextModel):
         preset = PresetArguments(
             path_or_name, vocabulary, settings, seed, name, dtype, trainable
         )
-        head = _tag_names(tags, labels, preset.is_saved)
-        return preset.build(cls, **head)
+        has_head = preset.has_head(cls, tags, labels)
+        head = _tag_names(tags, labels, has_head)
+        return preset.build(cls, has_head, **head)
 
     def make_head(self, seed: int) -> TokenClassificationHead:
         """Create the head, with a logit for each tag."""

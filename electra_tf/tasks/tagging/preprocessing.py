@@ -9,7 +9,8 @@ from electra_tf.tasks.tagging.schemes import (
     MARKS,
     OUTSIDE,
     is_span_scheme,
-    to_bioes,
+    learned_scheme,
+    to_scheme,
 )
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
@@ -177,11 +178,14 @@ def _split_words(lengths: list[int], room: int) -> list[range]:
 def _gold_ids(sentence: Sentence, tag_ids: Mapping[str, int]) -> list[int]:
     """Return the ids of a sentence's tags."""
     tags = _require_tags(sentence)
+    scheme = None
     if is_span_scheme(tag_ids) and is_span_scheme(tags):
-        tags = to_bioes(tags)
+        scheme = learned_scheme(tag_ids)
+        tags = to_scheme(tags, scheme)
     for word, tag in enumerate(tags):
         if tag not in tag_ids:
-            converted = "" if tag == sentence.tags[word] else f" ({tag!r} in BIOES)"
+            is_own = tag == sentence.tags[word]
+            converted = "" if is_own else f" ({tag!r} in {scheme})"
             raise InputError(
                 f"A tag must be one of the {len(tag_ids)} tags of the model: "
                 f"{format_list(sorted(tag_ids))}",

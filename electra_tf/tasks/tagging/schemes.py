@@ -46,6 +46,22 @@ def is_span_scheme(tags: Iterable[str]) -> bool:
     return bool(tags) and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
+def learned_scheme(tags: Iterable[str]) -> str:
+    """Return the scheme that a model's tags can write.
+
+    Args:
+        tags: All tags of a model that mark spans. This package learns BIOES; models of
+            other libraries mostly IOB2.
+
+    Returns:
+        One of `SCHEMES`.
+    """
+    marks = {tag[0] for tag in tags} - {OUTSIDE}
+    if marks <= {"B", "I"}:
+        return "IOB2" if "B" in marks else "IOB1"
+    return "IOE2" if marks == {"I", "E"} else BIOES
+
+
 def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans of tags by the rules of conlleval.pl, the CoNLL scorer.
 

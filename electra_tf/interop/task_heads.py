@@ -1,0 +1,123 @@
+"""Heads of fine-tuned models: their rows and shapes, and what weights do not say.
+
+Sources: google-research/electra finetune/{classification,qa,tagging}/*_tasks.py, whose
+heads have the scope `task_specific/NAME`; transformers modeling_electra.py.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from electra_tf.errors import InputError, format_list
+from electra_tf.interop.names import (
+    ANSWERABLE,
+    CLASSIFICATION_HEAD,
+    END_HIDDEN,
+    SPAN_HEAD,
+    TOKEN_HEAD,
+    Format,
+    Row,
+)
+
+TaskRole = Literal["classifier", "regressor", "token_classifier", "question_answerer"]
+TASK_ROLES: tuple[TaskRole, ...] = get_args(TaskRole)
+MODEL = "model.keras"  # in the output folder of finetune
+SPAN_HIDDEN = 512
+"""Width of the hidden layers of a question answerer (original: `qa_hidden`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskHead:
+    """Head of a fine-tuned model, without its weights."""
+
+    role: TaskRole
+    labels: tuple[str, ...] = ()
+    """Names of the classes or tags, in the order of the logits."""
+    joint_prediction: bool = False
+    """Whether the end of an answer is predicted given its start."""
+    answerable: bool = False
+    """Whether another layer predicts that there is no answer."""
+    name: str = ""
+    """Name of the task in a TensorFlow 1 checkpoint."""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of this package's model: `settings`, `scheme`, `pairs` and others."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Rows of the weights' names."""
+        if self.role == "question_answerer":
+            hidden = END_HIDDEN if self.joint_prediction else ()
+            return (*SPAN_HEAD, *hidden, *(ANSWERABLE if self.answerable else ()))
+        return TOKEN_HEAD if self.role == "token_classifier" else CLASSIFICATION_HEAD
+
+    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each weight by path in this package.
+
+        Args:
+            width: Width of the hidden states.
+        """
+        if self.role != "question_answerer":
+            units = 1 if self.role == "regressor" else len(self.labels)
+            layers = {"dense": (width, units)}
+        else:
+            ends = SPAN_HIDDEN if self.joint_prediction else width
+            layers = {"start": (width, 1), "end": (ends, 1)}
+            layers["end_hidden"] = (2 * width, SPAN_HIDDEN)
+            layers["answerable_hidden"] = (2 * width, SPAN_HIDDEN)
+            layers["answerable"] = (SPAN_HIDDEN, 1)
+        weights = {f"head/{name}/kernel": shape for name, shape in layers.items()}
+        weights |= {f"head/{name}/bias": shape[1:] for name, shape in layers.items()}
+        return {row.electra_tf: weights[row.electra_tf] for row in self.rows}
+
+    def exists_in(self, format: Format) -> bool:
+        """Return whether a library has the same head.
+
+        Args:
+            format: The library.
+        """
+        return all(getattr(row, format) is not None for row in self.rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOptions:
+    """What a user says about the head of a source."""
+
+    task: str | None = None
+    """Its task's name in a TensorFlow 1 checkpoint; None: the only one."""
+    kind: TaskRole | None = None
+    """Its kind, if the released code has no task of that name."""
+    labels: tuple[str, ...] = ()
+    """Names of its classes or tags; empty: those of the source."""
+
+
+def is_finished(path: str) -> bool:
+    """Return whether a path is an output of finetune, or a .keras file.
+
+    Args:
+        path: Any path.
+    """
+    return path.endswith(".keras") or os.path.isfile(os.path.join(path, MODEL))
+
+
+def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:
+    """Return a head with other names of classes or tags.
+
+    Args:
+        head: The head.
+        labels: The names; empty: keep the head's own.
+        source: Origin, for messages.
+
+    Raises:
+        InputError: There is not one distinct name for each logit.
+    """
+    labels = labels or head.labels
+    count = 0 if head.role in ("regressor", "question_answerer") else len(head.labels)
+    if len(labels) != count or len(set(labels)) != count:
+        raise InputError(
+            f"The {count} logits of the {head.role} in {source} must have distinct "
+            "names",
+            format_list(labels) or "none",
+            "Pass --labels=NAME,NAME,... in the order of the logits",
+        )
+    return dataclasses.replace(head, labels=tuple(labels))

@@ -1,0 +1,386 @@
+"""Heads of fine-tuned models between this package, transformers and TensorFlow 1."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from conftest import GOLDEN as ALL_GOLDEN
+from conftest import failure
+from tasks import tiny
+
+import electra_tf
+from electra_tf.errors import InputError
+from electra_tf.interop.conversion import convert_checkpoint, read_model
+from electra_tf.interop.task_heads import HeadOptions
+from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
+from electra_tf.interop.tf1 import SETTINGS
+from electra_tf.serving.export import load_exportable
+from electra_tf.tasks.classification.model import TextRegressor
+from electra_tf.tasks.tagging.schemes import learned_scheme
+
+GOLDEN = ALL_GOLDEN / "interop" / "huggingface_discriminator"
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+INPUTS = {  # of the golden outputs
+    "token_ids": np.array(
+        [[2, 7, 30, 12, 31, 3, 0, 0], [2, 8, 9, 10, 11, 12, 13, 3]], np.int32
+    ),
+    "segment_ids": np.array([[0, 0, 0, 1, 1, 1, 0, 0], [0] * 4 + [1] * 4], np.int32),
+    "padding_mask": np.array([[1] * 6 + [0] * 2, [1] * 8], np.int32),
+}
+REAL = INPUTS["padding_mask"] > 0
+
+
+def make_folder(folder, outputs, name, dtype=np.float32, **config):
+    """Write the golden encoder with a head of `outputs` units, as transformers does."""
+    shutil.copytree(GOLDEN, folder)
+    path = folder / "model.safetensors"
+    tensors = {
+        key: array
+        for key, array in safetensors.numpy.load_file(path).items()
+        if not key.startswith("discriminator_predictions")
+    }
+    rng = np.random.default_rng(1)
+    width = tensors["electra.encoder.layer.0.output.dense.bias"].shape[0]
+    tensors[f"{name}.weight"] = rng.normal(size=(outputs, width)).astype(np.float32)
+    tensors[f"{name}.bias"] = rng.normal(size=outputs).astype(np.float32)
+    tensors = {key: array.astype(dtype) for key, array in tensors.items()}
+    safetensors.numpy.save_file(tensors, path)
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(stored | config))
+    return tensors
+
+
+def expected_logits(tensors, name):
+    """Return what the head computes on the hidden states of transformers."""
+    with np.load(GOLDEN / "outputs.npz") as golden:
+        hidden_BLD = golden["hidden"][-1]
+    return hidden_BLD @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+
+def names(labels):
+    return {
+        "id2label": {str(n): label for n, label in enumerate(labels)},
+        "label2id": {label: n for n, label in enumerate(labels)},
+    }
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads") / "tagger"
+    make_folder(
+        folder, 5, "classifier", architectures=["ElectraForTokenClassification"],
+        **names(TAGS),
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answerer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads") / "answerer"
+    make_folder(folder, 2, "qa_outputs", architectures=["ElectraForQuestionAnswering"])
+    return folder
+
+
+def assert_same_folder(before, after, keys):
+    """Assert equal tensors, dtypes and config values of two Hugging Face folders."""
+    one, other = (
+        safetensors.numpy.load_file(f / "model.safetensors") for f in (before, after)
+    )
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert array.dtype == other[name].dtype
+        np.testing.assert_array_equal(array, other[name])
+    old, new = (json.loads((f / "config.json").read_text()) for f in (before, after))
+    for key in ("architectures", *keys):
+        assert old[key] == new[key]
+
+
+def test_token_head_computes_what_it_computed_in_transformers(tagger, tmp_path):
+    report = convert_checkpoint(tagger, tmp_path / "ours")
+    assert report.comparisons[0].largest < 1e-6
+    model = electra_tf.load_model(tmp_path / "ours")
+    assert model.tags == TAGS
+    tensors = safetensors.numpy.load_file(tagger / "model.safetensors")
+    expected = expected_logits(tensors, "classifier")
+    np.testing.assert_allclose(model(INPUTS)[REAL], expected[REAL], atol=2e-5)
+    same = electra_tf.TokenClassifier.from_preset(tagger)
+    np.testing.assert_array_equal(model(INPUTS), same(INPUTS))
+    other = electra_tf.TokenClassifier.from_preset(
+        tagger, tags=["O", "X"], settings=tiny.settings(data_max_length=16)
+    )
+    assert other(INPUTS).shape[-1] == 2
+
+
+def test_span_head_computes_what_it_computed_in_transformers(answerer, tmp_path):
+    convert_checkpoint(answerer, tmp_path / "ours")
+    model = electra_tf.load_model(tmp_path / "ours")
+    tensors = safetensors.numpy.load_file(answerer / "model.safetensors")
+    expected = expected_logits(tensors, "qa_outputs")
+    # Other positions cannot have an answer here.
+    inside = (INPUTS["segment_ids"] > 0) & REAL
+    outputs = model(INPUTS)
+    for number, kind in enumerate(("start", "end")):
+        logits_BL = outputs[f"{kind}_logits_BL"]
+        assert np.abs(logits_BL - expected[..., number])[inside].max() < 2e-5
+    assert model.null_threshold is None  # the default of transformers' pipeline
+    same = electra_tf.QuestionAnswerer.from_preset(answerer)
+    np.testing.assert_array_equal(
+        same(INPUTS)["end_logits_BL"], outputs["end_logits_BL"]
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("name", "labels", "kind"),
+    [
+        ("classifier", TAGS, "ElectraForTokenClassification"),
+        ("qa_outputs", ("0", "1"), "ElectraForQuestionAnswering"),
+    ],
+)
+def test_a_round_trip_keeps_tensors_dtypes_and_labels(
+    name, labels, kind, dtype, tmp_path
+):
+    source, ours, back = (tmp_path / part for part in ("source", "ours", "back"))
+    config = {"architectures": [kind], "own_key": [1], **names(labels)}
+    make_folder(source, len(labels), name, dtype, **config)
+    convert_checkpoint(source, ours)
+    convert_checkpoint(ours, back, "huggingface")
+    assert_same_folder(source, back, ("id2label", "label2id", "own_key"))
+    assert (back / "README.md").read_text().count("from_preset") == 1
+
+
+def models():
+    """Return a model of each class, with initial weights of a seed and own settings."""
+    independent = {"model_joint_prediction": False, "model_answerable": False}
+    return {
+        "classifier": electra_tf.TextClassifier(
+            tiny.start(), ["no", "yes"], tiny.settings(), 3, pairs=True
+        ),
+        "regressor": TextRegressor(tiny.start(), 1.0, 7.0, tiny.settings(), 3),
+        "tagger": electra_tf.TokenClassifier(
+            tiny.start(), ["B-X", "E-X", "I-X", "O", "S-X"], tiny.settings(), 3, "IOB2"
+        ),
+        "spans": electra_tf.QuestionAnswerer(tiny.start(), 0.5, tiny.settings(), 3),
+        "independent": electra_tf.QuestionAnswerer(
+            tiny.start(), None, tiny.settings(**independent), 3
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return files of the models by name."""
+    folder = tmp_path_factory.mktemp("finished")
+    for name, model in models().items():
+        model.save(folder / f"{name}.keras")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        *((n, "tf1") for n in ("classifier", "regressor", "tagger", "spans")),
+        *((n, "huggingface") for n in ("tagger", "independent")),
+    ],
+)
+def test_models_of_this_package_return_with_weights_and_settings(
+    name, format, finished, tmp_path
+):
+    file = finished / f"{name}.keras"
+    convert_checkpoint(file, tmp_path / "theirs", format)
+    convert_checkpoint(tmp_path / "theirs", tmp_path / "back")
+    one, other = (electra_tf.load_model(p) for p in (file, tmp_path / "back"))
+    assert type(one) is type(other)
+    for before, after in zip(one.weights, other.weights, strict=True):
+        if before.name != "seed":
+            np.testing.assert_array_equal(before, after)
+    old, new = one.get_config(), other.get_config()
+    # The heads of files and of other libraries have no seed of initial values.
+    assert {k: v for k, v in old.items() if k != "shape"} == {
+        k: v for k, v in new.items() if k != "shape"
+    }
+    texts = {"regressor": "a", "classifier": ("a", "b"), "tagger": ["a", "b"]}
+    item = texts.get(name, ("a?", "a b c"))
+    assert str(one.predict([item])) == str(other.predict([item]))
+
+
+@pytest.mark.parametrize("name", ["classifier", "regressor", "spans"])
+@pytest.mark.parametrize("format", ["huggingface", "keras_hub", "model_garden"])
+def test_heads_that_a_library_lacks_are_refused_unless_dropped(
+    name, format, finished, tmp_path
+):
+    file, target = finished / f"{name}.keras", tmp_path / "out"
+    with pytest.raises(InputError, match="drop_head"):
+        convert_checkpoint(file, target, format)
+    assert not target.exists()
+    if format == "huggingface":
+        report = convert_checkpoint(file, target, format, drop_head=True)
+        assert any("head" in name for name in report.left_out)
+        assert report.comparisons[0].logits is None
+
+
+@pytest.fixture
+def tasks(finished, tmp_path):
+    """Return a function that writes heads of tasks as the released code names them."""
+
+    def write(model, *tasks):
+        convert_checkpoint(finished / f"{model}.keras", tmp_path / "tf1", "tf1")
+        prefix = str(tmp_path / "tf1" / "model.ckpt-0")
+        tensors = read_bundle(prefix)
+        heads = {n: a for n, a in tensors.items() if n.startswith("task_specific/")}
+        others = {n: a for n, a in tensors.items() if n not in heads}
+        for task in tasks:
+            others |= {
+                "/".join(["task_specific", task, *name.split("/")[2:]]): array
+                for name, array in heads.items()
+            }
+        write_bundle(prefix, others)
+        settings = json.loads((tmp_path / "tf1" / SETTINGS).read_text())
+        settings.pop("task")
+        (tmp_path / "tf1" / SETTINGS).write_text(json.dumps(settings))
+        return str(tmp_path / "tf1")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "options", "role", "labels"),
+    [
+        ("classifier", "cola", {}, "classifier", ("0", "1")),
+        ("classifier", "rte", {}, "classifier", ("entailment", "not_entailment")),
+        ("classifier", "own", {"kind": "classifier"}, "classifier", ("0", "1")),
+        (
+            "classifier", "own", {"kind": "classifier", "labels": ("a", "b")},
+            "classifier", ("a", "b"),
+        ),
+        ("regressor", "sts", {}, "regressor", ()),
+        (
+            "tagger", "chunk", {"labels": tuple("abcde")},
+            "token_classifier", tuple("abcde"),
+        ),
+        ("spans", "squad", {}, "question_answerer", ()),
+        ("independent", "newsqa", {}, "question_answerer", ()),
+    ],
+)  # fmt: skip
+def test_heads_of_the_released_code_are_known_by_their_task(
+    model, task, options, role, labels, finished, tasks, tmp_path
+):
+    path = tasks(model, task)
+    convert_checkpoint(path, tmp_path / "ours", head=HeadOptions(**options))
+    read = electra_tf.load_model(tmp_path / "ours")
+    network = read_model(path, head=HeadOptions(**options))[0].networks[0]
+    assert (network.role, network.head.labels) == (role, labels)
+    original = electra_tf.load_model(finished / f"{model}.keras")
+    for before, after in zip(original.head.weights, read.head.weights, strict=True):
+        np.testing.assert_array_equal(before, after)
+    if task == "sts":
+        assert (read.low, read.high) == (0.0, 5.0)
+
+
+def test_one_of_several_tasks_is_chosen(tasks, tmp_path, here):
+    path = tasks("classifier", "cola", "rte")
+    flags = f"--from={path}", f"--to={tmp_path / 'ours'}"
+    assert "--task" in failure(here("convert", *flags))
+    assert "sst" in failure(here("convert", *flags, "--task=sst"))
+    result = here("convert", *flags, "--task=rte")
+    assert result.returncode == 0, result.stderr
+    assert "left out: task_specific/cola/dense/kernel" in result.stdout
+    labels = electra_tf.load_model(tmp_path / "ours").labels
+    assert labels == ("entailment", "not_entailment")
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "options", "message"),
+    [
+        ("classifier", "own", {}, "--head"),
+        ("tagger", "chunk", {}, "--labels"),
+        ("tagger", "chunk", {"labels": ("a", "b")}, "5 logits"),
+        ("tagger", "chunk", {"labels": ("a", "a", "b", "c", "d")}, "distinct"),
+        ("regressor", "sts", {"labels": ("a",)}, "0 logits"),
+    ],
+)
+def test_heads_without_names_are_refused(
+    model, task, options, message, tasks, tmp_path
+):
+    with pytest.raises(InputError, match=message):
+        convert_checkpoint(
+            tasks(model, task), tmp_path / "ours", head=HeadOptions(**options)
+        )
+
+
+@pytest.mark.parametrize(
+    "id2label",
+    [["O"], {"0": "O"}, {str(n): "O" for n in range(5)}, {str(n): n for n in range(5)}],
+)
+def test_labels_that_are_no_distinct_names_are_refused(id2label, tmp_path):
+    folder = tmp_path / "source"
+    make_folder(folder, 5, "classifier", id2label=id2label)
+    with pytest.raises(InputError, match=r"id2label|distinct"):
+        convert_checkpoint(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    "own", [{"settings": 3}, {"settings": {"data": {"max_length": "x"}}}, {"scheme": 1}]
+)
+def test_damaged_settings_in_a_config_are_refused(own, tmp_path):
+    folder = tmp_path / "source"
+    make_folder(folder, 5, "classifier", electra_tf=own)
+    with pytest.raises(InputError):
+        convert_checkpoint(folder, tmp_path / "ours")
+
+
+def test_commands_take_a_folder_of_transformers(tagger, tmp_path, here):
+    words = ("the", "of"), ("in", "and", "to")
+    rows = [[f"{w} B-PER\n" for w in words[0]], ["in B-LOC\n", "and I-LOC\n", "to O\n"]]
+    (tmp_path / "dev.txt").write_text("\n".join("".join(row) for row in rows))
+    flags = f"--model={tagger}", f"--data={tmp_path / 'dev.txt'}"
+    result = here("evaluate", *flags)
+    assert result.returncode == 0, result.stderr
+    assert "f1" in result.stdout
+    (tmp_path / "in.txt").write_text("the of\nin and to\n")
+    flags = f"--model={tagger}", f"--input={tmp_path / 'in.txt'}", "--format=jsonl"
+    result = here("predict", *flags)
+    assert result.returncode == 0, result.stderr
+    model = electra_tf.TokenClassifier.from_preset(tagger)
+    expected = model.predict([list(sentence) for sentence in words])
+    assert [json.loads(line)["tags"] for line in result.stdout.splitlines()] == expected
+    assert {tag for tags in expected for tag in tags} <= set(TAGS)
+
+
+def test_export_of_a_folder_with_a_head_is_a_tagger(tagger):
+    assert load_exportable(str(tagger)).kind == "tagger"
+    assert load_exportable(str(tagger), "encoder").kind != "tagger"
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        (TAGS, "IOB2"),
+        (("O", "I-X"), "IOB1"),
+        (("O", "I-X", "E-X"), "IOE2"),
+        (("O", "B-X", "I-X", "E-X", "S-X"), "BIOES"),
+    ],
+)
+def test_scheme_of_learned_tags(tags, scheme):
+    assert learned_scheme(tags) == scheme
+
+
+def test_a_converted_tagger_is_trained_further_in_its_own_scheme(tagger):
+    model = electra_tf.TokenClassifier.from_preset(tagger)
+    sentences = [["the", "of"], ["in", "to"]] * 4
+    model.fit(sentences, [["B-PER", "I-PER"], ["B-LOC", "O"]] * 4, epochs=2)
+    with pytest.raises(InputError, match="B-ORG"):
+        model.fit(sentences, [["B-ORG", "I-ORG"], ["O", "O"]] * 4, epochs=2)
+
+
+def test_fine_tuned_encoder_starts_another_task(tagger):
+    model = electra_tf.TextClassifier.from_preset(
+        tagger, num_classes=3, settings=tiny.settings(data_max_length=16)
+    )
+    encoder = electra_tf.TokenClassifier.from_preset(tagger).encoder
+    for one, other in zip(model.encoder.weights, encoder.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert dataclasses.asdict(model.shape)["depth"] == encoder.shape.depth
