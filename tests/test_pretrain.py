@@ -132,6 +132,27 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
     assert metric_lines(output) == metric_lines(whole)
 
 
+def test_a_run_with_a_ramp_resumes_to_the_same_result(folder, tmp_path, here):
+    ramp = "input.batch_size_ramp=[[7, 2], [20, 4]]", "training.steps=40"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = here("pretrain", *arguments(folder, whole, *ramp, evaluation_data=folder))
+    assert done.returncode == 0, done.stderr
+    # Each change of the batch size is a log line and a checkpoint.
+    lines = metric_lines(whole)
+    assert [step for kind, step in lines if kind == "train"] == [
+        4, 7, 8, 12, 16, 20, 24, 28, 32, 36, 40,
+    ]  # fmt: skip
+    given = arguments(folder, killed, *ramp, evaluation_data=folder)
+    for step in (1, 9, 21):
+        kill(start(*given), lambda step=step: newest(killed) >= step)
+    done = here("pretrain", *given)
+    assert done.returncode == 0, done.stderr
+    assert file_contents(killed) == file_contents(whole)
+    assert metric_lines(killed) == lines
+    planned = here("pretrain", *given[:-1], "--dry_run")
+    assert planned.returncode == 0, planned.stderr
+
+
 @pytest.mark.slow
 def test_a_run_killed_at_random_moments_resumes_to_the_same_result(
     folder, whole, tmp_path

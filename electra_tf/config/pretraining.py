@@ -146,10 +146,57 @@ class InputConfig:
 
     batch_size: Positive = 128
     """Rows of a global batch, over all hosts and replicas."""
+    batch_size_ramp: tuple[tuple[Positive, Positive], ...] = ()
+    """Smaller batches first, as pairs (last step, rows): `[[1000, 32], [3000, 64]]` has
+    32 rows up to step 1000, 64 up to step 3000, then `batch_size`."""
     seed: Seed = 0
     """Seed of the order of the records, which differs in each epoch."""
     shuffle_window: Positive = 65536
     """Records that are read and shuffled together."""
+
+    @property
+    def phases(self) -> tuple[tuple[int, int | None, int], ...]:
+        """Phases of one batch size: completed steps at start and end, and rows."""
+        ends: list[int | None] = [end for end, _ in self.batch_size_ramp]
+        rows = [size for _, size in self.batch_size_ramp]
+        starts = (0, *(end for end in ends if end is not None))
+        return tuple(zip(starts, (*ends, None), (*rows, self.batch_size), strict=True))
+
+    @property
+    def phase_starts(self) -> frozenset[int]:
+        """Completed steps after which the batch size changes."""
+        return frozenset(end for end, _ in self.batch_size_ramp)
+
+    def rows_at(self, step: int) -> int:
+        """Return the rows of the batch after a number of completed steps.
+
+        Args:
+            step: Completed steps.
+        """
+        return next(n for _, end, n in self.phases if end is None or step < end)
+
+    def rows_until(self, step: int) -> int:
+        """Return the rows of all batches up to a step.
+
+        Args:
+            step: Completed steps.
+        """
+        return sum(
+            (min(step, step if end is None else end) - first) * rows
+            for first, end, rows in self.phases
+            if first < step
+        )
+
+    @pydantic.model_validator(mode="after")
+    def _ramp_rises(self) -> "InputConfig":
+        sizes = [rows for _, _, rows in self.phases]
+        starts = [first for first, _, _ in self.phases]
+        if sizes != sorted(set(sizes)) or starts != sorted(set(starts)):
+            raise ValueError(
+                "the steps and rows of `batch_size_ramp` must rise, and end below "
+                f"`batch_size` {self.batch_size}, not {self.batch_size_ramp}"
+            )
+        return self
 
 
 @section()
@@ -530,12 +577,25 @@ class PretrainingConfig:
                 "optimizer.generator_learning_rate must be null where the generator "
                 "has no weights of its own"
             )
-        if self.input.batch_size % self.training.accumulation:
+        for _, end, rows in self.input.phases:
+            if rows % self.training.accumulation:
+                name = "input.batch_size" + "_ramp" * (end is not None)
+                raise ValueError(
+                    f"{name} {rows} must be a multiple of "
+                    f"training.accumulation {self.training.accumulation}"
+                )
+        last = max(self.input.phase_starts, default=0)
+        if last >= self.training.steps:
             raise ValueError(
-                f"input.batch_size {self.input.batch_size} must be a multiple of "
-                f"training.accumulation {self.training.accumulation}"
+                f"input.batch_size_ramp must end before training.steps "
+                f"{self.training.steps}, not at {last}"
             )
         return self
+
+    @property
+    def mean_batch_size(self) -> float:
+        """Mean number of rows of a batch over all steps."""
+        return self.input.rows_until(self.training.steps) / self.training.steps
 
     def _check_sharing(self) -> None:
         objective, sharing = self.objective, self.model.sharing

@@ -106,7 +106,7 @@ class Network:
 
 
 def masked_lm_flops(
-    network: Network, rows: int, steps: float, share: float = OUTPUT_SHARE
+    network: Network, rows: float, steps: float, share: float = OUTPUT_SHARE
 ) -> float:
     """Return the FLOPs of training a masked language model.
 
@@ -120,7 +120,7 @@ def masked_lm_flops(
     return float(_PASSES * rows * steps * forward)
 
 
-def discriminator_flops(network: Network, rows: int, steps: float) -> float:
+def discriminator_flops(network: Network, rows: float, steps: float) -> float:
     """Return the FLOPs of training a discriminator.
 
     Args:
@@ -154,7 +154,7 @@ def training_flops(
         network that is not trained.
     """
     objective, facts = config.objective, config.objective.facts
-    length, rows = config.records.max_length, config.input.batch_size
+    length, rows = config.records.max_length, config.mean_batch_size
     steps = config.training.steps
     main = Network.of(config.model.encoder, length)
     if facts.head == "masked_lm":
@@ -184,7 +184,7 @@ def published() -> dict[str, float]:
         "electra_large": Network(256, 24, embedding=1024),
     }
 
-    def electra(network: Network, generator: str, rows: int, steps: float) -> float:
+    def electra(network: Network, generator: str, rows: float, steps: float) -> float:
         trained = masked_lm_flops(generators[generator], rows, steps)
         return discriminator_flops(network, rows, steps) + trained
 

@@ -132,9 +132,10 @@ class Experiment:
             Keras model with its optimizer.
         """
         strategy = strategy or tf.distribute.get_strategy()
-        check_batch(
-            strategy, self.config.input.batch_size, self.config.training.accumulation
-        )
+        settings, accumulation = self.config.input, self.config.training.accumulation
+        check_batch(strategy, settings.batch_size, accumulation)
+        for _, rows in settings.batch_size_ramp:
+            check_batch(strategy, rows, accumulation, "input.batch_size_ramp")
         with strategy.scope():
             pretrainer = Pretrainer(self.config, self._special_tokens)
             pretrainer.compile(
@@ -255,7 +256,9 @@ class Experiment:
         owner = (
             "this process" if runs_on_cpu(strategy) else f"each of {replicas} devices"
         )
-        steps, bandwidth = config.training.steps, estimate.bandwidth.best
+        bandwidth = estimate.bandwidth.best
+        # As many steps of the full batch have all rows of training.
+        steps = config.training.steps * config.mean_batch_size / config.input.batch_size
         fast, slow = estimate.seconds, estimate.slow_seconds
         step_time = f"{fast:.3g}"
         if slow > _MIN_SPREAD * fast:
@@ -268,7 +271,7 @@ class Experiment:
             *(f"{name}: {number:,} parameters" for name, number in counts),
             f"all: {total:,} parameters, {len(pretrainer.trainable_variables)} weights",
             f"{self.step_flops:.4g} FLOPs per step, {self.step_flops * steps:.4g} in "
-            f"{steps:,} steps",
+            f"{config.training.steps:,} steps",
             f"memory: about {estimate.memory / 2**30:.2f} GiB of {owner}",
             f"step: about {step_time} s, {other_share:.0%} of it in operations other "
             f"than matmuls ({estimate.traffic / 1e9:.3g} GB at "

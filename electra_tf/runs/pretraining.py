@@ -281,6 +281,7 @@ def _training_loop(
         StepCost(experiment.step_flops, peak),
         evaluate,
         outputs,
+        config.input,
     )
 
 

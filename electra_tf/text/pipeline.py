@@ -32,18 +32,20 @@ def training_batches(
     host: int = 0,
     hosts: int = 1,
 ) -> tf.data.Dataset:
-    """Return an endless stream of batches; each epoch drops an incomplete last batch.
+    """Return a stream of batches; each epoch drops an incomplete last batch.
+
+    The stream is endless, or ends where the batch size changes.
 
     Args:
         record_set: The records.
-        settings: Global batch size, seed and shuffle window.
+        settings: Global batch sizes, seed and shuffle window.
         first_batch: Number of batches consumed before; the stream resumes with the
             next record.
         host: Index of this host; it reads rows [host * B / hosts, ...) of each batch.
         hosts: Number of hosts.
 
     Returns:
-        A dataset of `Batch`, each tensor int32 [batch_size / hosts, max_length].
+        A dataset of `Batch`, each tensor int32 [rows / hosts, max_length].
 
     Raises:
         InputError: There are fewer records than one batch has, or the rows cannot be
@@ -57,25 +59,43 @@ def training_batches(
         for batch in electra_tf.training_batches(records, config.input).take(2):
             batch.input_ids_BL  # int32 [8, 32]
     """
-    rows = _rows_of_host(settings.batch_size, host, hosts)
-    batches = record_set.total // settings.batch_size
     if first_batch < 0:
         raise InputError("first_batch must be at least 0", str(first_batch), "Pass 0")
-    if not batches:
+    if record_set.total < settings.batch_size:
         raise InputError(
             f"An epoch must have at least one batch of {settings.batch_size} records",
             f"{record_set.total} records",
             f"Set input.batch_size to {record_set.total} or less, or build more",
         )
-    first_epoch, skipped = divmod(first_batch, batches)
+    size = settings.rows_at(first_batch)
+    rows = _rows_of_host(size, host, hosts)
+    first_epoch, skipped = _position(record_set.total, settings, first_batch)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        skip = tf.where(number == first_epoch, skipped * settings.batch_size, 0)
+        skip = tf.where(number == first_epoch, skipped, 0)
         payloads = _shuffle_epoch(record_set, settings, number, tf.cast(skip, tf.int64))
-        return payloads.rebatch(settings.batch_size, drop_remainder=True)
+        return payloads.rebatch(size, drop_remainder=True)
 
     payloads = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch)
+    ends = [end for end in sorted(settings.phase_starts) if end > first_batch]
+    if ends:
+        payloads = payloads.take(ends[0] - first_batch)
     return _parse_batches(payloads, record_set, rows)
+
+
+def _position(total: int, settings: InputConfig, first_batch: int) -> tuple[int, int]:
+    """Return epoch and number of the record with which a batch begins."""
+    epoch = record = 0
+    for first, end, rows in settings.phases:
+        if first > first_batch:
+            break
+        left = (first_batch if end is None else min(first_batch, end)) - first
+        here = (total - record) // rows
+        if left >= here:  # the rest of the epoch has fewer records than a batch
+            full, left = divmod(left - here, total // rows)
+            epoch, record = epoch + 1 + full, 0
+        record += left * rows
+    return epoch, record
 
 
 def evaluation_batches(

@@ -18,7 +18,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from electra_tf.config.pretraining import TrainingConfig
+from electra_tf.config.pretraining import InputConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
     CheckpointManager,
@@ -35,6 +35,7 @@ from electra_tf.training.worker_sync import WorkerSync
 
 _SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
 _MAX_STEPS_PER_CALL = 1000
+_INPUT = InputConfig()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
@@ -67,8 +68,8 @@ class ChiefOutputs:
 class StepCost:
     """FLOPs of a step and the peak speed of the devices."""
 
-    flops: int
-    """FLOPs of a step on all replicas."""
+    flops: float
+    """FLOPs of a step of `batch_size` rows on all replicas."""
     peak: float
     """Measured FLOP/s of large matmuls on all replicas."""
 
@@ -86,6 +87,7 @@ class TrainingLoop:
         step_cost: Cost of a step, to log FLOP/s.
         evaluate: Function that returns metrics on held-out data, or None.
         outputs: Outputs of the chief; None in other processes.
+        input_settings: Sizes of the batches.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class TrainingLoop:
         step_cost: StepCost,
         evaluate: Callable[[], Mapping[str, Any]] | None,
         outputs: ChiefOutputs | None,
+        input_settings: InputConfig = _INPUT,
     ):
         self._trainer, self._strategy, self._settings = trainer, strategy, settings
         self._make_batches, self._compute_metrics = make_batches, compute_metrics
@@ -107,6 +110,7 @@ class TrainingLoop:
             lambda batch: trainer.train_step(batch, as_ratios=False),
             stage=lambda: trainer.stage,
         )
+        self._input = input_settings
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
         self._signal: int | None = None
         self._workers = WorkerSync(strategy)
@@ -122,10 +126,7 @@ class TrainingLoop:
         """
         step = int(self._trainer.optimizer.iterations.numpy())
         self._trainer.begin(step)
-        dataset = distribute(
-            self._strategy, lambda host, hosts: self._make_batches(step, host, hosts)
-        )
-        iterator = iter(dataset)
+        iterator = self._iterator(step)
         old_handlers = {s: signal.signal(s, self._store_signal) for s in _SIGNALS}
         try:
             stop_signal = self._train(iterator, step)
@@ -135,6 +136,15 @@ class TrainingLoop:
         finally:
             for number, handler in old_handlers.items():
                 signal.signal(number, handler)
+
+    def _iterator(self, step: int) -> Any:
+        """Return an iterator of the batches from the next step on."""
+        return iter(
+            distribute(
+                self._strategy,
+                lambda host, hosts: self._make_batches(step, host, hosts),
+            )
+        )
 
     def _train(self, iterator: Any, step: int) -> int:
         settings = self._settings
@@ -156,12 +166,12 @@ class TrainingLoop:
             stop_signal, seconds = self._sync_workers(seconds)
             window.add(metrics, count, seconds, waited)
             is_last = step == settings.steps
-            is_boundary = is_last or step in self._trainer.stage_starts
+            is_boundary = is_last or step in self._phase_starts
             if step % settings.log_every == 0 or is_boundary:
                 self._log_metrics(step, window)
                 window = window.next_window()
             if is_boundary and not is_last:
-                self._trainer.begin(step)
+                iterator = self._begin_phase(step, iterator)
                 window = _MetricWindow({})  # the next call compiles
             if self._evaluate and (step % settings.evaluate_every == 0 or is_last):
                 self._run_evaluation(step)
@@ -172,12 +182,23 @@ class TrainingLoop:
                 return stop_signal
         return 0
 
+    @property
+    def _phase_starts(self) -> set[int]:
+        """Steps after which the train step or the size of its batches changes."""
+        return {*self._trainer.stage_starts, *self._input.phase_starts}
+
+    def _begin_phase(self, step: int, iterator: Any) -> Any:
+        """Return the iterator of the batches from the next step on."""
+        if step in self._trainer.stage_starts:
+            self._trainer.begin(step)
+        return self._iterator(step) if step in self._input.phase_starts else iterator
+
     def _next_boundary(self, step: int) -> int:
         """Return the next step at which to log, evaluate or save."""
         settings = self._settings
         periods = (settings.log_every, settings.save_every, settings.evaluate_every)
         boundaries = [(step // period + 1) * period for period in periods]
-        single = {*self._keep_steps, *self._trainer.stage_starts}
+        single = {*self._keep_steps, *self._phase_starts}
         boundaries += [number for number in single if number > step]
         return min(*boundaries, settings.steps)
 
@@ -212,8 +233,12 @@ class TrainingLoop:
             return
         values = self._compute_metrics(window.metrics)
         tokens = values.pop("tokens")
-        steps_left = self._settings.steps - step
-        values |= window.speed_metrics(tokens, steps_left, self._step_cost)
+        # Steps of the current batch size that would have all rows that are left.
+        rows, last = self._input.rows_at(step - 1), self._settings.steps
+        left = self._input.rows_until(last) - self._input.rows_until(step)
+        share = rows / self._input.batch_size
+        cost = StepCost(self._step_cost.flops * share, self._step_cost.peak)
+        values |= window.speed_metrics(tokens, left / rows, cost)
         self._outputs.metric_logger.train(step, values)
         for warning in self._outputs.health(step, values):
             self._outputs.metric_logger.log(f"health: {warning}")
@@ -287,7 +312,7 @@ class _MetricWindow:
         self._seconds_per_step = self._seconds / self._timed_steps
 
     def speed_metrics(
-        self, tokens: float, steps_left: int, step_cost: StepCost
+        self, tokens: float, steps_left: float, step_cost: StepCost
     ) -> dict[str, float]:
         """Return speeds and the time left; NaN if no step was timed.
 

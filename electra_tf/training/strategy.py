@@ -50,7 +50,10 @@ def choose(
 
 
 def check_batch(
-    strategy: tf.distribute.Strategy, batch_size: int, accumulation: int
+    strategy: tf.distribute.Strategy,
+    batch_size: int,
+    accumulation: int,
+    name: str = "input.batch_size",
 ) -> None:
     """Raise an InputError unless a batch divides evenly into micro-batches.
 
@@ -58,16 +61,17 @@ def check_batch(
         strategy: Strategy with the replicas.
         batch_size: Rows of a global batch.
         accumulation: Micro-batches of each replica.
+        name: Of the setting, for the message.
     """
     replicas = strategy.num_replicas_in_sync
     divisor = replicas * accumulation
     if batch_size % divisor:
         below = batch_size // divisor * divisor
         raise InputError(
-            f"input.batch_size must be divisible by the {replicas} replicas"
+            f"{name} must be divisible by the {replicas} replicas"
             + (f" times training.accumulation={accumulation}" * (accumulation > 1)),
-            f"input.batch_size {batch_size}",
-            f"Set input.batch_size={below or divisor} or {below + divisor}",
+            f"{name} {batch_size}",
+            f"Set {name}={below or divisor} or {below + divisor}",
         )
 
 
