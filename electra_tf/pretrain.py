@@ -31,6 +31,12 @@ for _name, _text in {
 }.items():
     flags.DEFINE_string(_name, None, _text, flag_values=FLAGS)
 flags.DEFINE_bool(
+    "fallback",
+    False,
+    "If the newest checkpoint is damaged, rename it and resume from the one before.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_bool(
     "dry_run",
     False,
     "Print the resolved config, sizes, memory and time, then exit.",
@@ -61,7 +67,12 @@ def _pretrain() -> None:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:
         text = pretraining.describe_run(
-            experiment, devices, record_set, FLAGS.model_dir, FLAGS.init_checkpoint
+            experiment,
+            devices,
+            record_set,
+            FLAGS.model_dir,
+            FLAGS.init_checkpoint,
+            FLAGS.fallback,
         )
         print(text)
         return
@@ -72,6 +83,7 @@ def _pretrain() -> None:
         record_set,
         evaluation_records,
         FLAGS.init_checkpoint,
+        FLAGS.fallback,
     )
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")

@@ -26,7 +26,7 @@ CODE = [
 ]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # Modules that each layer (a folder or file of the package) may import, in addition to
-# `errors` and `backend`.
+# those of `EVERYWHERE`.
 BELOW_TASKS = {"config", "batch", "text", "model", "kernels", "training", "interop"}
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "errors": set(),
     "backend": set(),
+    "durable_files": set(),
     "batch": set(),
     "cpp_log": set(),
     "config": set(),
@@ -49,7 +50,7 @@ MAY_IMPORT = {
     "runs": BELOW_RUNS | {"serving"},
     **{name: BELOW_RUNS | {"serving", "runs", "cli"} for name in COMMANDS},
 }
-EVERYWHERE = {"errors", "backend"}
+EVERYWHERE = {"errors", "backend", "durable_files"}
 # Third-party packages that each layer may import.
 MAY_USE = {
     "config": {"pydantic", "yaml"},

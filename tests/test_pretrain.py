@@ -132,6 +132,27 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
     assert metric_lines(output) == metric_lines(whole)
 
 
+def test_a_damaged_newest_checkpoint_needs_the_fallback(folder, whole, tmp_path, here):
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    damaged = run / "checkpoints" / "step_00000060"
+    (damaged / "weights.safetensors").write_bytes(b"")
+    given = arguments(folder, run, evaluation_data=folder)
+    message = failure(here("pretrain", *given))
+    assert "weights.safetensors" in message
+    assert "--fallback" in message
+    planned = here("pretrain", *given, "--fallback", "--dry_run")
+    assert planned.returncode == 0, planned.stderr
+    assert damaged.exists()
+    done = here("pretrain", *given, "--fallback")
+    assert done.returncode == 0, done.stderr
+    assert "step_00000060.damaged" in done.stderr
+    assert "resuming after step 57 of 60" in done.stderr
+    shutil.rmtree(run / "checkpoints" / "step_00000060.damaged")
+    assert file_contents(run) == file_contents(whole)
+    assert metric_lines(run) == metric_lines(whole)
+
+
 def test_a_run_with_a_ramp_resumes_to_the_same_result(folder, tmp_path, here):
     ramp = "input.batch_size_ramp=[[7, 2], [20, 4]]", "training.steps=40"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -409,7 +430,7 @@ def test_a_damaged_checkpoint_is_an_error(folder, whole, here, tmp_path):
     with unchanged(run):
         message = failure(here("pretrain", *arguments(folder, run)))
     assert f"{damaged} must have the" in message
-    assert "delete it to resume from an earlier checkpoint" in message
+    assert "--fallback" in message
 
 
 def test_a_second_run_in_a_run_directory_is_an_error(folder, whole, here):

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.interop import (
     checkpoint,
@@ -304,9 +305,7 @@ def convert_checkpoint(
                 "The target's library has no setting for this model. Pass --force to "
                 "write it all the same",
             )
-        if os.path.isdir(target):
-            os.rmdir(target)
-        os.rename(unfinished, target)
+        durable_files.publish(unfinished, target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     left_out = {n: why for s in model.sources for n, why in s.left_out.items()}

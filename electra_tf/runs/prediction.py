@@ -1,9 +1,8 @@
 """Write the predictions of a fine-tuned model to a file or to standard output."""
 
-import contextlib
-import os
 from collections.abc import Iterable, Sequence
 
+from electra_tf import durable_files
 from electra_tf.tasks import inference, prediction_inputs, task_evaluation
 
 
@@ -44,12 +43,6 @@ def _write_lines(lines: Iterable[str], output: str | None) -> None:
         for line in lines:
             print(line)
         return
-    partial = f"{output}.partial"
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            for line in lines:
-                print(line, file=file)
-        os.replace(partial, output)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(partial)
+    with durable_files.replacing(output) as file:
+        for line in lines:
+            print(line, file=file)

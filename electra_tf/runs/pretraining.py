@@ -19,6 +19,7 @@ from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
     CheckpointManager,
+    newest_intact,
     open_checkpoint,
     restore,
     saved_steps,
@@ -46,6 +47,7 @@ def run_pretraining(
     record_set: RecordSet,
     evaluation_records: RecordSet | None = None,
     init_checkpoint: str | None = None,
+    fallback: bool = False,
 ) -> tuple[int, str]:
     """Lock the run directory and train until the last step or until a signal.
 
@@ -57,6 +59,8 @@ def run_pretraining(
         evaluation_records: Held-out records.
         init_checkpoint: Model of any format with the initial weights of a new run, or
             `DISCRIMINATOR,GENERATOR`; a resumed run does not read it.
+        fallback: Resume from the newest checkpoint that is not damaged; damaged ones
+            are renamed.
 
     Returns:
         Number of the signal that stopped the run (0 without one), and the path of the
@@ -71,6 +75,7 @@ def run_pretraining(
             record_set,
             evaluation_records,
             init_checkpoint,
+            fallback,
         )
 
 
@@ -81,10 +86,16 @@ def _train(
     record_set: RecordSet,
     evaluation_records: RecordSet | None,
     init_checkpoint: str | None,
+    fallback: bool,
 ) -> tuple[int, str]:
     settings = experiment.config.training
     checkpoints = _checkpoint_manager(experiment, model_dir)
-    newest, metadata = check_run(experiment, record_set, model_dir, init_checkpoint)
+    notes = []
+    if fallback and is_chief(devices):
+        notes += _set_damaged_aside(checkpoints, model_dir)
+    newest, metadata = check_run(
+        experiment, record_set, model_dir, init_checkpoint, fallback
+    )
     first_step = newest.step if newest else 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(reraise_worker_errors())
@@ -98,10 +109,9 @@ def _train(
                 model_dir, steps=settings.steps, resumed_at=first_step
             )
             stack.enter_context(logger)
-            notes = explain_changed_steps(experiment, newest)
-            for line in (summary, *notes, *experiment.config_warnings()):
+            notes += [summary, *explain_changed_steps(experiment, newest)]
+            for line in (*notes, *experiment.config_warnings(), *checkpoints.clean()):
                 logger.log(line)
-            checkpoints.clean()
             health = _health_check(experiment, model_dir).check
             outputs = ChiefOutputs(
                 checkpoints, logger, health, metadata, experiment.files()
@@ -118,11 +128,24 @@ def _train(
     return stop_signal, checkpoints.newest().path
 
 
+def _set_damaged_aside(checkpoints: CheckpointManager, model_dir: str) -> list[str]:
+    """Rename damaged checkpoints that are newer than an intact one."""
+    if not saved_steps(os.path.join(model_dir, CHECKPOINTS)):
+        return []
+    newest, damaged = newest_intact(model_dir)
+    return [
+        f"{error} Set aside as {checkpoints.set_aside(path, 'damaged')}; resuming from "
+        f"{newest.path}"
+        for path, error in damaged.items()
+    ]
+
+
 def check_run(
     experiment: Experiment,
     record_set: RecordSet,
     model_dir: str | None,
     init_checkpoint: str | None,
+    fallback: bool = False,
 ) -> tuple[Checkpoint | None, dict[str, Any]]:
     """Raise an error if a run cannot start or resume; write nothing.
 
@@ -131,6 +154,7 @@ def check_run(
         record_set: Training records.
         model_dir: The run directory; None: none, for a dry run.
         init_checkpoint: As for `run_pretraining`.
+        fallback: As for `run_pretraining`.
 
     Returns:
         The checkpoint to resume from, if there is one, and the metadata of the run's
@@ -144,7 +168,7 @@ def check_run(
     newest = None
     frozen = experiment.config.objective.freeze_generator
     if model_dir and saved_steps(os.path.join(model_dir, CHECKPOINTS)):
-        newest = open_checkpoint(model_dir)
+        newest = newest_intact(model_dir)[0] if fallback else open_checkpoint(model_dir)
     if frozen and newest is None and not init_checkpoint:
         raise InputError(
             "With objective.freeze_generator a run must start from a generator",
@@ -166,6 +190,7 @@ def describe_run(
     record_set: RecordSet,
     model_dir: str | None,
     init_checkpoint: str | None,
+    fallback: bool = False,
 ) -> str:
     """Describe a run as text, without training or writing.
 
@@ -175,6 +200,7 @@ def describe_run(
         record_set: Training records.
         model_dir: The run directory; None: none.
         init_checkpoint: As for `run_pretraining`.
+        fallback: As for `run_pretraining`.
 
     Returns:
         Lines: the resolved config, sizes, memory and time.
@@ -182,7 +208,7 @@ def describe_run(
     Raises:
         InputError: As for `check_run`.
     """
-    newest, _ = check_run(experiment, record_set, model_dir, init_checkpoint)
+    newest, _ = check_run(experiment, record_set, model_dir, init_checkpoint, fallback)
     pretrainer = experiment.pretrainer(devices)
     lines = [experiment.describe(pretrainer, devices)]
     if newest is None and init_checkpoint:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
@@ -124,7 +125,7 @@ def export(
         ):
             for line in _WRITERS[export_format](spec, partial, signatures):
                 log(f"  {line}")
-            os.rename(partial, final)
+            durable_files.publish(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if not os.listdir(output):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS, Request
 
@@ -88,7 +89,7 @@ def write_warmup(
                     for key, array in arrays.items():
                         request.inputs[key].CopyFrom(_tensor_proto(array))
                     writer.write(record.SerializeToString())
-        partial.replace(path)
+        durable_files.publish(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return path

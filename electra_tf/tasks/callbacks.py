@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from electra_tf.errors import InputError
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
@@ -46,6 +47,28 @@ def format_scores(scores: Mapping[str, float]) -> dict[str, float]:
         Scores whose names do not end with `_total` or `_thresh`.
     """
     return {n: v for n, v in scores.items() if not n.endswith(("_total", "_thresh"))}
+
+
+class StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Callback that raises an `InputError` when the loss is not finite."""
+
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, float] | None = None
+    ) -> None:
+        """Validate the mean loss of the epoch so far.
+
+        Args:
+            batch: Number of the batch in its epoch, from 0.
+            logs: Keras's loss and metrics.
+        """
+        if logs and not math.isfinite(logs["loss"]):
+            raise InputError(
+                "The loss of fine-tuning must be finite",
+                f"{logs['loss']} in batch {batch + 1} of an epoch",
+                "Lower optimizer.learning_rate or optimizer.clip_norm, and run the "
+                "same command with another --output. A rerun that does not reproduce "
+                "this points to faulty hardware",
+            )
 
 
 class TrialCheckpoint(keras.callbacks.Callback):
@@ -87,8 +110,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         Returns:
             Number of finished epochs.
         """
-        self._newest.clean()
-        self._best.clean()
+        for line in (*self._newest.clean(), *self._best.clean()):
+            self._log(line)
         checkpoint = self._newest.newest()
         if checkpoint is None:
             return 0

@@ -22,12 +22,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
-from electra_tf.tasks.callbacks import SelectionPolicy, TrialCheckpoint, format_scores
+from electra_tf.tasks.callbacks import (
+    SelectionPolicy,
+    StopOnNonFiniteLoss,
+    TrialCheckpoint,
+    format_scores,
+)
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.task import Task
@@ -91,9 +97,10 @@ class MultiSeedRunner:
                 best = max(map(self._monitored, trials), default=-math.inf)
                 if self._monitored(trial) > best:
                     self._save_model()
-                # Written last, as a line marks its trial as finished.
-                with (self._output / TRIALS).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(dataclasses.asdict(trial)) + "\n")
+                # A line marks its trial as finished, so it is on disk before the
+                # checkpoints of the trial are deleted.
+                line = json.dumps(dataclasses.asdict(trial)) + "\n"
+                durable_files.append(self._output / TRIALS, line)
             self._checkpoint(number).delete()
             trials.append(trial)
             self._log(self._format_trial(trial, count))
@@ -114,9 +121,7 @@ class MultiSeedRunner:
         # not bind the folder.
         file = self._output / CONFIG
         if not file.exists():
-            partial = file.with_suffix(".partial")
-            partial.write_text(self._config_text, encoding="utf-8")
-            partial.replace(file)
+            durable_files.write(file, self._config_text)
 
     def _finished_trials(self) -> list[Trial]:
         """Check that the folder has the same settings, and read its trials."""
@@ -135,9 +140,7 @@ class MultiSeedRunner:
             return []
         # The last line of a killed process may lack its end.
         complete = [line for line in path.read_text().split("\n")[:-1] if line]
-        partial = path.with_suffix(".partial")
-        partial.write_text("".join(f"{line}\n" for line in complete), encoding="utf-8")
-        partial.replace(path)
+        durable_files.write(path, "".join(f"{line}\n" for line in complete))
         return [Trial(**json.loads(line)) for line in complete]
 
     def _run_trial(self, number: int) -> Trial:
@@ -158,7 +161,11 @@ class MultiSeedRunner:
                 self._examples,
                 epochs=epochs,
                 initial_epoch=first,
-                callbacks=[checkpoint, keras.callbacks.TensorBoard(logs)],
+                callbacks=[
+                    StopOnNonFiniteLoss(),
+                    checkpoint,
+                    keras.callbacks.TensorBoard(logs),
+                ],
                 verbose=1 if os.isatty(1) else 0,
             )
         checkpoint.finish(model)
@@ -260,7 +267,7 @@ class MultiSeedRunner:
         partial = self._output / f"unfinished.{MODEL}"
         try:
             copy.save(partial)
-            partial.replace(self._output / MODEL)
+            durable_files.publish(partial, self._output / MODEL)
         finally:
             partial.unlink(missing_ok=True)
 

@@ -24,6 +24,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 
+from electra_tf import durable_files
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
@@ -231,10 +232,12 @@ def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
     (output / records.PROBLEMS).unlink(missing_ok=True)
     for path in output.glob(f"{records.SHARD_PREFIX}-*-of-*"):
         path.unlink()
+    durable_files.sync(building)
     for path in building.iterdir():
         if path.name != records.MANIFEST:
             path.replace(output / path.name)
-    (building / records.MANIFEST).replace(output / records.MANIFEST)
+    durable_files.sync_folder(output)
+    durable_files.publish(building / records.MANIFEST, output / records.MANIFEST)
     building.rmdir()
 
 

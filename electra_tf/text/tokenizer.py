@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.normalization import UNIT, CharacterTable
@@ -131,7 +132,7 @@ class Tokenizer:
     def save(self, path: str | pathlib.Path) -> None:
         """Write the vocabulary and its settings file to the same folder.
 
-        Both are written under temporary names, then renamed.
+        A kill or a power cut leaves the old or the new files.
 
         Args:
             path: The vocabulary file.
@@ -140,17 +141,8 @@ class Tokenizer:
             pathlib.Path(path): self.vocabulary.text,
             settings_path(path): self.identity_text,
         }
-        partial = {
-            target: target.with_name(f".{target.name}.partial") for target in contents
-        }
-        try:
-            for target, text in contents.items():
-                partial[target].write_text(text, encoding="utf-8", newline="\n")
-            for target, source in partial.items():
-                source.replace(target)
-        finally:
-            for source in partial.values():
-                source.unlink(missing_ok=True)
+        for target, text in contents.items():
+            durable_files.write(target, text)
 
     def check_identity(self, stored: Mapping[str, Any], source: str) -> None:
         """Reject an artefact that was created with another vocabulary or setting.

@@ -17,6 +17,7 @@ functions of (seed, step) and need no file.
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -29,21 +30,28 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 _FORMAT = 1
+_DAMAGED = (
+    "Copy the folder again, or pass --fallback to pretrain (or delete the folder) to "
+    "resume from an earlier checkpoint"
+)
 _NAME = re.compile(r"step_(\d+)")
-_UNFINISHED = ".unfinished"
+_UNFINISHED, _DELETED = ".unfinished", ".deleted"
+_CHUNK = 2**22  # bytes read at a time
 # Weight files of Hugging Face Transformers, whole or in shards.
 _HUGGING_FACE = re.compile(
     r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
     r"|tf_model\.h5|flax_model\.msgpack)(\.index\.json)?"
 )
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[str, Any]
+"""NumPy arrays, or objects with shape, dtype, nbytes and values to be read once."""
 # In the order of the format's files, whose large items come first and are so aligned.
 _SAFETENSORS_DTYPES = {
     "uint64": "U64", "int64": "I64", "float64": "F64", "float32": "F32",
@@ -64,11 +72,11 @@ class Checkpoint:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return all weights by path."""
-        return safetensors.numpy.load(self.read(WEIGHTS))
+        return safetensors.numpy.load_file(pathlib.Path(self.path, WEIGHTS))
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the optimizer's slots by slot and path, `m/electra/...`."""
-        return safetensors.numpy.load(self.read(SLOTS))
+        return safetensors.numpy.load_file(pathlib.Path(self.path, SLOTS))
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file."""
@@ -107,6 +115,31 @@ def open_checkpoint(path: str) -> Checkpoint:
     for name, (size, sha256) in manifest["files"].items():
         _verify_file(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
+
+
+def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
+    """Open the newest checkpoint whose files are intact.
+
+    Args:
+        folder: A run directory with one checkpoint or more.
+
+    Returns:
+        The checkpoint, and the errors of newer ones by their paths.
+
+    Raises:
+        InputError: All are damaged.
+    """
+    paths, damaged = saved_steps(os.path.join(folder, CHECKPOINTS)), {}
+    for step in sorted(paths, reverse=True):
+        try:
+            return open_checkpoint(paths[step]), damaged
+        except InputError as error:
+            damaged[paths[step]] = error
+    raise InputError(
+        "A run to resume must have a checkpoint that is not damaged",
+        "; ".join(map(str, damaged.values()))[:1000],
+        "Copy the run again, or start a new one in another --model_dir",
+    )
 
 
 def is_checkpoint(path: str) -> bool:
@@ -197,13 +230,38 @@ class CheckpointManager:
         self.folder, self._keep, self._remedy = folder, keep, remedy
         self._permanent_steps = steps_at_shares(keep_at, steps) | keep_steps
 
-    def clean(self) -> None:
-        """Delete unfinished and partly deleted checkpoints of a killed run."""
-        for path in pathlib.Path(self.folder).glob(f"step_*{_UNFINISHED}"):
-            shutil.rmtree(path)
-        for path in pathlib.Path(self.folder).glob("step_*"):
-            if _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
-                shutil.rmtree(path)
+    def clean(self) -> list[str]:
+        """Delete unfinished and partly deleted checkpoints of a killed run.
+
+        Other folders named as a checkpoint are renamed: they may hold weights that
+        somebody needs.
+
+        Returns:
+            A line for each renamed folder.
+        """
+        lines = []
+        for path in sorted(pathlib.Path(self.folder).glob("step_*")):
+            if path.name.endswith((_UNFINISHED, _DELETED)):
+                _delete(path)
+            elif _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
+                aside = self.set_aside(path, "without_manifest")
+                lines.append(f"{path} has no {MANIFEST}; it is now {aside}")
+        return lines
+
+    def set_aside(self, path: str | os.PathLike, kind: str) -> str:
+        """Rename a folder that is no checkpoint to resume from.
+
+        Args:
+            path: The folder, or a link to it, which is renamed itself.
+            kind: Added to its name.
+
+        Returns:
+            Its new path.
+        """
+        names = (f"{os.fspath(path)}.{kind}{n or ''}" for n in itertools.count())
+        aside = next(name for name in names if not os.path.lexists(name))
+        os.rename(path, aside)
+        return aside
 
     def newest(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, or None."""
@@ -255,9 +313,7 @@ class CheckpointManager:
                 sums[name] = _write_file(unfinished / name, parts)
             manifest = _manifest(step, sums, metadata)
             _write_file(unfinished / MANIFEST, [manifest])
-            _fsync_folder(unfinished)
-            os.replace(unfinished, path)
-            _fsync_folder(path.parent)
+            durable_files.publish(unfinished, path)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise InputError(
@@ -274,25 +330,55 @@ class CheckpointManager:
         paths = saved_steps(self.folder)
         for step in sorted(paths)[: -self._keep]:
             if step not in self._permanent_steps:
-                # A folder without manifest is not a checkpoint. The manifest is deleted
-                # first, so that a killed process leaves no damaged checkpoint.
-                os.remove(os.path.join(paths[step], MANIFEST))
-                shutil.rmtree(paths[step])
+                # Another name first, so that a killed process leaves no damaged
+                # checkpoint.
+                deleted = pathlib.Path(f"{paths[step]}{_DELETED}")
+                os.rename(paths[step], deleted)
+                _delete(deleted)
 
 
-def training_state(trainer: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the weights and optimizer slots of a trainer.
+def _delete(path: pathlib.Path) -> None:
+    """Delete a folder, or a link to a folder, which keeps its files."""
+    path.unlink() if path.is_symlink() else shutil.rmtree(path)
+
+
+class VariableArray:
+    """Array of a variable that is copied when it is read, not before.
+
+    Args:
+        variable: A Keras or TensorFlow variable.
+    """
+
+    def __init__(self, variable: Any):
+        self._variable = variable
+        self.shape = tuple(variable.shape)
+        self.dtype = np.dtype(getattr(variable.dtype, "name", variable.dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the current values."""
+        return np.asarray(self._variable, dtype)
+
+
+def training_state(
+    trainer: Any,
+) -> tuple[dict[str, VariableArray], dict[str, VariableArray]]:
+    """Return the weights and optimizer slots of a trainer, to be read one by one.
 
     Args:
         trainer: Model with `trainable_variables` and an `optimizer`.
 
     Returns:
-        Weights by path, and slots by slot and path.
+        Weights by path, and slots by slot and path. They change with the variables.
     """
     variables = trainer.trainable_variables
-    weights = {v.path: np.asarray(v) for v in variables}
+    weights = {v.path: VariableArray(v) for v in variables}
     slots = {
-        f"{slot}/{variable.path}": np.asarray(values)
+        f"{slot}/{variable.path}": VariableArray(values)
         for slot, per_variable in trainer.optimizer.slots().items()
         for variable, values in zip(variables, per_variable, strict=True)
         if values is not None
@@ -415,18 +501,7 @@ def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list
             file.write(part)
             digest.update(part)
             size += len(part)
-        file.flush()
-        os.fsync(file.fileno())
     return [size, digest.hexdigest()]
-
-
-def _fsync_folder(folder: pathlib.Path) -> None:
-    """Flush the entries of a folder to disk, so that they survive a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _parse_manifest(content: bytes, path: str) -> dict:
@@ -438,7 +513,7 @@ def _parse_manifest(content: bytes, path: str) -> dict:
         raise InputError(
             f"{path}/{MANIFEST} must be an undamaged manifest",
             f"{type(error).__name__}: {error}",
-            "Copy the folder again, or delete it to resume from an earlier checkpoint",
+            _DAMAGED,
         ) from error
     if format_number != _FORMAT:
         raise InputError(
@@ -450,17 +525,25 @@ def _parse_manifest(content: bytes, path: str) -> dict:
 
 
 def _verify_file(path: pathlib.Path, size: int, sha256: str) -> None:
-    data = path.read_bytes() if path.exists() else None
-    if data is None:
+    found = path.stat().st_size if path.exists() else None
+    if found is None:
         received = "no such file"
-    elif len(data) != size:
-        received = f"{len(data)} bytes"
-    elif hashlib.sha256(data).hexdigest() != sha256:
+    elif found != size:
+        received = f"{found} bytes"
+    elif _sha256(path) != sha256:
         received = "the same size, but another checksum"
     else:
         return
     raise InputError(
         f"{path} must have the {size} bytes and the checksum in {MANIFEST}",
         received,
-        "Copy the folder again, or delete it to resume from an earlier checkpoint",
+        _DAMAGED,
     )
+
+
+def _sha256(path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -225,7 +225,9 @@ class TrainingLoop:
             f"to {last:,}; the last good checkpoint: {path or 'none yet'}",
             "Start a new run (--model_dir) with a lower optimizer.learning_rate, more "
             "optimizer.warmup_steps or a smaller optimizer.clip_norm"
-            + (f", from --init_checkpoint={path}" if path else ""),
+            + (f", from --init_checkpoint={path}" if path else "")
+            + ". A rerun of the same command that does not reproduce this points to "
+            "faulty hardware",
         )
 
     def _log_metrics(self, step: int, window: "_MetricWindow") -> None:

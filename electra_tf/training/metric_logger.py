@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 from tqdm import tqdm
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 
 METRICS = "metrics.jsonl"
@@ -162,9 +163,7 @@ def _remove_later(path: pathlib.Path, step: int) -> int:
     lines = list(_lines(path))
     kept_data = b"".join(raw + b"\n" for raw, line in lines if line["step"] <= step)
     if path.exists():
-        new_path = path.with_name(f"{path.name}.new")
-        new_path.write_bytes(kept_data)
-        os.replace(new_path, path)
+        durable_files.write(path, kept_data)
     return sum(line["step"] > step for _, line in lines)
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from electra_tf import durable_files
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
@@ -79,6 +80,8 @@ def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
     lock_file.truncate(0)
     lock_file.write(str(time.time_ns() % _NUM_TOKENS))
     lock_file.flush()
+    os.fsync(lock_file.fileno())
+    durable_files.sync_folder(folder)
     return lock_file
 
 

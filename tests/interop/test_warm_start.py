@@ -42,12 +42,16 @@ def public(ours, tmp_path_factory):
     return parent
 
 
+def copied(arrays):
+    return {name: np.array(values) for name, values in arrays.items()}
+
+
 def load(experiment, path):
     """Return a new pretrainer's weights before and after loading, and the summary."""
     pretrainer = experiment.pretrainer()
-    before = training_state(pretrainer)[0]
+    before = copied(training_state(pretrainer)[0])
     text = load_weights(pretrainer, str(path), experiment.config, experiment.tokenizer)
-    after, slots = training_state(pretrainer)
+    after, slots = map(copied, training_state(pretrainer))
     assert not any(values.any() for values in slots.values())
     assert int(pretrainer.optimizer.iterations) == 0
     return before, after, text

@@ -3,7 +3,13 @@
 import keras
 import pytest
 
-from electra_tf.tasks.callbacks import SelectionPolicy, TrialCheckpoint, format_scores
+from electra_tf.errors import InputError
+from electra_tf.tasks.callbacks import (
+    SelectionPolicy,
+    StopOnNonFiniteLoss,
+    TrialCheckpoint,
+    format_scores,
+)
 from electra_tf.tasks.classification.model import TextClassifier
 from electra_tf.training.checkpoint import saved_steps
 from tasks import tiny
@@ -145,3 +151,17 @@ def test_delete_removes_the_two_checkpoints(train, tmp_path):
 def test_format_scores_omits_counts_and_thresholds():
     scores = {"dev_f1": 1.0, "dev_total": 2.0, "dev_f1_thresh": 3.0, "dev_total_f1": 4}
     assert format_scores(scores) == {"dev_f1": 1.0, "dev_total_f1": 4}
+
+
+def test_a_loss_that_is_not_finite_stops_training(model):
+    model.reinitialize(tiny.start(), 0)
+    kernel = model.head.weights[0]
+    kernel.assign(kernel.numpy() * float("nan"))
+    with pytest.raises(InputError, match=r"nan in batch 1.*hardware"):
+        model.fit(
+            TEXTS,
+            LABELS,
+            epochs=EPOCHS,
+            callbacks=[StopOnNonFiniteLoss()],
+            verbose=0,
+        )

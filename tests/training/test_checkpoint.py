@@ -5,6 +5,7 @@ import hashlib
 import json
 import resource
 import shutil
+import weakref
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from electra_tf.errors import InputError
 from electra_tf.training import checkpoint as checkpoint_lib
 from electra_tf.training.checkpoint import (
     CheckpointManager,
+    VariableArray,
+    newest_intact,
     open_checkpoint,
+    saved_steps,
     steps_at_shares,
 )
 
@@ -205,19 +209,85 @@ def test_a_kill_during_a_deletion_leaves_no_checkpoint(
     save(checkpoints, 2)
 
     def rmtree(path, **_):
-        (folder / "step_00000001" / "vocab.txt").unlink()
+        (path / "vocab.txt").unlink()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_lib.shutil, "rmtree", rmtree)
         with pytest.raises(KeyboardInterrupt):
             save(checkpoints, 3)
-    assert "step_00000001" in names(folder)
+    assert "step_00000001" not in names(folder)
     assert checkpoints.newest().step == 3
-    with pytest.raises(InputError, match="step_00000001"):
-        open_checkpoint(str(folder / "step_00000001"))
-    checkpoints.clean()
+    assert checkpoints.clean() == []
     assert names(folder) == ["step_00000002", "step_00000003"]
+
+
+def test_folders_without_a_manifest_are_renamed_and_reported(checkpoints, folder):
+    save(checkpoints, 1)
+    for number in range(2):
+        (folder / "step_00000005").mkdir()
+        (folder / "step_00000005" / "weights.safetensors").write_bytes(b"precious")
+        (line,) = checkpoints.clean()
+        aside = f"step_00000005.without_manifest{number or ''}"
+        assert line.endswith(aside)
+        assert "no checkpoint.json" in line
+        assert (folder / aside / "weights.safetensors").read_bytes() == b"precious"
+    assert checkpoints.clean() == []
+    assert list(saved_steps(str(folder))) == [1]
+
+
+def test_a_linked_checkpoint_is_never_changed(checkpoints, folder, tmp_path):
+    save(checkpoints, 1)
+    archive = tmp_path / "archive"
+    (folder / "step_00000001").rename(archive)
+    (folder / "step_00000001").symlink_to(archive, target_is_directory=True)
+    before = {path.name: path.read_bytes() for path in archive.iterdir()}
+    assert checkpoints.newest().step == 1
+    for step in (2, 3, 4):  # deletes step 1
+        save(checkpoints, step)
+    assert "step_00000001" not in names(folder)
+    assert {path.name: path.read_bytes() for path in archive.iterdir()} == before
+    (archive / "checkpoint.json").unlink()
+    (folder / "step_00000009").symlink_to(archive, target_is_directory=True)
+    (folder / "step_00000010.unfinished").symlink_to(archive, target_is_directory=True)
+    assert len(checkpoints.clean()) == 1
+    assert (archive / "weights.safetensors").exists()
+
+
+def test_the_newest_intact_checkpoint(checkpoints, folder):
+    save(checkpoints, 1)
+    save(checkpoints, 2)
+    (folder / "step_00000002" / "vocab.txt").write_text("x")
+    newest, damaged = newest_intact(str(folder.parent))
+    assert newest.step == 1
+    assert list(damaged) == [str(folder / "step_00000002")]
+    (folder / "step_00000001" / "checkpoint.json").write_text("{}")
+    with pytest.raises(InputError, match="not damaged"):
+        newest_intact(str(folder.parent))
+
+
+def test_a_save_copies_one_variable_at_a_time(checkpoints):
+    alive = peak = 0
+
+    class Variable:
+        shape, dtype = (1000,), np.dtype(np.float32)
+
+        def __array__(self, dtype=None, copy=None):
+            nonlocal alive, peak
+            alive += 1
+            peak = max(peak, alive)
+            array = np.zeros(1000, np.float32)
+            weakref.finalize(array, release)
+            return array
+
+    def release():
+        nonlocal alive
+        alive -= 1
+
+    weights = {f"w{n}": VariableArray(Variable()) for n in range(20)}
+    path = checkpoints.save(1, weights, {}, {}, {})
+    assert len(open_checkpoint(path).weights()) == 20
+    assert peak <= 2
 
 
 def test_a_full_disk_does_not_change_earlier_checkpoints(checkpoints, folder):

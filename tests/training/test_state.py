@@ -59,7 +59,7 @@ def test_restore_weights_does_not_change_the_optimizer(trained, checkpoint):
         weights["toy/pull"], training_state(trained)[0]["toy/pull"]
     )
     assert int(other.optimizer.iterations) == 0
-    assert not any(values.any() for values in slots.values())
+    assert not any(np.any(values) for values in slots.values())
 
 
 def test_assign_lists_all_differences_and_assigns_nothing():

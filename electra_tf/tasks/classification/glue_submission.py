@@ -4,6 +4,7 @@ import pathlib
 import zipfile
 from collections.abc import Mapping, Sequence
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue
 
@@ -53,5 +54,5 @@ def write_submission(
             lines = [_HEADER, *(f"{n}\t{word}" for n, word in enumerate(words))]
             entry = zipfile.ZipInfo(f"{name}.tsv", _DATE)
             archive.writestr(entry, "\n".join(lines) + "\n", zipfile.ZIP_DEFLATED)
-    partial.replace(path)
+    durable_files.publish(partial, path)
     return filled

@@ -1,0 +1,111 @@
+"""Publish files and folders so that a power cut leaves the old or the new content.
+
+A rename is atomic, but not durable: after a power cut the new name may lead to empty or
+old blocks. So the content is flushed to disk first, then renamed, then the folder's
+entries are flushed.
+"""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+Path = str | os.PathLike
+_PARTIAL = ".partial"
+
+
+def publish(source: Path, target: Path) -> None:
+    """Rename a finished file or folder to its final name, durably.
+
+    Args:
+        source: In the file system of the target.
+        target: Replaced if it is a file or an empty folder.
+    """
+    sync(source)
+    os.replace(source, target)
+    _sync_entry(os.path.dirname(os.path.abspath(target)))
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or a folder with all its files, to disk.
+
+    Args:
+        path: A file or a folder.
+    """
+    if os.path.isdir(path):
+        for folder, _, files in os.walk(path, topdown=False):
+            for name in files:
+                _sync_entry(os.path.join(folder, name))
+            _sync_entry(folder)
+    else:
+        _sync_entry(path)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
+    """Open a new version of a file, which appears if the block succeeds.
+
+    Args:
+        path: The file.
+        mode: As for `open`.
+        options: As for `open`; text is UTF-8.
+
+    Yields:
+        The opened temporary file, `PATH.partial`.
+    """
+    partial = f"{os.fspath(path)}{_PARTIAL}"
+    if "b" not in mode:
+        options = {"encoding": "utf-8", **options}
+    try:
+        with open(partial, mode, **options) as file:
+            yield file
+        publish(partial, path)
+    finally:
+        pathlib.Path(partial).unlink(missing_ok=True)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Replace the content of a file.
+
+    Args:
+        path: The file.
+        content: Text is written as UTF-8, with its own line ends.
+    """
+    if isinstance(content, str):
+        content = content.encode()
+    with replacing(path, "wb") as file:
+        file.write(content)
+
+
+def append(path: Path, text: str) -> None:
+    """Append text to a file; it is on disk when the function returns.
+
+    Args:
+        path: The file, created if missing.
+        text: The text.
+    """
+    is_new = not os.path.exists(path)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        _sync_entry(os.path.dirname(os.path.abspath(path)))
+
+
+def sync_folder(path: Path) -> None:
+    """Flush the entries of a folder, not its files, to disk.
+
+    Args:
+        path: A folder.
+    """
+    _sync_entry(path)
+
+
+def _sync_entry(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,64 @@
+"""Publishing of files: the order of flushes and renames, and what a failure leaves."""
+
+import contextlib
+import os
+
+import pytest
+
+from electra_tf import durable_files
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Record flushed paths and renames, in order."""
+    recorded, fsync, replace = [], os.fsync, os.replace
+
+    def record_fsync(descriptor):
+        recorded.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def record_replace(source, target):
+        recorded.append((str(source), str(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    return recorded
+
+
+def test_a_folder_is_on_disk_before_its_name(tmp_path, calls):
+    source, target = tmp_path / "new", tmp_path / "target"
+    (source / "inner").mkdir(parents=True)
+    for name in ("a", "inner/b"):
+        (source / name).write_text(name)
+    durable_files.publish(source, target)
+    renamed = calls.index((str(source), str(target)))
+    flushed = {str(source / name) for name in ("", "a", "inner", "inner/b")}
+    assert {path.rstrip("/") for path in calls[:renamed]} == {
+        path.rstrip("/") for path in flushed
+    }
+    # A folder is flushed after its files.
+    assert calls[:renamed].index(str(source / "inner")) > calls[:renamed].index(
+        str(source / "inner" / "b")
+    )
+    assert calls[renamed + 1 :] == [str(tmp_path)]
+    assert (target / "inner" / "b").read_text() == "inner/b"
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path, calls):
+    path = tmp_path / "file.txt"
+    durable_files.write(path, "old\n")
+    assert calls == [f"{path}.partial", (f"{path}.partial", str(path)), str(tmp_path)]
+    with contextlib.suppress(KeyboardInterrupt), durable_files.replacing(path) as file:
+        file.write("new")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old\n"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_an_appended_line_is_on_disk(tmp_path, calls):
+    path = tmp_path / "lines"
+    for number in range(2):
+        durable_files.append(path, f"{number}\n")
+    assert calls == [str(path), str(tmp_path), str(path)]
+    assert path.read_text() == "0\n1\n"
