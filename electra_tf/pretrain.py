@@ -62,7 +62,8 @@ def _pretrain() -> None:
     experiment = Experiment.resolve(
         FLAGS.data, FLAGS.vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
     )
-    record_set, evaluation_records = experiment.open(FLAGS.data), None
+    on_error = experiment.config.input.on_error
+    record_set, evaluation_records = experiment.open(FLAGS.data, on_error), None
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:

@@ -11,10 +11,13 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The cache of record counts is not the user's.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="electra_tf_cache")
 
 # A shell ignores SIGINT in background jobs. Commands that the tests start would inherit
 # this and could not be interrupted.

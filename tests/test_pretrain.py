@@ -153,6 +153,24 @@ def test_a_damaged_newest_checkpoint_needs_the_fallback(folder, whole, tmp_path,
     assert metric_lines(run) == metric_lines(whole)
 
 
+def test_a_run_skips_bad_records_on_request(folder, whole, tmp_path, here):
+    data = shutil.copytree(folder, tmp_path / "records")
+    path = sorted(data.glob("*.tfrecord-*"))[2]
+    content = bytearray(path.read_bytes())
+    content[30] ^= 1  # in the first record
+    path.write_bytes(content)
+    run = tmp_path / "run"
+    given = arguments(data, run, "training.steps=40")
+    assert f"{path.name}: record 0" in failure(here("pretrain", *given))
+    skip = "--set=input.on_error=skip"
+    done = here("pretrain", *given, skip)
+    assert done.returncode == 0, done.stderr
+    assert "1 of " in done.stderr
+    assert "bad_records.jsonl" in done.stderr
+    done = here("pretrain", *given, skip, "--set=training.steps=44")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_run_with_a_ramp_resumes_to_the_same_result(folder, tmp_path, here):
     ramp = "input.batch_size_ramp=[[7, 2], [20, 4]]", "training.steps=40"
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.cost_estimate import estimate_cost
 from electra_tf.text import records
 from electra_tf.text.pipeline import evaluation_batches
-from electra_tf.text.record_set import RecordSet, open_records
+from electra_tf.text.record_set import RecordSet, identity_of_files, open_records
 from electra_tf.text.tokenizer import (
     Tokenizer,
     check_settings,
@@ -114,12 +114,13 @@ class Experiment:
             settings_path(records.VOCABULARY).name: identity,
         }
 
-    def open(self, data: str) -> RecordSet:
+    def open(self, data: str, on_error: Literal["stop", "skip"] = "stop") -> RecordSet:
         """Open records; they must have this experiment's length and vocabulary."""
         return open_records(
             data,
             max_length=self.config.records.max_length,
             tokenizer=self.tokenizer,
+            on_error=on_error,
         )
 
     def pretrainer(self, strategy: tf.distribute.Strategy | None = None) -> Pretrainer:
@@ -323,11 +324,14 @@ def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, A
     if record_set.manifest is not None:
         for shard in record_set.manifest.shards:
             digest.update(shard.sha256.encode())
-    return {
+    fingerprint = {
         "vocabulary": tokenizer.vocabulary.sha256,
         "records": record_set.total,
         "records_sha256": digest.hexdigest(),
     }
+    if record_set.manifest is None:
+        fingerprint["record_blocks_sha256"] = identity_of_files(record_set.paths)
+    return fingerprint
 
 
 def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:

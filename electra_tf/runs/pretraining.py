@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -13,8 +14,10 @@ from electra_tf.pretraining import metrics
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
-from electra_tf.text.pipeline import training_batches
+from electra_tf.text.pipeline import current_file, training_batches
+from electra_tf.text.record_repair import replace_bad_records
 from electra_tf.text.record_set import RecordSet, reraise_bad_records
+from electra_tf.text.records_lock import records_lock
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
@@ -38,6 +41,8 @@ from electra_tf.training.run_directory import (
 )
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
+
+_INTACT = "intact_records"  # of a run directory: copies of files with bad records
 
 
 def run_pretraining(
@@ -99,9 +104,18 @@ def _train(
     first_step = newest.step if newest else 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(reraise_worker_errors())
-        stack.enter_context(reraise_bad_records(record_set))
+        for folder in sorted({os.path.dirname(path) for path in record_set.paths}):
+            stack.enter_context(records_lock(folder))
         pretrainer = experiment.pretrainer(devices)
-        WorkerSync(devices).check(first_step, lock_token(model_dir))
+        workers = WorkerSync(devices)
+        workers.check(first_step, lock_token(model_dir))
+        if experiment.config.input.on_error == "skip":
+            folder = os.path.join(model_dir, _INTACT)
+            if is_chief(devices):
+                replace_bad_records(record_set, folder, notes.append)
+            workers.all_gather(0)  # the chief has written the copies
+            record_set = replace_bad_records(record_set, folder, lambda line: None)
+        stack.enter_context(_bad_records_are_named(experiment, record_set, pretrainer))
         summary = _load_weights(experiment, pretrainer, newest, init_checkpoint)
         outputs, evaluate = None, None
         if is_chief(devices):
@@ -126,6 +140,20 @@ def _train(
         )
         stop_signal = loop.run()
     return stop_signal, checkpoints.newest().path
+
+
+def _bad_records_are_named(
+    experiment: Experiment, record_set: RecordSet, pretrainer: Pretrainer
+) -> contextlib.AbstractContextManager:
+    """Return a context whose errors of tf.data name file and record."""
+
+    def first_file() -> int:
+        step = int(pretrainer.optimizer.iterations.numpy())
+        return current_file(record_set, experiment.config.input, step)
+
+    return reraise_bad_records(
+        record_set, first_file, lambda line: print(line, file=sys.stderr)
+    )
 
 
 def _set_damaged_aside(checkpoints: CheckpointManager, model_dir: str) -> list[str]:

@@ -34,6 +34,7 @@ from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS
 from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
+from electra_tf.text.records_lock import records_lock
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 
@@ -150,16 +151,20 @@ def build(
             "--workers must be at least 1", str(workers), "Remove the flag"
         )
     shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-    with _building(output) as folder, contextlib.closing(error_log):
-        with WorkerPool(workers, vocabulary, config, shards) as pool:
-            chunks = pool.map(_chunks(reader))
-            if not allow_accent_loss:
-                chunks = _check_accent_loss(chunks)
-            totals = _write_shards(chunks, reader, folder, shards)
-        tokenizer = Tokenizer(vocabulary, config.tokenization)
-        manifest = _manifest(tokenizer, config, error_log.counts, *totals)
-        _write_metadata(folder, tokenizer, config, manifest)
-    _publish(folder, output)
+    with contextlib.suppress(OSError):  # `_building` raises it in words
+        output.mkdir(parents=True, exist_ok=True)
+    with records_lock(output, exclusive=True):
+        with _building(output) as folder, contextlib.closing(error_log):
+            with WorkerPool(workers, vocabulary, config, shards) as pool:
+                chunks = pool.map(_chunks(reader))
+                if not allow_accent_loss:
+                    chunks = _check_accent_loss(chunks)
+                totals = _write_shards(chunks, reader, folder, shards)
+            tokenizer = Tokenizer(vocabulary, config.tokenization)
+            manifest = _manifest(tokenizer, config, error_log.counts, *totals)
+            _write_metadata(folder, tokenizer, config, manifest)
+            durable_files.sync(folder)
+        _publish(folder, output)
     return manifest
 
 
@@ -232,7 +237,6 @@ def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
     (output / records.PROBLEMS).unlink(missing_ok=True)
     for path in output.glob(f"{records.SHARD_PREFIX}-*-of-*"):
         path.unlink()
-    durable_files.sync(building)
     for path in building.iterdir():
         if path.name != records.MANIFEST:
             path.replace(output / path.name)

@@ -12,6 +12,7 @@ therefore the same for any number of hosts.
 import os
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch
@@ -81,6 +82,22 @@ def training_batches(
     if ends:
         payloads = payloads.take(ends[0] - first_batch)
     return _parse_batches(payloads, record_set, rows)
+
+
+def current_file(record_set: RecordSet, settings: InputConfig, batch: int) -> int:
+    """Return the number of the file from which a batch is read, or its first record.
+
+    Args:
+        record_set: The records.
+        settings: As for `training_batches`.
+        batch: Number of the batch.
+    """
+    epoch, record = _position(record_set.total, settings, batch)
+    seed = tf.constant([settings.seed, epoch], tf.int64)
+    order = _permutation(len(record_set.paths), seed, _SHARD_ORDER, 0).numpy()
+    ends = np.cumsum(np.asarray(record_set.counts)[order])
+    place = np.searchsorted(ends, record, side="right")
+    return int(order[min(place, len(order) - 1)])
 
 
 def _position(total: int, settings: InputConfig, first_batch: int) -> tuple[int, int]:

@@ -7,17 +7,22 @@ tf.data reads the records. Its error for a bad record names neither file nor rec
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text import records
-from electra_tf.text.records import FEATURES, Manifest
+from electra_tf.text.records import FEATURES, Manifest, Shard
 from electra_tf.text.tokenizer import Tokenizer
 
+_BLOCK = 1 << 16  # bytes
 _FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
 
 
@@ -46,6 +51,7 @@ def open_records(
     tokenizer: Tokenizer | None,
     vocabulary_size: int = 0,
     verify: bool = False,
+    on_error: Literal["stop", "skip"] = "stop",
 ) -> RecordSet:
     """Find records and check that they match the model.
 
@@ -59,6 +65,8 @@ def open_records(
             0 means the size in the manifest.
         verify: Compare the files of a manifest with its checksums, which reads them
             completely. Their sizes are always compared.
+        on_error: `skip` accepts files that are truncated or corrupt, for
+            `replace_bad_records`.
 
     Returns:
         The files and their counts. Files without a manifest are read once, to count
@@ -80,7 +88,8 @@ def open_records(
     if manifest is not None:
         _check_manifest(manifest, data, max_length, tokenizer)
         size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
-        return _open_with_manifest(data, manifest, max_length, size, verify)
+        is_strict = on_error == "stop"
+        return _open_with_manifest(data, manifest, max_length, size, verify, is_strict)
     if not vocabulary_size:
         raise InputError(
             "For records without a manifest, tokenizer or vocabulary_size must be set",
@@ -94,7 +103,7 @@ def open_records(
             _check_manifest(manifest, folder, max_length, tokenizer)
         else:
             _check_complete(folder)
-    return _open_without_manifest(data, paths, max_length, vocabulary_size)
+    return _open_without_manifest(data, paths, max_length, vocabulary_size, on_error)
 
 
 def record_length(data: str) -> int | None:
@@ -128,11 +137,17 @@ def _check_manifest(
 
 
 def _open_with_manifest(
-    data: str, manifest: Manifest, max_length: int, vocabulary_size: int, verify: bool
+    data: str,
+    manifest: Manifest,
+    max_length: int,
+    vocabulary_size: int,
+    verify: bool,
+    is_strict: bool,
 ) -> RecordSet:
     paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
     for path, shard in zip(paths, manifest.shards, strict=True):
-        _check_size(path, shard.bytes)
+        if is_strict or not tf.io.gfile.exists(path):
+            _check_size(path, shard.bytes)
         if verify:
             _check_sha256(path, shard.sha256)
     counts = tuple(shard.records for shard in manifest.shards)
@@ -140,16 +155,27 @@ def _open_with_manifest(
 
 
 def _open_without_manifest(
-    data: str, paths: tuple[str, ...], max_length: int, vocabulary_size: int
+    data: str,
+    paths: tuple[str, ...],
+    max_length: int,
+    vocabulary_size: int,
+    on_error: str,
 ) -> RecordSet:
-    record_set = RecordSet(paths, _count_records(paths), max_length, vocabulary_size)
+    if on_error == "skip":
+        from electra_tf.text.record_repair import count_frames  # it imports this module
+
+        counts = tuple(map(count_frames, paths))
+    else:
+        counts = _cached_counts(paths)
+    record_set = RecordSet(paths, counts, max_length, vocabulary_size)
     if not record_set.total:
         raise InputError(
             "The record files must contain at least one record",
             f"{data} with 0 records",
             "Build records with electra_tf.build_records",
         )
-    _check_first(record_set)
+    if on_error == "stop":
+        _check_first(record_set)
     return record_set
 
 
@@ -192,16 +218,71 @@ def _check_size(path: str, required: int) -> None:
 
 
 def _check_sha256(path: str, sha256: str) -> None:
+    found = _sha256(path)
+    if found != sha256:
+        raise InputError(
+            f"{path} must have the SHA-256 that the manifest lists, {sha256}",
+            found,
+            "Copy the folder again, or build the records again with --overwrite",
+        )
+
+
+def _sha256(path: str) -> str:
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
-    if digest.hexdigest() != sha256:
-        raise InputError(
-            f"{path} must have the SHA-256 that the manifest lists, {sha256}",
-            digest.hexdigest(),
-            "Copy the folder again, or build the records again with --overwrite",
-        )
+    return digest.hexdigest()
+
+
+def is_unchanged(path: str, shard: Shard) -> bool:
+    """Return whether a file has the size and the SHA-256 of its manifest.
+
+    Args:
+        path: The file.
+        shard: Its entry in the manifest.
+    """
+    is_whole = tf.io.gfile.stat(path).length == shard.bytes
+    return is_whole and _sha256(path) == shard.sha256
+
+
+def identity_of_files(paths: Sequence[str]) -> str:
+    """Return a hash of the sizes and of the first and last blocks of files.
+
+    Args:
+        paths: Files of records without a manifest.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        size = tf.io.gfile.stat(path).length
+        digest.update(f"{size}\n".encode())
+        with tf.io.gfile.GFile(path, "rb") as file:
+            digest.update(file.read(_BLOCK))
+            file.seek(max(0, size - _BLOCK))
+            digest.update(file.read(_BLOCK))
+    return digest.hexdigest()
+
+
+def _cached_counts(paths: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the counts of files, read again only where size or time changed."""
+    cache = pathlib.Path(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
+        "electra_tf",
+        "record_counts.json",
+    )
+    known: dict[str, list] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(cache.read_text(encoding="utf-8"))
+    keys, states = map(os.path.abspath, paths), map(tf.io.gfile.stat, paths)
+    state = {k: [s.length, s.mtime_nsec] for k, s in zip(keys, states, strict=True)}
+    new = [k for k, values in state.items() if known.get(k, [])[:2] != values]
+    for key, count in zip(new, _count_records(tuple(new)), strict=True):
+        known[key] = [*state[key], count]
+    if new:
+        with contextlib.suppress(OSError):  # a home that cannot be written
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            durable_files.write(cache, json.dumps(known))
+    return tuple(known[key][2] for key in state)
 
 
 def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
@@ -212,6 +293,8 @@ def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
 
     # One dataset reads all files: the original writes 1,000, and each dataset has a
     # start-up cost.
+    if not paths:
+        return ()
     files = tf.data.Dataset.from_tensor_slices(list(paths)).enumerate()
     counts = np.zeros(len(paths), np.int64)
     try:
@@ -245,11 +328,17 @@ def _check_first(record_set: RecordSet) -> None:
     counts = zip(record_set.paths, record_set.counts, strict=True)
     path = next(path for path, count in counts if count)
     payload = next(tf.data.TFRecordDataset(path).as_numpy_iterator())
-    _check_payload(payload, f"{path}: record 0", record_set)
+    check_payload(payload, f"{path}: record 0", record_set)
 
 
-def _check_payload(payload: bytes, place: str, record_set: RecordSet) -> None:
-    """Raise an InputError if a record is invalid."""
+def check_payload(payload: bytes, place: str, record_set: RecordSet) -> None:
+    """Raise an InputError if a record is invalid.
+
+    Args:
+        payload: Content of the record.
+        place: Its file and number, for the message.
+        record_set: Length and vocabulary size that the record must have.
+    """
     try:
         example = tf.train.Example.FromString(payload)
     except Exception as error:  # protobuf's class differs between its versions
@@ -293,11 +382,17 @@ def _length_error(place: str, required: int, received: int) -> InputError:
 
 
 @contextlib.contextmanager
-def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
+def reraise_bad_records(
+    record_set: RecordSet,
+    first_file: Callable[[], int] = lambda: 0,
+    log: Callable[[str], None] = lambda line: None,
+) -> Iterator[None]:
     """Return a context that raises errors of tf.data with file and record.
 
     Args:
         record_set: The records that are read in the context.
+        first_file: Returns the number of the file with which the search begins.
+        log: Called with a line before the search.
 
     Raises:
         InputError: A record is corrupt or invalid. Other errors of TensorFlow are
@@ -306,22 +401,29 @@ def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        find_bad_record(record_set)
+        first = first_file()
+        log(
+            f"reading failed; searching {len(record_set.paths):,} files for a bad "
+            f"record, from {record_set.paths[first]} on"
+        )
+        find_bad_record(record_set, first)
         raise
 
 
-def find_bad_record(record_set: RecordSet) -> None:
-    """Raise an InputError for the first bad record, if there is one.
+def find_bad_record(record_set: RecordSet, first_file: int = 0) -> None:
+    """Raise an InputError for a bad record, if there is one.
 
     Args:
         record_set: The records, which are all read.
+        first_file: Number of the file with which the search begins.
 
     Raises:
         InputError: A record is corrupt, incomplete or has another length or an id
             outside the vocabulary.
     """
-    for path in record_set.paths:
+    paths = record_set.paths
+    for path in (*paths[first_file:], *paths[:first_file]):
         _check_frames(path)
         payloads = tf.data.TFRecordDataset(path).as_numpy_iterator()
         for number, payload in enumerate(payloads):
-            _check_payload(payload, f"{path}: record {number}", record_set)
+            check_payload(payload, f"{path}: record {number}", record_set)

@@ -103,10 +103,15 @@ def _field(number: int, content: bytes) -> bytes:
 def frame(payload: bytes) -> bytes:
     """Return the payload framed for a TFRecord file, with its checksums."""
     length = struct.pack("<Q", len(payload))
-    return length + _masked_crc(length) + payload + _masked_crc(payload)
+    return length + masked_crc(length) + payload + masked_crc(payload)
 
 
-def _masked_crc(data: bytes) -> bytes:
+def masked_crc(data: bytes) -> bytes:
+    """Return the checksum of a TFRecord file for some bytes.
+
+    Args:
+        data: A length or a payload.
+    """
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
