@@ -540,6 +540,9 @@ class TrainingConfig:
     """Steps between two evaluations, if there is evaluation data."""
     evaluation_batches: Positive | None = 100
     """Batches per evaluation; null: all."""
+    worker_timeout: Positive = 30
+    """Seconds, beyond ten times the usual duration of some steps, for which a worker
+    waits for the others before it ends itself."""
 
 
 @section()

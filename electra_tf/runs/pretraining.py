@@ -40,6 +40,7 @@ from electra_tf.training.run_directory import (
     run_lock,
 )
 from electra_tf.training.strategy import is_chief
+from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
 
 _INTACT = "intact_records"  # of a run directory: copies of files with bad records
@@ -108,7 +109,10 @@ def _train(
             stack.enter_context(records_lock(folder))
         pretrainer = experiment.pretrainer(devices)
         workers = WorkerSync(devices)
-        workers.check(first_step, lock_token(model_dir))
+        watchdog = create_watchdog(devices, settings.worker_timeout)
+        stack.enter_context(watchdog)
+        with watchdog.expect("the start of the other workers"):
+            workers.check(first_step, lock_token(model_dir))
         if experiment.config.input.on_error == "skip":
             folder = os.path.join(model_dir, _INTACT)
             if is_chief(devices):
@@ -136,7 +140,7 @@ def _train(
                 pretrainer, devices, evaluation_records, settings.evaluation_batches
             )
         loop = _training_loop(
-            experiment, pretrainer, devices, record_set, evaluate, outputs
+            experiment, pretrainer, devices, record_set, evaluate, outputs, watchdog
         )
         stop_signal = loop.run()
     return stop_signal, checkpoints.newest().path
@@ -317,6 +321,7 @@ def _training_loop(
     record_set: RecordSet,
     evaluate: Evaluation | None,
     outputs: ChiefOutputs | None,
+    watchdog: Watchdog | NoWatchdog,
 ) -> TrainingLoop:
     config = experiment.config
 
@@ -336,6 +341,7 @@ def _training_loop(
         evaluate,
         outputs,
         config.input,
+        watchdog,
     )
 
 

@@ -31,11 +31,12 @@ from electra_tf.training.multi_step_runner import (
     add_metrics,
     distribute,
 )
+from electra_tf.training.watchdog import NoWatchdog, Watchdog
 from electra_tf.training.worker_sync import WorkerSync
 
 _SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
 _MAX_STEPS_PER_CALL = 1000
-_INPUT = InputConfig()
+_INPUT, _NO_WATCHDOG = InputConfig(), NoWatchdog()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
@@ -88,6 +89,7 @@ class TrainingLoop:
         evaluate: Function that returns metrics on held-out data, or None.
         outputs: Outputs of the chief; None in other processes.
         input_settings: Sizes of the batches.
+        watchdog: Ends this process if another worker hangs.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class TrainingLoop:
         evaluate: Callable[[], Mapping[str, Any]] | None,
         outputs: ChiefOutputs | None,
         input_settings: InputConfig = _INPUT,
+        watchdog: Watchdog | NoWatchdog = _NO_WATCHDOG,
     ):
         self._trainer, self._strategy, self._settings = trainer, strategy, settings
         self._make_batches, self._compute_metrics = make_batches, compute_metrics
@@ -110,7 +113,7 @@ class TrainingLoop:
             lambda batch: trainer.train_step(batch, as_ratios=False),
             stage=lambda: trainer.stage,
         )
-        self._input = input_settings
+        self._input, self._watchdog = input_settings, watchdog
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
         self._signal: int | None = None
         self._workers = WorkerSync(strategy)
@@ -131,7 +134,8 @@ class TrainingLoop:
         try:
             stop_signal = self._train(iterator, step)
             # No worker exits before the chief has written the last checkpoint.
-            self._workers.all_gather(0)
+            with self._watchdog.expect("the end of training"):
+                self._workers.all_gather(0)
             return stop_signal
         finally:
             for number, handler in old_handlers.items():
@@ -156,14 +160,16 @@ class TrainingLoop:
         while step < settings.steps:
             # Call `train_step` `count` times, on the next batches.
             count = min(window.steps_per_call, self._next_boundary(step) - step)
-            begin = time.perf_counter()
-            metrics, waited = self._run_steps(iterator, count)
-            seconds = time.perf_counter() - begin
-            self._check_finite(_not_finite(metrics), step, step + count)
-            step += count
+            steps = f"steps {step + 1:,} to {step + count:,}"
+            with self._watchdog.expect(steps, window.usual_seconds(count)):
+                begin = time.perf_counter()
+                metrics, waited = self._run_steps(iterator, count)
+                seconds = time.perf_counter() - begin
+                self._check_finite(_not_finite(metrics), step, step + count)
+                step += count
+                stop_signal, seconds = self._sync_workers(seconds)
             if window.is_new:
                 self._set_status("training")
-            stop_signal, seconds = self._sync_workers(seconds)
             window.add(metrics, count, seconds, waited)
             is_last = step == settings.steps
             is_boundary = is_last or step in self._phase_starts
@@ -178,6 +184,7 @@ class TrainingLoop:
             is_save = step % settings.save_every == 0 or step in self._keep_steps
             if is_save or is_boundary or stop_signal:
                 self._save_checkpoint(step, count, window)
+                window.others_wait()
             if stop_signal:
                 return stop_signal
         return 0
@@ -251,7 +258,8 @@ class TrainingLoop:
 
     def _run_evaluation(self, step: int) -> None:
         self._set_status("evaluating on held-out records")
-        metrics = self._evaluate()
+        with self._watchdog.expect("an evaluation"):
+            metrics = self._evaluate()
         if self._outputs is not None:
             values = self._compute_metrics(metrics)
             self._outputs.metric_logger.evaluation(step, values)
@@ -286,6 +294,21 @@ class _MetricWindow:
         self._seconds = self._waited = 0.0
         # None before the first call; 0 until a call is timed.
         self._seconds_per_step = seconds_per_step
+        self._is_after_save = False
+
+    def usual_seconds(self, steps: int) -> float | None:
+        """Return the usual duration of some steps; None: unknown.
+
+        Args:
+            steps: Number of steps.
+        """
+        if not self._seconds_per_step or self._is_after_save:
+            return None
+        return steps * self._seconds_per_step
+
+    def others_wait(self) -> None:
+        """Note that the other workers begin the next steps while the chief saves."""
+        self._is_after_save = True
 
     @property
     def is_new(self) -> bool:
@@ -305,6 +328,7 @@ class _MetricWindow:
     ) -> None:
         """Add a call; the time of the first call is ignored, as it compiles."""
         self.metrics = add_metrics(self.metrics, metrics)
+        self._is_after_save = False
         if self._seconds_per_step is None:
             self._seconds_per_step = 0.0
             return

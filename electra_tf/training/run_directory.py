@@ -37,6 +37,7 @@ RESUME_SAFE_FIELDS = {
     "training.keep_at",
     "training.evaluate_every",
     "training.evaluation_batches",
+    "training.worker_timeout",
     "input.on_error",
 }
 # May change on resume to any value from the number of completed steps on.

@@ -78,7 +78,12 @@ def reraise_worker_errors() -> Iterator[None]:
     """Raise an InputError if a collective operation fails."""
     try:
         yield
-    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+    except (
+        tf.errors.AbortedError,
+        tf.errors.CancelledError,
+        tf.errors.DeadlineExceededError,
+        tf.errors.UnavailableError,
+    ) as error:
         raise InputError(
             "All workers must run until the end of training",
             f"a lost worker ({type(error).__name__})",

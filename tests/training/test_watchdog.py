@@ -1,0 +1,86 @@
+"""A watchdog in one process; test_replicas.py stops and kills workers."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from electra_tf.training import watchdog as watchdog_lib
+from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
+
+
+@pytest.fixture
+def ended():
+    """Return a function that stores a message, and the event that it came."""
+
+    class Ended:
+        message, event = "", threading.Event()
+
+        def __call__(self, message):
+            self.message = message
+            self.event.set()
+
+    return Ended()
+
+
+def test_an_operation_that_does_not_return_ends_the_process(ended):
+    with Watchdog(0.2, ended) as watchdog:
+        for _ in range(3):
+            with watchdog.expect("quick steps", 0.01):
+                pass
+        time.sleep(0.5)  # between operations there is no limit
+        assert not ended.message
+        with watchdog.expect("steps 5 to 9", 0.01):
+            assert ended.event.wait(10)
+    assert "no answer in steps 5 to 9:" in ended.message
+
+
+def test_a_slow_operation_has_ten_times_its_usual_time(ended):
+    with Watchdog(0.1, ended) as watchdog, watchdog.expect("slow steps", 100.0):
+        assert not ended.event.wait(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_the_grace_period(number, ended):
+    handled = []
+    old = signal.signal(number, lambda *_: handled.append(1))
+    try:
+        with Watchdog(0.3, ended) as watchdog, watchdog.expect("steps"):
+            os.kill(os.getpid(), number)
+            assert ended.event.wait(10)
+    finally:
+        signal.signal(number, old)
+    assert handled
+    assert "in steps after a signal" in ended.message
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_between_operations_has_no_limit(ended):
+    old = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with Watchdog(0.1, ended) as watchdog:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.4)
+            with watchdog.expect("saving"):
+                time.sleep(0.4)
+    finally:
+        signal.signal(signal.SIGTERM, old)
+    assert not ended.message
+
+
+def test_only_workers_have_a_watchdog():
+    with create_watchdog(tf.distribute.get_strategy(), 1) as watchdog:
+        assert isinstance(watchdog, NoWatchdog)
+        with watchdog.expect("steps", 0.0):
+            pass
+
+
+def test_the_end_is_immediate(monkeypatch, capfd):
+    ended = []
+    monkeypatch.setattr(watchdog_lib.os, "_exit", ended.append)
+    watchdog_lib.end_process("error: text")
+    assert ended == [1]
+    assert capfd.readouterr().err == "error: text\n"
