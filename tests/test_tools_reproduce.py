@@ -71,6 +71,7 @@ def test_the_page_has_medians_ranges_and_plots(modules, tmp_path):
     _, page = modules
     rows = [row("electra", n, s, s - 5) for n, s in enumerate((70.0, 74.0, 71.0))]
     rows += [row("sharing/none", 0, 69.0, 60.0)]
+    rows += [row(f"generator/64-{s}", 0, 60.0, 50.0) for s in ("half", "quarter")]
     (tmp_path / "rows").mkdir()
     for number, values in enumerate(rows):
         path = tmp_path / "rows" / f"{number}.json"
@@ -82,10 +83,12 @@ def test_the_page_has_medians_ranges_and_plots(modules, tmp_path):
     assert "| sharing/none | 1 | 100 | 2e+12 | 69.0 |" in text
     with (tmp_path / "page" / "results.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert [line["share"] for line in table] == ["1", "0.5"] * 4
+    assert [line["share"] for line in table] == ["1", "0.5"] * 6
     assert table[1]["probe_chunk_best"] == "65.0"
     for suffix in ("png", "svg"):
         assert (tmp_path / "page" / f"results.{suffix}").stat().st_size > 1000
+    drawn = (tmp_path / "page" / "results.svg").read_text()
+    assert "generator width" in drawn
 
 
 @pytest.mark.slow

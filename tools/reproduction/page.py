@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
+_SCORE, _LABEL = "probe_chunk_best", "chunk tags, probe (%)"
+_SHARES = {"quarter": 0.25, "half": 0.5, "full": 1.0}
 
 GROUPS = {
     "Systems at equal compute": ("", "untrained"),
@@ -89,36 +91,63 @@ def _by_system(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _plot(rows: Sequence[Row], output: pathlib.Path) -> None:
-    """Draw the probe's accuracy against FLOPs, and learning curves."""
+    """Draw the score against FLOPs and generator size, and learning curves."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    score = "probe_chunk_best"
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5))
-    for system, group in _by_system(rows).items():
-        if "/" in system or not any(row["shares"] for row in group):
-            continue
-        points: dict[float, list[float]] = collections.defaultdict(list)
-        for row in group:
-            for share, values in {**row["shares"], "1": row["scores"]}.items():
-                if score in values:
-                    points[float(share) * row["flops"]].append(values[score])
-        x = sorted(points)
-        axes[0].plot(x, [statistics.median(points[n]) for n in x], "o-", label=system)
-        curve = group[0]["curve"]
-        for name in ("masked_lm_loss",):
-            found = [(p["step"], p[name]) for p in curve if name in p]
-            if found:
-                axes[1].plot(*zip(*found, strict=True), label=system)
-    axes[0].set(xscale="log", xlabel="training FLOPs", ylabel="chunk tags, probe (%)")
-    axes[1].set(xlabel="step", ylabel="held-out masked-LM loss")
+    figure, axes = pyplot.subplots(1, 3, figsize=(15, 4.5))
+    _draw_efficiency(axes[0], rows)
+    _draw_generators(axes[1], rows)
+    _draw_curves(axes[2], rows)
     for axis in axes:
         axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=8)
     figure.tight_layout()
     for suffix in ("png", "svg"):
         metadata = {"Date": None} if suffix == "svg" else {}
         figure.savefig(output / f"results.{suffix}", dpi=110, metadata=metadata)
     pyplot.close(figure)
+
+
+def _draw_efficiency(axis: Any, rows: Sequence[Row]) -> None:
+    """Draw medians over the seeds at each share of training."""
+    for system, group in _by_system(rows).items():
+        points: dict[float, list[float]] = collections.defaultdict(list)
+        for row in group if "/" not in system else ():
+            for share, values in {**row["shares"], "1": row["scores"]}.items():
+                if _SCORE in values:
+                    points[float(share) * row["flops"]].append(values[_SCORE])
+        if points:
+            x = sorted(points)
+            y = [statistics.median(points[flops]) for flops in x]
+            axis.plot(x, y, "o-", label=system)
+    axis.set(xscale="log", xlabel="training FLOPs", ylabel=_LABEL)
+
+
+def _draw_generators(axis: Any, rows: Sequence[Row]) -> None:
+    """Draw a line for each width of the discriminator."""
+    lines: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    for system, group in _by_system(rows).items():
+        kind, _, name = system.partition("/")
+        values = [row["scores"][_SCORE] for row in group if _SCORE in row["scores"]]
+        if kind == "generator" and values:
+            width, _, share = name.partition("-")
+            lines[width][share] = statistics.median(values)
+    for width, points in sorted(lines.items(), key=lambda item: int(item[0])):
+        shares = [share for share in _SHARES if share in points]
+        x, y = [_SHARES[s] for s in shares], [points[s] for s in shares]
+        axis.plot(x, y, "o-", label=f"discriminator {width} wide")
+    axis.set(xlabel="generator width / discriminator width", ylabel=_LABEL)
+
+
+def _draw_curves(axis: Any, rows: Sequence[Row]) -> None:
+    """Draw the held-out masked-LM loss of the first seeds."""
+    for system, group in _by_system(rows).items():
+        points = [(p["step"], p["masked_lm_loss"]) for p in group[0]["curve"]
+                  if "masked_lm_loss" in p and "/" not in system]  # fmt: skip
+        if points:
+            axis.plot(*zip(*points, strict=True), label=system)
+    axis.set(xlabel="step", ylabel="held-out masked-LM loss")

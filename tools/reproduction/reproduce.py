@@ -108,7 +108,8 @@ def carry_out(run: Run, grid: Grid, options: argparse.Namespace) -> dict:
     for name in grid.scores:
         results |= scores.score(name, steps[run.steps], options.data, log, run.seed)
     by_share = {}
-    for share in grid.shares:
+    is_scored_on_the_way = run.seed == 0 and "/" not in run.system
+    for share in grid.shares if is_scored_on_the_way else ():
         step = min(steps, key=lambda n: abs(n - share * run.steps))
         by_share[str(share)] = scores.score(
             "probe", steps[step], options.data, log, run.seed

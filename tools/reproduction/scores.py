@@ -1,5 +1,7 @@
 """Scores of a pre-trained checkpoint, each by an ordinary command."""
 
+import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -15,6 +17,7 @@ _FINETUNE = {
 }
 NAMES = ("probe", "blimp", *_FINETUNE)
 """Names for the grid's `scores`."""
+_ROWS = {"sst2": 10_000}  # of the training data, the first ones; others: all
 
 
 def run_command(name: str, *arguments: str, log: pathlib.Path) -> str:
@@ -63,10 +66,13 @@ def score(
         return {"blimp": report["accuracy"]}
     task, folder, metric = _FINETUNE[name]
     with tempfile.TemporaryDirectory() as output:
+        source = data / folder
+        if name in _ROWS:
+            source = _first_rows(source / "SST-2", pathlib.Path(output), _ROWS[name])
         run_command(
             "finetune",
             f"--task={task}",
-            f"--data={data / folder}",
+            f"--data={source}",
             f"--checkpoint={checkpoint}",
             f"--output={output}/model",
             f"--set=training.seed={seed}",
@@ -76,6 +82,19 @@ def score(
         results = pathlib.Path(output, "model", "results.json")
         report = json.loads(results.read_text(encoding="utf-8"))
     return {name: report["scores"][metric]["median"]}
+
+
+def _first_rows(source: pathlib.Path, folder: pathlib.Path, count: int) -> pathlib.Path:
+    """Copy train and dev of a GLUE task, the header and `count` rows of train."""
+    target = folder / source.name
+    target.mkdir()
+    for split, rows in (("train", count), ("dev", None)):
+        (path,) = source.glob(f"{split}.tsv*")
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
+            lines = itertools.islice(file, None if rows is None else rows + 1)
+            (target / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
+    return target
 
 
 def _evaluate(
