@@ -9,6 +9,9 @@ import dataclasses
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import EncoderConfig, ModelConfig
 
+CHUNK_VALUES = 2**24
+"""Logits of a softmax at all positions that exist at a time: 64 MiB."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
@@ -140,13 +143,20 @@ def step_memory(
     logits = _logits_size(settings, batch)
     encoder = _activations(settings.encoder, batch)
     table = settings.encoder.vocabulary_size * settings.encoder.embedding
-    if not FACTS[objective].generator:
-        phases = [encoder + 3 * logits]
+    facts = FACTS[objective]
+    # A softmax at all positions is computed in chunks.
+    positions = batch.batch_size * batch.length
+    chunk = min(positions * settings.encoder.vocabulary_size, CHUNK_VALUES)
+    if facts.head == "masked_lm":
+        encoder += 3 * (chunk if facts.softmax == "all" else logits)
+    if not facts.generator:
+        phases = [encoder]
     else:  # logits, softmax, a copy of it in blocks to sample from, the gradient
-        phases = [4 * logits, encoder]
+        sampled = 4 * (chunk if facts.towers == 2 else logits)
+        phases = [sampled, encoder]
         if has_generator:
-            phases = [_activations(settings.generator, batch) + 4 * logits]
-            phases += [encoder + table]
+            generator = facts.towers * _activations(settings.generator, batch)
+            phases = [generator + sampled, encoder + table]
     phases += [num_parameters + table]
     return round(4 * (3 * num_parameters + max(phases)))
 
@@ -210,6 +220,11 @@ def step_traffic(
         attention = 4 * tokens * (26 * shape.width + 10 * shape.heads * batch.length)
         fused = layer_ops_bytes(tokens, shape.width, shape.feed_forward)
         total += shape.depth * (fused + attention)
+    facts = FACTS[objective]
+    if facts.towers == 2 and has_generator:  # another tower of the generator's shape
+        total += shape.depth * (fused + attention)
     # Bias, softmax, sampling, gradient; norm, clipping, decay and update.
     logits = _logits_size(settings, batch)
+    if facts.softmax == "all" or facts.towers == 2:
+        logits += tokens * settings.encoder.vocabulary_size
     return total + 4 * (13 * logits + 14 * num_parameters)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-_CHUNK_VALUES = 2**24  # logits that exist at a time: 64 MiB
+from electra_tf.model.cost import CHUNK_VALUES
 
 
 class LogProbabilities(NamedTuple):
@@ -47,7 +47,7 @@ def log_probabilities(
         Log-probabilities, float32 [X].
     """
     positions, size = hidden_XE.shape[0], table_VE.shape[0]
-    chunk = min(positions, chunk or max(1, _CHUNK_VALUES // size))
+    chunk = min(positions, chunk or max(1, CHUNK_VALUES // size))
     count = -(-positions // chunk)
 
     def split(x_X: tf.Tensor) -> tf.Tensor:

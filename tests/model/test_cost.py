@@ -148,6 +148,14 @@ def test_memory_is_the_maximum_over_phases():
         beyond_weights(max_predictions_per_seq=10**4, generator=False)
         == 4 * LOGITS * 5000
     )
+    # The main network's logits at the masked positions, or at all 36.
+    assert beyond_weights(objective="replace_mlm") == DISC + 3 * LOGITS + TABLE
+    assert beyond_weights(objective="all_tokens_mlm") == DISC + 3 * 36 * 50 + TABLE
+    # Two towers, and the logits of both at all positions, or in chunks of 2^24.
+    assert beyond_weights(objective="electric", length=1200) == max(
+        2 * 3600 * (8 * 8 + 2 * 32 + 1200) + 4 * 3600 * 50,
+        2 * 3600 * (8 * 32 + 2 * 128 + 4 * 1200) + TABLE,
+    )
 
 
 def test_traffic_by_hand():
@@ -163,3 +171,7 @@ def test_traffic_by_hand():
     assert evaluate(step_traffic) == disc + gen + rest
     assert evaluate(step_traffic, objective="mlm") == disc + rest
     assert evaluate(step_traffic, generator=False) == disc + rest
+    everywhere = 4 * 13 * 36 * 50
+    assert evaluate(step_traffic, objective="electric") == (
+        disc + 2 * gen + rest + everywhere
+    )
