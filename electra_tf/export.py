@@ -3,6 +3,7 @@
 python -m electra_tf.export --model=sst2 --output=served
 """
 
+import dataclasses
 import sys
 
 from absl import flags
@@ -12,7 +13,13 @@ from electra_tf.errors import InputError
 from electra_tf.serving import export
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS
+from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 
+_LIMITS = {
+    "rows": "Texts",
+    "bytes": "Bytes of all texts",
+    "positions": "Positions (rows times those of the longest)",
+}
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
     "model", None,
@@ -55,6 +62,13 @@ flags.DEFINE_integer(
     "library.",
     flag_values=FLAGS,
 )  # fmt: skip
+for _name, _default in dataclasses.asdict(LIMITS).items():
+    flags.DEFINE_integer(
+        f"max_{_name}", _default,
+        f"{_LIMITS[_name]} of a request, at most; larger ones are refused before they "
+        "take memory.",
+        lower_bound=1, flag_values=FLAGS,
+    )  # fmt: skip
 flags.DEFINE_enum(
     "target", TARGETS[0], TARGETS,
     "Device that serves a SavedModel: cpu (a graph for oneDNN) or any (also GPUs). The "
@@ -91,8 +105,9 @@ def main() -> None:
     """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
     export.check_arguments(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+    limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
     exportable = export.load_exportable(
-        FLAGS.model, output_kind(), FLAGS.target, FLAGS.max_length
+        FLAGS.model, output_kind(), FLAGS.target, FLAGS.max_length, limits
     )
     print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
     folder = export.export(

@@ -94,6 +94,7 @@ def test_documented_flags_exist(name):
     known |= {f for p in tools for f in re.findall(r'"--([a-z_]+)"', p.read_text())}
     # Flags of other programs.
     known |= {"enable_batching", "batching_parameters_file", "strict"}
+    known |= {"model_config_file", "monitoring_config_file"}
     assert name in known or name.removeprefix("no") in known
 
 

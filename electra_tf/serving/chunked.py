@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.inference_encoder import InferenceEncoder
-from electra_tf.tasks.request_limits import assert_max_parts
 
 CHUNK_INPUTS = 32
 """Rows of a chunk that passes through encoder and head."""
@@ -34,16 +33,9 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
             tensors with one entry per row, in any structure.
 
     Returns:
-        A function of up to `MAX_PARTS` rows with the same outputs. More rows raise
-        `InvalidArgumentError` at run time.
+        A function of any number of rows with the same outputs.
     """
-    in_chunks = _in_chunks(function, lambda length: tf.constant(CHUNK_INPUTS))
-
-    def limited(inputs: Inputs) -> Any:
-        with tf.control_dependencies([assert_max_parts(tf.shape(inputs[IDS[0]])[0])]):
-            return in_chunks({name: tf.identity(ids) for name, ids in inputs.items()})
-
-    return limited
+    return _in_chunks(function, lambda length: tf.constant(CHUNK_INPUTS))
 
 
 def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:

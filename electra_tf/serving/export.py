@@ -11,7 +11,7 @@ from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
-from electra_tf.serving import validate
+from electra_tf.serving import server_files, validate
 from electra_tf.serving.export_spec import ExportSpec, Signature
 from electra_tf.serving.formats.litert import open_litert, write_litert
 from electra_tf.serving.formats.onnx import open_onnx, write_onnx
@@ -23,6 +23,7 @@ from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.finished_models import load_finished
 from electra_tf.tasks.inference import load
+from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.disk_errors import reraise_full_disk
 
@@ -39,6 +40,7 @@ def load_exportable(
     output_kind: str | None = None,
     target: str = TARGETS[0],
     max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
     """Load a trained model as functions to export.
 
@@ -49,6 +51,7 @@ def load_exportable(
             `pretrained_export`). Default: `encoder`.
         target: One of `TARGETS`: the device that serves a SavedModel.
         max_length: As for `pretrained_export`, for a pre-trained checkpoint only.
+        limits: Of a request, asserted in the graph.
 
     Returns:
         The model's functions.
@@ -79,7 +82,7 @@ def load_exportable(
         model = load_finished(path)
     if model is None:
         kind = output_kind or OUTPUT_KINDS[0]
-        return pretrained_export(path, kind, target, max_length)
+        return pretrained_export(path, kind, target, max_length, limits)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
         if value is not None:
             raise InputError(
@@ -87,7 +90,7 @@ def load_exportable(
                 f"{flag}={value} for a fine-tuned model, {path!r}",
                 f"Omit {flag}",
             )
-    return task_export(model, target)
+    return task_export(model, target, limits)
 
 
 def export(
@@ -126,6 +129,8 @@ def export(
             for line in _WRITERS[export_format](spec, partial, signatures):
                 log(f"  {line}")
             durable_files.publish(partial, final)
+            if export_format == "saved_model":
+                server_files.write(output)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if not os.listdir(output):
@@ -138,6 +143,7 @@ def export_saved_model(
     output: str | os.PathLike,
     version: int = 1,
     max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> str:
     """Write a SavedModel for TF Serving, and compare it with the Keras model.
 
@@ -149,6 +155,7 @@ def export_saved_model(
         max_length: Positions of a text, with special tokens, for a pre-trained
             checkpoint; a fine-tuned model has its own. Default: those of the run's
             records; 128 for a model of another library.
+        limits: Of a request, asserted in the graph.
 
     Returns:
         The version's folder.
@@ -163,9 +170,9 @@ def export_saved_model(
         electra_tf.export_saved_model("model.keras", "served")  # served/1
     """
     if isinstance(model, TextModel) and max_length is None:
-        spec = task_export(model)
+        spec = task_export(model, limits=limits)
     elif isinstance(model, str | os.PathLike):
-        spec = load_exportable(os.fspath(model), max_length=max_length)
+        spec = load_exportable(os.fspath(model), max_length=max_length, limits=limits)
     elif isinstance(model, TextModel):
         raise InputError(
             "model must be a pre-trained checkpoint for max_length",

@@ -2,7 +2,11 @@
 
 import tensorflow as tf
 
-from electra_tf.tasks.request_limits import assert_max_positions
+from electra_tf.tasks.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 
@@ -17,10 +21,14 @@ class GraphMasks(tf.Module):
         tokenizer: The checkpoint's.
         max_length: Maximum positions of a row, with special tokens. Longer texts are
             truncated.
+        limits: Of a request.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int):
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS
+    ):
         super().__init__()
+        self._limits = limits
         self._tokenize = tokenizer.graph()
         self._max_length = max_length
         ids = tokenizer.vocabulary.ids
@@ -35,8 +43,8 @@ class GraphMasks(tf.Module):
         Returns:
             `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the
             number of wordpieces cut off, int32 [B]. `InvalidArgumentError` at run time
-            if the positions exceed `MAX_POSITIONS`; this is checked before the batch
-            is built.
+            if the positions exceed the limit; this is checked before the batch is
+            built.
         """
         segments = tf.strings.split(text_B, MASK)
         pieces = self._tokenize(segments.values)
@@ -47,7 +55,8 @@ class GraphMasks(tf.Module):
         length_B = pieces.row_lengths() - 1
         kept_B = tf.minimum(length_B, self._max_length - 2)
         longest = 2 + tf.cast(tf.reduce_max(tf.concat([[0], kept_B], 0)), tf.int32)
-        with tf.control_dependencies([assert_max_positions(tf.size(text_B), longest)]):
+        within = assert_max_positions(tf.size(text_B), longest, self._limits)
+        with tf.control_dependencies([within]):
             kept_B = tf.identity(kept_B)
         pieces = tf.ragged.boolean_mask(
             pieces, tf.ragged.range(pieces.row_lengths()) < kept_B[:, None]

@@ -1,5 +1,6 @@
 """Build the graph functions of a pre-trained checkpoint, of texts and of ids."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,6 +41,7 @@ from electra_tf.serving.signatures import (
 )
 from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
 from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import CONFIG, assign
@@ -61,6 +63,7 @@ def pretrained_export(
     output_kind: str,
     target: str = TARGETS[0],
     max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
     """Return the functions of a pre-trained checkpoint.
 
@@ -74,6 +77,7 @@ def pretrained_export(
         max_length: Positions of a text, with special tokens; longer ones are cut.
             Default: those of the run's records; 128, or all that there are, for a model
             of another library.
+        limits: Of a request.
 
     Returns:
         Functions of strings and of ids. They compute in float32.
@@ -113,7 +117,7 @@ def pretrained_export(
         model = _model(model, settings.objective)
         assign({weight.path: weight for weight in model.weights}, weights, path)
         heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
-    return _export_spec(output_kind, heads, pretrained, max_length)
+    return _export_spec(output_kind, heads, pretrained, max_length, limits)
 
 
 def _model(shapes: ModelConfig, objective: ObjectiveConfig) -> Any:
@@ -148,6 +152,7 @@ def _export_spec(
     heads: dict[str, InferenceHead],
     pretrained: PretrainedEncoder,
     max_length: int,
+    limits: RequestLimits,
 ) -> ExportSpec:
     """Return the signatures; the first head is `serving_default` and `tokens`."""
     tokenizer = pretrained.tokenizer
@@ -156,27 +161,32 @@ def _export_spec(
     module.heads, module.packers = list(heads.values()), []
     for name, head in heads.items():
         first, masks = not texts, name == "masked"
-        pack = (GraphMasks if masks else GraphInputs)(tokenizer, max_length)
+        pack = (GraphMasks if masks else GraphInputs)(tokenizer, max_length, limits)
         module.packers.append(pack)
         requests, ids_by_text = _requests(tokenizer, max_length, masks)
         text = Signature(
-            text_signature(_from_texts(head, pack.with_cut, tokenizer), ("text",)),
+            text_signature(
+                _from_texts(head, pack.with_cut, tokenizer, limits), ("text",), limits
+            ),
             requests,
             _expected_from_texts(head, ids_by_text, tokenizer),
         )
         texts["serving_default" if first else f"{name}_text"] = text
         ids["tokens" if first else f"{name}_tokens"] = Signature(
-            token_signature(head, pretrained.shape),
+            token_signature(head, pretrained.shape, limits),
             [*ids_by_text.values()],
             head.expected,
-            token_signature(head.call_unchunked, pretrained.shape),
+            token_signature(head.call_unchunked, pretrained.shape, limits),
         )
-    metadata = {"max_length": max_length}
+    metadata = {"max_length": max_length, "limits": dataclasses.asdict(limits)}
     return ExportSpec(kind, module, texts, ids, tokenizer, metadata)
 
 
 def _from_texts(
-    head: InferenceHead, pack: Callable[[tf.Tensor], Any], tokenizer: Tokenizer
+    head: InferenceHead,
+    pack: Callable[[tf.Tensor], Any],
+    tokenizer: Tokenizer,
+    limits: RequestLimits,
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Return the head as a function of texts, with tokens and proposals as strings."""
     vocabulary = tokenizer.vocabulary.tokens
@@ -187,7 +197,7 @@ def _from_texts(
 
     def from_texts(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, cut_B = pack(text_B)
-        inputs = check_request_size(inputs)
+        inputs = check_request_size(inputs, limits)
         outputs = head(inputs)
         outputs["pieces_cut"] = cut_B
         outputs["tokens"] = to_tokens(inputs["token_ids"], inputs["padding_mask"] > 0)

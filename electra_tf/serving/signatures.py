@@ -7,28 +7,30 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.serving.export_spec import IDS
-from electra_tf.tasks.request_limits import assert_max_positions
-
-MAX_ROWS = 4096
-"""Rows of a request of strings: 4096 rows of 16 positions are `MAX_POSITIONS`."""
-MAX_BYTES = 2**21
-"""Bytes of all strings of a request: one mebibyte for each of two inputs. The
-tokenizer needs about a hundred times the memory."""
+from electra_tf.tasks.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
 
 
 def text_signature(
-    function: Callable[..., dict[str, tf.Tensor]], names: Sequence[str]
+    function: Callable[..., dict[str, tf.Tensor]],
+    names: Sequence[str],
+    limits: RequestLimits = LIMITS,
 ) -> Any:
     """Return a function of strings with an input signature and limits.
 
     Args:
         function: From tensors of strings [B] to tensors by name.
         names: Names of its inputs, in order.
+        limits: Of a request.
 
     Returns:
         A `tf.function` for any number of rows. It raises `InvalidArgumentError` at run
-        time if the inputs' numbers of rows differ or exceed `MAX_ROWS`, or all strings
-        together exceed `MAX_BYTES`. The function's operations run after these checks.
+        time if the inputs' numbers of rows differ or exceed `limits.rows`, or all
+        strings together exceed `limits.bytes`. The function's operations run after
+        these checks.
     """
     spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
@@ -44,14 +46,16 @@ def text_signature(
             )
             for size in sizes[1:]
         ]  # fmt: skip
-        with tf.control_dependencies([*same, *_assert_small(texts)]):
+        with tf.control_dependencies([*same, *_assert_small(texts, limits)]):
             return function(*map(tf.identity, texts))
 
     return tf.function(checked, input_signature=spec)
 
 
 def token_signature(
-    function: Callable[[dict], dict[str, tf.Tensor]], shape: EncoderConfig
+    function: Callable[[dict], dict[str, tf.Tensor]],
+    shape: EncoderConfig,
+    limits: RequestLimits = LIMITS,
 ) -> Any:
     """Return a function of ids with an input signature and limits.
 
@@ -59,6 +63,7 @@ def token_signature(
         function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], by
             name to tensors by name.
         shape: The encoder's sizes, which limit the ids.
+        limits: Of a request.
 
     Returns:
         A `tf.function` for any number of rows and positions, which validates its
@@ -68,7 +73,7 @@ def token_signature(
 
     @tf.function(input_signature=spec)
     def tokens(token_ids, segment_ids, padding_mask):
-        return function(check_ids(token_ids, segment_ids, padding_mask, shape))
+        return function(check_ids(token_ids, segment_ids, padding_mask, shape, limits))
 
     return tokens
 
@@ -78,6 +83,7 @@ def check_ids(
     segment_ids: tf.Tensor,
     padding_mask: tf.Tensor,
     shape: EncoderConfig,
+    limits: RequestLimits = LIMITS,
 ) -> dict[str, tf.Tensor]:
     """Validate token ids sent by clients.
 
@@ -89,6 +95,7 @@ def check_ids(
         segment_ids: int32 [B, L].
         padding_mask: int32 [B, L], 1 at real tokens.
         shape: The encoder's sizes.
+        limits: Of a request.
 
     Returns:
         The inputs by name. `InvalidArgumentError` at run time if shapes differ, ids
@@ -97,10 +104,10 @@ def check_ids(
     inputs = token_ids, segment_ids, padding_mask
     inputs = [tf.ensure_shape(ids_BL, [None, None]) for ids_BL in inputs]
     inputs = dict(zip(IDS, inputs, strict=True))
-    limits = dict(zip(IDS, (shape.vocabulary_size, shape.segments, 2), strict=True))
+    ends = dict(zip(IDS, (shape.vocabulary_size, shape.segments, 2), strict=True))
     size = tf.shape(inputs[IDS[0]])
     # Sizes first: a check of values has a tensor as large as its input.
-    sizes = [assert_max_positions(size[0], size[1])]
+    sizes = [assert_max_positions(size[0], size[1], limits)]
     sizes += [
         tf.debugging.Assert(
             tf.reduce_all(tf.equal(tf.shape(ids_BL), size)),
@@ -121,37 +128,42 @@ def check_ids(
         inputs = {name: tf.identity(ids_BL) for name, ids_BL in inputs.items()}
     checks = [
         tf.debugging.Assert(
-            tf.reduce_all((ids_BL >= 0) & (ids_BL < limits[name])),
-            [f"{name} must be from 0 to {limits[name] - 1}. Received, minimum and "
+            tf.reduce_all((ids_BL >= 0) & (ids_BL < ends[name])),
+            [f"{name} must be from 0 to {ends[name] - 1}. Received, minimum and "
              "maximum:", tf.reduce_min(ids_BL), tf.reduce_max(ids_BL)],
         )
         for name, ids_BL in inputs.items()
     ]  # fmt: skip
     with tf.control_dependencies(checks):
-        return check_request_size(inputs)
+        return check_request_size(inputs, limits)
 
 
-def check_request_size(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def check_request_size(
+    inputs: Mapping[str, tf.Tensor], limits: RequestLimits = LIMITS
+) -> dict[str, tf.Tensor]:
     """Assert that a request fits into memory.
 
     Args:
         inputs: Tensors [B, L] by name.
+        limits: Of a request.
 
     Returns:
         The inputs. A request without rows and positions gets one position, because the
         encoder reads the first. `InvalidArgumentError` at run time if rows times
-        positions exceed `MAX_POSITIONS`.
+        positions exceed `limits.positions`.
     """
     rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
     missing = tf.cast(length == 0, tf.int32)
-    with tf.control_dependencies([assert_max_positions(rows, length)]):
+    with tf.control_dependencies([assert_max_positions(rows, length, limits)]):
         return {
             name: tf.pad(ids_BL, [[0, 0], [0, missing]])
             for name, ids_BL in inputs.items()
         }
 
 
-def _assert_small(texts: Sequence[tf.Tensor]) -> list[tf.Operation]:
+def _assert_small(
+    texts: Sequence[tf.Tensor], limits: RequestLimits
+) -> list[tf.Operation]:
     """Assert that a request of strings has few rows and few bytes."""
     rows = tf.size(texts[0])
     lengths = [tf.cast(tf.strings.length(text_B), tf.int64) for text_B in texts]
@@ -160,13 +172,13 @@ def _assert_small(texts: Sequence[tf.Tensor]) -> list[tf.Operation]:
     reported = tf.cast(tf.minimum(size, tf.int32.max), tf.int32)
     return [
         tf.debugging.Assert(
-            rows <= MAX_ROWS,
-            [f"A request must have at most {MAX_ROWS} rows. Received:", rows,
+            rows <= limits.rows,
+            [f"A request must have at most {limits.rows} rows. Received:", rows,
              "Send it in parts."],
         ),
         tf.debugging.Assert(
-            size <= MAX_BYTES,
-            [f"The strings of a request must have at most {MAX_BYTES} bytes together. "
-             "Received:", reported, "Send it in parts."],
+            size <= limits.bytes,
+            [f"The strings of a request must have at most {limits.bytes} bytes "
+             "together. Received:", reported, "Send it in parts."],
         ),
     ]  # fmt: skip

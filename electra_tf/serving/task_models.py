@@ -1,6 +1,7 @@
 """Build the graph functions of a fine-tuned model, of texts and of ids."""
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from electra_tf.serving.signatures import (
 )
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
+from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.tasks.squad.decoding import DecodingConfig
 from electra_tf.tasks.squad.decoding_graph import NO_SPAN, GraphAnswers
 from electra_tf.tasks.squad.model import QuestionAnswerer
@@ -48,14 +50,20 @@ class TaskExport(abc.ABC):
     Args:
         model: A fine-tuned model.
         target: As for `InferenceEncoder`.
+        limits: Of a request.
     """
 
     kind = ""
     inputs: tuple[str, ...] = ("text",)
     """Names of the string inputs."""
 
-    def __init__(self, model: TextModel, target: str = TARGETS[0]):
-        self.model = model
+    def __init__(
+        self,
+        model: TextModel,
+        target: str = TARGETS[0],
+        limits: RequestLimits = LIMITS,
+    ):
+        self.model, self.limits = model, limits
         self.module = tf.Module()
         self._encoder = InferenceEncoder(model.encoder, target)
         self.module.network = self._encoder
@@ -73,13 +81,15 @@ class TaskExport(abc.ABC):
         """Add the tokenizer to the module."""
         self.inputs = ("text", "text_b") if self.model.pairs else ("text",)
         self.module.inputs = self._inputs = GraphInputs(
-            self.model.tokenizer, self.model.settings.data.max_length
+            self.model.tokenizer, self.model.settings.data.max_length, self.limits
         )
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `pieces_cut` and the outputs of `name_outputs`, each [B, ...]."""
         inputs, cut_B = self._inputs.with_cut(*texts)
-        outputs = self.name_outputs(self.outputs(check_request_size(inputs)))
+        outputs = self.name_outputs(
+            self.outputs(check_request_size(inputs, self.limits))
+        )
         return {**outputs, "pieces_cut": cut_B}
 
     def expected(self, rows: list[Any]) -> Response:
@@ -106,17 +116,19 @@ class TaskExport(abc.ABC):
     def export_spec(self) -> ExportSpec:
         """Return all functions with their requests and expected outputs."""
         text = Signature(
-            text_signature(self.from_texts, self.inputs),
+            text_signature(self.from_texts, self.inputs, self.limits),
             self._text_requests(),
             self._expected_from_texts,
         )
         ids = Signature(
             token_signature(
-                lambda inputs: self.name_outputs(self.outputs(inputs)), self.model.shape
+                lambda inputs: self.name_outputs(self.outputs(inputs)),
+                self.model.shape,
+                self.limits,
             ),
             self._token_requests(),
             self._expected_from_ids,
-            token_signature(self._call_unchunked, self.model.shape),
+            token_signature(self._call_unchunked, self.model.shape, self.limits),
         )
         max_length = self.model.settings.data.max_length
         return ExportSpec(
@@ -125,7 +137,11 @@ class TaskExport(abc.ABC):
             {"serving_default": text},
             {"tokens": ids},
             self.model.tokenizer,
-            {"max_length": max_length, **self.metadata()},
+            {
+                "max_length": max_length,
+                "limits": dataclasses.asdict(self.limits),
+                **self.metadata(),
+            },
         )
 
     def probe_rows(self) -> list[Any]:
@@ -219,7 +235,7 @@ class TaggerExport(TaskExport):
         """Add the word tokenizer to the module."""
         data = self.model.settings.data
         self.module.words = self._words = GraphWords(
-            self.model.tokenizer, data.max_length, data.tagging_segment
+            self.model.tokenizer, data.max_length, data.tagging_segment, self.limits
         )
         self._chunked_outputs = chunked(self.outputs)
 
@@ -279,7 +295,9 @@ class AnswererExport(TaskExport):
         config = QAFeatureConfig(
             data.max_length, self._max_query_length, data.doc_stride, data.window_labels
         )
-        self.module.windows = self._windows = GraphWindows(self.model.tokenizer, config)
+        self.module.windows = self._windows = GraphWindows(
+            self.model.tokenizer, config, self.limits
+        )
         self._answers = GraphAnswers(
             DecodingConfig(decoding.n_best, decoding.max_answer_length)
         )
@@ -337,7 +355,9 @@ _EXPORTS = {
 }
 
 
-def task_export(model: TextModel, target: str = TARGETS[0]) -> ExportSpec:
+def task_export(
+    model: TextModel, target: str = TARGETS[0], limits: RequestLimits = LIMITS
+) -> ExportSpec:
     """Return the functions of a fine-tuned model.
 
     Args:
@@ -345,6 +365,7 @@ def task_export(model: TextModel, target: str = TARGETS[0]) -> ExportSpec:
             exported in float32, the type of its weights, because few CPUs and neither
             LiteRT nor ONNX compute in bfloat16.
         target: As for `InferenceEncoder`.
+        limits: Of a request.
 
     Returns:
         Functions of strings and of ids.
@@ -360,7 +381,7 @@ def task_export(model: TextModel, target: str = TARGETS[0]) -> ExportSpec:
             type(model).__name__,
             "Pass the --output of finetune, or a checkpoint of pretrain",
         )
-    return export_class(to_float32(model), target).export_spec()
+    return export_class(to_float32(model), target, limits).export_spec()
 
 
 def to_float32(model: TextModel) -> TextModel:

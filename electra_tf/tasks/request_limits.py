@@ -1,19 +1,56 @@
 """Limits of the requests that served graphs accept, asserted inside the graph."""
 
+import dataclasses
+
 import tensorflow as tf
 
-MAX_POSITIONS = 2**16
-"""Maximum number of positions of a request: 128 rows of 512, or 512 of 128."""
-MAX_PARTS = 1024
-"""Maximum number of parts, one row each, that the texts of a request are split into."""
+from electra_tf.errors import InputError
+
+_WORDS = 16  # in a response, for each position of a request
+_MAX_POSITIONS = 2**30
 
 
-def assert_max_positions(rows: tf.Tensor, longest: tf.Tensor) -> tf.Operation:
-    """Assert that a request has at most `MAX_POSITIONS` positions.
+@dataclasses.dataclass(frozen=True)
+class RequestLimits:
+    """Limits of one request. The graph asserts them before it allocates memory."""
+
+    rows: int = 4096
+    """Rows of a request of strings."""
+    bytes: int = 2**21
+    """Bytes of all strings together. The tokenizer needs about a hundred times the
+    memory."""
+    positions: int = 2**16
+    """Rows times positions of the longest; the parts that long texts are split into
+    count as rows. 128 rows of 512, or 512 of 128."""
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if type(value) is not int or not 0 < value <= _MAX_POSITIONS:
+                raise InputError(
+                    f"The limit max_{name} of a request must be from 1 to 2^30",
+                    repr(value),
+                    "Pass another number",
+                )
+
+    @property
+    def words(self) -> int:
+        """Rows times words of the longest text in a tagger's response."""
+        return _WORDS * self.positions
+
+
+LIMITS = RequestLimits()
+"""The default."""
+
+
+def assert_max_positions(
+    rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
+) -> tf.Operation:
+    """Assert that a request has at most `limits.positions` positions.
 
     Args:
         rows: int32, number of rows.
         longest: int32, positions of the longest row.
+        limits: Of a request.
 
     Returns:
         An operation for a control dependency. It raises `InvalidArgumentError` at run
@@ -21,24 +58,7 @@ def assert_max_positions(rows: tf.Tensor, longest: tf.Tensor) -> tf.Operation:
     """
     positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
     return tf.debugging.Assert(
-        positions <= MAX_POSITIONS,
-        [f"A request must have at most {MAX_POSITIONS} positions, rows times the "
+        positions <= limits.positions,
+        [f"A request must have at most {limits.positions} positions, rows times the "
          "longest. Received:", rows, longest, "Send several smaller requests."],
-    )  # fmt: skip
-
-
-def assert_max_parts(count: tf.Tensor) -> tf.Operation:
-    """Assert that the texts of a request are split into at most `MAX_PARTS` parts.
-
-    Args:
-        count: int32, number of parts of all texts.
-
-    Returns:
-        An operation for a control dependency. It raises `InvalidArgumentError` at run
-        time if there are more.
-    """
-    return tf.debugging.Assert(
-        count <= MAX_PARTS,
-        [f"The texts of a request must be split into at most {MAX_PARTS} parts. "
-         "Received:", count, "Send several smaller requests."],
     )  # fmt: skip

@@ -12,7 +12,6 @@ from electra_tf.serving.chunked import (
     chunked_encoder,
 )
 from electra_tf.serving.export_spec import IDS
-from electra_tf.tasks.request_limits import MAX_PARTS
 
 
 def row_outputs(inputs):
@@ -36,7 +35,7 @@ def inputs(rows, length=3):
     return {name: tf.constant(ids + n) for n, name in enumerate(IDS)}
 
 
-@pytest.mark.parametrize("rows", [0, 1, CHUNK_INPUTS, CHUNK_INPUTS + 1, MAX_PARTS])
+@pytest.mark.parametrize("rows", [0, 1, CHUNK_INPUTS, CHUNK_INPUTS + 1, 1024])
 def test_rows_keep_their_order(chunked_outputs, rows):
     outputs, expected = chunked_outputs(inputs(rows)), row_outputs(inputs(rows))
     np.testing.assert_array_equal(outputs["sum"], expected["sum"])
@@ -45,13 +44,6 @@ def test_rows_keep_their_order(chunked_outputs, rows):
     last = rows % CHUNK_INPUTS
     chunk_rows = [CHUNK_INPUTS] * (rows - last) + [last] * last
     assert outputs["chunk_rows"].numpy().tolist() == chunk_rows
-
-
-def test_too_many_rows_are_rejected(chunked_outputs):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=f"at most {MAX_PARTS} parts"
-    ):
-        chunked_outputs(inputs(MAX_PARTS + 1))
 
 
 class FakeEncoder:

@@ -5,15 +5,20 @@ import pytest
 import tensorflow as tf
 from tasks import tiny
 
+from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.signatures import (
-    MAX_BYTES,
-    MAX_ROWS,
     check_request_size,
     text_signature,
     token_signature,
 )
-from electra_tf.tasks.request_limits import MAX_POSITIONS, assert_max_positions
+from electra_tf.tasks.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
+
+MAX_ROWS, MAX_BYTES, MAX_POSITIONS = LIMITS.rows, LIMITS.bytes, LIMITS.positions
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +126,23 @@ def test_text_signature_accepts_requests_at_the_limits():
     length = text_signature(lambda text: {"length": tf.strings.length(text)}, ("text",))
     rows = tf.constant([b"x" * (MAX_BYTES // MAX_ROWS)] * MAX_ROWS)
     assert length(rows)["length"].shape == [MAX_ROWS]
+
+
+def test_limits_are_an_argument():
+    limits = RequestLimits(rows=2, bytes=10, positions=6)
+    texts = text_signature(lambda text: {"same": text}, ("text",), limits)
+    assert "at most 2 rows" in rejection(texts, ["a"] * 3)
+    assert "at most 10 bytes" in rejection(texts, ["a" * 11])
+    shape = tiny.start().shape
+    tokens = token_signature(
+        lambda i: {"sum": tf.reduce_sum(i[IDS[0]], 1)}, shape, limits
+    )
+    assert tokens(*(ids(2, 3),) * 3)["sum"].shape == [2]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 6 positions"):
+        tokens(*(ids(3, 3),) * 3)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**30 + 1, 1.5, True, None])
+def test_limits_are_positive_numbers(value):
+    with pytest.raises(InputError, match="max_rows"):
+        RequestLimits(rows=value)

@@ -128,10 +128,10 @@ def test_unusual_texts_have_finite_outputs(kind):
 
 
 @pytest.mark.parametrize("kind", ["tagger", "answerer"])
-def test_texts_of_too_many_parts_are_rejected(kind):
+def test_texts_of_too_many_positions_are_rejected(kind):
     (text,) = exported(kind).text.values()
     megabyte = {name: encode_texts(["a " * 500_000]) for name in text.requests[0]}
-    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 1024 parts"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 65536 positions"):
         call(text, megabyte)
 
 
@@ -160,7 +160,9 @@ def test_concurrent_requests():
 
 
 def test_metadata():
-    expected = {"max_length": 32, "labels": list(LABELS), "pairs": False}
+    limits = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
+    expected = {"max_length": 32, "limits": limits, "labels": list(LABELS)}
+    expected["pairs"] = False
     assert exported("classifier").metadata == expected
     assert exported("pairs").metadata["pairs"] is True
     assert exported("answerer").metadata["doc_stride"] == 8

@@ -2,7 +2,11 @@
 
 import tensorflow as tf
 
-from electra_tf.tasks.request_limits import assert_max_positions
+from electra_tf.tasks.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
@@ -15,10 +19,14 @@ class GraphInputs(tf.Module):
     Args:
         tokenizer: Tokenizer of the checkpoint.
         max_length: Positions of an example, special tokens included.
+        limits: Of a request.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int):
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS
+    ):
         super().__init__()
+        self._limits = limits
         self._tokenize = tokenizer.graph()
         self._max_length = max_length
         self._cls, self._sep = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
@@ -33,8 +41,8 @@ class GraphInputs(tf.Module):
             text_b_B: Second texts of pairs; None: single texts.
 
         Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L]. More than
-            `MAX_POSITIONS` positions raise `InvalidArgumentError` at run time, before
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L]. More
+            positions than the limit raise `InvalidArgumentError` at run time, before
             they are allocated.
         """
         return self.with_cut(text_B, text_b_B)[0]
@@ -74,9 +82,9 @@ class GraphInputs(tf.Module):
         """
         lengths_B = 1 + tf.add_n([kept_B + 1 for _, kept_B in parts])
         longest = tf.maximum(tf.reduce_max(lengths_B), 0)  # no rows, no positions
-        with tf.control_dependencies(
-            [assert_max_positions(tf.size(lengths_B), longest)]
-        ):
+        rows = tf.size(lengths_B)
+        within = assert_max_positions(rows, longest, self._limits)
+        with tf.control_dependencies([within]):
             position_L = tf.range(longest)
         entries = [[_FILLER, self._cls, self._sep], *(text.values for text, _ in parts)]
         known, end_B1 = len(entries[0]), tf.ones_like(lengths_B)[:, None]

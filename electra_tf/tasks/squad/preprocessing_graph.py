@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.tasks.request_limits import assert_max_parts
+from electra_tf.tasks.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
 from electra_tf.tasks.squad.preprocessing import QAFeatureConfig
 from electra_tf.text.graph_tokenizer import TokenOffsets, drop_invalid_utf8
 from electra_tf.text.tokenizer import Tokenizer
@@ -54,10 +58,17 @@ class GraphWindows(tf.Module):
     Args:
         tokenizer: Tokenizer of the checkpoint.
         settings: Length and overlap of the windows.
+        limits: Of a request.
     """
 
-    def __init__(self, tokenizer: Tokenizer, settings: QAFeatureConfig):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        settings: QAFeatureConfig,
+        limits: RequestLimits = LIMITS,
+    ):
         super().__init__()
+        self._limits = limits
         self._tokenize = tokenizer.graph()
         self._settings = settings
         self._cls, self._sep = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
@@ -78,7 +89,7 @@ class GraphWindows(tf.Module):
             alignment: The alignment that `GraphAnswers` needs.
 
             The graph raises `InvalidArgumentError`, before it packs inputs, for more
-            than `request_limits.MAX_PARTS` windows.
+            positions than the limit.
         """
         query = self._tokenize(question_B)
         fits = tf.ragged.range(query.row_lengths()) < self._settings.max_query_length
@@ -106,7 +117,11 @@ class GraphWindows(tf.Module):
         step_B = tf.minimum(room_B, self._settings.doc_stride)
         excess_B = tf.maximum(pieces_B - room_B, 0)
         windows_B = 1 + (excess_B + step_B - 1) // step_B
-        with tf.control_dependencies([assert_max_parts(tf.reduce_sum(windows_B))]):
+        lengths_B = query_length_B + _SPECIALS + tf.minimum(pieces_B, room_B)
+        longest = tf.reduce_max(tf.concat([[0], lengths_B], 0))
+        windows = tf.reduce_sum(windows_B)
+        within = assert_max_positions(windows, longest, self._limits)
+        with tf.control_dependencies([within]):
             windows_B = tf.identity(windows_B)
         row_P = tf.repeat(tf.range(tf.size(windows_B)), windows_B)
         number_P = tf.ragged.range(windows_B).values

@@ -10,13 +10,15 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.request_limits import assert_max_parts
+from electra_tf.tasks.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
 from electra_tf.text.graph_tokenizer import drop_invalid_utf8
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
-MAX_WORDS = 2**20
-"""Maximum size of a response: rows times the words of the longest sentence."""
 _SPECIAL = 2  # [CLS] and [SEP]
 # The white space of `str.split`, as characters of an RE2 pattern.
 _SPACES = (
@@ -43,13 +45,21 @@ class GraphWords(tf.Module):
         tokenizer: Tokenizer of the checkpoint.
         max_length: Positions with special tokens, as in training; 3 or more.
         segment: The segment id of all positions, as in training.
+        limits: Of a request.
 
     Raises:
         InputError: `max_length` leaves no room for a word.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, segment: int):
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_length: int,
+        segment: int,
+        limits: RequestLimits = LIMITS,
+    ):
         super().__init__()
+        self._limits = limits
         if max_length <= _SPECIAL:
             raise InputError(
                 "max_length must be 3 or more, as [CLS] and [SEP] take two positions",
@@ -73,10 +83,10 @@ class GraphWords(tf.Module):
             parts: The alignment that `tags` needs.
 
             The graph raises `InvalidArgumentError`, before it packs inputs, for more
-            than `request_limits.MAX_PARTS` parts or `MAX_WORDS` words.
+            positions or words than the limits.
         """
         words = split_words(text_B)
-        with tf.control_dependencies([_assert_max_words(words)]):
+        with tf.control_dependencies([_assert_max_words(words, self._limits)]):
             words = words.with_values(tf.identity(words.values))
         pieces = self._pieces(words.values)
         lengths_W = tf.cast(pieces.row_lengths(), tf.int32)
@@ -84,7 +94,9 @@ class GraphWords(tf.Module):
         part_W = tf.cumsum(tf.cast(opens_W, tf.int32)) - 1
         before_W = tf.cumsum(lengths_W, exclusive=True)
         parts = tf.reduce_sum(tf.cast(opens_W, tf.int32))
-        with tf.control_dependencies([assert_max_parts(parts)]):
+        with tf.control_dependencies(
+            [self._assert_max_parts(lengths_W, part_W, parts)]
+        ):
             first_P = tf.boolean_mask(before_W, opens_W)
         position_W = before_W - tf.gather(first_P, part_W) + 1
         splits = tf.concat([first_P, [tf.size(pieces.values)]], 0)
@@ -125,6 +137,14 @@ class GraphWords(tf.Module):
             "probabilities": parts.words.with_values(probability_W).to_tensor(),
         }
 
+    def _assert_max_parts(
+        self, lengths_W: tf.Tensor, part_W: tf.Tensor, parts: tf.Tensor
+    ) -> tf.Operation:
+        lengths_P = tf.math.unsorted_segment_sum(lengths_W, part_W, parts)
+        longest = tf.reduce_max(tf.concat([[0], lengths_P], 0))
+        longest = _SPECIAL + tf.minimum(longest, self._room)
+        return assert_max_positions(parts, longest, self._limits)
+
     def _pieces(self, word_W: tf.Tensor) -> tf.RaggedTensor:
         """Return the wordpiece ids of each word, [UNK] where it has none."""
         pieces = self._tokenize(word_W)
@@ -157,13 +177,13 @@ class GraphWords(tf.Module):
         }
 
 
-def _assert_max_words(words: tf.RaggedTensor) -> tf.Operation:
+def _assert_max_words(words: tf.RaggedTensor, limits: RequestLimits) -> tf.Operation:
     """Assert that the padded response is not too large."""
     lengths_B = tf.cast(words.row_lengths(), tf.int32)
     rows, longest = tf.size(lengths_B), tf.reduce_max(tf.concat([[0], lengths_B], 0))
     return tf.debugging.Assert(
-        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= MAX_WORDS,
-        [f"A response must have at most {MAX_WORDS} words, rows times those of the "
+        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= limits.words,
+        [f"A response must have at most {limits.words} words, rows times those of the "
          "longest. Received:", rows, longest, "Send texts of similar length together."],
     )  # fmt: skip
 

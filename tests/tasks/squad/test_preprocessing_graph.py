@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.tasks.request_limits import MAX_PARTS
+from electra_tf.tasks.request_limits import RequestLimits
 from electra_tf.tasks.squad.decoding import piece_characters
 from electra_tf.tasks.squad.preprocessing import (
     QAFeatureConfig,
@@ -153,15 +153,14 @@ def test_no_rows_and_invalid_utf8(tokenizer):
 
 
 def test_too_many_windows_raise_before_encoding(vocabulary):
-    settings = QAFeatureConfig(16, 8, 1, "original")
-    encode = tf.function(GraphWindows(Tokenizer(vocabulary), settings).__call__)
-    few, many = (
-        columns([["", "the " * (16 - 3 + extra)]])
-        for extra in (MAX_PARTS - 1, MAX_PARTS)
+    settings, limits = (
+        QAFeatureConfig(16, 8, 1, "original"),
+        RequestLimits(positions=800),
     )
-    assert len(encode(*few)[0]["token_ids"]) == MAX_PARTS
+    encode = tf.function(GraphWindows(Tokenizer(vocabulary), settings, limits).__call__)
+    few, many = (columns([["", "the " * (16 - 3 + extra)]]) for extra in (49, 50))
+    assert len(encode(*few)[0]["token_ids"]) == 50  # of 16 positions
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         encode(*many)
-    assert f"at most {MAX_PARTS} parts. Received:] [{MAX_PARTS + 1}]" in str(
-        error.value
-    )
+    assert "at most 800 positions" in str(error.value)
+    assert "[51] [16]" in str(error.value)

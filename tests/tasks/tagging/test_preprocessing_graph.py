@@ -8,10 +8,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.request_limits import MAX_PARTS
+from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.tagging.preprocessing_graph import (
-    MAX_WORDS,
     GraphWords,
     opens_part,
     split_words,
@@ -143,14 +142,20 @@ def test_a_too_large_response_is_an_error(vocabulary):
     words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         words(tf.constant([""] * 2000 + ["the " * 8000]))
-    assert f"at most {MAX_WORDS} words" in str(error.value)
+    assert f"at most {LIMITS.words} words" in str(error.value)
     assert "[2001] [8000]" in str(error.value)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[32768\] \[65536\]"):
         words(tf.constant([""] * (2**15 - 1) + ["x " * 2**16]))  # 2^31 words
 
 
 def test_a_request_of_too_many_parts_is_an_error(vocabulary):
-    words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
-    assert len(words(tf.constant(["the"] * MAX_PARTS))[0]["token_ids"]) == MAX_PARTS
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{MAX_PARTS} parts"):
-        words(tf.constant(["the"] * (MAX_PARTS + 1)))
+    limits = RequestLimits(positions=300)
+    words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0, limits).__call__)
+    assert len(words(tf.constant(["the"] * 100))[0]["token_ids"]) == 100
+    with pytest.raises(tf.errors.InvalidArgumentError, match="300 positions"):
+        words(tf.constant(["the"] * 101))
+    # A long sentence has several parts, the longest of 16 positions.
+    longest = 18 * 14  # 18 parts of 14 words
+    assert len(words(tf.constant(["the " * longest]))[0]["token_ids"]) == 18
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[19\] \[16\]"):
+        words(tf.constant(["the " * (longest + 1)]))
