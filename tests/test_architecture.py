@@ -68,7 +68,8 @@ MAY_USE = {
         *("pydantic", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
     },
     "tasks": {
-        *("keras", "numpy", "scipy", "sklearn", "tensorflow", "tensorflow_datasets"),
+        *("keras", "numpy", "pydantic", "scipy", "sklearn", "tensorflow"),
+        "tensorflow_datasets",
     },
     "runs": {"sklearn", "keras", "numpy", "tensorflow", "tqdm"},
     "serving": {

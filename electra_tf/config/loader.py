@@ -10,7 +10,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import pydantic
@@ -21,6 +21,8 @@ from electra_tf.errors import InputError
 
 Root = TypeVar("Root")
 
+_MAX_CHARACTERS, _MAX_OPEN = 2**20, 1000  # of a config
+_MAX_ERRORS = 10  # described in a message
 RENAMED = {
     "masking.writing": "masking.replacement",
     "model.beam": "model.start_n_top",
@@ -148,20 +150,40 @@ def dump_config(config: Any) -> str:
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
-class _Loader(yaml.SafeLoader):
-    """Loader with the floats and booleans of YAML 1.2, which rejects duplicate keys.
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Loader with the floats and booleans of YAML 1.2 that rejects duplicate keys.
 
-    1e-4 is a number; on, off, yes and no are strings.
+    1e-4 is a number; on, off, yes and no are strings. Aliases are rejected: a few
+    lines of them can describe a tree of billions of values.
     """
+
+    def __init__(self, text):
+        super().__init__(text)
+        self._seen = set()
 
     def construct_mapping(self, node, deep=False):
         merge = "tag:yaml.org,2002:merge"
+        self._reject_aliases(node, [value for _, value in node.value])
         nodes = [key for key, _ in node.value if key.tag != merge]
-        keys = [self.construct_object(key, deep=True) for key in nodes]
-        for key in keys:
-            if keys.count(key) > 1:
+        keys = set()
+        for key_node in nodes:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.YAMLError(f"a list or mapping as key{node.start_mark}")
+            if key in keys:
                 raise yaml.YAMLError(f"duplicate key {key!r}{node.start_mark}")
+            keys.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_sequence(self, node, deep=False):
+        self._reject_aliases(node, node.value)
+        return super().construct_sequence(node, deep)
+
+    def _reject_aliases(self, node, values):
+        for value in values:  # an alias is the node of its anchor
+            if id(value) in self._seen:
+                raise yaml.YAMLError(f"an alias (*){node.start_mark}")
+            self._seen.add(id(value))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -186,6 +208,11 @@ for _class in (_Loader, _Dumper):
 
 def _parse(text: str, source: str) -> Any:
     try:
+        # The parser in C follows brackets recursively, without a limit of its own.
+        if len(text) > _MAX_CHARACTERS or text.count("[") + text.count("{") > _MAX_OPEN:
+            raise ValueError(
+                f"more than {_MAX_CHARACTERS:,} characters or {_MAX_OPEN:,} brackets"
+            )
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(
@@ -202,7 +229,10 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
             "Remove one of these lines",
         )
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file():
+            raise OSError("no regular file")  # a pipe or a device may never end
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             "A config must be a readable YAML file or the name of an installed config",
@@ -317,10 +347,12 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
         return pydantic.TypeAdapter(root).validate_json(text)
     except pydantic.ValidationError as error:
         items = error.errors(include_url=False)
-        descriptions = [_describe(item, root) for item in items]
+        descriptions = [_describe(item, root) for item in items[:_MAX_ERRORS]]
+        more = len(items) - len(descriptions)
         raise InputError(
             f"{source}: every setting must be known and valid",
-            "; ".join(received for received, _ in descriptions),
+            "; ".join(received for received, _ in descriptions)
+            + f"; and {more:,} more" * (more > 0),
             ". ".join(dict.fromkeys(remedy for _, remedy in descriptions)),
         ) from error
 

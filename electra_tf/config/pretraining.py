@@ -36,11 +36,27 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0)]
 
 
+_MAX_PATTERN, _MAX_REPEATS = 200, 3
+_ESCAPED = re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL)  # one character each
+_QUANTIFIER = re.compile(r"[*+{]|(?<!\()\?")
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+
+
 def _check_pattern(pattern: str) -> str:
+    """Reject patterns whose matching could take exponential time."""
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{pattern!r} must be a regular expression: {error}") from None
+    # Matching tries all divisions of a name among the repetitions.
+    repeats = len(_QUANTIFIER.findall(_ESCAPED.sub("a", pattern)))
+    if len(pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS:
+        raise ValueError(
+            f"{pattern[:40]!r} must have at most {_MAX_PATTERN} characters and "
+            f"{_MAX_REPEATS} repetitions (* + ? {{}})"
+        )
+    if _REPEATED_GROUP.search(_ESCAPED.sub("a", pattern)):
+        raise ValueError(f"{pattern!r} must not repeat a group: remove its * + or {{}}")
     return pattern
 
 

@@ -36,7 +36,7 @@ _HEADS: Mapping[Role, tuple[Row, ...]] = {
     "generator": MASKED_LM_HEAD,
     "encoder": (),
 }
-_COUNTS = (
+COUNTS = (
     "depth",
     "width",
     "embedding",
@@ -46,6 +46,7 @@ _COUNTS = (
     "max_positions",
     "segments",
 )
+"""Sizes of an encoder, each 1 or more."""
 _MAX_COUNT = 2**31 - 1
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -218,7 +219,7 @@ def _check_sizes(foreign: ForeignNetwork) -> None:
     problems = [
         f"{name} {value}"
         for name, value in dataclasses.asdict(shape).items()
-        if not (name in _COUNTS) <= value <= _MAX_COUNT
+        if not (name in COUNTS) <= value <= _MAX_COUNT
     ]
     if not problems and shape.width % shape.heads:
         problems.append(f"width {shape.width}, not a multiple of heads {shape.heads}")

@@ -122,7 +122,14 @@ def _weight_map(index: str) -> Mapping[str, str]:
         if all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
         raise TypeError("weight_map holds values that are no names of files")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         message = f"{type(error).__name__}: {error}"
         raise _error(f"{index!r} must be a JSON index", message) from error
 

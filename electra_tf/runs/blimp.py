@@ -107,7 +107,7 @@ def _parse(line: str, place: str) -> dict[str, str]:
     try:
         pair = json.loads(line)
         return {**{name: str(pair[name]) for name in _FIELDS}, "place": place}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"Each line must be a JSON object with {', '.join(_FIELDS)}",
             f"{place}: {type(error).__name__} {error}",

@@ -17,6 +17,7 @@ from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.prediction_inputs import Item, read_line_items
+from electra_tf.tasks.saved_file import check_saved_file
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
@@ -54,6 +55,7 @@ def load(path: str) -> TextModel:
             return model
     file = os.path.join(path, MODEL) if os.path.isdir(path) else path
     _check_file(path, file)
+    check_saved_file(file)
     try:
         model = keras.saving.load_model(file, compile=False, safe_mode=True)
     except (ValueError, TypeError, OSError, KeyError) as error:

@@ -292,7 +292,7 @@ def _parse_json(line: str, place: str) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if not line.startswith('{"'):  # a text may begin with a brace
             return None
         raise InputError(

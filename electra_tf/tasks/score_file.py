@@ -266,7 +266,7 @@ def _read_by_id(path: str) -> dict[str, Any]:
     text = read_text(path, DataErrorLog("stop", "", "Predictions must be UTF-8"))
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             "Predictions must be JSON", f"{path}: {error}", "Correct the file"
         ) from error

@@ -23,6 +23,7 @@ from electra_tf.text.records import FEATURES, Manifest, Shard
 from electra_tf.text.tokenizer import Tokenizer
 
 _BLOCK = 1 << 16  # bytes
+_MAX_MANIFEST = 1 << 26  # bytes
 _FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
 
 
@@ -123,6 +124,13 @@ def _read_manifest(folder: str) -> Manifest | None:
     path = os.path.join(folder, records.MANIFEST)
     if not tf.io.gfile.exists(path):
         return None
+    size = tf.io.gfile.stat(path).length
+    if size > _MAX_MANIFEST or tf.io.gfile.isdir(path):
+        raise InputError(
+            f"{path} must be a file of at most {_MAX_MANIFEST:,} bytes",
+            f"{size:,} bytes",
+            "Build the records again with this version of electra_tf",
+        )
     with tf.io.gfile.GFile(path, "rb") as file:
         return Manifest.parse(file.read(), path)
 

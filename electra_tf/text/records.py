@@ -191,8 +191,13 @@ class Manifest:
             shards = [Shard(**shard) for shard in tree.pop("shards")]
             manifest = cls(**tree, shards=shards)
             int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])
+            for shard in shards:
+                if shard.file != pathlib.PurePath(shard.file).name or not shard.file:
+                    raise ValueError(f"the name {shard.file!r:.60} of a file elsewhere")
+                if min(int(shard.records), int(shard.bytes)) < 0:
+                    raise ValueError(f"a negative size of {shard.file!r:.60}")
             return manifest
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{source} must be a manifest of format {_FORMAT}",
                 f"{type(error).__name__}: {error}",

@@ -218,7 +218,7 @@ def stored_settings(
         sha256 = stored["vocabulary_sha256"]
         names = [field.name for field in dataclasses.fields(TokenizationConfig)]
         settings = {f"tokenization.{name}": stored[name] for name in names}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{settings_file} must contain the settings of {path}",
             f"{type(error).__name__}: {error}",

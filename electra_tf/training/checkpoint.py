@@ -44,6 +44,7 @@ _DAMAGED = (
 _NAME = re.compile(r"step_(\d+)")
 _UNFINISHED, _DELETED = ".unfinished", ".deleted"
 _CHUNK = 2**22  # bytes read at a time
+_MAX_MANIFEST = 2**24  # bytes
 # Weight files of Hugging Face Transformers, whole or in shards.
 _HUGGING_FACE = re.compile(
     r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
@@ -111,7 +112,7 @@ def open_checkpoint(path: str) -> Checkpoint:
                 "Pass the --model_dir of a pretrain run, or one of its checkpoints/*",
             )
         path = paths[max(paths)]
-    manifest = _parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
+    manifest = _parse_manifest(_read_manifest(pathlib.Path(path, MANIFEST)), path)
     for name, (size, sha256) in manifest["files"].items():
         _verify_file(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
@@ -504,12 +505,36 @@ def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list
     return [size, digest.hexdigest()]
 
 
+def _read_manifest(path: pathlib.Path) -> bytes:
+    size = path.stat().st_size
+    if not path.is_file() or size > _MAX_MANIFEST:
+        raise InputError(
+            f"{path} must be a regular file of at most {_MAX_MANIFEST:,} bytes",
+            f"{size:,} bytes" if path.is_file() else "another kind of file",
+            _DAMAGED,
+        )
+    return path.read_bytes()
+
+
 def _parse_manifest(content: bytes, path: str) -> dict:
     try:
         manifest = json.loads(content)
         format_number = manifest["format"]
-        _ = manifest["step"], manifest["files"].items(), manifest["details"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _ = manifest["details"].items()
+        if type(manifest["step"]) is not int or manifest["step"] < 0:
+            raise ValueError(f"step {manifest['step']!r:.40}")
+        for name, (size, _sum) in manifest["files"].items():
+            if name != os.path.basename(name) or name in ("", ".", ".."):
+                raise ValueError(f"the name {name!r:.60} of a file elsewhere")
+            if type(size) is not int:
+                raise ValueError(f"the size {size!r:.40}")
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise InputError(
             f"{path}/{MANIFEST} must be an undamaged manifest",
             f"{type(error).__name__}: {error}",
@@ -528,6 +553,8 @@ def _verify_file(path: pathlib.Path, size: int, sha256: str) -> None:
     found = path.stat().st_size if path.exists() else None
     if found is None:
         received = "no such file"
+    elif not path.is_file():
+        received = "no regular file"
     elif found != size:
         received = f"{found} bytes"
     elif _sha256(path) != sha256:

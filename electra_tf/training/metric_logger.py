@@ -147,7 +147,7 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
             parsed = json.loads(line)
             is_valid = isinstance(parsed["step"], int)
             is_valid &= isinstance(parsed["kind"], str)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             is_valid = False
         if not is_valid:
             raise InputError(

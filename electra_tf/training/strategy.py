@@ -100,7 +100,7 @@ def _workers() -> list[str]:
     try:
         cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         return [*cluster.get("chief", []), *cluster.get("worker", [])]
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise _bad_tf_config(str(error)) from error
 
 

@@ -163,6 +163,11 @@ def test_a_damaged_file_is_an_error(checkpoints, folder, name, change):
         (lambda text: text.replace('"step"', '"stop"'), "KeyError: 'step'"),
         (lambda text: text.replace('"files"', '"fills"'), "KeyError: 'files'"),
         (lambda text: text.replace('"format": 1', '"format": 2'), "format 2"),
+        (lambda text: text.replace('"vocab.txt"', '"../vocab.txt"'), "elsewhere"),
+        (lambda text: text.replace('"vocab.txt"', '"/etc/passwd"'), "elsewhere"),
+        (lambda text: text.replace('"step": 3', '"step": "3"'), "step '3'"),
+        (lambda text: "[" * 100_000, "RecursionError|JSONDecodeError"),
+        (lambda text: " " * 2**24 + text, "at most"),
     ],
 )
 def test_a_damaged_manifest_is_an_error(checkpoints, folder, change, message):

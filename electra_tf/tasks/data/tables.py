@@ -388,7 +388,7 @@ def _json_rows(
             values = json.loads(line)
             if not isinstance(values, dict):
                 raise ValueError("not an object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             log.add(
                 DataError(path, number, "invalid JSON", str(error), "Correct the line")
             )

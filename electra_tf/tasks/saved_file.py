@@ -1,0 +1,89 @@
+"""Check a .keras file before Keras builds the model that it describes.
+
+Keras reads the config, creates the whole model, then reads weights. A small file can so
+describe a model of any size, and a compressed one expand to any size.
+"""
+
+import json
+import math
+import zipfile
+from typing import Any
+
+import pydantic
+
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.errors import InputError
+from electra_tf.interop.network import COUNTS, expected_shapes
+
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+_MAX_CONFIG = 2**24  # bytes; most of them are the vocabulary
+_MAX_DEPTH = 10_000
+_MAX_RATIO = 20  # of the size of all parts and the size of the file
+_FLOAT = 4  # bytes
+_REMEDY = "Copy it again, or train it again"
+
+
+def check_saved_file(path: str) -> None:
+    """Raise an InputError for a file whose config and weights do not fit together.
+
+    Args:
+        path: A .keras file.
+
+    Raises:
+        InputError: The file is damaged, has a config of another kind or size, or fewer
+            bytes of weights than its encoder needs.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+            stored = sum(info.compress_size for info in archive.infolist())
+            if sum(sizes.values()) > _MAX_RATIO * stored + _MAX_CONFIG:
+                raise ValueError("it expands to more than 20 times its size")
+            if sizes[_CONFIG] > _MAX_CONFIG:
+                raise ValueError(f"{_CONFIG} of {sizes[_CONFIG]:,} bytes")
+            with archive.open(_CONFIG) as file:
+                config = json.loads(file.read(_MAX_CONFIG + 1))
+            weights = sizes[_WEIGHTS]
+        needed = _encoder_bytes(config)
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        NotImplementedError,
+        RuntimeError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise InputError(
+            f"{path} must be a complete model that finetune wrote",
+            f"{type(error).__name__}: {error}"[:300],
+            _REMEDY,
+        ) from error
+    if needed > weights:
+        raise InputError(
+            f"{path} must have the weights of the model in its {_CONFIG}",
+            f"{weights:,} bytes for an encoder of {needed:,}",
+            _REMEDY,
+        )
+
+
+def _encoder_bytes(config: dict[str, Any]) -> int:
+    """Return the bytes of the encoder's weights; 0 for a model of another kind."""
+    shape = config["config"].get("shape")
+    if config["class_name"] is None or not isinstance(shape, dict):
+        return 0
+    try:
+        shape = EncoderConfig(**shape)
+    except pydantic.ValidationError as error:
+        raise ValueError(f"shape: {error.errors()[0]['msg']}") from error
+    if shape.depth > _MAX_DEPTH:
+        raise ValueError(f"a depth of {shape.depth}")
+    sizes = {name: getattr(shape, name) for name in COUNTS}
+    if min(sizes.values()) < 1 or shape.width % shape.heads:
+        raise ValueError(f"shape: {sizes} are not the sizes of an encoder")
+    weights = expected_shapes("encoder", shape)
+    if shape.embedding == shape.width:
+        weights = {n: s for n, s in weights.items() if "embeddings_project" not in n}
+    return _FLOAT * sum(map(math.prod, weights.values()))

@@ -1,0 +1,93 @@
+""".keras files that are damaged or describe another model than their weights."""
+
+import json
+import os
+import resource
+import zipfile
+
+import pytest
+
+import electra_tf
+from electra_tf.errors import InputError
+from electra_tf.tasks.inference import load
+from tasks import tiny
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "model.keras"
+    electra_tf.TextClassifier(tiny.start(), ["a", "b"], tiny.settings()).save(path)
+    return path
+
+
+@pytest.fixture
+def changed(saved, tmp_path):
+    """Return a function that writes the file with another config or other parts."""
+
+    def write(change=lambda config: config, weights=None, **more):
+        path = tmp_path / "changed.keras"
+        with zipfile.ZipFile(saved) as source, zipfile.ZipFile(path, "w") as target:
+            for name in source.namelist():
+                data = source.read(name)
+                if name == "config.json":
+                    data = change(json.loads(data))
+                    data = data if isinstance(data, bytes) else json.dumps(data)
+                if name == "model.weights.h5" and weights is not None:
+                    data = weights
+                target.writestr(name, data)
+            for name, data in more.items():
+                target.writestr(name, data, zipfile.ZIP_DEFLATED)
+        return str(path)
+
+    return write
+
+
+def with_shape(**changes):
+    def change(config):
+        config["config"]["shape"] |= changes
+        return config
+
+    return change
+
+
+@pytest.mark.parametrize("read", [load, electra_tf.load_model])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_shape(width=2**14, feed_forward=2**16), "bytes for an encoder of"),
+        (with_shape(depth=9_999), "bytes for an encoder of"),
+        (with_shape(depth=10**9), "depth of 1000000000"),
+        (with_shape(vocabulary_size=10**9), "bytes for an encoder of"),
+        (with_shape(depth=-1), "shape: "),
+        (with_shape(heads="many"), "shape: "),
+        (with_shape(surplus=1), "shape: "),
+        (lambda config: b"[" * 100_000, "RecursionError"),
+        (lambda config: b"{", "JSONDecodeError"),
+        (lambda config: [], "TypeError"),
+        (lambda config: {}, "KeyError"),
+        (lambda config: b" " * (2**24 + 1), "config.json of 16,777,217 bytes"),
+    ],
+)
+def test_configs_are_checked_before_the_model_is_built(read, change, message, changed):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match=message):
+        read(changed(change))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 2**17  # KiB
+
+
+def test_files_that_expand_to_many_times_their_size_are_refused(changed):
+    path = changed(bomb=b"\0" * 2**26)
+    assert os.path.getsize(path) < 2**20
+    with pytest.raises(InputError, match="20 times"):
+        load(path)
+
+
+@pytest.mark.parametrize("weights", [b"", b"HDF"])
+def test_files_without_weights_are_refused(weights, changed):
+    with pytest.raises(InputError, match="bytes for an encoder of"):
+        load(changed(weights=weights))
+
+
+def test_an_unchanged_file_is_loaded(changed):
+    assert load(changed()).labels == ("a", "b")
