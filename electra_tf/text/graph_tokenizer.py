@@ -105,10 +105,10 @@ class GraphTokenizer(tf.Module):
         # as many of them as it has characters, [UNK] those of its word.
         is_visible = normalized.flat_values != _SPACE
         lengths = normalized.values.row_lengths()
-        origin = tf.repeat(_range_like(codes.flat_values), lengths)
+        origin = repeat_rows(_range_like(codes.flat_values), lengths)
         origin = tf.boolean_mask(origin, is_visible)
         word_lengths = tf.strings.length(words.values, "UTF8_CHAR")
-        word_lengths = tf.repeat(word_lengths, wordpieces.values.row_lengths())
+        word_lengths = repeat_rows(word_lengths, wordpieces.values.row_lengths())
         ids = wordpieces.merge_dims(1, 2)
         lengths = tf.gather(self._piece_lengths, ids.values)
         lengths = tf.where(ids.values == self._unknown, word_lengths, lengths)
@@ -117,7 +117,7 @@ class GraphTokenizer(tf.Module):
         ends = tf.gather(
             self._ends_of_marks(codes), tf.gather(origin, visible_ends - 1)
         )
-        base = tf.cast(tf.repeat(codes.row_starts(), ids.row_lengths()), tf.int32)
+        base = repeat_rows(tf.cast(codes.row_starts(), tf.int32), ids.row_lengths())
         return TokenOffsets(
             ids, ids.with_values(starts - base), ids.with_values(ends - base)
         )
@@ -198,6 +198,21 @@ def _encode(codes: tf.RaggedTensor) -> tf.Tensor:
 
 def _words(text_B: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.split(text_B, sep=" ")
+
+
+def repeat_rows(values_B: tf.Tensor, lengths_B: tf.Tensor) -> tf.Tensor:
+    """Return each value as many times as its length, in order.
+
+    `tf.repeat` allocates a matrix of all values times the greatest length. One long
+    text among many short ones would fill the memory of a server.
+
+    Args:
+        values_B: Any type.
+        lengths_B: Integers, 0 or more.
+    """
+    ends_B = tf.cumsum(lengths_B)
+    total = tf.reduce_sum(lengths_B)
+    return tf.gather(values_B, tf.searchsorted(ends_B, tf.range(total), "right"))
 
 
 def _range_like(values: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,10 @@
 """Test exports of fine-tuned models against Keras."""
 
+import contextlib
+import os
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -133,6 +136,48 @@ def test_texts_of_too_many_positions_are_rejected(kind):
     megabyte = {name: encode_texts(["a " * 500_000]) for name in text.requests[0]}
     with pytest.raises(tf.errors.InvalidArgumentError, match="at most 65536 positions"):
         call(text, megabyte)
+
+
+HOSTILE = {
+    "one text of many words among empty ones": [""] * 4095 + ["a " * 500_000],
+    "one long word among empty ones": [""] * 4095 + ["x" * 1_900_000],
+    "one long text among empty ones": [""] * 2000 + ["the " * 10_000],
+    "words of one and of many wordpieces": ["a " * 400_000 + "中" * 100_000],
+    "one text of ideographs among empty ones": [""] * 4000 + ["中" * 600_000],
+}
+
+
+@contextlib.contextmanager
+def peak_memory():
+    """Yield a function that returns the growth of this process's memory, in MiB."""
+    page, stop, sizes = os.sysconf("SC_PAGE_SIZE"), threading.Event(), []
+
+    def sample():
+        while not stop.wait(0.002):
+            with open("/proc/self/statm") as file:
+                sizes.append(int(file.read().split()[1]) * page / 2**20)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        while not sizes:
+            time.sleep(0.002)
+        yield lambda: max(sizes) - sizes[0]
+    finally:
+        stop.set()
+        sampler.join()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", ["classifier", "tagger", "answerer"])
+def test_hostile_requests_take_little_memory(kind, name):
+    (text,) = exported(kind).text.values()
+    rows = HOSTILE[name]
+    others = {"question": ["q"] * len(rows)}
+    request = {n: encode_texts(others.get(n, rows)) for n in text.requests[0]}
+    with peak_memory() as growth, contextlib.suppress(tf.errors.InvalidArgumentError):
+        call(text, request)
+    assert growth() < 700  # a matrix of rows times words would take gigabytes
 
 
 def test_concurrent_requests():

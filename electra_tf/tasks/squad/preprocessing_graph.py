@@ -14,7 +14,11 @@ from electra_tf.tasks.request_limits import (
     assert_max_positions,
 )
 from electra_tf.tasks.squad.preprocessing import QAFeatureConfig
-from electra_tf.text.graph_tokenizer import TokenOffsets, drop_invalid_utf8
+from electra_tf.text.graph_tokenizer import (
+    TokenOffsets,
+    drop_invalid_utf8,
+    repeat_rows,
+)
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
@@ -123,7 +127,7 @@ class GraphWindows(tf.Module):
         within = assert_max_positions(windows, longest, self._limits)
         with tf.control_dependencies([within]):
             windows_B = tf.identity(windows_B)
-        row_P = tf.repeat(tf.range(tf.size(windows_B)), windows_B)
+        row_P = repeat_rows(tf.range(tf.size(windows_B)), windows_B)
         number_P = tf.ragged.range(windows_B).values
         first_P = number_P * tf.gather(step_B, row_P)
         remaining_P = tf.gather(pieces_B, row_P) - first_P

@@ -15,7 +15,7 @@ from electra_tf.tasks.request_limits import (
     RequestLimits,
     assert_max_positions,
 )
-from electra_tf.text.graph_tokenizer import drop_invalid_utf8
+from electra_tf.text.graph_tokenizer import drop_invalid_utf8, repeat_rows
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
@@ -87,7 +87,10 @@ class GraphWords(tf.Module):
         """
         words = split_words(text_B)
         with tf.control_dependencies([_assert_max_words(words, self._limits)]):
-            words = words.with_values(tf.identity(words.values))
+            # Splits too: what depends on the lengths alone must not run before.
+            words = tf.RaggedTensor.from_row_splits(
+                tf.identity(words.values), tf.identity(words.row_splits), validate=False
+            )
         pieces = self._pieces(words.values)
         lengths_W = tf.cast(pieces.row_lengths(), tf.int32)
         opens_W = opens_part(lengths_W, words, self._room)
@@ -220,7 +223,8 @@ def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Te
     count = tf.size(lengths_W)
     before = tf.concat([[0], tf.cumsum(lengths_W)], 0)
     fitting = tf.searchsorted(before, before[:-1] + room, "right") - 1
-    limit_W = tf.repeat(tf.cast(words.row_limits(), tf.int32), words.row_lengths())
+    limits_B = tf.cast(words.row_limits(), tf.int32)
+    limit_W = repeat_rows(limits_B, words.row_lengths())
     next_W = tf.minimum(tf.maximum(fitting, tf.range(count) + 1), limit_W)
     first_W = tf.ragged.range(words.row_lengths()).values == 0
     # The index after the last word links to itself.
