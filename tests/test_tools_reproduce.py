@@ -81,6 +81,9 @@ def test_the_page_has_medians_ranges_and_plots(modules, tmp_path):
     assert "| electra | 3 | 100 | 2e+12 | 71.0 (70.0 to 74.0) |" in text
     assert text.index("### Systems") < text.index("electra") < text.index("### Sharing")
     assert "| sharing/none | 1 | 100 | 2e+12 | 69.0 |" in text
+    # ELECTRA itself is the row to compare with.
+    assert "| electra |" in text[text.index("### Sharing") :]
+    assert "| electra | 0 | 65.0 | 70.0 |" in text
     with (tmp_path / "page" / "results.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [line["share"] for line in table] == ["1", "0.5"] * 6

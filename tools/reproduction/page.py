@@ -13,12 +13,12 @@ _SCORE, _LABEL = "probe_chunk_best", "chunk tags, probe (%)"
 _SHARES = {"quarter": 0.25, "half": 0.5, "full": 1.0}
 
 GROUPS = {
-    "Systems at equal compute": ("", "untrained"),
+    "Systems at equal compute": ("", "untrained/"),
     "Generator sizes": ("generator/",),
-    "Sharing": ("sharing/",),
-    "Training of the generator": ("training/",),
+    "Sharing": ("electra", "sharing/"),
+    "Training of the generator": ("electra", "training/"),
 }
-"""Tables by title: prefixes of the systems' names; "" selects names without prefix."""
+"""Tables by title: systems, or prefixes with a slash; "" selects names without one."""
 
 
 def write(rows_folder: pathlib.Path, output: pathlib.Path) -> None:
@@ -49,8 +49,8 @@ def write(rows_folder: pathlib.Path, output: pathlib.Path) -> None:
 def _tables(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Return a table per group: medians, and the range over the seeds."""
     lines = []
-    for title, prefixes in GROUPS.items():
-        chosen = [row for row in rows if _is_in(row["system"], prefixes)]
+    for title, members in GROUPS.items():
+        chosen = [row for row in rows if _is_in(row["system"], members)]
         if not chosen:
             continue
         lines += [f"### {title}", ""]
@@ -63,7 +63,24 @@ def _tables(rows: Sequence[Row], names: Sequence[str]) -> str:
                 f"{group[0]['flops']:.3g} | " + " | ".join(cells) + " |"
             )
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_share_table(rows)])
+
+
+def _share_table(rows: Sequence[Row]) -> list[str]:
+    """Return the table of the score at shares of training."""
+    shares = sorted({share for row in rows for share in row["shares"]}, key=float)
+    if not shares:
+        return []
+    heads = [f"{float(share):.4g}" for share in shares]
+    lines = [f"### {_LABEL[0].upper()}{_LABEL[1:]}, at shares of training", ""]
+    lines += ["| system | seed | " + " | ".join([*heads, "1"]) + " |"]
+    lines += ["|---" * (3 + len(shares)) + "|"]
+    for row in rows:
+        if row["shares"]:
+            values = [*(row["shares"].get(s, {}) for s in shares), row["scores"]]
+            cells = " | ".join(_cell([value.get(_SCORE)]) for value in values)
+            lines.append(f"| {row['system']} | {row['seed']} | {cells} |")
+    return [*lines, ""]
 
 
 def _cell(values: Iterable[float | None]) -> str:
@@ -76,11 +93,9 @@ def _cell(values: Iterable[float | None]) -> str:
     return text
 
 
-def _is_in(system: str, prefixes: Sequence[str]) -> bool:
-    return any(
-        system.startswith(prefix) if prefix else "/" not in system
-        for prefix in prefixes
-    )
+def _is_in(system: str, members: Sequence[str]) -> bool:
+    prefix, slash, _ = system.rpartition("/")
+    return system in members or prefix + slash in members
 
 
 def _by_system(rows: Sequence[Row]) -> dict[str, list[Row]]:
