@@ -35,6 +35,31 @@ def modules(monkeypatch):
         del sys.modules[name]
 
 
+def count_flops(*arguments):
+    program = ROOT / "tools" / "count_flops.py"
+    command = sys.executable, program, *arguments
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_count_flops_counts_the_rows_of_a_ramp():
+    sets = "--set=input.batch_size=128", "--set=training.steps=4000"
+    whole, ramp = (
+        count_flops("tiny", *sets, *more)
+        for more in ((), ("--set=input.batch_size_ramp=[[2000, 64]]",))
+    )
+    assert whole.returncode == ramp.returncode == 0, ramp.stderr
+    for column in (2, 5):  # by the rules, and executed
+        a, b = (float(r.stdout.split("\n")[1].split()[column]) for r in (whole, ramp))
+        assert b == pytest.approx(0.75 * a, rel=1e-3)
+
+
+def test_count_flops_reports_an_unknown_config():
+    result = count_flops("nosuch")
+    assert result.returncode == 1
+    assert "'nosuch'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_all_runs_of_a_budget_have_the_same_flops(modules, tmp_path):
     grid, _ = modules
     path = tmp_path / "grid.yaml"
