@@ -7,6 +7,7 @@ model was trained with selects the rule, which is printed. With --nbest, a line 
 id, tab, hypothesis, and optionally a tab and the score of the first pass.
 """
 
+import math
 import sys
 
 from absl import flags
@@ -51,6 +52,10 @@ def main() -> None:
     if FLAGS["weight"].present and not FLAGS.nbest:
         raise InputError(
             "--weight must be used with --nbest", "--weight alone", "Add --nbest"
+        )
+    if not math.isfinite(FLAGS.weight):
+        raise InputError(
+            "--weight must be a finite number", f"{FLAGS.weight}", "Pass another weight"
         )
     scorer = scoring.TextScorer.from_preset(FLAGS.checkpoint, FLAGS.batch_size)
     print(nbest.describe_rule(scorer), file=sys.stderr)

@@ -657,4 +657,6 @@ def test_electric_resumes_and_exports_its_encoder_only(folder, tmp_path, here):
     other = f"--from={output}", f"--to={tmp_path / 'hf'}", "--format=huggingface"
     result = here("convert", *other)
     assert result.returncode == 0, result.stderr
-    assert "electra/cloze/*: other libraries have no" in result.stdout + result.stderr
+    printed = result.stdout + result.stderr
+    assert "electra/cloze/*: other libraries have no" in printed
+    assert "logits, which are energies" in printed

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import runpy
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 TOOL = ROOT / "tools" / "reproduction"
+COUNT_FLOPS = ROOT / "tools" / "count_flops.py"
 GRID = """
 budget: 2.0e+12
 base: [input.batch_size=64]
@@ -33,6 +35,37 @@ def modules(monkeypatch):
     yield grid, page
     for name in ("grid", "page"):
         del sys.modules[name]
+
+
+@pytest.fixture
+def run_tool(monkeypatch, capsys):
+    """Run a program of tools in this process; return what it printed."""
+
+    def run(path, *arguments):
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        monkeypatch.syspath_prepend(str(path.parent))
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    yield run
+    for name in ("grid", "page", "scores"):
+        sys.modules.pop(name, None)
+
+
+def test_count_flops_counts_the_rows_of_a_ramp(run_tool):
+    sets = "--set=input.batch_size=128", "--set=training.steps=4000"
+    whole, ramp = (
+        run_tool(COUNT_FLOPS, "tiny", *sets, *more).splitlines()[1].split()
+        for more in ((), ("--set=input.batch_size_ramp=[[2000, 64]]",))
+    )
+    for column in (2, 5):  # by the rules, and executed
+        expected = 0.75 * float(whole[column])
+        assert float(ramp[column]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_count_flops_reports_an_unknown_config(run_tool):
+    with pytest.raises(SystemExit, match=r"error: .*'nosuch'"):
+        run_tool(COUNT_FLOPS, "nosuch")
 
 
 def test_all_runs_of_a_budget_have_the_same_flops(modules, tmp_path):
@@ -71,6 +104,7 @@ def test_the_page_has_medians_ranges_and_plots(modules, tmp_path):
     _, page = modules
     rows = [row("electra", n, s, s - 5) for n, s in enumerate((70.0, 74.0, 71.0))]
     rows += [row("sharing/none", 0, 69.0, 60.0)]
+    rows += [row("training/adversarial", 0, 61.0, 50.0)]
     rows += [row(f"generator/64-{s}", 0, 60.0, 50.0) for s in ("half", "quarter")]
     (tmp_path / "rows").mkdir()
     for number, values in enumerate(rows):
@@ -86,12 +120,29 @@ def test_the_page_has_medians_ranges_and_plots(modules, tmp_path):
     assert "| electra | 0 | 65.0 | 70.0 |" in text
     with (tmp_path / "page" / "results.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert [line["share"] for line in table] == ["1", "0.5"] * 6
+    assert [line["share"] for line in table] == ["1", "0.5"] * 7
     assert table[1]["probe_chunk_best"] == "65.0"
     for suffix in ("png", "svg"):
         assert (tmp_path / "page" / f"results.{suffix}").stat().st_size > 1000
     drawn = (tmp_path / "page" / "results.svg").read_text()
     assert "generator width" in drawn
+    assert "training/adversarial" in drawn
+    assert "sharing/none" not in drawn
+
+
+def test_a_row_of_other_settings_is_an_error(run_tool, folder, tmp_path, capsys):
+    path, rows = tmp_path / "grid.yaml", tmp_path / "rows"
+    path.write_text(GRID)
+    rows.mkdir()
+    (rows / "mlm-seed0.json").write_text(json.dumps({"steps": 2, "sets": []}))
+    given = [path, f"--rows={rows}", f"--work={tmp_path / 'work'}"]
+    given += [f"--heldout={folder}", f"--data={folder}"]
+    with pytest.raises(SystemExit):
+        run_tool(TOOL / "reproduce.py", *given)
+    assert "must have --records" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"mlm-seed0\.json must be a row"):
+        run_tool(TOOL / "reproduce.py", *given, f"--records={folder}")
+    assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.slow

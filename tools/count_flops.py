@@ -1,8 +1,8 @@
 """Parameters and FLOPs of configs, by the rules behind the paper's figures.
 
 Without configs: the published models, with the paper's figure beside the script's.
-`executed` are the FLOPs of the matmuls that this package runs, three for each forward
-one.
+`executed` are the FLOPs of the matmuls that this package runs: three for each forward
+one, and the logits that are computed a second time.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import math
 import keras
 
 from electra_tf.config.loader import load_config
+from electra_tf.errors import InputError
 from electra_tf.model import cost, original_flops
 from electra_tf.model.electra import pretraining_model
 from electra_tf.model.original_flops import OUTPUT_SHARE
@@ -50,7 +51,10 @@ def main() -> None:
     header = ("parameters", "training", "/ bert_base", "inference, a row", "executed")
     print(f"{'config':26}" + "".join(f"{name:>18}" for name in header))
     for name in arguments.configs:
-        config = load_config(name, arguments.set)
+        try:
+            config = load_config(name, arguments.set)
+        except InputError as error:
+            raise SystemExit(f"error: {error}") from None
         size = config.model.vocabulary_size or VOCABULARY
         config = dataclasses.replace(
             config, model=dataclasses.replace(config.model, vocabulary_size=size)
@@ -59,14 +63,14 @@ def main() -> None:
 
 
 def _row(config, published) -> list[str]:
-    length = config.records.max_length
+    length, rows = config.records.max_length, config.mean_batch_size
     masked = math.ceil(config.masking.rate * length)
     # The figures of the paper keep 20 of 128 at every length and rate.
     training = original_flops.training_flops(config, OUTPUT_SHARE)
     inference = original_flops.inference_flops(
         original_flops.Network.of(config.model.encoder, length)
     )
-    batch = cost.BatchShape(config.input.batch_size, length, masked)
+    batch = cost.BatchShape(1, length, masked)
     objective = config.objective
     step = cost.step_flops(
         config.model,
@@ -75,12 +79,13 @@ def _row(config, published) -> list[str]:
         batch,
         objective.freeze_generator,
     )
+    step += cost.recomputed_flops(config.model, objective.name, batch)
     return [
         f"{_parameters(config):,}",
         f"{training:.4e}",
         f"{training / published['bert_base']:.4f}",
         f"{inference:.4e}",
-        f"{step * config.training.steps:.4e}",
+        f"{step * config.training.steps * rows:.4e}",
     ]
 
 

@@ -64,6 +64,10 @@ class ObjectiveFacts:
 _PAIR = ("generator_weight", "discriminator_weight")
 _NO_SAMPLES = "nothing is sampled"
 _ONE_CLASS = "the discriminator would learn to answer `replaced` everywhere"
+_NO_DISCRIMINATOR = dict.fromkeys(
+    ("discriminator_weight", "discriminator_weight_schedule"),
+    "there is no discriminator",
+)
 
 FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
     {
@@ -101,6 +105,7 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             "masked_lm",
             True,
             ("generator_weight", "main_weight"),
+            _NO_DISCRIMINATOR,
             own=("main_weight",),
             sharing=("none", "embeddings", "all"),
         ),
@@ -108,6 +113,7 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             "masked_lm",
             True,
             ("generator_weight", "main_weight"),
+            _NO_DISCRIMINATOR,
             own=("main_weight",),
             sharing=("none", "embeddings", "all"),
             softmax="all",
@@ -134,7 +140,8 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
                     *("disallow_correct", "uniform_generator"),
                 ),
                 _NO_SAMPLES,
-            ),
+            )
+            | {"discriminator_weight_schedule": "there is no discriminator"},
         ),
     }
 )

@@ -475,6 +475,9 @@ class ObjectiveConfig:
             uniform = "uniform_generator: true", "all tokens are equally likely"
             for name in ("temperature", "temperature_schedule"):
                 unused.setdefault(name, uniform)
+        if self.freeze_generator:
+            frozen = "freeze_generator: true", "the generator is not trained"
+            unused.setdefault("generator_weight", frozen)
         return unused
 
     @pydantic.model_validator(mode="after")
@@ -488,8 +491,14 @@ class ObjectiveConfig:
         weights = set(self.facts.weights)
         if self.freeze_generator:
             weights.discard("generator_weight")
-        if not sum(getattr(self, name) for name in weights):
+        positive = [name for name in weights if getattr(self, name)]
+        if not positive:
             raise ValueError(f"`name: {self.name}` must have a weight above 0")
+        if self.facts.stages > 1 and len(positive) < len(weights):
+            raise ValueError(
+                f"{' and '.join(self.facts.weights)} must be above 0 with `name: "
+                f"{self.name}`: each is the weight of one stage's only loss"
+            )
         return self
 
 
@@ -593,13 +602,9 @@ class PretrainingConfig:
                 f"records.max_length {self.records.max_length} must not exceed "
                 f"model.max_positions {self.model.max_positions}"
             )
-        if self.optimizer.generator_learning_rate and (
-            not self.objective.has_generator or self.model.sharing == "all"
-        ):
-            raise ValueError(
-                "optimizer.generator_learning_rate must be null where the generator "
-                "has no weights of its own"
-            )
+        self._check_generator_rate()
+        if self.objective.facts.towers > 1:
+            self._check_noise()
         for _, end, rows in self.input.phases:
             if rows % self.training.accumulation:
                 name = "input.batch_size" + "_ramp" * (end is not None)
@@ -631,12 +636,40 @@ class PretrainingConfig:
             return
         allowed, cause = objective.facts.sharing, f"objective.name: {objective.name}"
         if objective.freeze_generator and sharing in allowed:
-            allowed = ("none", "gdes")
+            allowed = tuple(name for name in allowed if name in ("none", "gdes"))
             cause = "objective.freeze_generator: true"
         if sharing not in allowed:
             raise ValueError(
                 f"model.sharing must be {' or '.join(allowed)} with `{cause}`, not "
                 f"{sharing}"
+            )
+
+    def _check_generator_rate(self) -> None:
+        objective = self.objective
+        if self.optimizer.generator_learning_rate is None:
+            return
+        if objective.freeze_generator:
+            raise ValueError(
+                "optimizer.generator_learning_rate must be null with "
+                "`objective.freeze_generator: true`: the generator is not trained"
+            )
+        if not objective.has_generator or self.model.sharing == "all":
+            raise ValueError(
+                "optimizer.generator_learning_rate must be null where the generator "
+                "has no weights of its own"
+            )
+
+    def _check_noise(self) -> None:
+        cause = f"objective.name: {self.objective.name}"
+        if self.masking.rate >= 1:
+            raise ValueError(
+                f"masking.rate must be below 1 with `{cause}`: the discriminator "
+                "compares noise with text that is left"
+            )
+        if self.masking.replacement != "mask":
+            raise ValueError(
+                f"masking.replacement must be left out with `{cause}`: its generator "
+                "reads the text without masks"
             )
 
     def _check_stages(self) -> None:

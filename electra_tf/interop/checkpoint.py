@@ -54,7 +54,8 @@ _MAIN = f"{_PAIR}main/"
 _CLOZE = "electra/cloze/"
 _NOT_CONVERTED = {
     f"{_PAIR}generator/*": "the generator of the main network's input",
-    f"{_CLOZE}*": "other libraries have no generator of two towers",
+    f"{_CLOZE}*": "other libraries have no generator of two towers; without it the "
+    "target's logits, which are energies, are no logits of `replaced`",
     f"{_PAIR}gate/kernel": "other libraries have no copy gate",
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }

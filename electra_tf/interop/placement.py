@@ -92,18 +92,24 @@ class Parts:
 
 
 def place_of(
-    network: Network, parts: Parts, settings: ModelConfig, alone: bool
+    network: Network,
+    parts: Parts,
+    settings: ModelConfig,
+    alone: bool,
+    frozen: bool = False,
 ) -> Place | None:
     """Return where the weights of a network belong, or None.
 
     A masked LM becomes the generator, unless only the main network has its shape: a
-    BERT, whose encoder initialises the discriminator.
+    BERT, whose encoder initialises the discriminator. A frozen generator must come from
+    the source, whatever its shape.
 
     Args:
         network: Of the source.
         parts: Of the run.
         settings: Of the run.
         alone: Whether the source has no other network.
+        frozen: Whether the run's generator is not trained.
     """
     if network.role != "generator":
         return "main"
@@ -111,7 +117,8 @@ def place_of(
         return None
     fits_main = not _differences(network.shape, settings.encoder)
     fits_generator = not _differences(network.shape, settings.generator)
-    if parts.generator is None or (fits_main and not fits_generator):
+    fits_main_only = fits_main and not fits_generator and not frozen
+    if parts.generator is None or fits_main_only:
         return "main"
     return "generator"
 

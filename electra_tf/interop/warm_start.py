@@ -59,8 +59,8 @@ def load_weights(
     variables = {path.removesuffix(DELTA): v for path, v in own.items()}
     parts, (model, form) = Parts.of(variables), read_model(path)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
-    alone = len(model.networks) == 1
-    places = [place_of(n, parts, config.model, alone) for n in model.networks]
+    alone, frozen = len(model.networks) == 1, config.objective.freeze_generator
+    places = [place_of(n, parts, config.model, alone, frozen) for n in model.networks]
     found = list(zip(model.networks, places, strict=True))
     check_shapes(found, config, model.path)
     placed = _place(found, parts, model.path)
@@ -71,7 +71,7 @@ def load_weights(
     else:
         for source in model.sources:
             placed.ignored.update(source.left_out)
-    if config.objective.freeze_generator:
+    if frozen:
         _check_frozen(parts, placed, model.path)
     arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer)
     arrays = add_differences(arrays, own)

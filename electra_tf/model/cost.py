@@ -100,6 +100,34 @@ def step_flops(
     return 3 * forward
 
 
+def recomputed_flops(settings: ModelConfig, objective: str, batch: BatchShape) -> int:
+    """Return the FLOPs of a step's logits that are computed a second time.
+
+    A softmax at all positions computes its logits again in the backward pass. Electric
+    also computes those at the drawn positions once more, to sample from them.
+
+    Args:
+        settings: Shape of the model, with a vocabulary size.
+        objective: Name of the objective.
+        batch: Shape of the batch.
+
+    Returns:
+        FLOPs of matmuls, which `step_flops` leaves out.
+    """
+    facts = FACTS[objective]
+    if facts.towers == 2:
+        shape, positions = (
+            settings.generator,
+            batch.length + batch.max_predictions_per_seq,
+        )
+    elif facts.softmax == "all":
+        shape, positions = settings.encoder, batch.length
+    else:
+        return 0
+    logits = batch.batch_size * positions * shape.vocabulary_size
+    return 2 * shape.embedding * logits
+
+
 def encoder_configs(
     settings: ModelConfig, objective: str, has_generator: bool
 ) -> list[EncoderConfig]:

@@ -286,7 +286,7 @@ class Electra(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMPair(keras.layers.Layer):
-    """Generator, and a full-size masked LM that reads its samples (section 3.4).
+    """Generator, and a full-size masked LM that reads its samples (section 3.5).
 
     The networks of Replace MLM and All-Tokens MLM.
 

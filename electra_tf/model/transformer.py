@@ -160,7 +160,7 @@ class DisentangledEmbeddings(Embeddings):
     """Embeddings whose tables are another's plus a trained difference, 0 at first.
 
     The other tables get no gradient from here (gradient-disentangled embedding sharing,
-    DeBERTa v3, section 3.2). The layer norm is this layer's own.
+    DeBERTa v3). The layer norm is this layer's own.
 
     Args:
         shape: Shape of the encoder.

@@ -82,8 +82,8 @@ class TextScorer:
             A scorer.
 
         Raises:
-            InputError: The model has no head to score with, or is in the first of two
-                stages.
+            InputError: The model has no head to score with, or no update of the
+                second of two stages.
         """
         with open_as_checkpoint(os.fspath(path)) as checkpoint:
             config = loader.parse_config(
@@ -92,7 +92,7 @@ class TextScorer:
             vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
             weights = checkpoint.weights()
         facts = config.objective.facts
-        if facts.stages > 1 and checkpoint.step < config.training.steps // 2:
+        if facts.stages > 1 and checkpoint.step <= config.training.steps // 2:
             raise InputError(
                 "A model must be past its first stage to score texts",
                 f"{path}, step {checkpoint.step:,}: its discriminator is untrained",

@@ -98,6 +98,58 @@ def test_tokenization_as_string():
             "`name: electra` must have a weight above 0",
         ),
         (
+            lambda: ObjectiveConfig(name="replace_mlm", discriminator_weight=3.0),
+            "`discriminator_weight` must be.*`name: replace_mlm`",
+        ),
+        (
+            lambda: ObjectiveConfig(
+                name="all_tokens_mlm", discriminator_weight_schedule=((0.0, 1.0),)
+            ),
+            "`discriminator_weight_schedule` must be.*`name: all_tokens_mlm`",
+        ),
+        (
+            lambda: ObjectiveConfig(
+                name="mlm", discriminator_weight_schedule=((0.0, 1.0),)
+            ),
+            "`discriminator_weight_schedule` must be.*`name: mlm`",
+        ),
+        (
+            lambda: ObjectiveConfig(freeze_generator=True, generator_weight=2.0),
+            "`generator_weight` must be.*`freeze_generator: true`",
+        ),
+        (
+            lambda: ObjectiveConfig(name="two_stage", generator_weight=0.0),
+            "generator_weight and discriminator_weight must be above 0.*`name: two_st",
+        ),
+        (
+            lambda: PretrainingConfig(
+                objective=ObjectiveConfig(freeze_generator=True),
+                model=ModelConfig(sharing="none"),
+                optimizer=OptimizerConfig(generator_learning_rate=1e-3),
+            ),
+            "generator_learning_rate must be null with.*freeze_generator: true",
+        ),
+        (
+            lambda: PretrainingConfig(
+                objective=ObjectiveConfig(name="replace_mlm", freeze_generator=True)
+            ),
+            "model.sharing must be none with.*freeze_generator: true`, not embeddings",
+        ),
+        (
+            lambda: PretrainingConfig(
+                objective=ObjectiveConfig(name="electric"),
+                masking=MaskingConfig(rate=1.0),
+            ),
+            "masking.rate must be below 1 with `objective.name: electric`",
+        ),
+        (
+            lambda: PretrainingConfig(
+                objective=ObjectiveConfig(name="electric"),
+                masking=MaskingConfig(replacement="bert"),
+            ),
+            "masking.replacement must be.*`objective.name: electric`",
+        ),
+        (
             lambda: OptimizerConfig(no_decay=("bias", "(a")),
             r"'\(a' must be a regular expression",
         ),

@@ -139,6 +139,22 @@ def test_a_masked_lm_of_full_size_sets_the_discriminators_encoder(folder, tmp_pa
     assert "discriminator head: 4 weights, 4 initialised anew" in text
 
 
+def test_a_frozen_generator_of_another_shape_is_an_error_with_flags(folder, tmp_path):
+    single = resolve(folder, "objective.name=mlm")
+    source = single.save_checkpoint(single.pretrainer(), str(tmp_path))
+    sets = ["objective.freeze_generator=true", "model.sharing=none"]
+    with pytest.raises(InputError) as error:
+        load(resolve(folder, *sets), source)
+    flags = re.findall(r"--set (model\.\S+=[\w.]*\w)", str(error.value))
+    assert "model.generator_width=1.0" in flags
+    before, after, _ = load(resolve(folder, *sets, *flags), source)
+    assert all(name.startswith(GENERATOR) for name in changed(before, after))
+    expected = open_checkpoint(source).weights()
+    for name in (n for n in after if n.startswith(GENERATOR)):
+        same = expected[name.replace(GENERATOR, "bert")]
+        np.testing.assert_array_equal(after[name], same, err_msg=name)
+
+
 def test_unshared_tables_load_copies_and_unequal_ones_are_refused(
     folder, ours, public, tmp_path
 ):

@@ -13,6 +13,7 @@ from electra_tf.model.cost import (
     encoder_flops,
     layer_ops_bytes,
     masked_lm_flops,
+    recomputed_flops,
     step_flops,
     step_memory,
     step_traffic,
@@ -108,6 +109,22 @@ def test_flops_of_steps_with_one_encoder():
     forward = flops(lambda: single(**inputs(), positions=POSITIONS_BM))
     assert step_flops(model.settings, "mlm", True, BATCH) == 3 * forward
     assert step_flops(model.settings, "mlm", False, BATCH) == 3 * forward
+
+
+def test_logits_that_are_computed_twice_by_hand():
+    settings = ModelConfig(**TINY, sharing="none", generator_embedding=8)
+    position = 2 * BATCH.batch_size * TINY["vocabulary_size"]
+    length, drawn = BATCH.length, BATCH.max_predictions_per_seq
+    again = {
+        name: recomputed_flops(settings, name, BATCH)
+        for name in ("electra", "replace_mlm", "all_tokens_mlm", "electric")
+    }
+    assert again == {
+        "electra": 0,
+        "replace_mlm": 0,
+        "all_tokens_mlm": 16 * position * length,
+        "electric": 8 * position * (length + drawn),
+    }
 
 
 def test_flops_of_electra_small_by_hand():

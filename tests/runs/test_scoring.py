@@ -42,7 +42,7 @@ def checkpoints(folder, tmp_path_factory):
             rng = np.random.default_rng(0)
             for variable in pretrainer.trainable_variables:
                 variable.assign(rng.normal(0, 0.3, variable.shape))
-            pretrainer.optimizer.iterations.assign(1)
+            pretrainer.optimizer.iterations.assign(FACTS[name].stages)
             output = tmp_path_factory.mktemp(name)
             path = experiment.save_checkpoint(pretrainer, str(output))
             paths[name] = path, pretrainer.core
@@ -163,6 +163,7 @@ def test_nbest_lists_are_re_ranked(checkpoints, here):
         (["--nbest"], "no tab\n", "must be: id, tab, text"),
         (["--nbest"], "a\tb\tc\n", "must be: id, tab, text"),
         (["--weight=2"], "a\n", "must be used with --nbest"),
+        (["--nbest", "--weight=nan"], "a\tb\n", "--weight must be a finite number"),
         (["--input=/nowhere"], "", "must be a readable file"),
     ],
 )
@@ -172,11 +173,13 @@ def test_bad_input_is_an_error(checkpoints, here, flags, text, message):
     assert message in failure(result)
 
 
-def test_the_first_of_two_stages_cannot_score(checkpoints, folder, tmp_path):
+@pytest.mark.parametrize("step", [3, 10])
+def test_the_first_of_two_stages_cannot_score(folder, tmp_path, step):
     sets = ["objective.name=two_stage", "model.sharing=gdes", "model.generator_width=1"]
-    experiment = resolve(folder, *sets, "model.generator_heads=2")
+    sets += ["model.generator_heads=2", "training.steps=20"]
+    experiment = resolve(folder, *sets)
     pretrainer = experiment.pretrainer()
-    pretrainer.optimizer.iterations.assign(3)
+    pretrainer.optimizer.iterations.assign(step)
     path = experiment.save_checkpoint(pretrainer, str(tmp_path))
     with pytest.raises(InputError, match="past its first stage"):
         TextScorer.from_preset(path)

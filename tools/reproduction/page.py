@@ -128,10 +128,10 @@ def _plot(rows: Sequence[Row], output: pathlib.Path) -> None:
 
 
 def _draw_efficiency(axis: Any, rows: Sequence[Row]) -> None:
-    """Draw medians over the seeds at each share of training."""
+    """Draw medians over the seeds at each share of training, or at its end alone."""
     for system, group in _by_system(rows).items():
         points: dict[float, list[float]] = collections.defaultdict(list)
-        for row in group if "/" not in system else ():
+        for row in group if _is_in(system, ("", "training/")) else ():
             for share, values in {**row["shares"], "1": row["scores"]}.items():
                 if _SCORE in values:
                     points[float(share) * row["flops"]].append(values[_SCORE])

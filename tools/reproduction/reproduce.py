@@ -39,6 +39,10 @@ def main() -> None:
     parser.add_argument("--report_only", action="store_true", help="Run nothing.")
     options = parser.parse_args()
     if not options.report_only:
+        needed = ("records", "heldout", "data", "work")
+        if missing := [name for name in needed if getattr(options, name) is None]:
+            flags = ", ".join(f"--{name}" for name in missing)
+            parser.error(f"a grid that runs must have {flags}")
         run_grid(options)
     if options.page:
         page.write(options.rows, options.page)
@@ -53,7 +57,7 @@ def run_grid(options: argparse.Namespace) -> None:
     vocabulary = Vocabulary.read(options.records / "vocab.txt")
     grid = Grid.read(options.grid, len(vocabulary))
     options.rows.mkdir(parents=True, exist_ok=True)
-    missing = [r for r in grid.runs if not (options.rows / f"{r.name}.json").exists()]
+    missing = [run for run in grid.runs if not _has_row(run, options.rows)]
     begin, flops_done = time.monotonic(), 0.0
     for number, run in enumerate(missing):
         elapsed = time.monotonic() - begin
@@ -73,6 +77,22 @@ def run_grid(options: argparse.Namespace) -> None:
         path = options.rows / f"{run.name}.json"
         path.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
         flops_done += run.budget
+
+
+def _has_row(run: Run, folder: pathlib.Path) -> bool:
+    """Return whether a run has a row; exit if the row is of other settings."""
+    path = folder / f"{run.name}.json"
+    if not path.exists():
+        return False
+    row = json.loads(path.read_text(encoding="utf-8"))
+    found, expected = (row["steps"], row["sets"]), (run.steps, list(run.sets))
+    if found != expected:
+        raise SystemExit(
+            f"error: {path} must be a row of the grid's run {run.name}. Received: "
+            f"steps and settings {found}, not {expected}. Remove the row, so that the "
+            "run is carried out again, or restore the grid file."
+        )
+    return True
 
 
 def carry_out(run: Run, grid: Grid, options: argparse.Namespace) -> dict:

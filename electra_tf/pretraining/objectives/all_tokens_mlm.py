@@ -16,7 +16,7 @@ from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
 
 class AllTokensMLMObjective(ElectraObjective):
-    """Replace MLM with a loss over all real tokens and a copy gate (section 3.4).
+    """Replace MLM with a loss over all real tokens and a copy gate (section 3.5).
 
     The probability of the original token x at a position with the input token s and the
     hidden state h is

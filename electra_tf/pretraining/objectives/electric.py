@@ -99,7 +99,7 @@ class ElectricObjective(ElectraObjective):
             -tf.reduce_sum(log_q.label_X * tf.reshape(candidates_BL, [-1])),
             tf.reduce_sum(candidates_BL),
         )
-        # 4. The discriminator tells data from noise by its energies.
+        # 4. The discriminator separates data from noise by its energies.
         energy_BL = self.model.discriminator(
             noisy.corrupted_ids_BL, **inputs, layer_ops=layer_ops
         )

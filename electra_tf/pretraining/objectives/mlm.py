@@ -18,7 +18,7 @@ from electra_tf.pretraining.objectives.common import (
 
 
 class MaskedLMObjective(Objective):
-    """Masked language model trained on L_MLM (baseline of the paper, section 3.3).
+    """Masked language model trained on L_MLM (baseline of the paper, section 3.5).
 
     Args:
         config: Configuration of the run.

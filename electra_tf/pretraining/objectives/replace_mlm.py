@@ -15,7 +15,7 @@ from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
 class ReplaceMLMObjective(ElectraObjective):
-    """Masked language modelling without [MASK] in the input (section 3.4).
+    """Masked language modelling without [MASK] in the input (section 3.5).
 
     The main network reads the generator's samples at the masked positions and predicts
     the original tokens there. The generator is trained as in ELECTRA.
