@@ -29,6 +29,8 @@ SETTINGS = {
     "order": "records.order",
     "seed": "records.seed",
     "shards": "records.shards",
+    "deduplicate": "records.deduplicate",
+    "duplicate_similarity": "records.duplicate_similarity",
     "documents": "corpus.documents",
     "field": "corpus.field",
     "on_error": "corpus.on_error",
@@ -84,6 +86,11 @@ def main() -> None:
     for line in warnings.long_word_warnings(*long, tokenizer):
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
+    for kind, count in manifest.duplicates.items():
+        print(
+            f"{count:,} documents dropped as {kind} duplicates: listed in "
+            f"{output / records.DUPLICATES}"
+        )
     for kind, count in manifest.problems.items():
         print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")
 

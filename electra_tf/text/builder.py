@@ -22,11 +22,12 @@ from electra_tf import durable_files
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.text import records
+from electra_tf.text import duplicates, records
 from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
 from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.duplicates import DuplicateIndex, DuplicateReport, Fingerprint
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
 from electra_tf.text.records_lock import records_lock
@@ -99,6 +100,11 @@ class ChunkBuilder:
         ]
         return ChunkRecords(shard_bytes, dict(counts), accent_loss)
 
+    def fingerprints(self, chunks: list[Chunk]) -> list[list[Fingerprint]]:
+        """Return the fingerprint of each document of each chunk."""
+        kind = self._settings.deduplicate
+        return [duplicates.fingerprints(chunk, kind) for chunk in chunks]
+
     def _pack(
         self, chunk: Chunk, counts: collections.Counter[str]
     ) -> Iterator[Example]:
@@ -157,14 +163,22 @@ def build(
         output.mkdir(parents=True, exist_ok=True)
     with records_lock(output, exclusive=True):
         with _building(output) as folder, contextlib.closing(error_log):
-            with WorkerPool(workers, ChunkBuilder, vocabulary, config, shards) as pool:
+            report = DuplicateReport(folder / records.DUPLICATES)
+            with (
+                contextlib.closing(report),
+                WorkerPool(workers, ChunkBuilder, vocabulary, config, shards) as pool,
+            ):
                 chunks = group_chunks(read_chunks(reader))
+                if config.records.deduplicate != "none":
+                    index = DuplicateIndex(config.records, reader.sources)
+                    chunks = _drop_duplicates(chunks, pool, index, report)
                 built = (result for _, result in pool.map("build", chunks))
                 if not allow_accent_loss:
                     built = _check_accent_loss(built)
                 totals = _write_shards(built, reader, folder, shards)
             tokenizer = Tokenizer(vocabulary, config.tokenization)
-            manifest = _manifest(tokenizer, config, error_log.counts, *totals)
+            counts = error_log.counts, report.counts
+            manifest = _manifest(tokenizer, config, *counts, *totals)
             _write_metadata(folder, tokenizer, config, manifest)
             durable_files.sync(folder)
         _publish(folder, output)
@@ -237,7 +251,8 @@ def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
     manifest, so that the folder is recognised as half-written.
     """
     (output / records.MANIFEST).unlink(missing_ok=True)
-    (output / records.PROBLEMS).unlink(missing_ok=True)
+    for name in (records.PROBLEMS, records.DUPLICATES):
+        (output / name).unlink(missing_ok=True)
     for path in output.glob(f"{records.SHARD_PREFIX}-*-of-*"):
         path.unlink()
     for path in building.iterdir():
@@ -246,6 +261,22 @@ def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
     durable_files.sync_folder(output)
     durable_files.publish(building / records.MANIFEST, output / records.MANIFEST)
     building.rmdir()
+
+
+def _drop_duplicates(
+    groups: Iterable[list[Chunk]],
+    pool: WorkerPool,
+    index: DuplicateIndex,
+    report: DuplicateReport,
+) -> Iterator[list[Chunk]]:
+    """Yield the chunks without duplicates; the workers compute the fingerprints."""
+    for chunks, hashes in pool.map("fingerprints", groups):
+        kept = []
+        for chunk, chunk_hashes in zip(chunks, hashes, strict=True):
+            rest, dropped = index.drop(chunk, chunk_hashes)
+            kept.append(rest)
+            report.add(dropped)
+        yield kept
 
 
 def _check_accent_loss(chunks: Iterable[ChunkRecords]) -> Iterator[ChunkRecords]:
@@ -319,6 +350,7 @@ def _manifest(
     tokenizer: Tokenizer,
     config: PretrainingConfig,
     errors: collections.Counter[str],
+    duplicate_counts: collections.Counter[str],
     counts: dict[str, int],
     accent_loss: AccentLoss,
     shards: list[Shard],
@@ -342,4 +374,5 @@ def _manifest(
         too_long_characters=counts["too_long_characters"],
         stripped_share=accent_loss.share,
         stripped_example=accent_loss.example,
+        duplicates=dict(duplicate_counts),
     )
