@@ -153,16 +153,16 @@ def build(
         InputError: The input has errors, the output is unusable, or accent stripping
             changes more than 1% of the letters.
     """
-    _check_output(output, overwrite)
+    check_output(output, overwrite)
     if workers < 1:
         raise InputError(
             "--workers must be at least 1", str(workers), "Remove the flag"
         )
     shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-    with contextlib.suppress(OSError):  # `_building` raises it in words
+    with contextlib.suppress(OSError):  # `building_folder` raises it in words
         output.mkdir(parents=True, exist_ok=True)
     with records_lock(output, exclusive=True):
-        with _building(output) as folder, contextlib.closing(error_log):
+        with building_folder(output) as folder, contextlib.closing(error_log):
             report = DuplicateReport(folder / records.DUPLICATES)
             with (
                 contextlib.closing(report),
@@ -178,16 +178,26 @@ def build(
                 totals = _write_shards(built, reader, folder, shards)
             tokenizer = Tokenizer(vocabulary, config.tokenization)
             counts = error_log.counts, report.counts
-            manifest = _manifest(tokenizer, config, *counts, *totals)
-            _write_metadata(folder, tokenizer, config, manifest)
+            manifest = make_manifest(tokenizer, config, *counts, *totals)
+            write_metadata(folder, tokenizer, config, manifest)
             durable_files.sync(folder)
-        _publish(folder, output)
+        publish(folder, output)
     return manifest
 
 
 @contextlib.contextmanager
-def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Create the temporary folder; remove it if the build fails."""
+def building_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Create the temporary folder; remove it if the build fails.
+
+    Args:
+        output: The folder of records.
+
+    Yields:
+        The temporary folder in it.
+
+    Raises:
+        InputError: The output cannot be written.
+    """
     folder = output / records.BUILDING
     half_written = folder.exists() and not (output / records.MANIFEST).exists()
     try:
@@ -208,13 +218,20 @@ def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
         raise
 
 
-def _write_metadata(
+def write_metadata(
     folder: pathlib.Path,
     tokenizer: Tokenizer,
     config: PretrainingConfig,
     manifest: Manifest,
 ) -> None:
-    """Write vocabulary, config and manifest."""
+    """Write vocabulary, config and manifest.
+
+    Args:
+        folder: A local folder.
+        tokenizer: Tokenizer of the records.
+        config: Config of the records.
+        manifest: Contents of the records.
+    """
     tokenizer.save(folder / records.VOCABULARY)
     (folder / CONFIG).write_text(config_lib.dump_config(config), encoding="utf-8")
     manifest.write(folder)
@@ -225,18 +242,44 @@ def shard_count(text_bytes: int) -> int:
     return min(_MAX_SHARDS, max(1, math.ceil(text_bytes / _TEXT_BYTES_PER_SHARD)))
 
 
-def _check_output(output: pathlib.Path, overwrite: bool) -> None:
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
-    manifest, building = output / records.MANIFEST, output / records.BUILDING
-    if not (manifest.exists() or building.exists()):
+def check_output(output: pathlib.Path, overwrite: bool) -> None:
+    """Check that a local folder may be written.
+
+    Args:
+        output: The folder of records.
+        overwrite: Whether existing records may be replaced.
+
+    Raises:
+        InputError: The folder contains records or other files.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        marks = (records.MANIFEST, records.BUILDING)
+        state = [(output / name).exists() for name in marks]
+        check_contents(str(output), *state, overwrite)
+
+
+def check_contents(
+    output: str, has_manifest: bool, has_building: bool, overwrite: bool
+) -> None:
+    """Check that a folder with files may be written.
+
+    Args:
+        output: The folder of records, for messages.
+        has_manifest: Whether it contains complete records.
+        has_building: Whether it contains a temporary folder of a build.
+        overwrite: Whether existing records may be replaced.
+
+    Raises:
+        InputError: The folder contains records or other files.
+    """
+    if not (has_manifest or has_building):
         raise InputError(
             "--output must be a new or empty folder, or a folder of records",
             f"{output}, which contains other files",
             "Pass another folder",
         )
     if not overwrite:
-        state = "complete" if manifest.exists() else "half-written"
+        state = "complete" if has_manifest else "half-written"
         raise InputError(
             "Without --overwrite, --output must not contain records",
             f"{output}, which contains {state} records",
@@ -244,11 +287,15 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
         )
 
 
-def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
+def publish(building: pathlib.Path, output: pathlib.Path) -> None:
     """Replace old records by the new files, the manifest last.
 
     Moving files needs no disk space. An interruption leaves `_building` and no
     manifest, so that the folder is recognised as half-written.
+
+    Args:
+        building: The temporary folder, with the new files.
+        output: The folder of records.
     """
     (output / records.MANIFEST).unlink(missing_ok=True)
     for name in (records.PROBLEMS, records.DUPLICATES):
@@ -280,7 +327,7 @@ def _drop_duplicates(
 
 
 def _check_accent_loss(chunks: Iterable[ChunkRecords]) -> Iterator[ChunkRecords]:
-    """Yield the chunks, after a check of the accent loss so far."""
+    """Yield the results, after a check of the accent loss so far."""
     total = AccentLoss()
     for chunk in chunks:
         total += chunk.accent_loss
@@ -308,10 +355,6 @@ def _write_shards(
             counts.update(chunk.counts)
             accent_loss += chunk.accent_loss
             progress.update(counts)
-    if not counts["tokens"]:
-        raise InputError(
-            "--input must contain text", "0 tokens", "Check the files of --input"
-        )
     shards = [
         Shard(
             name,
@@ -346,7 +389,7 @@ class _Progress:
         self._bar.update(self._reader.position_bytes - self._bar.n)
 
 
-def _manifest(
+def make_manifest(
     tokenizer: Tokenizer,
     config: PretrainingConfig,
     errors: collections.Counter[str],
@@ -355,6 +398,24 @@ def _manifest(
     accent_loss: AccentLoss,
     shards: list[Shard],
 ) -> Manifest:
+    """Return the manifest of records.
+
+    Args:
+        tokenizer: Tokenizer of the records.
+        config: Config of the records.
+        errors: Number of data errors by kind.
+        duplicate_counts: Number of dropped documents by kind.
+        counts: Sums of `ChunkRecords.counts`.
+        accent_loss: What accent stripping changes.
+        shards: The files.
+
+    Raises:
+        InputError: The corpus has no token.
+    """
+    if not counts.get("tokens"):
+        raise InputError(
+            "--input must contain text", "0 tokens", "Check the files of --input"
+        )
     positions = counts["records"] * config.records.max_length
     return Manifest(
         documents=counts["documents"],

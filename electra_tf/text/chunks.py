@@ -22,6 +22,8 @@ class Chunk:
 
     source: int
     """Number of the source in the list of sources."""
+    name: str
+    """Path or name of the source."""
     number: int
     """Number of the chunk in its source."""
     documents: list[str]
@@ -70,10 +72,10 @@ def read_chunks(reader: CorpusReader, first_source: int = 0) -> Iterator[Chunk]:
     """
     sources = {name: n for n, name in enumerate(reader.sources, first_source)}
     for name, documents in itertools.groupby(reader, lambda document: document.source):
-        yield from _chunks(sources[name], documents)
+        yield from _chunks(sources[name], name, documents)
 
 
-def _chunks(source: int, documents: Iterable[Document]) -> Iterator[Chunk]:
+def _chunks(source: int, name: str, documents: Iterable[Document]) -> Iterator[Chunk]:
     number, size, texts, lines = 0, 0, [], []
     for document in documents:
         # A worker receives one long string faster than many short ones.
@@ -81,10 +83,10 @@ def _chunks(source: int, documents: Iterable[Document]) -> Iterator[Chunk]:
         lines.append(document.line)
         size += len(texts[-1])
         if size >= CHUNK_CHARACTERS:
-            yield Chunk(source, number, texts, lines)
+            yield Chunk(source, name, number, texts, lines)
             number, size, texts, lines = number + 1, 0, [], []
     if texts:
-        yield Chunk(source, number, texts, lines)
+        yield Chunk(source, name, number, texts, lines)
 
 
 def group_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
