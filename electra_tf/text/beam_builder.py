@@ -20,15 +20,16 @@ from typing import Any
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.text import duplicates, records
-from electra_tf.text.accent_loss import AccentLoss
 from electra_tf.text.beam_files import BeamFiles, output_folder
 from electra_tf.text.beam_pipeline import (
+    ACCENTS,
     COUNTS,
     FAILURES,
     LINES,
     problem_counts,
     read_corpus,
     run_pipeline,
+    sum_accent_losses,
     write_files,
     write_summary,
 )
@@ -37,7 +38,7 @@ from electra_tf.text.builder import (
     make_manifest,
     shard_count,
 )
-from electra_tf.text.chunks import Chunk, group_chunks
+from electra_tf.text.chunks import Chunk
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorList
 from electra_tf.text.duplicates import Duplicate
@@ -47,7 +48,6 @@ from electra_tf.text.vocab import Vocabulary
 
 import apache_beam as beam  # isort: skip (beam_files reports if it is missing)
 
-_ACCENTS = "accents"
 _EXACT = "exact"
 _DUPLICATE = "duplicate: "
 
@@ -56,7 +56,7 @@ class BuildRecords(beam.DoFn):
     """Convert chunks to records.
 
     Outputs are (name of a shard, part), as for `WriteFile`; with COUNTS, the counts of
-    the chunk; with _ACCENTS, (key, characters, fields of an AccentLoss).
+    the chunk; with ACCENTS, (key, characters, fields of an AccentLoss).
 
     Args:
         vocabulary: The vocabulary.
@@ -86,7 +86,7 @@ class BuildRecords(beam.DoFn):
                 yield self._names[(first + number) % shards], (chunk.key, data, count)
         yield beam.pvalue.TaggedOutput(COUNTS, built.counts)
         loss = dataclasses.astuple(built.accent_loss)
-        yield beam.pvalue.TaggedOutput(_ACCENTS, (chunk.key, chunk.size, loss))
+        yield beam.pvalue.TaggedOutput(ACCENTS, (chunk.key, chunk.size, loss))
 
 
 def build(
@@ -132,7 +132,7 @@ def build(
             shards=shards,
         )  # fmt: skip
         summary = run_pipeline(construct, folder, reader.sources, options)
-        accent_loss = _accent_loss(summary[_ACCENTS], not allow_accent_loss)
+        accent_loss = sum_accent_losses(summary[ACCENTS], check=not allow_accent_loss)
         tokenizer = Tokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(
             tokenizer,
@@ -167,7 +167,7 @@ def _construct(
         chunks = chunks | "SpreadChunks" >> beam.Reshuffle()
     built = chunks | "Build" >> beam.ParDo(
         BuildRecords(vocabulary, config, shards), beam.pvalue.AsList(corpus[FAILURES])
-    ).with_outputs(COUNTS, _ACCENTS, main="records")
+    ).with_outputs(COUNTS, ACCENTS, main="records")
     # A shard without records is an empty file.
     names = [(name, ((), b"", 0)) for name in records.shard_names(shards)]
     empty = pipeline | "ShardNames" >> beam.Create(names)
@@ -176,7 +176,7 @@ def _construct(
         pipeline,
         folder,
         [built[COUNTS], *counts],
-        **{FAILURES: corpus[FAILURES], _ACCENTS: built[_ACCENTS], "files": files},
+        **{FAILURES: corpus[FAILURES], ACCENTS: built[ACCENTS], "files": files},
     )
 
 
@@ -235,28 +235,6 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
         part = (*key, position), data, 1
         yield beam.pvalue.TaggedOutput(LINES, (records.DUPLICATES, part))
     yield beam.pvalue.TaggedOutput(COUNTS, {_DUPLICATE + _EXACT: len(repeats)})
-
-
-@dataclasses.dataclass(frozen=True)
-class _ChunkAccents:
-    """Accent loss of one chunk."""
-
-    size: int
-    accent_loss: AccentLoss
-
-
-def _accent_loss(values: list[list], check: bool) -> AccentLoss:
-    """Return the accent loss of all chunks, checked as the local builder does."""
-    total = AccentLoss()
-    chunks = [
-        _ChunkAccents(size, AccentLoss(*loss)) for _, size, loss in sorted(values)
-    ]
-    for group in group_chunks(chunks):
-        for chunk in group:
-            total += chunk.accent_loss
-        if check:
-            total.check()
-    return total
 
 
 def _duplicate_counts(counts: dict[str, int]) -> collections.Counter[str]:

@@ -231,7 +231,14 @@ def _publish(building: str, output: str, metadata: tuple) -> None:
 
 
 def _delete(folder: str, name: str) -> None:
-    """Delete a file or a folder, if it exists."""
-    path = FileSystems.join(folder, name)
+    delete(FileSystems.join(folder, name))
+
+
+def delete(path: str) -> None:
+    """Delete a file or a folder, if it exists.
+
+    Args:
+        path: The file, the folder or its URL.
+    """
     if FileSystems.exists(path) or _find(FileSystems.join(path, "*")):
         FileSystems.delete([path])

@@ -5,17 +5,20 @@ message of the local command. An exception in a worker would be retried instead.
 """
 
 import collections
+import dataclasses
 import itertools
 import json
 import shlex
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import beam_files, records
+from electra_tf.text.accent_loss import AccentLoss
 from electra_tf.text.beam_files import WORK, BeamFiles, WriteFile
-from electra_tf.text.chunks import read_chunks
+from electra_tf.text.chunks import group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorList
 
@@ -25,6 +28,8 @@ from apache_beam.runners.runner import PipelineState  # isort: skip
 
 FAILURES, LINES, COUNTS = "failures", "lines", "counts"
 """Outputs of `ReadChunks` beside the chunks."""
+ACCENTS = "accents"
+"""Output of the steps that sample the accents: one list a chunk."""
 PROBLEM = "problem: "
 """Prefix of counts of data errors."""
 _SOURCES, _SUMMARY = "sources.json", "summary.json"
@@ -230,3 +235,48 @@ def write_files(
         | f"{label}ByName" >> beam.GroupByKey()
         | f"Write{label}" >> beam.ParDo(WriteFile(folder))
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _ChunkAccents:
+    """Accent loss of one chunk."""
+
+    size: int
+    accent_loss: AccentLoss
+
+
+def sum_accent_losses(values: Iterable[list], *, check: bool) -> AccentLoss:
+    """Return the accent loss of all chunks.
+
+    Args:
+        values: (key, characters, fields of an AccentLoss) of each chunk.
+        check: Whether to check the sum after each group of chunks, as the local
+            builder does.
+
+    Raises:
+        InputError: Accent stripping changes more than 1% of the letters.
+    """
+    total = AccentLoss()
+    chunks = [
+        _ChunkAccents(size, AccentLoss(*loss)) for _, size, loss in sorted(values)
+    ]
+    for group in group_chunks(chunks):
+        for chunk in group:
+            total += chunk.accent_loss
+        if check:
+            total.check()
+    return total
+
+
+def temporary_folder(options: str, default: str) -> str:
+    """Return a new folder in --temp_location of Beam, or the default.
+
+    Args:
+        options: Options of Beam, as on a command line.
+        default: The folder without --temp_location.
+    """
+    parsed = PipelineOptions(shlex.split(options)).get_all_options()
+    location = parsed.get("temp_location")
+    if not location:
+        return default
+    return beam_files.join(location, f"electra_tf-{uuid.uuid4().hex}")

@@ -75,13 +75,27 @@ class DataErrorLog:
         self.counts[error.kind] += 1
 
     def _write(self, error: DataError) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8", errors="replace")
-        print(error, file=self._file)
+        print(error, file=self._open())
         if not self.counts[error.kind]:
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {error}", file=sys.stderr)
+
+    def extend(self, text: str, counts: collections.Counter[str]) -> None:
+        """Add errors that other processes reported.
+
+        Args:
+            text: One line per error.
+            counts: Number of errors by kind.
+        """
+        if text:
+            self._open().write(text)
+        self.counts.update(counts)
+
+    def _open(self) -> io.TextIOBase:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w", encoding="utf-8", errors="replace")
+        return self._file
 
     def close(self) -> None:
         """Close the file of errors, if one was written."""
