@@ -26,6 +26,7 @@ from electra_tf.text.beam_pipeline import (
     COUNTS,
     FAILURES,
     LINES,
+    as_list,
     problem_counts,
     read_corpus,
     run_pipeline,
@@ -166,7 +167,7 @@ def _construct(
         # A source is read by one worker; its chunks are built by many.
         chunks = chunks | "SpreadChunks" >> beam.Reshuffle()
     built = chunks | "Build" >> beam.ParDo(
-        BuildRecords(vocabulary, config, shards), beam.pvalue.AsList(corpus[FAILURES])
+        BuildRecords(vocabulary, config, shards), as_list(corpus[FAILURES], "Failures")
     ).with_outputs(COUNTS, ACCENTS, main="records")
     # A shard without records is an empty file.
     names = [(name, ((), b"", 0)) for name in records.shard_names(shards)]

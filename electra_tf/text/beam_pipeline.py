@@ -128,13 +128,28 @@ def write_summary(
         | "AllCounts" >> beam.Flatten()
         | "SumCounts" >> beam.CombineGlobally(_sum_counts)
     )
-    lists = {name: beam.pvalue.AsList(values) for name, values in lists.items()}
+    lists = {name: as_list(values, f"{name}List") for name, values in lists.items()}
     _ = (
         pipeline
         | "Once" >> beam.Create([None])
         | "Summarize" >> beam.Map(_summary, beam.pvalue.AsSingleton(totals), **lists)
         | "WriteSummary" >> beam.ParDo(WriteFile(beam_files.join(folder, WORK)))
     )
+
+
+def as_list(values: beam.PCollection, label: str) -> beam.pvalue.AsList:
+    """Return a collection as an argument of other steps.
+
+    Args:
+        values: The collection.
+        label: Name of the step.
+    """
+    # Some runners confuse the outputs of a step if they are arguments themselves.
+    return beam.pvalue.AsList(values | label >> beam.Map(_identity))
+
+
+def _identity(value: Any) -> Any:
+    return value
 
 
 def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from electra_tf.text.beam_pipeline import (
     COUNTS,
     FAILURES,
     LINES,
+    as_list,
     problem_counts,
     read_corpus,
     run_pipeline,
@@ -121,7 +122,7 @@ def _construct(
         | "SpreadChunks" >> beam.Reshuffle()
         | "Count"
         >> beam.ParDo(
-            CountWords(settings.tokenization), beam.pvalue.AsList(corpus[FAILURES])
+            CountWords(settings.tokenization), as_list(corpus[FAILURES], "Failures")
         ).with_outputs(COUNTS, ACCENTS, main="words")
     )
     parts = (
