@@ -56,7 +56,7 @@ MAY_USE = {
     "config": {"pydantic", "yaml"},
     "cli": {"absl"},
     "text": {
-        *("apache_beam", "datasketch", "google_crc32c", "numpy", "pyarrow"),
+        *("apache_beam", "datasketch", "google_crc32c", "numpy", "psutil", "pyarrow"),
         *("tensorflow", "tensorflow_datasets", "tensorflow_text", "tokenizers", "tqdm"),
     },
     "model": {"keras", "numpy"},

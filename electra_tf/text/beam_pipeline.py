@@ -5,13 +5,18 @@ message of the local command. An exception in a worker would be retried instead.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
 import shlex
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import psutil
 
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
@@ -187,7 +192,8 @@ def run_pipeline(
     pipeline = beam.Pipeline(options=PipelineOptions(shlex.split(options)))
     construct(pipeline)
     try:
-        state = _run(pipeline)
+        with _workers_end_on_signal():
+            state = _run(pipeline)
     except Exception as error:
         state = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
         raise _pipeline_error(options, state) from error
@@ -198,6 +204,33 @@ def run_pipeline(
         _, message = min(summary[FAILURES])
         raise InputError(*message)
     return summary
+
+
+@contextlib.contextmanager
+def _workers_end_on_signal() -> Iterator[None]:
+    """End worker processes of this machine before SIGINT and SIGTERM are handled.
+
+    After an exception Beam waits for its worker processes, which do not end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread only
+        return
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {n: handler for n, handler in handlers.items() if callable(handler)}
+
+    def stop(number: int, frame: Any) -> None:
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        handlers[number](number, frame)
+
+    for number in handlers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _run(pipeline: beam.Pipeline) -> str:
