@@ -35,6 +35,7 @@ _PERMUTATIONS = 128
 # The estimate from the signatures rejects false candidates, so the bands of the index
 # are chosen to miss few true ones.
 _WEIGHTS = 0.1, 0.9  # of false and of missed candidates
+_MAX_THRESHOLD = 0.95  # above it the index would have a single band
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,8 +137,9 @@ class DuplicateIndex:
         self._signatures: list[np.ndarray] = []
         self._near: datasketch.MinHashLSH | None = None
         if settings.deduplicate == "near":
+            threshold = min(self._similarity, _MAX_THRESHOLD)
             self._near = _datasketch().MinHashLSH(
-                self._similarity, _PERMUTATIONS, weights=_WEIGHTS
+                threshold, _PERMUTATIONS, weights=_WEIGHTS
             )
 
     def find(
