@@ -4,8 +4,13 @@ import collections
 import gzip
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
+from conftest import GOLDEN, ROOT, failure
 
 from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig, RecordsConfig
 from electra_tf.errors import InputError
@@ -225,6 +230,55 @@ def test_both_runners_count_the_same_words(corpus, tmp_path):
     assert results[0][1:] == (1, {"invalid UTF-8": 1})
     problems = [(tmp_path / f"{name}.txt").read_bytes() for name in ("local", "beam")]
     assert problems[0] == problems[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signal_number", "mode"),
+    [
+        (signal.SIGTERM, "in_memory"),
+        (signal.SIGINT, "multi_processing"),
+        (signal.SIGTERM, "multi_processing"),
+        (signal.SIGKILL, "in_memory"),
+    ],
+)
+def test_an_interrupted_pipeline_can_be_repeated(
+    command, corpus_file, tmp_path, vocabulary, signal_number, mode
+):
+    corpus, output = tmp_path / "corpus", tmp_path / "beam"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text((corpus_file.read_text() + "\n\n") * 20)
+    flags = [
+        *(f"--input={corpus}/*", f"--vocab={GOLDEN / 'vocab.txt'}"),
+        *(f"--output={output}", "--runner=beam", "--max_length=32", "--shards=3"),
+    ]
+    options = f"--direct_running_mode={mode} --direct_num_workers=2"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "electra_tf.build_records"),
+            *(*flags, f"--beam_options={options}"),
+        ],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (output / "_building" / "work" / "sources.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(1)
+    process.send_signal(signal_number)
+    _, stderr = process.communicate(timeout=60)
+    if signal_number == signal.SIGKILL:
+        assert "half-written" in failure(command("build_records", *flags))
+    else:
+        assert process.returncode == 1
+        assert stderr.strip().endswith("interrupted; nothing was overwritten")
+        assert not output.exists()
+    again = command("build_records", *flags, "--overwrite")
+    assert again.returncode == 0, again.stderr
+    build_local(corpus, tmp_path / "local", vocabulary, config_of(shards=3))
+    check_equal(tmp_path / "local", output)
 
 
 _PATH_METHODS = {"mkdirs", "create", "open", "exists", "size", "rename", "delete"}
