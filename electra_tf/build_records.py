@@ -11,10 +11,12 @@ import time
 from absl import flags
 
 from electra_tf import cli
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import records, warnings
 from electra_tf.text.builder import build
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
@@ -23,12 +25,15 @@ cli.define_input_flags(FLAGS, {"input": "Required: the corpus"})
 flags.DEFINE_string("vocab", None, "Required: the vocabulary.", flag_values=FLAGS)
 flags.DEFINE_string("output", None, "Required: the folder to write.", flag_values=FLAGS)
 flags.DEFINE_integer("workers", os.cpu_count(), "Worker processes.", flag_values=FLAGS)
+cli.define_runner_flags(FLAGS)
 flags.DEFINE_bool("overwrite", False, "Replace existing records.", flag_values=FLAGS)
 SETTINGS = {
     "max_length": "records.max_length",
     "order": "records.order",
     "seed": "records.seed",
     "shards": "records.shards",
+    "deduplicate": "records.deduplicate",
+    "duplicate_similarity": "records.duplicate_similarity",
     "documents": "corpus.documents",
     "field": "corpus.field",
     "on_error": "corpus.on_error",
@@ -47,21 +52,9 @@ def main() -> None:
     stored = stored_settings(FLAGS.vocab, vocabulary)
     settings = cli.resolve(FLAGS, SETTINGS, stored)
     check_settings(settings.tokenization, stored, FLAGS.vocab)
-    output = pathlib.Path(FLAGS.output)
-    log = DataErrorLog(
-        settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
-    )
-    reader = CorpusReader(FLAGS.input, settings.corpus, log)
-    manifest = build(
-        reader,
-        log,
-        vocabulary,
-        settings,
-        output,
-        workers=FLAGS.workers,
-        overwrite=FLAGS.overwrite,
-        allow_accent_loss=cli.is_given(FLAGS, "strip_accents", SETTINGS, stored),
-    )
+    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS, stored)
+    manifest = _build(vocabulary, settings, allow_accent_loss)
+    output = FLAGS.output
     seconds = time.perf_counter() - start
     print(
         f"{output}: {manifest.records:,} records of {manifest.max_length} (shards: "
@@ -84,8 +77,39 @@ def main() -> None:
     for line in warnings.long_word_warnings(*long, tokenizer):
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
+    for kind, count in manifest.duplicates.items():
+        print(
+            f"{count:,} documents dropped as {kind} duplicates: listed in "
+            f"{output}/{records.DUPLICATES}"
+        )
     for kind, count in manifest.problems.items():
-        print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")
+        print(f"{count:,} x {kind}: listed in {output}/{records.PROBLEMS}")
+
+
+def _build(
+    vocabulary: Vocabulary, settings: PretrainingConfig, allow_accent_loss: bool
+) -> Manifest:
+    """Build the records in local processes or in a Beam pipeline."""
+    options = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
+    if cli.uses_beam(FLAGS, "workers"):
+        from electra_tf.text import beam_builder  # needs an extra
+
+        return beam_builder.build(
+            FLAGS.input,
+            vocabulary,
+            settings,
+            FLAGS.output,
+            options=FLAGS.beam_options,
+            **options,
+        )
+    output = pathlib.Path(FLAGS.output)
+    log = DataErrorLog(
+        settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
+    )
+    reader = CorpusReader(FLAGS.input, settings.corpus, log)
+    return build(
+        reader, log, vocabulary, settings, output, workers=FLAGS.workers, **options
+    )
 
 
 if __name__ == "__main__":

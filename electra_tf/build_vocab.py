@@ -5,15 +5,23 @@ python -m electra_tf.build_vocab --input='corpus/*.txt' --output=vocab.txt \\
 """
 
 import pathlib
+import time
 
 from absl import flags
 
 from electra_tf import cli
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import warnings
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import settings_path
-from electra_tf.text.vocab_training import VocabStats, check_outputs, train_vocabulary
+from electra_tf.text.vocab_training import (
+    VocabStats,
+    WordCounts,
+    check_outputs,
+    count_words,
+    train_vocabulary,
+)
 
 FLAGS = flags.FlagValues()
 cli.define_input_flags(
@@ -27,6 +35,7 @@ flags.DEFINE_string("output", None, "Required: the file to write.", flag_values=
 flags.DEFINE_bool(
     "overwrite", False, "Replace an existing vocabulary.", flag_values=FLAGS
 )
+cli.define_runner_flags(FLAGS)
 SETTINGS = {
     "size": "vocabulary.size",
     "min_frequency": "vocabulary.min_frequency",
@@ -49,12 +58,12 @@ def main() -> None:
     error_file = output.with_name(f"{output.name}.problems.txt")
     check_outputs([output, settings_path(output), error_file], FLAGS.overwrite)
     log = DataErrorLog(settings.corpus.on_error, error_file)
-    reader = CorpusReader(FLAGS.input, settings.corpus, log)
+    start = time.perf_counter()
+    counts = _count_words(settings, log)
+    words, seconds = counts.words, time.perf_counter() - start
+    print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, log)
-    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS)
-    tokenizer, counter = train_vocabulary(
-        reader, settings, allow_accent_loss=allow_accent_loss
-    )
+    tokenizer = train_vocabulary(counts, settings)
     stats = VocabStats()
     for document in heldout or ():
         stats.add(tokenizer, document.lines)
@@ -71,15 +80,35 @@ def main() -> None:
     print(f"{output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
-    accent_loss = counter.accent_loss.result()
-    if accent_loss.share >= 0.0001:
-        print(f"{accent_loss}; set --strip_accents=never to keep them")
-    for line in warnings.long_word_warnings(*counter.too_long.values(), tokenizer):
+    if counts.accent_loss.share >= 0.0001:
+        print(f"{counts.accent_loss}; set --strip_accents=never to keep them")
+    too_long = counts.too_long_words, counts.too_long_characters
+    for line in warnings.long_word_warnings(*too_long, tokenizer):
         print(line)
     long, _ = tokenizer.too_long
     cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))
     for kind, count in log.counts.items():
         print(f"{count:,} x {kind}: listed in {error_file}")
+
+
+def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:
+    """Count the words in this process or in a Beam pipeline."""
+    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS)
+    if cli.uses_beam(FLAGS):
+        from electra_tf.text import beam_words  # needs an extra
+
+        return beam_words.count_words(
+            FLAGS.input,
+            settings,
+            log,
+            f"{FLAGS.output}.counting",
+            options=FLAGS.beam_options,
+            allow_accent_loss=allow_accent_loss,
+        )
+    reader = CorpusReader(FLAGS.input, settings.corpus, log)
+    return count_words(
+        reader, settings.tokenization, allow_accent_loss=allow_accent_loss
+    )
 
 
 if __name__ == "__main__":

@@ -84,6 +84,52 @@ def define_config_flags(
             _DEFINE[kind](flag, default, text, flag_values=flag_values)
 
 
+def define_runner_flags(flag_values: flags.FlagValues) -> None:
+    """Define flags for the processes or machines that read the text.
+
+    Args:
+        flag_values: Flags of the command.
+    """
+    flags.DEFINE_enum(
+        "runner",
+        "local",
+        ["local", "beam"],
+        "`local`: processes of this machine. `beam`: a pipeline of Apache Beam, on one "
+        "or many machines (extra `beam`).",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "beam_options",
+        "",
+        "Options of Beam for --runner=beam, in quotes: '--runner=FlinkRunner "
+        "--flink_master=localhost:8081'.",
+        flag_values=flag_values,
+    )
+
+
+def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
+    """Return whether --runner=beam is set.
+
+    Args:
+        flag_values: Parsed flags, with those of `define_runner_flags`.
+        local_flags: Flags that have no effect with --runner=beam.
+
+    Raises:
+        InputError: A flag is set that has no effect.
+    """
+    is_beam = flag_values.runner == "beam"
+    unused = local_flags if is_beam else ["beam_options"]
+    for name in unused:
+        if flag_values[name].present:
+            raise InputError(
+                f"--{name} needs --runner={'local' if is_beam else 'beam'}",
+                f"--{name}={flag_values[name].value} with "
+                f"--runner={flag_values.runner}",
+                f"Remove --{name} or change --runner",
+            )
+    return is_beam
+
+
 def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> None:
     """Define flags for the devices.
 

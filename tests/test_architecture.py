@@ -56,8 +56,8 @@ MAY_USE = {
     "config": {"pydantic", "yaml"},
     "cli": {"absl"},
     "text": {
-        *("google_crc32c", "numpy", "pyarrow", "tensorflow", "tensorflow_datasets"),
-        *("tensorflow_text", "tokenizers", "tqdm"),
+        *("apache_beam", "datasketch", "google_crc32c", "numpy", "psutil", "pyarrow"),
+        *("tensorflow", "tensorflow_datasets", "tensorflow_text", "tokenizers", "tqdm"),
     },
     "model": {"keras", "numpy"},
     "kernels": {"keras", "tensorflow"},

@@ -14,6 +14,7 @@ import time
 import pytest
 from conftest import GOLDEN, ROOT, failure
 
+import electra_tf.text
 from electra_tf.text.record_set import open_records
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -85,6 +86,8 @@ BAD = {
     "config": ({"config": "missing.yaml"}, "missing.yaml"),
     "workers": ({"workers": 0}, "--workers"),
     "enum": ({"order": "random"}, "order"),
+    "beam_options": ({"beam_options": "--runner=X"}, "--beam_options needs --runner"),
+    "similarity": ({"duplicate_similarity": 1.5}, "duplicate_similarity"),
     "tfds": ({"input": "tfds:wikipedia/20230601.en"}, "tfds build wikipedia"),
 }
 
@@ -396,6 +399,42 @@ def test_good_records_cause_no_warning(here, corpus_file, tmp_path):
     base = arguments(corpus_file, tmp_path / "out", workers=1, order="document")
     result = here("build_records", *base)
     assert "warning" not in result.stderr
+
+
+def test_duplicates_are_dropped_and_listed(here, text, tmp_path):
+    copy = tmp_path / "copy.txt"
+    copy.write_text("A new document.\n\n" + text.read_text())
+    base = arguments(f"{text},{copy}", tmp_path / "out", workers=1)
+    result = here("build_records", *base, "--deduplicate=exact")
+    assert result.returncode == 0, result.stderr
+    lines = (tmp_path / "out" / "duplicates.jsonl").read_text().splitlines()
+    assert (
+        f"{len(lines)} documents dropped as exact duplicates: listed in"
+        in result.stdout
+    )
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["duplicates"] == {"exact": len(lines)}
+    assert str(copy) in lines[-1]
+    assert manifest["settings"]["records"]["deduplicate"] == "exact"
+
+
+@pytest.mark.parametrize("name", ["build_vocab", "build_records"])
+def test_a_missing_beam_is_named(here, text, tmp_path, monkeypatch, name):
+    for module in ("beam_builder", "beam_words", "beam_pipeline", "beam_files"):
+        monkeypatch.delitem(sys.modules, f"electra_tf.text.{module}", raising=False)
+        monkeypatch.delattr(electra_tf.text, module, raising=False)
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    flags = [f"--input={text}", f"--output={tmp_path / 'o'}", "--runner=beam"]
+    if name == "build_records":
+        flags.append(f"--vocab={GOLDEN / 'vocab.txt'}")
+    message = failure(here(name, *flags))
+    assert "electra_tf[beam]" in message
+    assert not (tmp_path / "o").exists()
+
+
+def test_flags_of_local_processes_do_not_apply_to_beam(here, text, tmp_path):
+    base = arguments(text, tmp_path / "o", workers=2, runner="beam")
+    assert "--workers needs --runner=local" in failure(here("build_records", *base))
 
 
 @pytest.mark.parametrize("name", ["build_vocab", "build_records"])

@@ -1,55 +1,51 @@
 """Build a folder of records with several worker processes.
 
 The main process reads the corpus in chunks of whole documents and writes the records;
-workers tokenize and pack. The result of a chunk depends only on its text, its number
-and the seed, so the output is the same for any number of workers.
+workers tokenize and pack. The result of a chunk depends only on its text, its key and
+the seed, so the output is the same for any number of workers.
 """
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
 import itertools
 import math
-import multiprocessing
-import os
 import pathlib
 import random
 import shutil
-import signal
-import threading
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 
 from electra_tf import durable_files
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.text import records
+from electra_tf.text import duplicates, records
 from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
+from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.examples import ORDERS
+from electra_tf.text.duplicates import DuplicateIndex, DuplicateReport, Fingerprint
+from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
 from electra_tf.text.records_lock import records_lock
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
+from electra_tf.text.worker_pool import WorkerPool
 
-_CHUNK_CHARACTERS = 2_000_000
 _TEXT_BYTES_PER_SHARD = 32_000_000
 _MAX_SHARDS = 512
 CONFIG = "config.yaml"
 
 
 @dataclasses.dataclass(frozen=True)
-class Chunk:
-    """Records and counts of one chunk of documents."""
+class ChunkRecords:
+    """Records and counts of some chunks."""
 
     shard_bytes: list[bytes]
-    """Item p contains the records p, p + shards, p + 2 * shards, ... of the chunk."""
+    """Item p contains the records p, p + shards, p + 2 * shards, ... of the chunks."""
     counts: dict[str, int]
     accent_loss: AccentLoss
 
@@ -70,46 +66,58 @@ class ChunkBuilder:
         self._encoder = RecordEncoder(vocabulary, config.records.max_length)
         self._shards = shards
 
-    def build(self, index: int, documents: list[str]) -> Chunk:
-        """Tokenize, pack and serialise one chunk.
+    def build(self, chunks: list[Chunk]) -> ChunkRecords:
+        """Tokenize, pack and serialise chunks.
 
         Args:
-            index: Number of the chunk in the corpus. The random numbers of chunk 0
-                are those of the original after `random.seed(seed)`.
-            documents: Texts of the documents, lines joined by newlines.
+            chunks: The chunks. The random numbers of each depend on its key alone;
+                those of the first chunk of the first source are those of the original
+                after `random.seed(seed)`.
 
         Returns:
             The records in order, and counts for the manifest.
         """
-        encode = self._tokenizer.wordpieces
-        words_before, characters_before = self._tokenizer.too_long
-        accent_loss = AccentLossCounter(self._tokenizer.settings)
-        for text in documents:
-            accent_loss.add(text)
-        wordpieces = [list(map(encode, text.split("\n"))) for text in documents]
-        rng = random.Random(self._settings.seed + (index << 64))
-        pack = ORDERS[self._settings.order]
-        examples = list(pack(wordpieces, self._settings.max_length, rng))
-        records = list(map(frame, self._encoder.encode(examples)))
-        text = "".join(itertools.chain.from_iterable(wordpieces))
-        packed = sum(len(a) + len(b) for a, b in examples)
+        counts: collections.Counter[str] = collections.Counter()
         words, characters = self._tokenizer.too_long
+        examples: list[Example] = []
+        accent_loss = AccentLoss()
+        for chunk in chunks:
+            counter = AccentLossCounter(self._tokenizer.settings)
+            for text in chunk.documents:
+                counter.add(text)
+            accent_loss += counter.result()
+            examples += self._pack(chunk, counts)
+        records = list(map(frame, self._encoder.encode(examples)))
+        packed = sum(len(a) + len(b) for a, b in examples)
         special = sum(3 if b else 2 for _, b in examples)
-        return Chunk(
-            [b"".join(records[p :: self._shards]) for p in range(self._shards)],
-            {
-                "documents": len(documents),
-                "sentences": sum(map(len, wordpieces)),
-                "tokens": len(text),
-                "unknown": text.count(self._unknown),
-                "discarded": len(text) - packed,
-                "records": len(examples),
-                "positions": packed + special,
-                "too_long_words": words - words_before,
-                "too_long_characters": characters - characters_before,
-            },
-            accent_loss.result(),
-        )
+        counts["discarded"] = counts["tokens"] - packed
+        counts["records"] = len(examples)
+        counts["positions"] = packed + special
+        counts["too_long_words"] = self._tokenizer.too_long[0] - words
+        counts["too_long_characters"] = self._tokenizer.too_long[1] - characters
+        shard_bytes = [
+            b"".join(records[p :: self._shards]) for p in range(self._shards)
+        ]
+        return ChunkRecords(shard_bytes, dict(counts), accent_loss)
+
+    def fingerprints(self, chunks: list[Chunk]) -> list[list[Fingerprint]]:
+        """Return the fingerprint of each document of each chunk."""
+        kind = self._settings.deduplicate
+        return [duplicates.fingerprints(chunk, kind) for chunk in chunks]
+
+    def _pack(
+        self, chunk: Chunk, counts: collections.Counter[str]
+    ) -> Iterator[Example]:
+        encode = self._tokenizer.wordpieces
+        wordpieces = [list(map(encode, text.split("\n"))) for text in chunk.documents]
+        text = "".join(itertools.chain.from_iterable(wordpieces))
+        counts["documents"] += len(wordpieces)
+        counts["sentences"] += sum(map(len, wordpieces))
+        counts["tokens"] += len(text)
+        counts["unknown"] += text.count(self._unknown)
+        rng = random.Random(chunk.seed(self._settings.seed))
+        pack = ORDERS[self._settings.order]
+        return pack(wordpieces, self._settings.max_length, rng)
 
 
 def build(
@@ -145,32 +153,51 @@ def build(
         InputError: The input has errors, the output is unusable, or accent stripping
             changes more than 1% of the letters.
     """
-    _check_output(output, overwrite)
+    check_output(output, overwrite)
     if workers < 1:
         raise InputError(
             "--workers must be at least 1", str(workers), "Remove the flag"
         )
     shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-    with contextlib.suppress(OSError):  # `_building` raises it in words
+    with contextlib.suppress(OSError):  # `building_folder` raises it in words
         output.mkdir(parents=True, exist_ok=True)
     with records_lock(output, exclusive=True):
-        with _building(output) as folder, contextlib.closing(error_log):
-            with WorkerPool(workers, vocabulary, config, shards) as pool:
-                chunks = pool.map(_chunks(reader))
+        with building_folder(output) as folder, contextlib.closing(error_log):
+            report = DuplicateReport(folder / records.DUPLICATES)
+            with (
+                contextlib.closing(report),
+                WorkerPool(workers, ChunkBuilder, vocabulary, config, shards) as pool,
+            ):
+                chunks = group_chunks(read_chunks(reader))
+                if config.records.deduplicate != "none":
+                    index = DuplicateIndex(config.records, reader.sources)
+                    chunks = _drop_duplicates(chunks, pool, index, report)
+                built = (result for _, result in pool.map("build", chunks))
                 if not allow_accent_loss:
-                    chunks = _check_accent_loss(chunks)
-                totals = _write_shards(chunks, reader, folder, shards)
+                    built = _check_accent_loss(built)
+                totals = _write_shards(built, reader, folder, shards)
             tokenizer = Tokenizer(vocabulary, config.tokenization)
-            manifest = _manifest(tokenizer, config, error_log.counts, *totals)
-            _write_metadata(folder, tokenizer, config, manifest)
+            counts = error_log.counts, report.counts
+            manifest = make_manifest(tokenizer, config, *counts, *totals)
+            write_metadata(folder, tokenizer, config, manifest)
             durable_files.sync(folder)
-        _publish(folder, output)
+        publish(folder, output)
     return manifest
 
 
 @contextlib.contextmanager
-def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Create the temporary folder; remove it if the build fails."""
+def building_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Create the temporary folder; remove it if the build fails.
+
+    Args:
+        output: The folder of records.
+
+    Yields:
+        The temporary folder in it.
+
+    Raises:
+        InputError: The output cannot be written.
+    """
     folder = output / records.BUILDING
     half_written = folder.exists() and not (output / records.MANIFEST).exists()
     try:
@@ -191,13 +218,20 @@ def _building(output: pathlib.Path) -> Iterator[pathlib.Path]:
         raise
 
 
-def _write_metadata(
+def write_metadata(
     folder: pathlib.Path,
     tokenizer: Tokenizer,
     config: PretrainingConfig,
     manifest: Manifest,
 ) -> None:
-    """Write vocabulary, config and manifest."""
+    """Write vocabulary, config and manifest.
+
+    Args:
+        folder: A local folder.
+        tokenizer: Tokenizer of the records.
+        config: Config of the records.
+        manifest: Contents of the records.
+    """
     tokenizer.save(folder / records.VOCABULARY)
     (folder / CONFIG).write_text(config_lib.dump_config(config), encoding="utf-8")
     manifest.write(folder)
@@ -208,18 +242,44 @@ def shard_count(text_bytes: int) -> int:
     return min(_MAX_SHARDS, max(1, math.ceil(text_bytes / _TEXT_BYTES_PER_SHARD)))
 
 
-def _check_output(output: pathlib.Path, overwrite: bool) -> None:
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
-    manifest, building = output / records.MANIFEST, output / records.BUILDING
-    if not (manifest.exists() or building.exists()):
+def check_output(output: pathlib.Path, overwrite: bool) -> None:
+    """Check that a local folder may be written.
+
+    Args:
+        output: The folder of records.
+        overwrite: Whether existing records may be replaced.
+
+    Raises:
+        InputError: The folder contains records or other files.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        marks = (records.MANIFEST, records.BUILDING)
+        state = [(output / name).exists() for name in marks]
+        check_contents(str(output), *state, overwrite)
+
+
+def check_contents(
+    output: str, has_manifest: bool, has_building: bool, overwrite: bool
+) -> None:
+    """Check that a folder with files may be written.
+
+    Args:
+        output: The folder of records, for messages.
+        has_manifest: Whether it contains complete records.
+        has_building: Whether it contains a temporary folder of a build.
+        overwrite: Whether existing records may be replaced.
+
+    Raises:
+        InputError: The folder contains records or other files.
+    """
+    if not (has_manifest or has_building):
         raise InputError(
             "--output must be a new or empty folder, or a folder of records",
             f"{output}, which contains other files",
             "Pass another folder",
         )
     if not overwrite:
-        state = "complete" if manifest.exists() else "half-written"
+        state = "complete" if has_manifest else "half-written"
         raise InputError(
             "Without --overwrite, --output must not contain records",
             f"{output}, which contains {state} records",
@@ -227,14 +287,19 @@ def _check_output(output: pathlib.Path, overwrite: bool) -> None:
         )
 
 
-def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
+def publish(building: pathlib.Path, output: pathlib.Path) -> None:
     """Replace old records by the new files, the manifest last.
 
     Moving files needs no disk space. An interruption leaves `_building` and no
     manifest, so that the folder is recognised as half-written.
+
+    Args:
+        building: The temporary folder, with the new files.
+        output: The folder of records.
     """
     (output / records.MANIFEST).unlink(missing_ok=True)
-    (output / records.PROBLEMS).unlink(missing_ok=True)
+    for name in (records.PROBLEMS, records.DUPLICATES):
+        (output / name).unlink(missing_ok=True)
     for path in output.glob(f"{records.SHARD_PREFIX}-*-of-*"):
         path.unlink()
     for path in building.iterdir():
@@ -245,119 +310,24 @@ def _publish(building: pathlib.Path, output: pathlib.Path) -> None:
     building.rmdir()
 
 
-def _chunks(reader: CorpusReader) -> Iterator[tuple[int, list[str]]]:
-    """Yield numbered groups of whole documents of about 2 million characters."""
-    index, size, documents = 0, 0, []
-    for document in reader:
-        # A worker receives one long string faster than many short ones.
-        documents.append("\n".join(document.lines))
-        size += len(documents[-1])
-        if size >= _CHUNK_CHARACTERS:
-            yield index, documents
-            index, size, documents = index + 1, 0, []
-    if documents:
-        yield index, documents
+def _drop_duplicates(
+    groups: Iterable[list[Chunk]],
+    pool: WorkerPool,
+    index: DuplicateIndex,
+    report: DuplicateReport,
+) -> Iterator[list[Chunk]]:
+    """Yield the chunks without duplicates; the workers compute the fingerprints."""
+    for chunks, hashes in pool.map("fingerprints", groups):
+        kept = []
+        for chunk, chunk_hashes in zip(chunks, hashes, strict=True):
+            rest, dropped = index.drop(chunk, chunk_hashes)
+            kept.append(rest)
+            report.add(dropped)
+        yield kept
 
 
-class WorkerPool:
-    """Context manager that builds chunks in worker processes or in this process.
-
-    Args:
-        count: Number of processes; 1 runs in this process.
-        arguments: Arguments of `ChunkBuilder`.
-    """
-
-    def __init__(self, count: int, *arguments):
-        self._count = count
-        self._arguments = arguments
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> "WorkerPool":
-        if self._count > 1:
-            self._pool = ProcessPoolExecutor(
-                self._count,
-                # A fork of a process with TensorFlow's threads may deadlock.
-                multiprocessing.get_context("spawn"),
-                _start_worker,
-                self._arguments,
-            )
-        return self
-
-    def __exit__(self, *_) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def map(self, chunks: Iterable[tuple[int, list[str]]]) -> Iterator[Chunk]:
-        """Yield the built chunks in order, with a bounded number in memory."""
-        if self._pool is None:
-            builder = ChunkBuilder(*self._arguments)
-            yield from itertools.starmap(builder.build, chunks)
-            return
-        queue: collections.deque[Future] = collections.deque()
-        try:
-            for chunk in chunks:
-                # The first calls of `submit` start the worker processes.
-                with _signals_deferred():
-                    queue.append(self._pool.submit(_build_in_worker, *chunk))
-                if len(queue) > 3 * self._count:
-                    yield queue.popleft().result()
-            while queue:
-                yield queue.popleft().result()
-        except concurrent.futures.process.BrokenProcessPool as error:
-            raise InputError(
-                "Each worker process must have a few hundred MB of memory",
-                f"--workers={self._count}, of which one was killed",
-                "Reduce --workers",
-            ) from error
-
-
-@contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the block.
-
-    An exception while a process is started would leave it with half of its arguments:
-    it would print a traceback after the message of the main process. A process that is
-    started in the block inherits a blocked SIGINT, so that Ctrl-C, which a terminal
-    sends to every process, does not interrupt its imports.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread only
-        return
-    received: list[int] = []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    handlers = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for number in received:
-        signal.raise_signal(number)
-
-
-def _start_worker(*arguments) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles it
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    global _builder
-    _builder = ChunkBuilder(*arguments)
-
-
-def _exit_with_parent() -> None:
-    """Exit when the main process ends, even if it is killed."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _build_in_worker(index: int, documents: list[str]) -> Chunk:
-    return _builder.build(index, documents)
-
-
-def _check_accent_loss(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Yield the chunks, after a check of the accent loss so far."""
+def _check_accent_loss(chunks: Iterable[ChunkRecords]) -> Iterator[ChunkRecords]:
+    """Yield the results, after a check of the accent loss so far."""
     total = AccentLoss()
     for chunk in chunks:
         total += chunk.accent_loss
@@ -366,7 +336,10 @@ def _check_accent_loss(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 def _write_shards(
-    chunks: Iterable[Chunk], reader: CorpusReader, folder: pathlib.Path, count: int
+    chunks: Iterable[ChunkRecords],
+    reader: CorpusReader,
+    folder: pathlib.Path,
+    count: int,
 ) -> tuple[dict[str, int], AccentLoss, list[Shard]]:
     """Write the records to the shards in turn, as the original does."""
     names = records.shard_names(count)
@@ -382,10 +355,6 @@ def _write_shards(
             counts.update(chunk.counts)
             accent_loss += chunk.accent_loss
             progress.update(counts)
-    if not counts["tokens"]:
-        raise InputError(
-            "--input must contain text", "0 tokens", "Check the files of --input"
-        )
     shards = [
         Shard(
             name,
@@ -420,14 +389,33 @@ class _Progress:
         self._bar.update(self._reader.position_bytes - self._bar.n)
 
 
-def _manifest(
+def make_manifest(
     tokenizer: Tokenizer,
     config: PretrainingConfig,
     errors: collections.Counter[str],
+    duplicate_counts: collections.Counter[str],
     counts: dict[str, int],
     accent_loss: AccentLoss,
     shards: list[Shard],
 ) -> Manifest:
+    """Return the manifest of records.
+
+    Args:
+        tokenizer: Tokenizer of the records.
+        config: Config of the records.
+        errors: Number of data errors by kind.
+        duplicate_counts: Number of dropped documents by kind.
+        counts: Sums of `ChunkRecords.counts`.
+        accent_loss: What accent stripping changes.
+        shards: The files.
+
+    Raises:
+        InputError: The corpus has no token.
+    """
+    if not counts.get("tokens"):
+        raise InputError(
+            "--input must contain text", "0 tokens", "Check the files of --input"
+        )
     positions = counts["records"] * config.records.max_length
     return Manifest(
         documents=counts["documents"],
@@ -447,4 +435,5 @@ def _manifest(
         too_long_characters=counts["too_long_characters"],
         stripped_share=accent_loss.share,
         stripped_example=accent_loss.example,
+        duplicates=dict(duplicate_counts),
     )

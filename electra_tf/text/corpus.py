@@ -3,7 +3,6 @@
 import codecs
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,13 @@ from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.sources import TfdsSource, expand, is_tfds
+from electra_tf.text.sources import (
+    LOCAL_FILES,
+    LocalFiles,
+    TfdsSource,
+    expand,
+    is_tfds,
+)
 
 MAX_LINE_BYTES = 1_000_000
 _MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
@@ -48,15 +53,21 @@ class CorpusReader:
             are sorted; a file matched twice is read once.
         settings: Options of reading.
         error_log: Log of data errors.
+        files: File system of the paths.
 
     Raises:
         InputError: A pattern matches no file.
     """
 
     def __init__(
-        self, patterns: Iterable[str], settings: CorpusConfig, error_log: DataErrorLog
+        self,
+        patterns: Iterable[str],
+        settings: CorpusConfig,
+        error_log: DataErrorLog,
+        files: LocalFiles = LOCAL_FILES,
     ):
-        self.sources = expand(patterns)
+        self.sources = expand(patterns, files)
+        self._files = files
         self._settings = settings
         self._error_log = error_log
         self._finished_bytes = 0
@@ -64,7 +75,7 @@ class CorpusReader:
         # Opened here, so that a missing data set is an error before any text is read.
         self._tfds = {s: TfdsSource(s) for s in self.sources if is_tfds(s)}
         self._sizes = {
-            s: self._tfds[s].bytes if s in self._tfds else os.path.getsize(s)
+            s: self._tfds[s].bytes if s in self._tfds else files.size(s)
             for s in self.sources
         }
 
@@ -105,7 +116,7 @@ class CorpusReader:
             yield from self._parquet(path)
             return
         try:
-            raw = open(path, "rb")  # noqa: SIM115 (closed by the `with` below)
+            raw = self._files.open(path)
         except OSError as error:
             raise InputError(
                 "Each file of --input must be readable",
@@ -253,16 +264,17 @@ class CorpusReader:
             ) from error
         number = 0
         try:
-            table = pyarrow.parquet.ParquetFile(path)
-            fields = table.schema_arrow.names
-            if self._settings.field not in fields:
-                raise _missing_field(path, self._settings.field, fields)
-            for batch in table.iter_batches(
-                _PARQUET_ROWS, columns=[self._settings.field]
-            ):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield from self._row(path, number, row)
+            with self._files.open(path) as file:
+                table = pyarrow.parquet.ParquetFile(file)
+                fields = table.schema_arrow.names
+                if self._settings.field not in fields:
+                    raise _missing_field(path, self._settings.field, fields)
+                for batch in table.iter_batches(
+                    _PARQUET_ROWS, columns=[self._settings.field]
+                ):
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield from self._row(path, number, row)
         except (pyarrow.ArrowException, OSError) as error:
             # Arrow raises OSError for a page that cannot be decoded.
             self._report(

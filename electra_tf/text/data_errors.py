@@ -71,16 +71,53 @@ class DataErrorLog:
                 str(error),
                 error.remedy + (_REPORT_HINT if self._can_report else ""),
             )
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", encoding="utf-8", errors="replace")
-        print(error, file=self._file)
+        self._write(error)
+        self.counts[error.kind] += 1
+
+    def _write(self, error: DataError) -> None:
+        print(error, file=self._open())
         if not self.counts[error.kind]:
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {error}", file=sys.stderr)
-        self.counts[error.kind] += 1
+
+    def extend(self, text: str, counts: collections.Counter[str]) -> None:
+        """Add errors that other processes reported.
+
+        Args:
+            text: One line per error.
+            counts: Number of errors by kind.
+        """
+        if text:
+            self._open().write(text)
+        self.counts.update(counts)
+
+    def _open(self) -> io.TextIOBase:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w", encoding="utf-8", errors="replace")
+        return self._file
 
     def close(self) -> None:
         """Close the file of errors, if one was written."""
         if self._file is not None:
             self._file.close()
+
+
+class DataErrorList(DataErrorLog):
+    """Log that keeps the errors in memory, for a worker that writes no file.
+
+    Args:
+        on_error: As for `DataErrorLog`.
+    """
+
+    def __init__(self, on_error: str):
+        super().__init__(on_error, "problems.txt")
+        self._errors: list[DataError] = []
+
+    def _write(self, error: DataError) -> None:
+        self._errors.append(error)
+
+    def take(self) -> list[DataError]:
+        """Return the errors since the last call."""
+        errors, self._errors = self._errors, []
+        return errors

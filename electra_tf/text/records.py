@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 VOCABULARY = "vocab.txt"
 BUILDING = "_building"
 PROBLEMS = "problems.txt"
+DUPLICATES = "duplicates.jsonl"
 _FORMAT = 1
 
 
@@ -162,6 +163,8 @@ class Manifest:
     Latin, Greek and Cyrillic script."""
     stripped_example: str = ""
     """A changed word, before and after."""
+    duplicates: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Numbers of dropped documents by kind; each is a line of duplicates.jsonl."""
 
     @property
     def max_length(self) -> int:

@@ -3,7 +3,7 @@
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from electra_tf.errors import InputError
 
@@ -15,11 +15,44 @@ def is_tfds(source: str) -> bool:
     return source.startswith(_TFDS_PREFIX)
 
 
-def expand(patterns: Iterable[str]) -> list[str]:
+class LocalFiles:
+    """Files of this machine."""
+
+    def find(self, pattern: str) -> list[str]:
+        """Return the paths that a path or a glob matches, sorted; folders, too."""
+        if os.path.lexists(pattern):  # a file name may contain "[" or "*"
+            return [pattern]
+        paths = sorted(glob.glob(pattern, recursive=True))
+        if "**" in pattern:
+            paths = [path for path in paths if not os.path.isdir(path)]
+        return paths
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a path is a file."""
+        return os.path.isfile(path)
+
+    def identity(self, path: str) -> str:
+        """Return a name that is the same for all links to a file."""
+        return os.path.realpath(path)
+
+    def size(self, path: str) -> int:
+        """Return the bytes of a file."""
+        return os.path.getsize(path)
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file for reading, as it is stored."""
+        return open(path, "rb")
+
+
+LOCAL_FILES = LocalFiles()
+
+
+def expand(patterns: Iterable[str], files: LocalFiles = LOCAL_FILES) -> list[str]:
     """Expand paths, globs and TFDS names to a list of sources, in order.
 
     Args:
         patterns: The values of `--input`, split at commas.
+        files: File system of the paths.
 
     Returns:
         File paths and `tfds:` names without duplicates.
@@ -32,11 +65,8 @@ def expand(patterns: Iterable[str]) -> list[str]:
         if is_tfds(pattern):
             sources.append(pattern)
             continue
-        exact = os.path.lexists(pattern)  # a file name may contain "[" or "*"
-        paths = [pattern] if exact else sorted(glob.glob(pattern, recursive=True))
-        if "**" in pattern:
-            paths = [path for path in paths if not os.path.isdir(path)]
-        non_files = [path for path in paths if not os.path.isfile(path)]
+        paths = files.find(pattern)
+        non_files = [path for path in paths if not files.is_file(path)]
         if non_files or not paths:
             match = f"{non_files[0]!r}, which is not a file" if non_files else "no file"
             raise InputError(
@@ -54,9 +84,7 @@ def expand(patterns: Iterable[str]) -> list[str]:
         )
     unique: dict[str, str] = {}
     for source in sources:  # a file reached by several names or links is read once
-        unique.setdefault(
-            source if is_tfds(source) else os.path.realpath(source), source
-        )
+        unique.setdefault(source if is_tfds(source) else files.identity(source), source)
     return list(unique.values())
 
 

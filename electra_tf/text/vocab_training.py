@@ -8,7 +8,6 @@ import collections
 import dataclasses
 import pathlib
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -20,7 +19,7 @@ from electra_tf.config.pretraining import (
     VocabularyConfig,
 )
 from electra_tf.errors import InputError
-from electra_tf.text.accent_loss import AccentLossCounter
+from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
@@ -64,6 +63,15 @@ class WordCounter:
             self._units.update(units)
         self._units = self._drop_rare(self._units)
 
+    def result(self, accent_loss: AccentLoss) -> "WordCounts":
+        """Return all counts.
+
+        Args:
+            accent_loss: Result of the counter's `accent_loss`.
+        """
+        words = self.words()
+        return WordCounts(words, *self.too_long.values(), self.dropped, accent_loss)
+
     def words(self) -> collections.Counter[str]:
         """Return the count of each word, without over-long words."""
         words = self._words.copy()
@@ -82,11 +90,20 @@ class WordCounter:
                     self.too_long["characters"] += count * len(word)
 
     def _drop_rare(self, counts: collections.Counter[str]) -> collections.Counter[str]:
-        if len(counts) <= _MAX_UNITS:
-            return counts
-        repeated = {text: count for text, count in counts.items() if count > 1}
+        repeated = drop_rare(counts)
         self.dropped += len(counts) - len(repeated)
-        return collections.Counter(repeated)
+        return repeated
+
+
+def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
+    """Return the counts, without units that occurred once if there are too many.
+
+    Args:
+        counts: Count of each unit or word.
+    """
+    if len(counts) <= _MAX_UNITS:
+        return counts
+    return collections.Counter({text: n for text, n in counts.items() if n > 1})
 
 
 def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
@@ -118,49 +135,70 @@ def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
             ) from error
 
 
-def train_vocabulary(
+@dataclasses.dataclass(frozen=True)
+class WordCounts:
+    """Counts of the words of a corpus."""
+
+    words: collections.Counter[str]
+    """Count of each word, without over-long words."""
+    too_long_words: int
+    too_long_characters: int
+    dropped: int
+    """Number of units and words dropped to bound the memory."""
+    accent_loss: AccentLoss
+
+
+def count_words(
     reader: CorpusReader,
-    settings: PretrainingConfig,
+    settings: TokenizationConfig,
     *,
     allow_accent_loss: bool = False,
-) -> tuple[Tokenizer, WordCounter]:
-    """Train a vocabulary on a corpus, with a progress bar.
+) -> WordCounts:
+    """Count the words of a corpus, with a progress bar.
 
     Args:
         reader: The corpus.
-        settings: Tokenization and vocabulary training.
+        settings: Options of normalization.
         allow_accent_loss: Skip the check of `accent_loss.py`.
 
-    Returns:
-        A tokenizer with the new vocabulary, and the counter of the words.
-
     Raises:
-        InputError: The corpus has no word, the size is too small, or accent stripping
-            changes more than 1% of the letters.
+        InputError: Accent stripping changes more than 1% of the letters.
     """
-    start = time.perf_counter()
-    counter = WordCounter(settings.tokenization)
+    counter = WordCounter(settings)
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)
             if counter.accent_loss.is_due and not allow_accent_loss:
                 counter.accent_loss.result().check()
             bar.update(reader.position_bytes - bar.n)
+    accent_loss = counter.accent_loss.result()
     if not allow_accent_loss:
-        counter.accent_loss.result().check()
-    words = counter.words()
+        accent_loss.check()
+    return counter.result(accent_loss)
+
+
+def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokenizer:
+    """Train a vocabulary on the words of a corpus.
+
+    Args:
+        counts: The words.
+        settings: Tokenization and vocabulary training.
+
+    Returns:
+        A tokenizer with the new vocabulary.
+
+    Raises:
+        InputError: The corpus has no word, or the size is too small.
+    """
+    words = counts.words
     if not words:
         raise InputError(
             "--input must contain text", "0 words", "Check the files of --input"
         )
-    seconds = time.perf_counter() - start
-    print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
-    if counter.dropped:
-        print(f"{counter.dropped:,} words that occur once were dropped to save memory")
-    tokenizer = Tokenizer(
-        train_wordpieces(words, settings.vocabulary), settings.tokenization
-    )
-    return tokenizer, counter
+    if counts.dropped:
+        print(f"{counts.dropped:,} words that occur once were dropped to save memory")
+    vocabulary = train_wordpieces(words, settings.vocabulary)
+    return Tokenizer(vocabulary, settings.tokenization)
 
 
 def train_wordpieces(

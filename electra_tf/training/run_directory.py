@@ -31,6 +31,8 @@ RESUME_SAFE_FIELDS = {
     "records.order",
     "records.seed",
     "records.shards",
+    "records.deduplicate",
+    "records.duplicate_similarity",
     "training.log_every",
     "training.save_every",
     "training.keep",

@@ -10,7 +10,7 @@ from conftest import GOLDEN
 
 from electra_tf.config import loader
 from electra_tf.errors import InputError
-from electra_tf.text import builder
+from electra_tf.text import builder, chunks
 from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
@@ -90,7 +90,7 @@ def test_the_written_config_can_be_loaded(folder):
 def test_output_does_not_depend_on_the_number_of_workers(
     tmp_path, corpus_file, vocabulary, monkeypatch
 ):
-    monkeypatch.setattr(builder, "_CHUNK_CHARACTERS", 5000)
+    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 5000)
     for workers in (1, 2, 3):
         build_records(
             corpus_file, tmp_path / str(workers), vocabulary, workers=workers, seed=5
@@ -101,6 +101,28 @@ def test_output_does_not_depend_on_the_number_of_workers(
     monkeypatch.undo()
     build_records(corpus_file, tmp_path / "whole", vocabulary, seed=5)
     assert one != content(tmp_path / "whole")
+
+
+def test_a_file_has_the_same_records_whatever_follows_it(
+    tmp_path, corpus_file, vocabulary
+):
+    """Chunks end with their file, and random numbers depend on file and chunk."""
+    text = corpus_file.read_text().encode()
+    for name, data in (("a", text[:9000]), ("b", text[9000:]), ("c", text[:9000])):
+        (tmp_path / f"{name}.txt").write_bytes(data)
+    rows = {}
+    for names in ("a", "ab", "ac"):
+        for name in names:
+            (tmp_path / names).mkdir(exist_ok=True)
+            (tmp_path / names / f"{name}.txt").hardlink_to(tmp_path / f"{name}.txt")
+        output = tmp_path / f"{names}-records"
+        manifest = build_records(tmp_path / names / "*.txt", output, vocabulary)
+        rows[names] = payloads(output, manifest)
+    first = len(rows["a"])
+    assert rows["ab"][:first] == rows["ac"][:first] == rows["a"]
+    # The same text as another file has other random numbers.
+    assert len(rows["ac"]) > first
+    assert rows["ac"][first:] != rows["a"]
 
 
 def test_the_seed_determines_the_records(tmp_path, corpus_file, vocabulary):

@@ -7,14 +7,21 @@ threads. Builders include start-up, reading, packing, writing and the manifest.
 then runs unchanged on the same text. Without it, the peer is a reimplementation of its
 method (tests/text/plain_tokenizer.py, one `tf.train.Example` per record), which has
 about 1.6 times the original's speed.
+
+--memory measures peak memory instead: of building records in one process from a tenth
+of the text and from all of it. The second build runs under a limit of its address space
+of 1.25 times the peak of the first one, without near-duplicates, whose index grows.
 """
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import multiprocessing
 import pathlib
 import random
+import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,6 +52,61 @@ def build_records(text: pathlib.Path, vocab: str, workers: int, folder: str) -> 
     seconds = time.perf_counter() - start
     manifest = json.loads((pathlib.Path(output) / "manifest.json").read_text())
     return manifest["tokens"] / seconds
+
+
+def peak_memory(
+    text: pathlib.Path, vocab: str, folder: str, kind: str, limit: int
+) -> tuple[int, int, dict]:
+    """Return peak resident and virtual bytes of a build, and its manifest.
+
+    Args:
+        text: The corpus.
+        vocab: Path of the vocabulary.
+        folder: Folder for the records.
+        kind: Value of --deduplicate.
+        limit: Maximum bytes of the address space; 0 sets no limit.
+    """
+    output = tempfile.mkdtemp(dir=folder)
+    flags = {
+        "input": text, "vocab": vocab, "output": output, "workers": 1,
+        "deduplicate": kind,
+    }  # fmt: skip
+    # The peak of the address space is readable only while the process runs.
+    program = (
+        "import runpy, sys, atexit\n"
+        "atexit.register(lambda: print(open('/proc/self/status').read()))\n"
+        "runpy.run_module('electra_tf.build_records', run_name='__main__')"
+    )
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    set_limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS)
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=(lambda: set_limit((limit, limit))) if limit else None,
+    )
+    status = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB$", result.stdout, re.M))
+    manifest = json.loads((pathlib.Path(output) / "manifest.json").read_text())
+    return int(status["VmHWM"]) * 1000, int(status["VmPeak"]) * 1000, manifest
+
+
+def compare_memory(lines: list[str], vocab: str, folder: str) -> None:
+    """Print the peak memory for a tenth of the text and for all of it."""
+    for kind in ("none", "exact", "near"):
+        limit = 0
+        for share in (10, 1):
+            text = pathlib.Path(folder) / "part.txt"
+            text.write_text("\n".join(lines[: len(lines) // share]), encoding="utf-8")
+            resident, virtual, manifest = peak_memory(text, vocab, folder, kind, limit)
+            print(
+                f"--deduplicate={kind}, {text.stat().st_size / 1e6:.1f} MB, "
+                f"{manifest['documents']:,} documents kept: peak resident "
+                f"{resident / 1e6:.0f} MB, address space {virtual / 1e6:.0f} MB"
+                + (f" of at most {limit / 1e6:.0f} MB" if limit else "")
+            )
+            limit = 0 if kind == "near" else int(1.25 * virtual)
 
 
 def original_builder(
@@ -157,6 +219,7 @@ def main() -> None:
     parser.add_argument("--vocab", help="default: trained on the text")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory", action="store_true")
     options = parser.parse_args()
     lines = common.text_lines(options.input, options.megabytes)
     n = options.workers
@@ -164,6 +227,9 @@ def main() -> None:
         text = pathlib.Path(folder) / "text.txt"
         text.write_text("\n".join(lines), encoding="utf-8")
         vocab = options.vocab or train_vocabulary(text, folder)
+        if options.memory:
+            compare_memory(lines, vocab, folder)
+            return
         size = text.stat().st_size
         print(f"{size / 1e6:.1f} MB of text, {n} processes, {options.rounds} rounds")
         tokens, _ = bare_tokenizer(lines, vocab)

@@ -1,0 +1,127 @@
+"""Call methods of an object in several worker processes, in a fixed order."""
+
+import collections
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
+
+from electra_tf.errors import InputError
+
+
+class WorkerPool:
+    """Context manager that maps items in worker processes or in this process.
+
+    Args:
+        count: Number of processes; 1 runs in this process.
+        factory: Called once in each process; returns the object whose methods `map`
+            calls.
+        arguments: Arguments of the factory.
+    """
+
+    def __init__(self, count: int, factory: Callable[..., Any], *arguments):
+        self._count = count
+        self._factory, self._arguments = factory, arguments
+        self._pool: ProcessPoolExecutor | None = None
+        self._worker: Any = None
+
+    def __enter__(self) -> "WorkerPool":
+        if self._count > 1:
+            self._pool = ProcessPoolExecutor(
+                self._count,
+                # A fork of a process with TensorFlow's threads may deadlock.
+                multiprocessing.get_context("spawn"),
+                _start_worker,
+                (self._factory, *self._arguments),
+            )
+        else:
+            self._worker = self._factory(*self._arguments)
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, method: str, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield each item and its result in order, with a bounded number in memory.
+
+        Args:
+            method: Name of the method that is called with each item.
+            items: Its arguments.
+        """
+        if self._pool is None:
+            for item in items:
+                yield item, getattr(self._worker, method)(item)
+            return
+        queue: collections.deque[tuple[Any, Future]] = collections.deque()
+        try:
+            for item in items:
+                # The first calls of `submit` start the worker processes.
+                with _signals_deferred():
+                    future = self._pool.submit(_call_worker, method, item)
+                queue.append((item, future))
+                if len(queue) > 3 * self._count:
+                    yield _result(queue)
+            while queue:
+                yield _result(queue)
+        except concurrent.futures.process.BrokenProcessPool as error:
+            raise InputError(
+                "Each worker process must have a few hundred MB of memory",
+                f"--workers={self._count}, of which one was killed",
+                "Reduce --workers",
+            ) from error
+
+
+def _result(queue: collections.deque[tuple[Any, Future]]) -> tuple[Any, Any]:
+    item, future = queue.popleft()
+    return item, future.result()
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the block.
+
+    An exception while a process is started would leave it with half of its arguments:
+    it would print a traceback after the message of the main process. A process that is
+    started in the block inherits a blocked SIGINT, so that Ctrl-C, which a terminal
+    sends to every process, does not interrupt its imports.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python runs signal handlers in the main thread only
+        return
+    received: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    handlers = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in received:
+        signal.raise_signal(number)
+
+
+def _start_worker(factory: Callable[..., Any], *arguments) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles it
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    global _worker
+    _worker = factory(*arguments)
+
+
+def _exit_with_parent() -> None:
+    """Exit when the main process ends, even if it is killed."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _call_worker(method: str, item: Any) -> Any:
+    return getattr(_worker, method)(item)

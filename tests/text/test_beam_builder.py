@@ -1,0 +1,335 @@
+"""The Beam pipelines give what the local commands give, also after failures."""
+
+import collections
+import gzip
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import GOLDEN, ROOT, failure
+
+from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig, RecordsConfig
+from electra_tf.errors import InputError
+from electra_tf.text import builder, chunks
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.records import Manifest
+
+beam = pytest.importorskip("apache_beam", reason="needs the extra `beam`")
+
+import tensorflow as tf  # noqa: E402
+from apache_beam.io.filesystem import FileMetadata  # noqa: E402
+from apache_beam.io.filesystems import FileSystems  # noqa: E402
+from apache_beam.io.localfilesystem import LocalFileSystem  # noqa: E402
+
+from electra_tf.text import (  # noqa: E402
+    beam_builder,
+    beam_files,
+    beam_pipeline,
+    beam_words,
+    vocab_training,
+)
+
+# This runner repeats a failed bundle, up to three times.
+RETRYING = "--runner=BundleBasedDirectRunner"
+
+
+@pytest.fixture
+def corpus(tmp_path, corpus_file, monkeypatch):
+    """Return a folder of plain, compressed and JSONL files, with repeated documents."""
+    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 3000)
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    text = corpus_file.read_text()
+    documents = text.split("\n\n")
+    (folder / "a.txt").write_text(text[:40_000])
+    (folder / "b.txt.gz").write_bytes(gzip.compress(text[35_000:60_000].encode()))
+    rows = [json.dumps({"text": document}) for document in documents[:60]]
+    (folder / "c.jsonl").write_text("\n".join(rows))
+    for n in range(5):
+        (folder / f"small-{n}.txt").write_text(documents[-n - 1])
+    return folder
+
+
+def config_of(corpus=None, **records):
+    return PretrainingConfig(
+        records=RecordsConfig(max_length=32, **records),
+        corpus=CorpusConfig(**(corpus or {})),
+    )
+
+
+def build_local(corpus, output, vocabulary, config):
+    log = DataErrorLog(config.corpus.on_error, output / "_building" / "problems.txt")
+    reader = CorpusReader([f"{corpus}/*"], config.corpus, log)
+    return builder.build(reader, log, vocabulary, config, output)
+
+
+def build_beam(corpus, output, vocabulary, config, options="", **flags):
+    return beam_builder.build(
+        [f"{corpus}/*"], vocabulary, config, str(output), options=options, **flags
+    )
+
+
+def payloads(folder, manifest):
+    """Return the number of occurrences of each record; checksums are compared."""
+    paths = [str(folder / shard.file) for shard in manifest.shards]
+    return collections.Counter(tf.data.TFRecordDataset(paths).as_numpy_iterator())
+
+
+def statistics(manifest):
+    """Return the manifest without the files, whose order of records differs."""
+    return {**vars(manifest), "shards": [shard.file for shard in manifest.shards]}
+
+
+def check_equal(local, beam_folder):
+    """Compare two folders of records, but for the order of the records."""
+    manifests = [
+        Manifest.parse((folder / "manifest.json").read_text(), "m")
+        for folder in (local, beam_folder)
+    ]
+    assert statistics(manifests[0]) == statistics(manifests[1])
+    assert payloads(local, manifests[0]) == payloads(beam_folder, manifests[1])
+    names = [
+        {path.name for path in folder.iterdir()} for folder in (local, beam_folder)
+    ]
+    assert names[0] == names[1]
+    for name in names[0]:
+        if not name.startswith(("pretrain_data", "manifest")):
+            assert (local / name).read_bytes() == (beam_folder / name).read_bytes()
+    for shard in manifests[1].shards:
+        size = (beam_folder / shard.file).stat().st_size
+        count = sum(1 for _ in tf.data.TFRecordDataset(str(beam_folder / shard.file)))
+        assert (shard.bytes, shard.records) == (size, count)
+
+
+@pytest.mark.parametrize("deduplicate", ["none", "exact"])
+def test_both_builders_give_the_same_records(corpus, tmp_path, vocabulary, deduplicate):
+    config = config_of(deduplicate=deduplicate, shards=7, seed=3)
+    local = build_local(corpus, tmp_path / "local", vocabulary, config)
+    build_beam(corpus, tmp_path / "beam", vocabulary, config)
+    check_equal(tmp_path / "local", tmp_path / "beam")
+    assert bool(local.duplicates) == (deduplicate == "exact")
+
+
+def test_shards_without_records_are_empty_files(tmp_path, vocabulary):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "a.txt").write_text("one sentence")
+    config = config_of(shards=5)
+    build_local(tmp_path / "c", tmp_path / "local", vocabulary, config)
+    manifest = build_beam(tmp_path / "c", tmp_path / "beam", vocabulary, config)
+    check_equal(tmp_path / "local", tmp_path / "beam")
+    assert sorted(shard.records for shard in manifest.shards) == [0, 0, 0, 0, 1]
+
+
+def test_repeated_bundles_lose_and_double_nothing(
+    corpus, tmp_path, vocabulary, monkeypatch
+):
+    """Each step dies twice, after a part of the outputs of a bundle."""
+    config = config_of({"on_error": "report"}, deduplicate="exact", shards=4)
+    (corpus / "bad.txt").write_bytes(b"fine\nnot \xff fine\n\nand \0 here\n")
+    build_local(corpus, tmp_path / "local", vocabulary, config)
+    calls = {}
+
+    def dying(dofn):
+        process, names = dofn.process, calls.setdefault(dofn.__name__, [])
+
+        def wrapped(self, element, *rest):
+            names.append(str(element))
+            is_dying = len(names) in (2, 6)
+            for output in process(self, element, *rest):
+                yield output
+                if is_dying:
+                    raise RuntimeError("died")
+
+        return wrapped
+
+    steps = beam_pipeline.ReadChunks, beam_builder.BuildRecords, beam_files.WriteFile
+    for dofn in steps:
+        monkeypatch.setattr(dofn, "process", dying(dofn))
+    build_beam(corpus, tmp_path / "beam", vocabulary, config, RETRYING)
+    check_equal(tmp_path / "local", tmp_path / "beam")
+    for names in calls.values():
+        assert len(names) > len(set(names))  # some elements were repeated
+    assert len(calls) == len(steps)
+
+
+def test_a_failed_pipeline_leaves_existing_records(
+    corpus, tmp_path, vocabulary, monkeypatch
+):
+    output, config = tmp_path / "o", config_of(shards=2)
+    build_beam(corpus, output, vocabulary, config)
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+
+    def fail(self, chunk, failures):
+        raise MemoryError("no memory left")
+        yield
+
+    monkeypatch.setattr(beam_builder.BuildRecords, "process", fail)
+    with pytest.raises(InputError, match="no memory left"):
+        build_beam(corpus, output, vocabulary, config, overwrite=True)
+    assert before == {path.name: path.read_bytes() for path in output.iterdir()}
+    with pytest.raises(InputError, match="no memory left"):
+        build_beam(corpus, tmp_path / "new", vocabulary, config)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(InputError, match=r"complete records.*--overwrite"):
+        build_beam(corpus, output, vocabulary, config)
+
+
+@pytest.mark.parametrize("name", ["utf8", "field", "empty", "accents"])
+def test_bad_input_has_the_message_of_the_local_builder(
+    corpus, tmp_path, vocabulary, name
+):
+    config = config_of()
+    if name == "utf8":
+        for source in ("a2.txt", "z.txt"):
+            (corpus / source).write_bytes(b"fine\nnot \xff fine\n")
+    elif name == "field":
+        (corpus / "d.jsonl").write_text('{"txt": "a"}\n')
+    elif name == "empty":
+        shutil.rmtree(corpus)
+        corpus.mkdir()
+        (corpus / "e.txt").write_text("\u200b\n\x07\n")
+    else:
+        (corpus / "ja.txt").write_text("\u304c\u304e\u3050 \u6771\u4eac\n" * 3000)
+    with pytest.raises(InputError) as local:
+        build_local(corpus, tmp_path / "local", vocabulary, config)
+    with pytest.raises(InputError) as remote:
+        build_beam(corpus, tmp_path / "beam", vocabulary, config)
+    assert str(local.value) == str(remote.value)
+    assert not (tmp_path / "beam").exists()
+
+
+def test_near_duplicates_need_the_local_runner(corpus, tmp_path, vocabulary):
+    with pytest.raises(InputError, match="--deduplicate=near"):
+        build_beam(corpus, tmp_path / "o", vocabulary, config_of(deduplicate="near"))
+    assert not (tmp_path / "o").exists()
+
+
+def test_both_runners_count_the_same_words(corpus, tmp_path):
+    (corpus / "bad.txt").write_bytes(b"fine\nnot \xff fine\n" + b"x" * 300 + b"\n")
+    settings = config_of({"on_error": "report"})
+    results = []
+    for name in ("local", "beam"):
+        log = DataErrorLog("report", tmp_path / f"{name}.txt")
+        if name == "local":
+            reader = CorpusReader([f"{corpus}/*"], settings.corpus, log)
+            counts = vocab_training.count_words(reader, settings.tokenization)
+        else:
+            work = tmp_path / "work"
+            counts = beam_words.count_words(
+                [f"{corpus}/*"], settings, log, str(work), options=RETRYING
+            )
+            assert not work.exists()
+        log.close()
+        results.append((counts.words, counts.too_long_words, log.counts))
+    assert results[0] == results[1]
+    assert results[0][1:] == (1, {"invalid UTF-8": 1})
+    problems = [(tmp_path / f"{name}.txt").read_bytes() for name in ("local", "beam")]
+    assert problems[0] == problems[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signal_number", "mode"),
+    [
+        (signal.SIGTERM, "in_memory"),
+        (signal.SIGINT, "multi_processing"),
+        (signal.SIGTERM, "multi_processing"),
+        (signal.SIGKILL, "in_memory"),
+    ],
+)
+def test_an_interrupted_pipeline_can_be_repeated(
+    command, corpus_file, tmp_path, vocabulary, signal_number, mode
+):
+    corpus, output = tmp_path / "corpus", tmp_path / "beam"
+    corpus.mkdir()
+    (corpus / "a.txt").write_text((corpus_file.read_text() + "\n\n") * 20)
+    flags = [
+        *(f"--input={corpus}/*", f"--vocab={GOLDEN / 'vocab.txt'}"),
+        *(f"--output={output}", "--runner=beam", "--max_length=32", "--shards=3"),
+    ]
+    options = f"--direct_running_mode={mode} --direct_num_workers=2"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "electra_tf.build_records"),
+            *(*flags, f"--beam_options={options}"),
+        ],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (output / "_building" / "work" / "sources.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(1)
+    process.send_signal(signal_number)
+    _, stderr = process.communicate(timeout=60)
+    if signal_number == signal.SIGKILL:
+        assert "half-written" in failure(command("build_records", *flags))
+    else:
+        assert process.returncode == 1
+        assert stderr.strip().endswith("interrupted; nothing was overwritten")
+        assert not output.exists()
+    again = command("build_records", *flags, "--overwrite")
+    assert again.returncode == 0, again.stderr
+    build_local(corpus, tmp_path / "local", vocabulary, config_of(shards=3))
+    check_equal(tmp_path / "local", output)
+
+
+_PATH_METHODS = {"mkdirs", "create", "open", "exists", "size", "rename", "delete"}
+
+
+class MemoryFileSystem(LocalFileSystem):
+    """File system whose URLs `mem://` name local paths, as object storage would."""
+
+    @classmethod
+    def scheme(cls):
+        return "mem"
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if name in _PATH_METHODS:
+            return lambda *args, **kwargs: value(*map(_local, args), **kwargs)
+        return value
+
+    def _list(self, dir_or_prefix):
+        for file in super()._list(_local(dir_or_prefix)):
+            yield FileMetadata("mem:/" + file.path, file.size_in_bytes)
+
+    def metadata(self, path):
+        return FileMetadata(path, super().metadata(_local(path)).size_in_bytes)
+
+    def join(self, basepath, *paths):
+        return "/".join([basepath.rstrip("/"), *paths])
+
+
+def _local(path):
+    if isinstance(path, list):
+        return list(map(_local, path))
+    return path.replace("mem:/", "", 1) if isinstance(path, str) else path
+
+
+def test_input_and_output_may_be_urls(corpus, tmp_path, vocabulary):
+    config = config_of(shards=3)
+    build_local(corpus, tmp_path / "local", vocabulary, config)
+    source, output = f"mem:/{corpus}", f"mem:/{tmp_path}/beam"
+    (tmp_path / "beam").mkdir()
+    assert FileSystems.exists(f"{source}/a.txt")
+    for overwrite in (False, True):
+        build_beam(source, output, vocabulary, config, overwrite=overwrite)
+        check_equal(tmp_path / "local", tmp_path / "beam")
+    with pytest.raises(InputError, match="complete records"):
+        build_beam(source, output, vocabulary, config)
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "bad.txt").write_bytes(b"not \xff fine\n")
+    with pytest.raises(InputError, match=r"mem:/.*bad\.txt:1: invalid UTF-8"):
+        build_beam(f"mem:/{bad}", output, vocabulary, config, overwrite=True)
+    check_equal(tmp_path / "local", tmp_path / "beam")
+    with pytest.raises(InputError, match="matches no file"):
+        build_beam(f"{source}/none", output, vocabulary, config, overwrite=True)
