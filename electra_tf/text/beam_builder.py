@@ -29,11 +29,11 @@ from electra_tf.text.beam_pipeline import (
     as_list,
     problem_counts,
     read_corpus,
-    run_pipeline,
     sum_accent_losses,
     write_files,
     write_summary,
 )
+from electra_tf.text.beam_run import run_pipeline
 from electra_tf.text.builder import (
     ChunkBuilder,
     make_manifest,

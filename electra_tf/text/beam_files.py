@@ -75,7 +75,13 @@ class BeamFiles(LocalFiles):
 
 
 def _find(pattern: str) -> list[str]:
-    return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
+    """Return the paths that a glob matches; none if its folder does not exist."""
+    try:
+        return [file.path for file in FileSystems.match([pattern])[0].metadata_list]
+    except BeamIOError:
+        if FileSystems.exists(pattern.rpartition("/")[0]):
+            raise
+        return []
 
 
 def join(folder: str, *names: str) -> str:

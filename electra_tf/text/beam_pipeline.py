@@ -5,18 +5,11 @@ message of the local command. An exception in a worker would be retried instead.
 """
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import json
-import shlex
-import signal
-import threading
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-
-import psutil
 
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
@@ -28,8 +21,6 @@ from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorList
 
 import apache_beam as beam  # isort: skip (beam_files reports if it is missing)
-from apache_beam.options.pipeline_options import PipelineOptions  # isort: skip
-from apache_beam.runners.runner import PipelineState  # isort: skip
 
 FAILURES, LINES, COUNTS = "failures", "lines", "counts"
 """Outputs of `ReadChunks` beside the chunks."""
@@ -37,8 +28,8 @@ ACCENTS = "accents"
 """Output of the steps that sample the accents: one list a chunk."""
 PROBLEM = "problem: "
 """Prefix of counts of data errors."""
-_SOURCES, _SUMMARY = "sources.json", "summary.json"
-_MAX_MESSAGE = 600  # characters of a runner's error
+SOURCES, SUMMARY = "sources.json", "summary.json"
+"""Files in WORK: input and results of a pipeline."""
 
 
 class ReadChunks(beam.DoFn):
@@ -107,11 +98,9 @@ def read_corpus(
 
 
 def _sources(folder: str) -> Iterator[tuple[int, str]]:
-    yield from enumerate(json.loads(_read(folder, _SOURCES)))
-
-
-def _read(folder: str, name: str) -> bytes:
-    return beam_files.read(beam_files.join(folder, WORK), name)
+    yield from enumerate(
+        json.loads(beam_files.read(beam_files.join(folder, WORK), SOURCES))
+    )
 
 
 def write_summary(
@@ -166,88 +155,7 @@ def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 def _summary(_: None, counts: dict[str, int], **lists: list[Any]) -> tuple[str, list]:
     data = json.dumps({"counts": counts, **lists}).encode()
-    return _SUMMARY, [((), data, 1)]
-
-
-def run_pipeline(
-    construct: Callable[[beam.Pipeline], None],
-    folder: str,
-    sources: list[str],
-    options: str,
-) -> dict[str, Any]:
-    """Run a pipeline and return its summary.
-
-    Args:
-        construct: Adds the steps to a pipeline; it calls `read_corpus`
-            and `write_summary`, the latter with a list of FAILURES.
-        folder: The folder that the pipeline writes.
-        sources: Paths and names, in order.
-        options: Options of Beam, as on a command line.
-
-    Raises:
-        InputError: The input has errors, or the pipeline failed.
-    """
-    with beam_files.writing(beam_files.join(folder, WORK), _SOURCES) as file:
-        file.write(json.dumps(sources).encode())
-    pipeline = beam.Pipeline(options=PipelineOptions(shlex.split(options)))
-    construct(pipeline)
-    try:
-        with _workers_end_on_signal():
-            state = _run(pipeline)
-    except Exception as error:
-        state = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
-        raise _pipeline_error(options, state) from error
-    if state != PipelineState.DONE:
-        raise _pipeline_error(options, state)
-    summary = json.loads(_read(folder, _SUMMARY))
-    if summary[FAILURES]:
-        _, message = min(summary[FAILURES])
-        raise InputError(*message)
-    return summary
-
-
-@contextlib.contextmanager
-def _workers_end_on_signal() -> Iterator[None]:
-    """End worker processes of this machine before SIGINT and SIGTERM are handled.
-
-    After an exception Beam waits for its worker processes, which do not end.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread only
-        return
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    handlers = {n: handler for n, handler in handlers.items() if callable(handler)}
-
-    def stop(number: int, frame: Any) -> None:
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        handlers[number](number, frame)
-
-    for number in handlers:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _run(pipeline: beam.Pipeline) -> str:
-    result = pipeline.run()
-    try:
-        return result.wait_until_finish()
-    except BaseException:
-        result.cancel()  # a job on other machines would run on
-        raise
-
-
-def _pipeline_error(options: str, state: str) -> InputError:
-    return InputError(
-        "The Beam pipeline must finish",
-        f"--beam_options={options!r}: {state}",
-        "Read the log of the runner, and run the command again",
-    )
+    return SUMMARY, [((), data, 1)]
 
 
 def problem_counts(counts: dict[str, int]) -> collections.Counter[str]:
@@ -314,17 +222,3 @@ def sum_accent_losses(values: Iterable[list], *, check: bool) -> AccentLoss:
         if check:
             total.check()
     return total
-
-
-def temporary_folder(options: str, default: str) -> str:
-    """Return a new folder in --temp_location of Beam, or the default.
-
-    Args:
-        options: Options of Beam, as on a command line.
-        default: The folder without --temp_location.
-    """
-    parsed = PipelineOptions(shlex.split(options)).get_all_options()
-    location = parsed.get("temp_location")
-    if not location:
-        return default
-    return beam_files.join(location, f"electra_tf-{uuid.uuid4().hex}")

@@ -19,12 +19,11 @@ from electra_tf.text.beam_pipeline import (
     as_list,
     problem_counts,
     read_corpus,
-    run_pipeline,
     sum_accent_losses,
-    temporary_folder,
     write_files,
     write_summary,
 )
+from electra_tf.text.beam_run import run_pipeline, temporary_folder
 from electra_tf.text.chunks import Chunk
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog

@@ -203,6 +203,20 @@ def test_bad_input_has_the_message_of_the_local_builder(
     assert not (tmp_path / "beam").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--runner='x", "No closing quotation"),
+        ("--runner=Nowhere", "Nowhere"),
+        ("--direct_num_workers=many", "direct_num_workers=many"),
+    ],
+)
+def test_wrong_options_are_reported(corpus, tmp_path, vocabulary, options, words):
+    with pytest.raises(InputError, match=words):
+        build_beam(corpus, tmp_path / "o", vocabulary, config_of(), options)
+    assert not (tmp_path / "o").exists()
+
+
 def test_near_duplicates_need_the_local_runner(corpus, tmp_path, vocabulary):
     with pytest.raises(InputError, match="--deduplicate=near"):
         build_beam(corpus, tmp_path / "o", vocabulary, config_of(deduplicate="near"))
@@ -213,20 +227,26 @@ def test_both_runners_count_the_same_words(corpus, tmp_path):
     (corpus / "bad.txt").write_bytes(b"fine\nnot \xff fine\n" + b"x" * 300 + b"\n")
     settings = config_of({"on_error": "report"})
     results = []
-    for name in ("local", "beam"):
+    (tmp_path / "temp").mkdir()
+    for name in ("local", "beam", "temp_location"):
         log = DataErrorLog("report", tmp_path / f"{name}.txt")
         if name == "local":
             reader = CorpusReader([f"{corpus}/*"], settings.corpus, log)
             counts = vocab_training.count_words(reader, settings.tokenization)
         else:
-            work = tmp_path / "work"
+            options = f"{RETRYING} --temp_location={tmp_path / 'temp'}"
             counts = beam_words.count_words(
-                [f"{corpus}/*"], settings, log, str(work), options=RETRYING
+                [f"{corpus}/*"],
+                settings,
+                log,
+                str(tmp_path / "work"),
+                options=RETRYING if name == "beam" else options,
             )
-            assert not work.exists()
+            assert not (tmp_path / "work").exists()
+            assert not list((tmp_path / "temp").iterdir())
         log.close()
         results.append((counts.words, counts.too_long_words, log.counts))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert results[0][1:] == (1, {"invalid UTF-8": 1})
     problems = [(tmp_path / f"{name}.txt").read_bytes() for name in ("local", "beam")]
     assert problems[0] == problems[1]
@@ -318,7 +338,6 @@ def test_input_and_output_may_be_urls(corpus, tmp_path, vocabulary):
     config = config_of(shards=3)
     build_local(corpus, tmp_path / "local", vocabulary, config)
     source, output = f"mem:/{corpus}", f"mem:/{tmp_path}/beam"
-    (tmp_path / "beam").mkdir()
     assert FileSystems.exists(f"{source}/a.txt")
     for overwrite in (False, True):
         build_beam(source, output, vocabulary, config, overwrite=overwrite)
