@@ -7,14 +7,17 @@ python -m electra_tf.build_records --input='corpus/*.txt' --vocab=vocab.txt \\
 import os
 import pathlib
 import time
+from collections.abc import Mapping
 
 from absl import flags
 
 from electra_tf import cli
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import records, warnings
 from electra_tf.text.builder import build
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.remote_records import local_vocabulary, staged_records
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
@@ -43,11 +46,22 @@ def main() -> None:
     """Build the records and print their statistics."""
     cli.require(FLAGS, "input", "vocab", "output")
     start = time.perf_counter()
-    vocabulary = Vocabulary.read(FLAGS.vocab)
-    stored = stored_settings(FLAGS.vocab, vocabulary)
+    vocab = local_vocabulary(FLAGS.vocab)
+    vocabulary = Vocabulary.read(vocab)
+    stored = stored_settings(vocab, vocabulary)
     settings = cli.resolve(FLAGS, SETTINGS, stored)
-    check_settings(settings.tokenization, stored, FLAGS.vocab)
-    output = pathlib.Path(FLAGS.output)
+    check_settings(settings.tokenization, stored, vocab)
+    with staged_records(FLAGS.output, FLAGS.overwrite) as folder:
+        _build(vocabulary, settings, stored, pathlib.Path(folder), start)
+
+
+def _build(
+    vocabulary: Vocabulary,
+    settings: PretrainingConfig,
+    stored: Mapping | None,
+    output: pathlib.Path,
+    start: float,
+) -> None:
     log = DataErrorLog(
         settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
     )
@@ -64,8 +78,8 @@ def main() -> None:
     )
     seconds = time.perf_counter() - start
     print(
-        f"{output}: {manifest.records:,} records of {manifest.max_length} (shards: "
-        f"{len(manifest.shards)}) from {manifest.documents:,} documents, "
+        f"{FLAGS.output}: {manifest.records:,} records of {manifest.max_length} "
+        f"(shards: {len(manifest.shards)}) from {manifest.documents:,} documents, "
         f"{manifest.sentences:,} sentences, {manifest.tokens:,} tokens "
         f"({manifest.unknown_share:.3%} [UNK], {manifest.padding_share:.1%} padding) "
         f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s\n"
@@ -85,7 +99,7 @@ def main() -> None:
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.problems.items():
-        print(f"{count:,} x {kind}: listed in {output / records.PROBLEMS}")
+        print(f"{count:,} x {kind}: listed in {FLAGS.output}/{records.PROBLEMS}")
 
 
 if __name__ == "__main__":

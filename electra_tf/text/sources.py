@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.storage.cache import local_files
+from electra_tf.storage.objects import is_url
 
 _TFDS_PREFIX = "tfds:"
 
@@ -16,7 +18,9 @@ def is_tfds(source: str) -> bool:
 
 
 def expand(patterns: Iterable[str]) -> list[str]:
-    """Expand paths, globs and TFDS names to a list of sources, in order.
+    """Expand paths, globs, URLs and TFDS names to a list of sources, in order.
+
+    Objects at URLs are fetched; their paths are local.
 
     Args:
         patterns: The values of `--input`, split at commas.
@@ -31,6 +35,9 @@ def expand(patterns: Iterable[str]) -> list[str]:
     for pattern in patterns:
         if is_tfds(pattern):
             sources.append(pattern)
+            continue
+        if is_url(pattern):
+            sources += local_files(pattern)
             continue
         exact = os.path.lexists(pattern)  # a file name may contain "[" or "*"
         paths = [pattern] if exact else sorted(glob.glob(pattern, recursive=True))
