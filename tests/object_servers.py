@@ -50,8 +50,16 @@ def gcs_server():
             "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}",
             "FSSPEC_GS_TOKEN": "anon",
         }
+        import fsspec.config
+
+        conf = {"gs": {"token": "anon"}}  # as of the variable, which is read on import
         try:
-            with mock.patch.dict(os.environ, values):
+            with (
+                mock.patch.dict(os.environ, values),
+                mock.patch.dict(fsspec.config.conf, conf),
+                # It prints a traceback for each connection that gcsfs closes.
+                mock.patch("socketserver.BaseServer.handle_error"),
+            ):
                 yield _bucket("gs")
         finally:
             server.stop()
@@ -61,5 +69,7 @@ def _bucket(protocol):
     """Create a bucket and return its URL."""
     import fsspec
 
+    # Instances of an earlier server are cached with its address.
+    fsspec.get_filesystem_class(protocol).clear_instance_cache()
     fsspec.filesystem(protocol).mkdir("bucket")
     return f"{protocol}://bucket"
