@@ -13,9 +13,12 @@ import pytest
 def s3_server():
     """Run moto's S3 server with a bucket; commands reach it by the environment."""
     pytest.importorskip("s3fs", reason="the extra s3 is not installed")
-    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    try:
+        from moto.server import ThreadedMotoServer
+    except ImportError:
+        pytest.skip("moto[server] is not installed")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     values = {
@@ -37,14 +40,14 @@ def gcs_server():
     # gcsfs reads it when it is imported: the emulator has no gRPC.
     with mock.patch.dict(os.environ, {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}):
         pytest.importorskip("gcsfs", reason="the extra gcs is not installed")
-        emulator = pytest.importorskip(
-            "gcp_storage_emulator.server",
-            reason="gcp-storage-emulator is not installed",
-        )
+        try:
+            from gcp_storage_emulator.server import create_server
+        except ImportError:
+            pytest.skip("gcp-storage-emulator is not installed")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        server = emulator.create_server("127.0.0.1", port, in_memory=True)
+        server = create_server("127.0.0.1", port, in_memory=True)
         server.start()
         values = {
             "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}",
