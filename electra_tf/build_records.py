@@ -17,6 +17,7 @@ from electra_tf.text.builder import build
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest
+from electra_tf.text.remote_records import local_vocabulary, staged_records
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 
@@ -48,17 +49,17 @@ def main() -> None:
     """Build the records and print their statistics."""
     cli.require(FLAGS, "input", "vocab", "output")
     start = time.perf_counter()
-    vocabulary = Vocabulary.read(FLAGS.vocab)
-    stored = stored_settings(FLAGS.vocab, vocabulary)
+    vocab = local_vocabulary(FLAGS.vocab)
+    vocabulary = Vocabulary.read(vocab)
+    stored = stored_settings(vocab, vocabulary)
     settings = cli.resolve(FLAGS, SETTINGS, stored)
-    check_settings(settings.tokenization, stored, FLAGS.vocab)
+    check_settings(settings.tokenization, stored, vocab)
     allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS, stored)
     manifest = _build(vocabulary, settings, allow_accent_loss)
-    output = FLAGS.output
     seconds = time.perf_counter() - start
     print(
-        f"{output}: {manifest.records:,} records of {manifest.max_length} (shards: "
-        f"{len(manifest.shards)}) from {manifest.documents:,} documents, "
+        f"{FLAGS.output}: {manifest.records:,} records of {manifest.max_length} "
+        f"(shards: {len(manifest.shards)}) from {manifest.documents:,} documents, "
         f"{manifest.sentences:,} sentences, {manifest.tokens:,} tokens "
         f"({manifest.unknown_share:.3%} [UNK], {manifest.padding_share:.1%} padding) "
         f"in {seconds:.1f} s, {manifest.tokens / seconds:,.0f} tokens/s\n"
@@ -80,10 +81,10 @@ def main() -> None:
     for kind, count in manifest.duplicates.items():
         print(
             f"{count:,} documents dropped as {kind} duplicates: listed in "
-            f"{output}/{records.DUPLICATES}"
+            f"{FLAGS.output}/{records.DUPLICATES}"
         )
     for kind, count in manifest.problems.items():
-        print(f"{count:,} x {kind}: listed in {output}/{records.PROBLEMS}")
+        print(f"{count:,} x {kind}: listed in {FLAGS.output}/{records.PROBLEMS}")
 
 
 def _build(
@@ -102,14 +103,15 @@ def _build(
             options=FLAGS.beam_options,
             **options,
         )
-    output = pathlib.Path(FLAGS.output)
-    log = DataErrorLog(
-        settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
-    )
-    reader = CorpusReader(FLAGS.input, settings.corpus, log)
-    return build(
-        reader, log, vocabulary, settings, output, workers=FLAGS.workers, **options
-    )
+    with staged_records(FLAGS.output, FLAGS.overwrite) as folder:
+        output = pathlib.Path(folder)
+        log = DataErrorLog(
+            settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
+        )
+        reader = CorpusReader(FLAGS.input, settings.corpus, log)
+        return build(
+            reader, log, vocabulary, settings, output, workers=FLAGS.workers, **options
+        )
 
 
 if __name__ == "__main__":

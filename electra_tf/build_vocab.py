@@ -11,6 +11,7 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.storage.outputs import check_new, staged
 from electra_tf.text import warnings
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
@@ -54,7 +55,13 @@ def main() -> None:
     """Train the vocabulary and print its statistics."""
     cli.require(FLAGS, "input", "output")
     settings = cli.resolve(FLAGS, SETTINGS)
-    output = pathlib.Path(FLAGS.output)
+    if not FLAGS.overwrite:
+        check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
+    with staged(FLAGS.output) as output:
+        _build(settings, pathlib.Path(output))
+
+
+def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     error_file = output.with_name(f"{output.name}.problems.txt")
     check_outputs([output, settings_path(output), error_file], FLAGS.overwrite)
     log = DataErrorLog(settings.corpus.on_error, error_file)
@@ -77,7 +84,7 @@ def main() -> None:
         if size < requested.size
         else ""
     )
-    print(f"{output}: {size:,} entries of {requested.size:,} requested{reason}")
+    print(f"{FLAGS.output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
     if counts.accent_loss.share >= 0.0001:
@@ -88,7 +95,7 @@ def main() -> None:
     long, _ = tokenizer.too_long
     cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))
     for kind, count in log.counts.items():
-        print(f"{count:,} x {kind}: listed in {error_file}")
+        print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 
 
 def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:

@@ -15,6 +15,7 @@ from absl import flags
 from electra_tf import backend, cpp_log
 from electra_tf.config import loader
 from electra_tf.errors import InputError
+from electra_tf.storage.cache import local_path
 
 # TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
 # logs an error (level 2) about the missing driver, so errors are hidden there.
@@ -206,9 +207,8 @@ def resolve(
         for flag, dotted in names.items()
         if flag_values[flag].present
     }
-    return loader.load_config(
-        flag_values.config, flag_values.set, overrides, base, root
-    )
+    config = local_path(flag_values.config)
+    return loader.load_config(config, flag_values.set, overrides, base, root)
 
 
 def is_given(
@@ -225,7 +225,7 @@ def is_given(
         names: As for `define_config_flags`.
         base: As for `resolve`.
     """
-    names_set = loader.given_names(flag_values.config, flag_values.set)
+    names_set = loader.given_names(local_path(flag_values.config), flag_values.set)
     return flag_values[flag].present > 0 or names[flag] in {*names_set, *(base or {})}
 
 

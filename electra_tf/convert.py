@@ -3,13 +3,20 @@
 python -m electra_tf.convert --from=run --to=for_transformers --format=huggingface
 """
 
+import dataclasses
+
 from absl import flags
 
 from electra_tf import cli
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.interop.names import FORMATS
-from electra_tf.interop.task_heads import TASK_ROLES, HeadOptions
+from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
+from electra_tf.storage.outputs import check_new, staged
+from electra_tf.text.remote_records import local_vocabulary
+from electra_tf.training.checkpoint import MANIFEST
 
+# Files by which a reader recognises a folder, so they are uploaded after the others.
+_LAST = ("config.json", MODEL, MANIFEST)
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
     "from", None,
@@ -72,19 +79,20 @@ flags.DEFINE_list(
 def main() -> None:
     """Convert the model and print the differences of its outputs."""
     cli.require(FLAGS, "from", "to")
-    print(
-        convert_checkpoint(
+    check_new(FLAGS.to, "--to", "Pass another URL")
+    with staged(FLAGS.to, last=_LAST) as folder:
+        report = convert_checkpoint(
             FLAGS["from"].value,
-            FLAGS.to,
+            folder,
             FLAGS.format,
             part=FLAGS.part,
-            vocab=FLAGS.vocab,
+            vocab=local_vocabulary(FLAGS.vocab),
             sharing=FLAGS.sharing,
             force=FLAGS.force,
             drop_head=FLAGS.drop_head,
             head=HeadOptions(FLAGS.task, FLAGS.head, tuple(FLAGS.labels)),
         )
-    )
+    print(dataclasses.replace(report, target=FLAGS.to))
 
 
 if __name__ == "__main__":

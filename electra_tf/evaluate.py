@@ -27,7 +27,10 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.errors import InputError
+from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import blimp, evaluation, probe
+from electra_tf.storage.cache import local_path
+from electra_tf.storage.outputs import staged
 from electra_tf.tasks import inference, score_file, task_evaluation
 from electra_tf.training import strategy
 
@@ -92,34 +95,42 @@ _MODES = {
 def main() -> None:
     """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
     mode = _mode()
+    # The records of --checkpoint are fetched where they are opened.
+    data = FLAGS.data if mode == "checkpoint" else local_path(FLAGS.data)
+    checkpoint = FLAGS.checkpoint and local_model(FLAGS.checkpoint)
     if mode == "blimp":
-        report = blimp.evaluate_blimp(FLAGS.checkpoint, FLAGS.data)
+        report = blimp.evaluate_blimp(checkpoint, data)
         print(blimp.format_report(report), file=sys.stderr)
     elif mode == "probe":
-        report = probe.evaluate_probe(FLAGS.checkpoint, FLAGS.data, FLAGS.untrained)
+        report = probe.evaluate_probe(checkpoint, data, FLAGS.untrained)
         print(probe.format_report(report), file=sys.stderr)
     elif mode == "task":
         report = score_file.score_predictions(
-            FLAGS.task, FLAGS.data, FLAGS.predictions, FLAGS.na_prob, _log
+            FLAGS.task,
+            data,
+            local_path(FLAGS.predictions),
+            local_path(FLAGS.na_prob),
+            _log,
         )
     elif mode == "model":
-        model = inference.load(FLAGS.model)
+        path = local_model(FLAGS.model)
+        model = inference.load(path)
         columns = task_evaluation.Columns(
             tuple(FLAGS.text_columns or ()), FLAGS.label_column
         )
-        report = task_evaluation.evaluate_model(model, FLAGS.model, FLAGS.data, columns)
+        report = task_evaluation.evaluate_model(model, path, data, columns)
         print(task_evaluation.format_report(report))
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
         report = evaluation.evaluate_checkpoint(
-            FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices
+            checkpoint, data, FLAGS.batches, devices
         )
     indent = 2 if mode == "task" else None
     text = json.dumps(report, indent=indent, allow_nan=mode == "task")
     print(text)
     if FLAGS.output:
-        with open(FLAGS.output, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
+            f.write(text + "\n")
 
 
 def _mode() -> str:

@@ -4,17 +4,23 @@ python -m electra_tf.export --model=sst2 --output=served
 """
 
 import dataclasses
+import os
 import sys
 
 from absl import flags
 
 from electra_tf import cli
 from electra_tf.errors import InputError
+from electra_tf.interop.remote_models import local_model
 from electra_tf.serving import export
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS
+from electra_tf.storage.objects import ObjectFolder, is_url
+from electra_tf.storage.outputs import check_new, staged
 from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 
+# A server loads a version when it finds this file.
+_LAST = ("saved_model.pb",)
 _LIMITS = {
     "rows": "Texts",
     "bytes": "Bytes of all texts",
@@ -104,16 +110,27 @@ def output_kind() -> str | None:
 def main() -> None:
     """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
-    export.check_arguments(FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+    version = os.path.join(FLAGS.output, str(FLAGS.version))
+    check_new(version, "--version", "Pass a higher --version")
+    with staged(FLAGS.output, _LAST, _existing(FLAGS.output)) as output:
+        _export(output)
+    print(f"exported to {version}")
+
+
+def _export(output: str) -> None:
+    export.check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
     exportable = export.load_exportable(
-        FLAGS.model, output_kind(), FLAGS.target, FLAGS.max_length, limits
+        local_model(FLAGS.model), output_kind(), FLAGS.target, FLAGS.max_length, limits
     )
     print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
-    folder = export.export(
-        exportable, FLAGS.output, FLAGS.version, FLAGS.signatures, FLAGS.format
-    )
-    print(f"exported to {folder}")
+    export.export(exportable, output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+
+
+def _existing(output: str) -> set[str]:
+    """Return the files for servers that exist at a URL: people change these."""
+    names = ObjectFolder(output).find() if is_url(output) else ()
+    return {name for name in names if "/" not in name}
 
 
 if __name__ == "__main__":

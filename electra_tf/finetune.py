@@ -13,7 +13,10 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import finetuning
+from electra_tf.storage.cache import local_path
+from electra_tf.storage.synced_folder import synced
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
@@ -64,15 +67,16 @@ def _finetune() -> None:
             "Remove these flags, or set --task=csv",
         )
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-    finetuning.run_finetuning(
-        FLAGS.task,
-        FLAGS.data,
-        FLAGS.checkpoint,
-        FLAGS.output,
-        FLAGS.trials,
-        lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
-        devices,
-    )
+    with synced(FLAGS.output, "--output", last=(finetuning.RESULTS,)) as output:
+        finetuning.run_finetuning(
+            FLAGS.task,
+            local_path(FLAGS.data),
+            local_model(FLAGS.checkpoint),
+            output,
+            FLAGS.trials,
+            lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
+            devices,
+        )
 
 
 if __name__ == "__main__":

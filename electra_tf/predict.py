@@ -11,7 +11,10 @@ the `id` of its input record.
 from absl import flags
 
 from electra_tf import cli
+from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import prediction
+from electra_tf.storage.cache import local_path
+from electra_tf.storage.outputs import check_new, staged
 from electra_tf.tasks import inference
 
 FLAGS = flags.FlagValues()
@@ -43,15 +46,18 @@ flags.DEFINE_integer(
 def main() -> None:
     """Load the model and write its predictions."""
     cli.require(FLAGS, "model")
-    prediction.run_prediction(
-        FLAGS.model,
-        FLAGS.input,
-        FLAGS.output,
-        FLAGS.overwrite,
-        FLAGS.text_columns or None,
-        FLAGS.format,
-        FLAGS.nbest,
-    )
+    if not FLAGS.overwrite:
+        check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
+    with staged(FLAGS.output) as output:
+        prediction.run_prediction(
+            local_model(FLAGS.model),
+            local_path(FLAGS.input),
+            output,
+            FLAGS.overwrite,
+            FLAGS.text_columns or None,
+            FLAGS.format,
+            FLAGS.nbest,
+        )
 
 
 if __name__ == "__main__":

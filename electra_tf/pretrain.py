@@ -10,6 +10,11 @@ Start a new run from the weights of another run or library:
 
 python -m electra_tf.pretrain --config=base --data=records --model_dir=run \\
     --init_checkpoint=electra-base-discriminator,electra-base-generator
+
+Records, run directory and initial weights may be in an object store (s3://, gs://):
+
+python -m electra_tf.pretrain --config=small --data=s3://bucket/records \\
+    --model_dir=s3://bucket/run
 """
 
 from absl import flags
@@ -17,6 +22,7 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
+from electra_tf.text.remote_records import local_records, local_vocabulary
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
@@ -59,11 +65,12 @@ def main() -> None:
 def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+    data, vocab = local_records(FLAGS.data), local_vocabulary(FLAGS.vocab)
     experiment = Experiment.resolve(
-        FLAGS.data, FLAGS.vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
+        data, vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
     )
     on_error = experiment.config.input.on_error
-    record_set, evaluation_records = experiment.open(FLAGS.data, on_error), None
+    record_set, evaluation_records = experiment.open(data, on_error), None
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:

@@ -15,6 +15,8 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.errors import InputError
 from electra_tf.runs import nbest, scoring
+from electra_tf.storage.cache import local_path
+from electra_tf.storage.outputs import staged
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -57,13 +59,15 @@ def main() -> None:
         raise InputError(
             "--weight must be a finite number", f"{FLAGS.weight}", "Pass another weight"
         )
+    source = local_path(FLAGS.input)
     scorer = scoring.TextScorer.from_preset(FLAGS.checkpoint, FLAGS.batch_size)
     print(nbest.describe_rule(scorer), file=sys.stderr)
     if FLAGS.nbest:
-        lines = nbest.rerank(scorer, FLAGS.input, FLAGS.weight, FLAGS.format)
+        lines = nbest.rerank(scorer, source, FLAGS.weight, FLAGS.format)
     else:
-        lines = nbest.score_lines(scorer, FLAGS.input, FLAGS.format)
-    nbest.write(lines, FLAGS.output)
+        lines = nbest.score_lines(scorer, source, FLAGS.format)
+    with staged(FLAGS.output) as output:
+        nbest.write(lines, output)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ CODE = [
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # Modules that each layer (a folder or file of the package) may import, in addition to
 # those of `EVERYWHERE`.
-BELOW_TASKS = {"config", "batch", "text", "model", "kernels", "training", "interop"}
+BELOW_TASKS = {
+    *("config", "batch", "storage", "text", "model", "kernels", "training", "interop")
+}
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
     "__init__": BELOW_RUNS | {"serving", "runs"},  # for type checkers, lazy
@@ -38,13 +40,14 @@ MAY_IMPORT = {
     "batch": set(),
     "cpp_log": set(),
     "config": set(),
-    "cli": {"config", "cpp_log"},
-    "text": {"config", "batch"},
+    "storage": set(),
+    "cli": {"config", "cpp_log", "storage"},
+    "text": {"config", "batch", "storage"},
     "model": {"config"},
     "kernels": {"model"},
     "pretraining": {"config", "batch", "model", "kernels"},
-    "training": {"config", "batch"},
-    "interop": {"config", "batch", "text", "model", "training"},
+    "training": {"config", "batch", "storage"},
+    "interop": {"config", "batch", "storage", "text", "model", "training"},
     "tasks": BELOW_TASKS,
     "serving": BELOW_TASKS | {"tasks"},
     "runs": BELOW_RUNS | {"serving"},
@@ -54,6 +57,7 @@ EVERYWHERE = {"errors", "backend", "durable_files"}
 # Third-party packages that each layer may import.
 MAY_USE = {
     "config": {"pydantic", "yaml"},
+    "storage": {"fsspec"},
     "cli": {"absl"},
     "text": {
         *("apache_beam", "datasketch", "google_crc32c", "numpy", "psutil", "pyarrow"),

@@ -22,6 +22,7 @@ CONFIGS = sorted(
 DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
+    "gcp_storage_emulator": "gcp-storage-emulator",
     "google": "protobuf",
     "google_crc32c": "google-crc32c",
     "keras_hub": "keras-hub",
@@ -38,6 +39,8 @@ NOT_IMPORTED = {
     "setuptools": "TensorBoard imports its pkg_resources",
     "accelerate": "the trainer of transformers imports it",
     "libtpu": "JAX loads it",
+    "gcsfs": "fsspec loads it",
+    "s3fs": "fsspec loads it",
     "pytest-xdist": "a plugin of pytest",
     "ruff": "a command",
     "mkdocs": "a command",

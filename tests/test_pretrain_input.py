@@ -34,7 +34,7 @@ BAD = {
     "contradicting devices": ([], {"strategy": "mirrored", "tpu": "x"}, "--tpu"),
     "one replica of two": ([], {"cpu_replicas": 2}, "--cpu_replicas"),
     "no checkpoint": ([], {"init_checkpoint": "gone"}, "'gone'"),
-    "a bucket": ([], {"model_dir": "gs://bucket/run"}, "gcsfuse"),
+    "an unknown store": ([], {"model_dir": "nowhere://bucket/run"}, "nowhere://"),
     "a wrong flag": ([], {"stratgy": "auto"}, "stratgy"),
 }
 

@@ -27,6 +27,7 @@ from electra_tf.interop.names import Format
 from electra_tf.interop.network import Activation, ForeignNetwork, Network, Role
 from electra_tf.interop.numpy_forward import hidden_states, logits
 from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -249,8 +250,8 @@ def convert_checkpoint(
     Args:
         source: A checkpoint folder or run of this package, an output of fine-tuning, a
             Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, a KerasHub
-            preset, or an id of the Hugging Face hub; or two of them,
-            `DISCRIMINATOR,GENERATOR`.
+            preset, an id of the Hugging Face hub, or a URL of an object store; or two
+            of them, `DISCRIMINATOR,GENERATOR`.
         target: A folder that does not exist.
         format: Format of the target.
         part: Which networks of a pair to convert.
@@ -273,7 +274,7 @@ def convert_checkpoint(
 
         electra_tf.convert_checkpoint("run", "for_transformers", "huggingface")
     """
-    source, target = os.fspath(source), os.path.normpath(os.fspath(target))
+    source, target = local_model(source), os.path.normpath(os.fspath(target))
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise InputError(
             "The target must not exist, or be an empty folder",

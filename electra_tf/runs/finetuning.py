@@ -34,7 +34,7 @@ _PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
     "squad2": {"training.epochs": 2, "data.max_length": 512},
     "chunking": {"data.max_length": 256},
 }
-_RESULTS, _DATA_ERRORS, _GLUE_TABLE = "results.json", "problems.txt", "glue.txt"
+RESULTS, _DATA_ERRORS, _GLUE_TABLE = "results.json", "problems.txt", "glue.txt"
 _SUBMISSION = "submission.zip"
 _DATA_RULE = "The data must have the format of its task"
 _STATISTICS = ("median", "mean", "sd", "min", "max")
@@ -155,7 +155,7 @@ def run_task(
     done = MultiSeedRunner(task, pretrained, settings, output, devices).run(trials)
     print(format_summary(done, name))
     results = {score: _to_json(summary(done, score)) for score in done[0].scores}
-    with open(os.path.join(output, _RESULTS), "w", encoding="utf-8") as file:
+    with open(os.path.join(output, RESULTS), "w", encoding="utf-8") as file:
         json.dump({"task": name, "scores": results}, file, indent=1)
     return done
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,10 +11,12 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.interop import warm_start
 from electra_tf.interop.conversion import detect
+from electra_tf.interop.remote_models import local_model
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
+from electra_tf.storage.objects import is_url
 from electra_tf.text.pipeline import current_file, training_batches
 from electra_tf.text.record_repair import replace_bad_records
 from electra_tf.text.record_set import RecordSet, reraise_bad_records
@@ -32,6 +35,7 @@ from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
 from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import measure_peak_flops
+from electra_tf.training.remote_run import RemoteRun, open_remote_run, open_run_copy
 from electra_tf.training.run_directory import (
     check_resumable,
     checkpoint_config,
@@ -60,7 +64,7 @@ def run_pretraining(
     Args:
         experiment: Config and tokenizer.
         devices: Strategy with the replicas.
-        model_dir: The run directory.
+        model_dir: The run directory, or its URL in an object store.
         record_set: Training records.
         evaluation_records: Held-out records.
         init_checkpoint: Model of any format with the initial weights of a new run, or
@@ -72,17 +76,33 @@ def run_pretraining(
         Number of the signal that stopped the run (0 without one), and the path of the
         newest checkpoint.
     """
-    lock = run_lock(model_dir) if is_chief(devices) else contextlib.nullcontext()
-    with lock:
-        return _train(
+    init_checkpoint = init_checkpoint and local_model(init_checkpoint)
+    with _open_run(model_dir, devices, fallback) as (folder, remote):
+        stop_signal, checkpoint = _train(
             experiment,
             devices,
-            model_dir,
+            folder,
             record_set,
             evaluation_records,
             init_checkpoint,
             fallback,
+            remote,
         )
+        return stop_signal, remote.url_of(checkpoint) if remote else checkpoint
+
+
+@contextlib.contextmanager
+def _open_run(
+    model_dir: str, devices: tf.distribute.Strategy, fallback: bool
+) -> Iterator[tuple[str, RemoteRun | None]]:
+    """Lock or lease the run directory; yield a local folder, and the run at a URL."""
+    if is_url(model_dir):
+        worker = None if is_chief(devices) else devices.cluster_resolver.task_id
+        with open_remote_run(model_dir, worker, fallback) as remote:
+            yield remote.folder, remote
+        return
+    with run_lock(model_dir) if is_chief(devices) else contextlib.nullcontext():
+        yield model_dir, None
 
 
 def _train(
@@ -93,10 +113,11 @@ def _train(
     evaluation_records: RecordSet | None,
     init_checkpoint: str | None,
     fallback: bool,
+    remote: RemoteRun | None,
 ) -> tuple[int, str]:
     settings = experiment.config.training
-    checkpoints = _checkpoint_manager(experiment, model_dir)
-    notes = []
+    checkpoints = _checkpoint_manager(experiment, model_dir, remote)
+    notes = list(remote.notes) if remote else []
     if fallback and is_chief(devices):
         notes += _set_damaged_aside(checkpoints, model_dir)
     newest, metadata = check_run(
@@ -112,10 +133,11 @@ def _train(
         watchdog = create_watchdog(devices, settings.worker_timeout)
         stack.enter_context(watchdog)
         with watchdog.expect("the start of the other workers"):
-            workers.check(first_step, lock_token(model_dir))
+            token = remote.lock_token() if remote else lock_token(model_dir)
+            workers.check(first_step, token)
         if experiment.config.input.on_error == "skip":
             folder = os.path.join(model_dir, _INTACT)
-            if is_chief(devices):
+            if is_chief(devices) or remote:  # else the workers share the folder
                 replace_bad_records(record_set, folder, notes.append)
             workers.all_gather(0)  # the chief has written the copies
             record_set = replace_bad_records(record_set, folder, lambda line: None)
@@ -130,7 +152,7 @@ def _train(
             notes += [summary, *explain_changed_steps(experiment, newest)]
             for line in (*notes, *experiment.config_warnings(), *checkpoints.clean()):
                 logger.log(line)
-            health = _health_check(experiment, model_dir).check
+            health = _health_check(experiment, model_dir, remote)
             outputs = ChiefOutputs(
                 checkpoints, logger, health, metadata, experiment.files()
             )
@@ -240,6 +262,23 @@ def describe_run(
     Raises:
         InputError: As for `check_run`.
     """
+    init_checkpoint = init_checkpoint and local_model(init_checkpoint)
+    with contextlib.ExitStack() as stack:
+        if is_url(model_dir):
+            model_dir = stack.enter_context(open_run_copy(model_dir, fallback))
+        return _describe_run(
+            experiment, devices, record_set, model_dir, init_checkpoint, fallback
+        )
+
+
+def _describe_run(
+    experiment: Experiment,
+    devices: tf.distribute.Strategy,
+    record_set: RecordSet,
+    model_dir: str | None,
+    init_checkpoint: str | None,
+    fallback: bool,
+) -> str:
     newest, _ = check_run(experiment, record_set, model_dir, init_checkpoint, fallback)
     pretrainer = experiment.pretrainer(devices)
     lines = [experiment.describe(pretrainer, devices)]
@@ -302,7 +341,9 @@ def _init_metadata(
     return {"init_checkpoint": path, "begun_from": digest}
 
 
-def _checkpoint_manager(experiment: Experiment, model_dir: str) -> CheckpointManager:
+def _checkpoint_manager(
+    experiment: Experiment, model_dir: str, mirror: RemoteRun | None
+) -> CheckpointManager:
     """Return a manager that also keeps the milestones of an earlier training.steps."""
     settings = experiment.config.training
     return CheckpointManager(
@@ -311,6 +352,7 @@ def _checkpoint_manager(experiment: Experiment, model_dir: str) -> CheckpointMan
         settings.keep_at,
         settings.steps,
         permanent_steps(model_dir, settings.keep_at),
+        mirror=mirror,
     )
 
 
@@ -368,8 +410,13 @@ def _load_weights(
     return f"starting from random weights, seed {experiment.config.training.seed}"
 
 
-def _health_check(experiment: Experiment, model_dir: str) -> HealthCheck:
-    """Return a health check with the history of the run's logged metrics."""
+def _health_check(
+    experiment: Experiment, model_dir: str, remote: RemoteRun | None
+) -> Callable[[int, Mapping[str, float]], Iterable[str]]:
+    """Return a health check with the history of the run's logged metrics.
+
+    It also stops a run that has lost its lease.
+    """
     config = experiment.config
     health = HealthCheck(
         config.training.steps,
@@ -381,4 +428,11 @@ def _health_check(experiment: Experiment, model_dir: str) -> HealthCheck:
     for line in read_metrics(model_dir):
         if line["kind"] == TRAIN:
             health.check(line["step"], line)
-    return health
+    if remote is None:
+        return health.check
+
+    def check(step: int, values: Mapping[str, float]) -> Iterable[str]:
+        remote.check()
+        return health.check(step, values)
+
+    return check

@@ -15,6 +15,7 @@ from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import open_as_checkpoint
 from electra_tf.interop.plain_weights import plain_weights
+from electra_tf.interop.remote_models import local_model
 from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
@@ -85,7 +86,7 @@ class TextScorer:
             InputError: The model has no head to score with, or no update of the
                 second of two stages.
         """
-        with open_as_checkpoint(os.fspath(path)) as checkpoint:
+        with open_as_checkpoint(local_model(path)) as checkpoint:
             config = loader.parse_config(
                 checkpoint.read(CONFIG).decode(), checkpoint.path
             )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
+from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.serving import server_files, validate
 from electra_tf.serving.export_spec import ExportSpec, Signature
@@ -172,7 +173,8 @@ def export_saved_model(
     if isinstance(model, TextModel) and max_length is None:
         spec = task_export(model, limits=limits)
     elif isinstance(model, str | os.PathLike):
-        spec = load_exportable(os.fspath(model), max_length=max_length, limits=limits)
+        path = local_model(model)
+        spec = load_exportable(path, max_length=max_length, limits=limits)
     elif isinstance(model, TextModel):
         raise InputError(
             "model must be a pre-trained checkpoint for max_length",

@@ -13,8 +13,10 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
+from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
+from electra_tf.storage.objects import is_url
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.tasks.saved_file import check_saved_file
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
@@ -38,6 +40,10 @@ class PresetArguments:
     name: str | None = None
     dtype: Any = None
     trainable: bool = True
+
+    def __post_init__(self) -> None:
+        if is_url(self.source):
+            object.__setattr__(self, "source", local_model(self.source))
 
     def has_head(self, kind: type[Model], *given: Any) -> bool:
         """Return whether the source has the head of the model.
@@ -150,7 +156,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
         model = electra_tf.load_model("model.keras")
         model.predict(["a fine film"])
     """
-    file = os.fspath(path)
+    file = local_model(path)
     if os.path.isdir(file):
         file = os.path.join(file, MODEL)
     if not os.path.isfile(file):
@@ -240,6 +246,10 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     return PretrainedEncoder(model.encoder, tokenizer, None, name)
 
 
+def _read_url(url: str, vocabulary: str | None) -> PretrainedEncoder:
+    return read_preset(local_model(url), vocabulary)
+
+
 def _is_config(name: str) -> bool:
     is_file = name.endswith((".yaml", ".yml")) and os.path.isfile(name)
     return is_file or (name in _pretraining_configs() and not os.path.exists(name))
@@ -259,6 +269,11 @@ def _check_no_vocabulary(source: str | os.PathLike, vocabulary: str | None) -> N
 
 
 for _name, _reader in {
+    "object store": PresetReader(
+        "a URL of an object store (s3://, gs://) with one of the following",
+        is_url,
+        _read_url,
+    ),
     "saved model": PresetReader(
         f"a saved model (a .keras file, or a folder with {MODEL})",
         is_finished,

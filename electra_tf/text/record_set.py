@@ -20,6 +20,7 @@ from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text import records
 from electra_tf.text.records import FEATURES, Manifest, Shard
+from electra_tf.text.remote_records import local_records
 from electra_tf.text.tokenizer import Tokenizer
 
 _BLOCK = 1 << 16  # bytes
@@ -58,7 +59,8 @@ def open_records(
 
     Args:
         data: A folder of records built by `build_records`, by the original or by
-            NVIDIA's implementation, or globs of TFRecord files, separated by commas.
+            NVIDIA's implementation, or globs of TFRecord files, separated by commas;
+            also URLs of an object store.
         max_length: Required positions of a record.
         tokenizer: Tokenizer whose vocabulary and settings the records must have been
             built with; None skips this check.
@@ -83,6 +85,7 @@ def open_records(
         records = electra_tf.open_records("records", max_length=32, tokenizer=None)
         print(f"{records.total:,} records")
     """
+    data = local_records(data)
     if tokenizer is not None:
         vocabulary_size = len(tokenizer.vocabulary)
     manifest = _read_manifest(data)
@@ -116,6 +119,7 @@ def record_length(data: str) -> int | None:
     Returns:
         The length that build_records stored; None without its manifest.
     """
+    data = local_records(data)
     manifest = _read_manifest(data) if os.path.isdir(data) else None
     return manifest.max_length if manifest else None
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from electra_tf.errors import InputError
+from electra_tf.storage.cache import local_files
+from electra_tf.storage.objects import is_url
 
 _TFDS_PREFIX = "tfds:"
 
@@ -16,10 +18,12 @@ def is_tfds(source: str) -> bool:
 
 
 class LocalFiles:
-    """Files of this machine."""
+    """Files of this machine; objects at URLs are fetched to it."""
 
     def find(self, pattern: str) -> list[str]:
         """Return the paths that a path or a glob matches, sorted; folders, too."""
+        if is_url(pattern):
+            return local_files(pattern)
         if os.path.lexists(pattern):  # a file name may contain "[" or "*"
             return [pattern]
         paths = sorted(glob.glob(pattern, recursive=True))
@@ -48,7 +52,7 @@ LOCAL_FILES = LocalFiles()
 
 
 def expand(patterns: Iterable[str], files: LocalFiles = LOCAL_FILES) -> list[str]:
-    """Expand paths, globs and TFDS names to a list of sources, in order.
+    """Expand paths, globs, URLs and TFDS names to a list of sources, in order.
 
     Args:
         patterns: The values of `--input`, split at commas.

@@ -25,7 +25,7 @@ import pathlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import safetensors.numpy
@@ -50,6 +50,17 @@ _HUGGING_FACE = re.compile(
     r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
     r"|tf_model\.h5|flax_model\.msgpack)(\.index\.json)?"
 )
+
+
+class Mirror(Protocol):
+    """Copy of the checkpoints, for example in an object store."""
+
+    def publish(self, path: str) -> None:
+        """Copy a new checkpoint."""
+
+    def delete(self, path: str) -> None:
+        """Delete the copy of an old checkpoint."""
+
 
 Arrays = Mapping[str, Any]
 """NumPy arrays, or objects with shape, dtype, nbytes and values to be read once."""
@@ -112,7 +123,7 @@ def open_checkpoint(path: str) -> Checkpoint:
                 "Pass the --model_dir of a pretrain run, or one of its checkpoints/*",
             )
         path = paths[max(paths)]
-    manifest = _parse_manifest(_read_manifest(pathlib.Path(path, MANIFEST)), path)
+    manifest = parse_manifest(_read_manifest(pathlib.Path(path, MANIFEST)), path)
     for name, (size, sha256) in manifest["files"].items():
         _verify_file(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
@@ -217,6 +228,7 @@ class CheckpointManager:
         steps: Number of updates of the whole training.
         keep_steps: More steps whose checkpoints are never deleted.
         remedy: Remedy of the error if a checkpoint cannot be written.
+        mirror: Gets each new checkpoint, and loses each deleted one.
     """
 
     def __init__(
@@ -227,8 +239,10 @@ class CheckpointManager:
         steps: int,
         keep_steps: Set[int] = frozenset(),
         remedy: str = "Free space or lower training.keep",
+        mirror: Mirror | None = None,
     ):
         self.folder, self._keep, self._remedy = folder, keep, remedy
+        self._mirror = mirror
         self._permanent_steps = steps_at_shares(keep_at, steps) | keep_steps
 
     def clean(self) -> list[str]:
@@ -324,6 +338,8 @@ class CheckpointManager:
                 f"{self._remedy}, then run the same command again; earlier "
                 "checkpoints are unchanged",
             ) from error
+        if self._mirror is not None:
+            self._mirror.publish(str(path))
         self._delete_old()
         return str(path)
 
@@ -331,6 +347,8 @@ class CheckpointManager:
         paths = saved_steps(self.folder)
         for step in sorted(paths)[: -self._keep]:
             if step not in self._permanent_steps:
+                if self._mirror is not None:
+                    self._mirror.delete(paths[step])
                 # Another name first, so that a killed process leaves no damaged
                 # checkpoint.
                 deleted = pathlib.Path(f"{paths[step]}{_DELETED}")
@@ -516,7 +534,19 @@ def _read_manifest(path: pathlib.Path) -> bytes:
     return path.read_bytes()
 
 
-def _parse_manifest(content: bytes, path: str) -> dict:
+def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
+    """Parse and check the manifest of a checkpoint.
+
+    Args:
+        content: Content of its `checkpoint.json`.
+        path: The checkpoint, for messages.
+
+    Returns:
+        `step`, `details`, and `files`: size and SHA-256 by name.
+
+    Raises:
+        InputError: It is damaged, or of another format.
+    """
     try:
         manifest = json.loads(content)
         format_number = manifest["format"]

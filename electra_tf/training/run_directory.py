@@ -61,9 +61,9 @@ def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
     """
     if "://" in folder:
         raise InputError(
-            f"{flag} must be a folder in a mounted file system",
+            f"{flag} must be a local folder here",
             folder,
-            "Mount the bucket, for example with gcsfuse, and pass the mounted folder",
+            "Pass a local folder, and upload it afterwards",
         )
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(

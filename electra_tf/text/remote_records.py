@@ -1,0 +1,165 @@
+"""Fetch records from an object store, and publish them there, the manifest last."""
+
+import contextlib
+import os
+import posixpath
+from collections.abc import Iterator
+
+from electra_tf.errors import InputError
+from electra_tf.storage.cache import fetch
+from electra_tf.storage.cache import local_files as fetch_files
+from electra_tf.storage.lease import Lease, is_lease
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
+from electra_tf.storage.outputs import local_files, temporary_folder, upload
+from electra_tf.text import records
+from electra_tf.text.records import Manifest
+from electra_tf.text.tokenizer import settings_path
+
+_REMEDY = "Upload the folder again, or build the records again with --overwrite"
+# Of the records of the original, which has no manifest.
+_ORIGINAL = "pretrain_tfrecords"
+
+
+def local_records(data: str) -> str:
+    """Return a local path of records, which are fetched if they are at a URL.
+
+    TensorFlow has no file system for s3:// and others, so tf.data reads local files.
+
+    Args:
+        data: A local folder or globs, which are returned as they are; or the URL of a
+            folder, or URLs with globs, separated by commas.
+
+    Returns:
+        A folder, or paths separated by commas.
+
+    Raises:
+        InputError: There are no records, the folder is half-written, or an object is
+            not as its manifest lists it.
+    """
+    if not is_url(data):
+        return data
+    if "," not in data and not any(c in data for c in "*?["):
+        source = ObjectFolder(data)
+        objects = source.find()
+        if objects:
+            return _fetch_folder(source, objects)
+    return ",".join(path for part in data.split(",") for path in fetch_files(part))
+
+
+def local_vocabulary(path: str | None) -> str | None:
+    """Return the local path of a vocabulary, which is fetched if it is at a URL.
+
+    Args:
+        path: A local path or None, which are returned as they are, or a URL; the file
+            of settings beside it is fetched too.
+
+    Raises:
+        InputError: There is no such object.
+    """
+    if path is None or not is_url(path):
+        return path
+    parent, name = split_url(path)
+    source = ObjectFolder(parent)
+    infos = {n: source.info(n) for n in (name, settings_path(name).name)}
+    if infos[name] is None:
+        raise InputError(
+            "A vocabulary must be an object or a local file",
+            f"{path}, which does not exist",
+            "Check the URL",
+        )
+    files = {n: info for n, info in infos.items() if info is not None}
+    return os.path.join(fetch(source, files, folder="."), name)
+
+
+def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
+    sums = {}
+    if records.MANIFEST in objects:
+        content = source.read(records.MANIFEST) or b""
+        url = source.url_of(records.MANIFEST)
+        for shard in Manifest.parse(content, url).shards:
+            info = objects.get(shard.file)
+            if info is None or info.size != shard.bytes:
+                raise InputError(
+                    f"{source.url_of(shard.file)} must have the {shard.bytes} bytes "
+                    "that the manifest lists",
+                    f"{info.size} bytes" if info else "no such object",
+                    _REMEDY,
+                )
+            sums[shard.file] = shard.sha256
+    elif records.BUILDING in objects:
+        raise InputError(
+            f"Records must be complete, with a {records.MANIFEST}",
+            f"{source.url}, which is half-written",
+            _REMEDY,
+        )
+    files = {n: i for n, i in objects.items() if n in sums or _is_needed(n, bool(sums))}
+    name = split_url(source.url)[1]
+    return os.path.join(fetch(source, files, sums), name)
+
+
+def _is_needed(name: str, has_manifest: bool) -> bool:
+    folder, file = posixpath.split(name)
+    is_shard = "tfrecord" in file
+    if has_manifest:
+        return not folder and not is_shard and name != records.BUILDING
+    return folder in ("", _ORIGINAL) and (is_shard or file.startswith("vocab"))
+
+
+@contextlib.contextmanager
+def staged_records(output: str, overwrite: bool) -> Iterator[str]:
+    """Yield a local folder for new records, which are published if the block succeeds.
+
+    Args:
+        output: A local folder, which is yielded itself, or the URL of a folder.
+        overwrite: Whether the URL may have records.
+
+    Yields:
+        The folder.
+
+    Raises:
+        InputError: The URL has records or other objects, or another process writes
+            there.
+    """
+    if not is_url(output):
+        yield output
+        return
+    with temporary_folder() as folder, Lease(ObjectFolder(output), "--output") as lease:
+        _check_output(output, overwrite)
+        path = os.path.join(folder, split_url(output)[1])
+        yield path
+        _publish(path, output, lease)
+
+
+def _check_output(url: str, overwrite: bool) -> None:
+    names = [name for name in ObjectFolder(url).find() if not is_lease(name)]
+    if names and not {records.MANIFEST, records.BUILDING} & set(names):
+        raise InputError(
+            "--output must be a new folder, or a folder of records",
+            f"{url}, which contains other objects",
+            "Pass another URL",
+        )
+    if names and not overwrite:
+        raise InputError(
+            "Without --overwrite, --output must not contain records",
+            f"{url}, which contains records",
+            "Pass --overwrite to replace them, or pass another URL",
+        )
+
+
+def _publish(folder: str, url: str, lease: Lease) -> None:
+    """Upload a folder of records; they replace those at the URL.
+
+    From the first upload to the last, the URL has an object `_building` and no
+    manifest, so that a reader recognises it as half-written.
+    """
+    target, names = ObjectFolder(url), local_files(folder)
+    lease.check()
+    target.write(records.BUILDING, b"")
+    target.delete(records.MANIFEST)
+    for name in set(target.find()) - set(names):
+        if name.startswith(records.SHARD_PREFIX) or name == records.PROBLEMS:
+            target.delete(name)
+    upload(target, folder, [name for name in names if name != records.MANIFEST])
+    lease.check()
+    upload(target, folder, [records.MANIFEST])
+    target.delete(records.BUILDING)

@@ -1,0 +1,391 @@
+"""Real commands against object stores: build, train, die, resume, export, convert."""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, failure
+from object_servers import gcs_server, s3_server
+from pretrain_commands import arguments, file_contents, metric_lines, start
+
+import electra_tf
+from electra_tf.interop import remote_models
+from electra_tf.storage.lease import Lease
+from electra_tf.storage.objects import ObjectFolder
+from electra_tf.training.checkpoint import open_checkpoint
+
+SETS = (
+    "objective.name=mlm",
+    "training.steps=24",
+    "training.save_every=3",
+    "training.keep_at=[0.5]",
+    "training.log_every=4",
+)
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def bucket(request):
+    """Return the URL of a bucket of a server on this machine."""
+    if request.param == "s3":
+        yield request.getfixturevalue("s3")
+    else:
+        with gcs_server() as url:
+            yield url
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def new_machine(tmp_path, monkeypatch):
+    """Return a function that empties the cache, as on a machine that starts."""
+
+    def empty():
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return empty
+
+
+def free_ports(count):
+    """Return numbers of free ports of this machine."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def put(folder, url):
+    """Upload a folder."""
+    target = ObjectFolder(url)
+    for path in pathlib.Path(folder).rglob("*"):
+        if path.is_file() and path.name != ".lock":
+            target.upload(path, path.relative_to(folder).as_posix())
+
+
+def get(url, folder):
+    """Download a folder."""
+    source = ObjectFolder(url)
+    for name in source.find():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        source.download(name, folder / name)
+    return folder
+
+
+def manifests(store):
+    names = (store / "checkpoints").find()
+    return {name for name in names if name.endswith("/checkpoint.json")}
+
+
+def succeed(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_records_are_built_and_read_at_a_url(
+    bucket, here, corpus_file, folder, new_machine
+):
+    inputs = ObjectFolder(f"{bucket}/corpus")
+    inputs.upload(corpus_file, "text.txt")
+    inputs.upload(GOLDEN / "vocab.txt", "vocab.txt")
+    flags = [
+        f"--input={bucket}/corpus/*ext.txt",
+        f"--vocab={bucket}/corpus/vocab.txt",
+        f"--output={bucket}/records",
+        "--max_length=32",
+        "--shards=5",
+        "--workers=1",
+    ]
+    assert f"{bucket}/records: " in succeed(here("build_records", *flags))
+    names = set(ObjectFolder(f"{bucket}/records").find())
+    assert names == {path.name for path in folder.iterdir()}
+    assert "--overwrite" in failure(here("build_records", *flags))
+    succeed(here("build_records", *flags, "--overwrite"))
+    new_machine()
+    records = electra_tf.open_records(
+        f"{bucket}/records", max_length=32, tokenizer=None, verify=True
+    )
+    local = electra_tf.open_records(str(folder), max_length=32, tokenizer=None)
+    assert records.counts == local.counts
+    for ours, theirs in zip(records.paths, local.paths, strict=True):
+        assert pathlib.Path(ours).read_bytes() == pathlib.Path(theirs).read_bytes()
+    globs = electra_tf.open_records(
+        f"{bucket}/records/*tfrecord*",
+        max_length=32,
+        tokenizer=None,
+        vocabulary_size=1000,
+    )
+    assert globs.counts == local.counts
+
+
+def test_half_written_and_truncated_records_are_errors(bucket, folder, new_machine):
+    put(folder, f"{bucket}/damaged")
+    store = ObjectFolder(f"{bucket}/damaged")
+    shard = min(name for name in store.find() if "tfrecord" in name)
+    content = store.read(shard)
+
+    def message():
+        with pytest.raises(electra_tf.InputError) as error:
+            electra_tf.open_records(store.url, max_length=32, tokenizer=None)
+        return str(error.value)
+
+    store.write(shard, content[:-1])
+    assert f"{store.url}/{shard}" in message()
+    store.write(shard, content[:-1] + b"\0")
+    assert f"{store.url}/{shard}" in message()
+    store.write("_building", b"")
+    store.delete("manifest.json")
+    assert "half-written" in message()
+
+
+@pytest.fixture
+def whole(folder, here, tmp_path):
+    """Return a local run that was not interrupted."""
+    succeed(here("pretrain", *arguments(folder, tmp_path / "whole", *SETS)))
+    return tmp_path / "whole"
+
+
+def wait_for(process, condition):
+    """Wait for a condition while a process runs; kill the process on failure."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"ended too early, or hangs: {process.communicate()}")
+        time.sleep(0.005)
+
+
+def kill(process):
+    process.kill()
+    process.communicate()
+
+
+def check_killed_run(bucket, folder, here, new_machine, whole, path):
+    """Kill a run after its first checkpoint, and resume it without its cache."""
+    put(folder, f"{bucket}/r")
+    store = ObjectFolder(f"{bucket}/run")
+    given = arguments(f"{bucket}/r", store.url, *SETS)
+    process = start(*given)
+    wait_for(process, lambda: manifests(store))
+    kill(process)
+    new_machine()
+    done = here("pretrain", *given)
+    assert succeed(done).endswith(f"{store.url}/checkpoints/step_00000024\n")
+    assert "resuming after step" in done.stderr
+    found = get(store.url, path / "found")
+    assert file_contents(found) == file_contents(whole)
+    assert metric_lines(found) == metric_lines(whole)
+    assert not list((path / "cache" / "electra_tf" / "runs").glob("*/checkpoints"))
+
+
+def test_a_run_whose_upload_fails_resumes_on_another_machine_to_the_same_bits(
+    s3, folder, here, new_machine, whole, tmp_path, monkeypatch
+):
+    put(folder, f"{s3}/failing_records")
+    store = ObjectFolder(f"{s3}/failing")
+    given = arguments(f"{s3}/failing_records", store.url, *SETS)
+    broken = "checkpoints/step_00000015/optimizer.safetensors"
+    original = ObjectFolder.upload
+
+    def fail(self, path, name):
+        if name == broken:
+            self.write(name, b"the first part")
+            raise electra_tf.InputError("X must", self.url_of(name), "Retry")
+        original(self, path, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFolder, "upload", fail)
+        assert f"{store.url}/{broken}" in failure(here("pretrain", *given))
+    assert "checkpoints/step_00000012/checkpoint.json" in store.find()
+    new_machine()
+    done = here("pretrain", *given)
+    assert succeed(done).endswith(f"{store.url}/checkpoints/step_00000024\n")
+    assert f"{store.url}/checkpoints/step_00000015 has no " in done.stderr
+    assert "resuming after step 12 of 24" in done.stderr
+    found = get(store.url, tmp_path / "found")
+    assert file_contents(found) == file_contents(whole)
+    assert metric_lines(found) == metric_lines(whole)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_on_another_machine_to_the_same_bits(
+    s3, folder, here, new_machine, whole, tmp_path
+):
+    check_killed_run(s3, folder, here, new_machine, whole, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_with_google_cloud_storage(
+    folder, here, new_machine, whole, tmp_path
+):
+    with gcs_server() as bucket:
+        check_killed_run(bucket, folder, here, new_machine, whole, tmp_path)
+
+
+def test_a_run_that_another_process_has_leased_is_not_touched(
+    s3, folder, here, new_machine
+):
+    store = ObjectFolder(f"{s3}/leased")
+    with Lease(store, "--model_dir"):
+        before = store.find()
+        message = failure(here("pretrain", *arguments(folder, store.url, *SETS)))
+        assert f"leased by process {os.getpid()} on " in message
+        assert store.url in message
+        assert store.find() == before
+
+
+@pytest.mark.slow
+def test_of_two_commands_the_second_stops(s3, folder, new_machine):
+    store = ObjectFolder(f"{s3}/two")
+    sets = (*SETS, "training.steps=1000000", "training.save_every=50")
+    given = arguments(folder, store.url, *sets)
+    first = start(*given)
+    wait_for(first, lambda: manifests(store))
+    second = start(*given)
+    _, err = second.communicate()
+    before = manifests(store)
+    wait_for(first, lambda: manifests(store) != before)  # it trains on
+    first.terminate()
+    out, _ = first.communicate()
+    assert second.returncode == 1, err
+    assert f"leased by process {first.pid} on " in err
+    assert first.returncode == 0
+    assert f"{store.url}/checkpoints/step_" in out
+
+
+@pytest.mark.slow
+def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
+    s3, folder, here, new_machine, whole, tmp_path
+):
+    store = ObjectFolder(f"{s3}/killed")
+    given = arguments(folder, store.url, *SETS)
+
+    def half_uploaded():
+        names = [name.split("/") for name in (store / "checkpoints").find()]
+        complete = {step for step, file in names if file == "checkpoint.json"}
+        return {step for step, _ in names} - complete
+
+    for _ in range(3):
+        process = start(*given)
+        old = half_uploaded()
+        wait_for(process, lambda old=old: half_uploaded() - old)
+        kill(process)
+        new_machine()
+        if manifests(store):
+            checkpoint = remote_models.local_model(store.url)
+            assert np.isfinite(open_checkpoint(checkpoint).step)
+    done = here("pretrain", *given)
+    succeed(done)
+    found = get(store.url, tmp_path / "found")
+    expected = file_contents(whole)
+    assert {n: data for n, data in file_contents(found).items() if n in expected} == (
+        expected
+    )
+
+
+@pytest.mark.slow
+def test_workers_with_caches_of_their_own_train_one_run(
+    s3, folder, new_machine, tmp_path
+):
+    store = ObjectFolder(f"{s3}/workers")
+    put(folder, f"{s3}/worker_records")
+
+    def run(steps):
+        workers = []
+        ports = free_ports(2)
+        for index in range(2):
+            cluster = {"worker": [f"localhost:{port}" for port in ports]}
+            task = {"type": "worker", "index": index}
+            config = json.dumps({"cluster": cluster, "task": task})
+            with mock.patch.dict(
+                os.environ, TF_CONFIG=config, XDG_CACHE_HOME=str(tmp_path / str(index))
+            ):
+                sets = (*SETS, f"training.steps={steps}")
+                given = arguments(
+                    f"{s3}/worker_records", store.url, *sets, strategy="multi_worker"
+                )
+                workers.append(start(*given))
+        return [worker.communicate() for worker in workers], workers
+
+    run(6)
+    (chief, other), workers = run(12)
+    assert [worker.returncode for worker in workers] == [0, 0], (chief, other)
+    assert "resuming after step 6 of 12" in chief[1]
+    assert "checkpoints/step_00000012/checkpoint.json" in store.find()
+
+
+def test_models_are_read_and_written_at_urls(s3, here, pretrained, new_machine):
+    put(pretrained, f"{s3}/pretrained")
+    run = f"{s3}/pretrained"
+    encoder = electra_tf.Encoder.from_preset(run)
+    expected = electra_tf.Encoder.from_preset(str(pretrained))
+    for ours, theirs in zip(encoder.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    flags = f"--from={run}", "--format=huggingface", f"--to={s3}/hf"
+    assert f"{s3}/hf" in succeed(here("convert", *flags))
+    assert f"{s3}/hf" in failure(here("convert", *flags))
+    hugging_face = electra_tf.Encoder.from_preset(f"{s3}/hf")
+    for ours, theirs in zip(hugging_face.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.slow
+def test_a_version_is_exported_to_a_url(s3, here, pretrained, new_machine):
+    put(pretrained, f"{s3}/pretrained")
+    run = f"{s3}/pretrained"
+    flags = f"--model={run}", f"--output={s3}/served", "--signatures=tokens"
+    assert f"exported to {s3}/served/1" in succeed(here("export", *flags))
+    assert "--version" in failure(here("export", *flags))
+    store = ObjectFolder(f"{s3}/served")
+    versions = [n for n, info in store.find().items() if n.startswith("1/")]
+    assert "1/saved_model.pb" in versions
+    assert store.read("models.config")
+
+
+def test_a_model_is_fine_tuned_and_used_at_urls(
+    s3, here, pretrained, new_machine, tmp_path
+):
+    put(pretrained, f"{s3}/pretrained")
+    table = ObjectFolder(f"{s3}/table")
+    rows = "".join(f"good {i}\tyes\nbad {i}\tno\n" for i in range(8))
+    for name in ("train.tsv", "dev.tsv"):
+        table.write(name, f"text\tlabel\n{rows}".encode())
+    flags = [
+        "--task=csv",
+        f"--data={s3}/table",
+        f"--checkpoint={s3}/pretrained",
+        f"--output={s3}/tuned",
+        "--text_columns=text",
+        "--label_column=label",
+        "--set=training.epochs=1",
+        "--set=training.batch_size=4",
+        "--set=data.max_length=16",
+    ]
+    succeed(here("finetune", *flags))
+    assert {"model.keras", "results.json"} <= set(ObjectFolder(f"{s3}/tuned").find())
+    new_machine()
+    succeed(here("finetune", *flags))  # nothing is left to train
+    table.write("input.txt", b"good\nbad\n")
+    flags = (
+        f"--model={s3}/tuned",
+        f"--input={s3}/table/input.txt",
+        f"--output={s3}/table/predictions.txt",
+    )
+    succeed(here("predict", *flags))
+    assert len(table.read("predictions.txt").splitlines()) == 2
+    assert "--overwrite" in failure(here("predict", *flags))
+    flags = f"--model={s3}/tuned", f"--data={s3}/table", f"--output={s3}/table/e.json"
+    succeed(here("evaluate", *flags))
+    assert json.loads(table.read("e.json"))
