@@ -397,6 +397,9 @@ def test_declared_shapes_are_compared_with_the_limits(tools):
         server._check_declared_sizes({"x": message}, {})
         with pytest.raises(server.StatusError, match=f"x must have .*{too_large[0]}"):
             server._check_declared_sizes({"x": message}, LIMITS)
+    message = attacks.tensor(types_pb2.DT_STRING, [4096], [b"", b"a" * 600])
+    with pytest.raises(server.StatusError, match=r"x must have .* bytes"):
+        server._check_declared_sizes({"x": message}, LIMITS)
 
 
 def run_versions(folders, python):

@@ -231,16 +231,22 @@ class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 def _check_declared_sizes(inputs: Any, limits: dict[str, int]) -> None:
-    """Reject shapes of more values than the graph accepts, before memory is taken."""
+    """Reject what the graph would reject after expanding it to the declared shape."""
     for name, message in inputs.items():
+        values = message.string_val
         limit = "rows" if message.dtype == tf.string.as_datatype_enum else "positions"
         shape = [dim.size for dim in message.tensor_shape.dim]
-        if limit in limits and math.prod(shape) > limits[limit]:
-            raise StatusError(
-                INVALID,
-                f"{name} must have at most {limits[limit]} {limit}. Received: a "
-                f"message that declares the shape {shape[:8]}. Send it in parts.",
-            )
+        count = math.prod(shape)
+        # The last value is repeated.
+        size = sum(map(len, values))
+        size += max(0, count - len(values)) * len(values[-1]) if values else 0
+        for key, number in ((limit, count), ("bytes", size)):
+            if number > limits.get(key, number):
+                raise StatusError(
+                    INVALID,
+                    f"{name} must have at most {limits[key]} {key}. Received: a "
+                    f"message that declares the shape {shape[:8]}. Send it in parts.",
+                )
 
 
 def _parse_tensor(name: str, message: Any, dtype: int) -> tf.Tensor:
