@@ -95,6 +95,7 @@ def test_documented_flags_exist(name):
     # Flags of other programs.
     known |= {"enable_batching", "batching_parameters_file", "strict"}
     known |= {"model_config_file", "monitoring_config_file"}
+    known |= {"memory", "grpc_channel_arguments"}
     assert name in known or name.removeprefix("no") in known
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 import collections
+import dataclasses
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT
+from serving.exports import exported, write_version
+from tasks.test_pretrained import save as save_checkpoint
+from tasks.test_pretrained import settings_of
 
 from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.pretrained_models import pretrained_export
 from electra_tf.serving.warmup import FILE, warmup_requests, write_warmup
 
 LABELS = ("bad", "good", "so so")
@@ -232,3 +238,224 @@ def test_random_requests_depend_only_on_seed_and_number(tools):
     assert 40 <= expected[requests.ERROR] <= 100
     assert expected[requests.RESPONSE] >= 80
     assert expected[requests.EITHER] >= 60
+
+
+TOOLS = ROOT / "tools" / "serving_checks"
+OPTIONS = argparse.Namespace(port=0, threads=2)
+LIMITS = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
+TEXTS, INTS = np.dtype(object), np.dtype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory, vocabulary):
+    """Return a function that writes the export of a kind, and returns its folder."""
+    from electra_tf.model.electra import Electra
+
+    folder = tmp_path_factory.mktemp("exports")
+
+    def write(kind):
+        if not (folder / kind).exists():
+            make = pretrained if kind in ("encoder", "electra") else exported
+            write_version(make(kind), folder / kind / "1")
+        return folder / kind
+
+    def pretrained(kind):
+        run = folder / "run"
+        if not run.exists():
+            settings = settings_of(vocabulary_size=len(vocabulary))
+            electra = Electra(settings.model, 3, True)
+            electra.build()
+            weights = {weight.path: weight.numpy() for weight in electra.weights}
+            run.mkdir()
+            save_checkpoint(run, settings, weights)
+        return pretrained_export(str(run), kind)
+
+    return write
+
+
+def test_attacks_of_one_model_take_little_memory(exports, tools):
+    import serve_check
+    import serve_check_attack as attack
+    import serve_check_attack_requests as attacks
+    from serve_check_client import Client
+
+    options = argparse.Namespace(model=exports("tagger"), **vars(OPTIONS))
+    with serve_check.run_server(options, "session") as server:
+        client = Client(server.info["port"])
+        signatures = client.signatures()
+        attacker = attack.Attacker(client, server.memory, 60)
+        wanted = "2,000 empty", "100,000", "16 MB", "to [20000]", "[65536, 65536]"
+        for signature in signatures:
+            attacker.send_each(
+                one
+                for one in attacks.named(signature, server.info["limits"])
+                if any(text in one.name for text in wanted)
+            )
+        attacker.send_generated(signatures, 0, 60, 2)
+        assert server.process.poll() is None
+    assert len(attacker.rows) >= 8
+    assert [failure for row in attacker.rows for failure in row.failures] == []
+    # The graph itself rejects an expanded tensor; the server is not asked to.
+    (expanded,) = (row for row in attacker.rows if row.name.endswith("expanded"))
+    assert "Graph execution error" in expanded.result
+    assert "at most 4096 rows" in expanded.result
+
+
+def test_an_accepted_attack_and_too_much_memory_are_failures(tools):
+    import serve_check_attack as attack
+    import serve_check_attack_requests as attacks
+
+    class Memory:
+        def read(self, field):
+            return {"VmRSS": 100.0, "VmHWM": 201.0}[field]
+
+        def reset_peak(self):
+            return True
+
+        def limit(self, growth):
+            raise OSError
+
+    class Client:
+        def send_message(self, *arguments):
+            pass  # a response
+
+    attacker = attack.Attacker(Client(), Memory(), 60)
+    one = attacks.Attack("a name", "tokens", {}, attacks.REFUSED)
+    attacker.send_each([one, dataclasses.replace(one, expected=attacks.ANY)])
+    assert not attacker.limited
+    first, second = (row.failures for row in attacker.rows)
+    assert "a name" in first[0]
+    assert "error" in first[0]
+    assert "100 MiB" in first[1]
+    assert "201 MiB" in first[1]
+    assert len(second) == 1
+
+
+def test_memory_of_a_process(tools):
+    import serve_check_memory as memory
+
+    program = """
+input()
+x = b"x" * 2**28
+del x
+print(1, flush=True)
+input()
+try:
+    b"x" * 2**28
+except MemoryError:
+    print(2, flush=True)
+input()
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+
+        def answer():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return process.stdout.readline()
+
+        reader = memory.ProcessMemory(process.pid)
+        with memory.Peak(reader) as peak:
+            assert answer() == "1\n"
+        assert peak.mib > 256
+        reader.limit(100)
+        with memory.Peak(reader) as peak:
+            assert answer() == "2\n"
+        assert peak.mib < 200
+        process.stdin.close()
+
+
+def test_attacks_are_small_to_send_and_depend_only_on_seed_and_number(tools):
+    import serve_check_attack_requests as attacks
+    import serve_check_requests as requests
+
+    texts = requests.Signature("texts", {"text": (TEXTS, 1)}, {})
+    tokens = requests.Signature("tokens", {name: (INTS, 2) for name in IDS}, {})
+    named = [one for s in (texts, tokens) for one in attacks.named(s, LIMITS)]
+    assert len({(one.signature, one.name) for one in named}) == len(named)
+    for one in named:
+        if "repeated to" in one.name:
+            for name, message in one.tensors.items():
+                assert message.ByteSize() < 1300, (one.name, name)
+    for number in range(100):
+        case, other = (attacks.generated([texts, tokens], 0, number) for _ in range(2))
+        assert case == other
+
+
+def test_declared_shapes_are_compared_with_the_limits(tools):
+    import serve_check_attack_requests as attacks
+    import serve_check_server as server
+    from tensorflow.core.framework import types_pb2
+
+    for dtype, value, fits, too_large in (
+        (types_pb2.DT_STRING, b"a", [4096], [2**40, 2**40]),
+        (types_pb2.DT_INT32, 1, [2**8, 2**8], [2**16, 2**16]),
+    ):
+        message = attacks.tensor(dtype, fits, [value])
+        server._check_declared_sizes({"x": message}, LIMITS)
+        message = attacks.tensor(dtype, too_large, [value])
+        server._check_declared_sizes({"x": message}, {})
+        with pytest.raises(server.StatusError, match=f"x must have .*{too_large[0]}"):
+            server._check_declared_sizes({"x": message}, LIMITS)
+    message = attacks.tensor(types_pb2.DT_STRING, [4096], [b"", b"a" * 600])
+    with pytest.raises(server.StatusError, match=r"x must have .* bytes"):
+        server._check_declared_sizes({"x": message}, LIMITS)
+
+
+def run_versions(folders, python):
+    return subprocess.run(
+        [
+            *(sys.executable, TOOLS / "serve_check_versions.py", f"--python={python}"),
+            *(f"--model={folder}" for folder in folders),
+        ],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_versions_are_compared_by_their_responses(exports, tools):
+    import serve_check_versions as versions
+
+    result = run_versions([exports("classifier")], sys.executable)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "10 requests, 3 rejected" in result.stdout
+    assert "0 failures" in result.stdout
+    array = {"dtype": "float32", "shape": [2], "values": [0.5, 100.0]}
+    near, far = [0.5, 100.0009], [0.5001, 100.0]
+    for values, count in ((near, 0), (far, 1), ([0.5, float("nan")], 1)):
+        other = {"a": {"x": {**array, "values": values}}}
+        assert len(versions.compare({"a": {"x": array}}, other)[1]) == count
+    error = {"a": {"error": "InvalidArgumentError"}}
+    assert versions.compare(error, error) == (0.0, [])
+    for expected, received in (
+        (error, {"a": {"x": array}}),
+        ({"a": {"x": array}}, error),
+        ({"a": {"error": "InternalError"}}, {"a": {"error": "InternalError"}}),
+        (error, {}),
+    ):
+        assert len(versions.compare(expected, received)[1]) == 1
+
+
+@pytest.mark.slow
+def test_exports_have_equal_responses_in_an_old_tensorflow(exports):
+    python = os.environ.get("ELECTRA_TF_OLD_TENSORFLOW")
+    if not python:
+        pytest.skip("ELECTRA_TF_OLD_TENSORFLOW names no interpreter")
+    kinds = ["classifier", "pairs", "regressor", "tagger", "answerer"]
+    kinds += ["encoder", "electra"]
+    result = run_versions([exports(kind) for kind in kinds], python)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("0 failures") == len(kinds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classifier", "tagger", "answerer", "electra"])
+def test_no_attack_doubles_the_memory(kind, exports):
+    result = subprocess.run(
+        [
+            *(sys.executable, TOOLS / "serve_check.py", f"--model={exports(kind)}"),
+            *("--attack", "--fuzz=2000", "--runtime=session", "--threads=2"),
+        ],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "times the steady memory" in result.stdout

@@ -8,11 +8,10 @@ import tensorflow as tf
 from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.inference_encoder import InferenceEncoder
 
-CHUNK_INPUTS = 32
-"""Rows of a chunk that passes through encoder and head."""
 CHUNK_POSITIONS = 1024
-"""Positions of an encoder's chunk, at most, but at least one row. The results of its
-element-wise operations fit into a CPU's cache."""
+"""Positions of a chunk, at most, but at least one row. The results of the encoder's
+element-wise operations fit into a CPU's cache. A head for answers needs some 100 kB for
+each position."""
 CHUNK_SCORES = 512 * 512
 """Attention scores of one head in an encoder's chunk, at most, but at least one row.
 They fit into a CPU's cache, too."""
@@ -23,7 +22,7 @@ Inputs = dict[str, tf.Tensor]
 
 
 def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
-    """Return a function that calls `function` for `CHUNK_INPUTS` rows at a time.
+    """Return a function that calls `function` for `CHUNK_POSITIONS` at a time.
 
     A long text has many parts, each of which is a row, and memory grows with the number
     of rows that are computed together.
@@ -35,7 +34,9 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
     Returns:
         A function of any number of rows with the same outputs.
     """
-    return _in_chunks(function, lambda length: tf.constant(CHUNK_INPUTS))
+    return _in_chunks(
+        function, lambda length: tf.maximum(1, CHUNK_POSITIONS // tf.maximum(1, length))
+    )
 
 
 def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:

@@ -7,6 +7,7 @@ from electra_tf.tasks.request_limits import (
     RequestLimits,
     assert_max_positions,
 )
+from electra_tf.text.graph_tokenizer import truncate_rows
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 
@@ -58,9 +59,7 @@ class GraphMasks(tf.Module):
         within = assert_max_positions(tf.size(text_B), longest, self._limits)
         with tf.control_dependencies([within]):
             kept_B = tf.identity(kept_B)
-        pieces = tf.ragged.boolean_mask(
-            pieces, tf.ragged.range(pieces.row_lengths()) < kept_B[:, None]
-        )
+        pieces = truncate_rows(pieces, kept_B)
         ends = tf.ones([tf.size(text_B), 1], tf.int32)
         cls, sep = (
             tf.RaggedTensor.from_tensor(ends * index)

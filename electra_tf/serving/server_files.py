@@ -8,12 +8,12 @@ from electra_tf import durable_files
 _BATCHING = """\
 # For --enable_batching --batching_parameters_file=batching.txt: joins requests of
 # several clients. The graph pads a joined request to its longest text. Its limits apply
-# to it as a whole.
+# to it as a whole. Never set pad_variable_length_inputs: it pads padding_mask with 1,
+# and the answers to ids are wrong.
 max_batch_size { value: 32 }
 batch_timeout_micros { value: 1000 }
 max_enqueued_batches { value: 64 }
 num_batch_threads { value: 2 }
-pad_variable_length_inputs: true
 """
 _MONITORING = """\
 # For --monitoring_config_file=monitoring.config: metrics for Prometheus.
@@ -53,6 +53,8 @@ spec:
 _TRITON = """\
 # For Triton: copy the versions to MODELS/{name}/VERSION/model.savedmodel, and this file
 # to MODELS/{name}/config.pbtxt. Triton reads inputs and outputs from the SavedModel.
+# Its TensorFlow lacks the tokenizer's operation: export with --signatures=tokens, or
+# load the library of tensorflow-text.
 name: "{name}"
 platform: "tensorflow_savedmodel"
 max_batch_size: 0

@@ -113,6 +113,10 @@ class TaskExport(abc.ABC):
         """Return the head's outputs, computed in chunks of rows."""
         return self._head_outputs(self._encode(**inputs), inputs)
 
+    def chunked_outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
+        """Return the head's outputs. Tasks with a large head compute it in chunks."""
+        return self.outputs(inputs)
+
     def export_spec(self) -> ExportSpec:
         """Return all functions with their requests and expected outputs."""
         text = Signature(
@@ -122,7 +126,7 @@ class TaskExport(abc.ABC):
         )
         ids = Signature(
             token_signature(
-                lambda inputs: self.name_outputs(self.outputs(inputs)),
+                lambda inputs: self.name_outputs(self.chunked_outputs(inputs)),
                 self.model.shape,
                 self.limits,
             ),
@@ -237,12 +241,12 @@ class TaggerExport(TaskExport):
         self.module.words = self._words = GraphWords(
             self.model.tokenizer, data.max_length, data.tagging_segment, self.limits
         )
-        self._chunked_outputs = chunked(self.outputs)
+        self.chunked_outputs = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
         inputs, parts = self._words(*texts)
-        return self._words.tags(self._chunked_outputs(inputs), parts, self.model.tags)
+        return self._words.tags(self.chunked_outputs(inputs), parts, self.model.tags)
 
     def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
@@ -301,14 +305,14 @@ class AnswererExport(TaskExport):
         self._answers = GraphAnswers(
             DecodingConfig(decoding.n_best, decoding.max_answer_length)
         )
-        self._chunked_outputs = chunked(self.outputs)
+        self.chunked_outputs = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `answer`, `start`, `end`, `score`, `null_odds`, and the question's
         `pieces_cut`, each [B]."""
         inputs, windows = self._windows(*texts)
         threshold = self.model.null_threshold
-        answers = self._answers(self._chunked_outputs(inputs), windows, threshold)
+        answers = self._answers(self.chunked_outputs(inputs), windows, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}
 
     def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:

@@ -1,9 +1,13 @@
 """A small model of each kind with its export."""
 
 import functools
+import os
 
+import tensorflow as tf
 from tasks import tiny
 
+from electra_tf.serving.export import SIGNATURES, select_signatures
+from electra_tf.serving.formats.saved_model import ASSETS_EXTRA, write_metadata
 from electra_tf.serving.task_models import task_export
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.squad.model import QuestionAnswerer
@@ -45,3 +49,11 @@ def model(kind):
 @functools.cache
 def exported(kind):
     return task_export(model(kind))
+
+
+def write_version(spec, folder):
+    """Write a SavedModel with its metadata, without the checks of an export."""
+    signatures = select_signatures(spec, SIGNATURES).items()
+    functions = {name: signature.function for name, signature in signatures}
+    tf.saved_model.save(spec.module, str(folder), functions)
+    write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.serving.chunked import (
-    CHUNK_INPUTS,
     CHUNK_POSITIONS,
     MAX_TRANSPOSED_POSITIONS,
     chunked,
@@ -35,14 +34,15 @@ def inputs(rows, length=3):
     return {name: tf.constant(ids + n) for n, name in enumerate(IDS)}
 
 
-@pytest.mark.parametrize("rows", [0, 1, CHUNK_INPUTS, CHUNK_INPUTS + 1, 1024])
+@pytest.mark.parametrize("rows", [0, 1, 4, 5, 1024])
 def test_rows_keep_their_order(chunked_outputs, rows):
-    outputs, expected = chunked_outputs(inputs(rows)), row_outputs(inputs(rows))
+    arrays, chunk = inputs(rows, CHUNK_POSITIONS // 4), 4
+    outputs, expected = chunked_outputs(arrays), row_outputs(arrays)
     np.testing.assert_array_equal(outputs["sum"], expected["sum"])
     for array, expected_array in zip(outputs["both"], expected["both"], strict=True):
         np.testing.assert_array_equal(array, expected_array)
-    last = rows % CHUNK_INPUTS
-    chunk_rows = [CHUNK_INPUTS] * (rows - last) + [last] * last
+    last = rows % chunk
+    chunk_rows = [chunk] * (rows - last) + [last] * last
     assert outputs["chunk_rows"].numpy().tolist() == chunk_rows
 
 

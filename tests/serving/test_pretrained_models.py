@@ -74,6 +74,14 @@ def test_electra_detects_replaced_tokens_and_fills_masks(checkpoint, sharing):
     assert text["probabilities"].numpy()[0, 0, 0] > 0
 
 
+def test_masked_texts_make_no_matrix_of_rows_times_the_longest_text(checkpoint):
+    text = pretrained_export(checkpoint(), "electra").text["masked_text"].function
+    names = [op.name for op in text.get_concrete_function().graph.get_operations()]
+    assert not [name for name in names if "Repeat/" in name]
+    outputs = text(tf.constant(["[MASK]"] * 1000 + ["the " * 400_000]))
+    assert outputs["pieces_cut"].numpy().tolist() == [0] * 1000 + [400_000 - 30]
+
+
 def test_models_without_generator_or_discriminator(checkpoint):
     spec = pretrained_export(checkpoint(uniform_generator=True), "electra")
     assert list(spec.text) == ["serving_default"]

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.serving.export_spec import encode_texts
+from electra_tf.serving.export_spec import IDS, encode_texts
 from electra_tf.serving.task_models import task_export, to_float32
 from electra_tf.serving.validate import TOLERANCE, max_difference
 from electra_tf.tasks.text_model import TextModel
@@ -144,6 +144,7 @@ HOSTILE = {
     "one long text among empty ones": [""] * 2000 + ["the " * 10_000],
     "words of one and of many wordpieces": ["a " * 400_000 + "中" * 100_000],
     "one text of ideographs among empty ones": [""] * 4000 + ["中" * 600_000],
+    "one word of many wordpieces among short ones": ["a"] * 1500 + ["." * 1_900_000],
 }
 
 
@@ -178,6 +179,36 @@ def test_hostile_requests_take_little_memory(kind, name):
     with peak_memory() as growth, contextlib.suppress(tf.errors.InvalidArgumentError):
         call(text, request)
     assert growth() < 700  # a matrix of rows times words would take gigabytes
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_no_matrix_of_rows_times_the_longest_text(kind):
+    # `tf.repeat`, which ragged operations call, makes one. Nothing limits its size.
+    for signature in exported(kind).text.values():
+        graph = signature.function.get_concrete_function().graph.as_graph_def()
+        nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+        assert not [node.name for node in nodes if "Repeat/" in node.name]
+
+
+def test_a_large_question_takes_little_memory():
+    text = exported("answerer").text["serving_default"]
+    rows = [
+        encode_texts(rows) for rows in ([""] * 1500 + ["a " * 900_000], ["c"] * 1501)
+    ]
+    with peak_memory() as growth:
+        outputs = call(text, dict(zip(("question", "context"), rows, strict=True)))
+    assert outputs["pieces_cut"][-1] == 900_000 - 8
+    assert growth() < 700
+
+
+def test_ids_for_answers_take_little_memory():
+    # The head needs memory for each pair of a position and a candidate for the start.
+    tokens = exported("answerer").tokens["tokens"]
+    ids = np.ones([1024, 64], np.int32)
+    with peak_memory() as growth:
+        outputs = call(tokens, dict.fromkeys(IDS, ids))
+    assert outputs["end_top_index"].shape == (1024, 4, 4)
+    assert growth() < 200
 
 
 def test_concurrent_requests():

@@ -11,6 +11,7 @@ from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,
     compile_table,
     final_sigma_pattern,
+    truncate_rows,
 )
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
@@ -151,3 +152,11 @@ def test_a_saved_model_returns_equal_ids_with_serving_operations_only(graph, tmp
     }
     assert "StringLower" not in operations  # its result depends on the locale
     assert "WordpieceTokenizeWithOffsets" in SERVING_OPS
+
+
+@pytest.mark.parametrize("lengths", [2, [0, 9, 1]])
+def test_truncate_rows(lengths):
+    rows = tf.ragged.constant([[1, 2, 3], [], [4, 5]])
+    limits = np.broadcast_to(lengths, 3)
+    expected = [row[:end] for row, end in zip(rows.to_list(), limits, strict=True)]
+    assert truncate_rows(rows, lengths).to_list() == expected

@@ -5,7 +5,8 @@ serve_check_server.py). The client sends real requests and compares the response
 the SavedModel called directly. It then sends invalid requests, and random ones from
 several threads. Each must end within 60 seconds in a response of the expected shape or
 in an error with a message, and the server must still respond correctly afterwards.
-Exits with 1 if a check fails.
+`--attack` adds requests that are small to send and large to compute, under a limit of
+memory (see serve_check_attack.py). Exits with 1 if a check fails.
 """
 
 import argparse
@@ -23,7 +24,9 @@ from typing import Any
 import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import serve_check_attack_requests as attack_requests
 import serve_check_requests as requests
+from serve_check_attack import DEFAULT_LIMITS, Attacker
 from serve_check_client import (
     DEADLINE,
     Client,
@@ -32,6 +35,7 @@ from serve_check_client import (
     send,
     send_all,
 )
+from serve_check_memory import ProcessMemory
 
 SERVER = pathlib.Path(__file__).with_name("serve_check_server.py")
 
@@ -46,14 +50,11 @@ class Server:
             process.wait()
             sys.exit(self.last_errors() or "error: the server ended without a message")
         self.info = json.loads(line)
+        self.memory = ProcessMemory(process.pid)
 
-    def memory(self) -> float:
+    def resident(self) -> float:
         """Return resident MiB; NaN on systems without /proc."""
-        path = pathlib.Path(f"/proc/{self.process.pid}/status")
-        if not path.exists():
-            return float("nan")
-        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
-        return float(lines.get("VmRSS", "nan").split()[0]) / 1024
+        return self.memory.read("VmRSS")
 
     def last_errors(self) -> str:
         """Return the last lines of standard error."""
@@ -104,9 +105,12 @@ def check(options: argparse.Namespace, runtime: str) -> list[str]:
             send_all(client, count, options.threads, tally, make_case, direct.compare)
 
         send_real(max(1, options.requests // 10), real)
-        early_memory = server.memory()
+        early_memory = server.resident()
         send_real(options.requests - max(1, options.requests // 10), real)
-        growth = server.memory() - early_memory
+        growth = server.resident() - early_memory
+        attacker = None
+        if options.attack:
+            attacker = Attacker(client, server.memory, options.deadline)
         send_hostile(client, signatures, hostile, options.verbose)
         send_all(
             client, options.fuzz, options.threads, fuzz,
@@ -114,14 +118,35 @@ def check(options: argparse.Namespace, runtime: str) -> list[str]:
                 signatures, options.ids, options.seed, number
             ),
         )  # fmt: skip
+        attack_failures = []
+        if attacker:
+            attack_failures = attack(options, server, signatures, attacker)
         send_real(len(cases), after)
         tallies = [real, hostile, fuzz, after]
         failures = [failure for tally in tallies for failure in tally.failures]
+        failures += attack_failures
         failures += server_failures(options, client, server, growth)
         print_results(tallies, early_memory, growth, server, failures)
         if options.keep:
             wait(server)
     return failures
+
+
+def attack(
+    options: argparse.Namespace,
+    server: Server,
+    signatures: list[requests.Signature],
+    attacker: Attacker,
+) -> list[str]:
+    """Send the attacks, print their table, and return the failures."""
+    limits = server.info["limits"]
+    if not limits:
+        print("the model has no limits in about.json: declared shapes are not checked")
+    for signature in signatures:
+        attacker.send_each(attack_requests.named(signature, limits or DEFAULT_LIMITS))
+    attacker.send_generated(signatures, options.seed, options.fuzz, options.threads)
+    attacker.print_table(options.verbose)
+    return [failure for row in attacker.rows for failure in row.failures]
 
 
 def send_hostile(
@@ -185,7 +210,7 @@ def print_results(
         print(tally)
     print(
         f"server's memory: {early_memory:.1f} MiB after a tenth of the real requests, "
-        f"growth {growth:.1f} MiB until their end; {server.memory():.1f} MiB after all"
+        f"growth {growth:.1f} MiB until their end; {server.resident():.1f} MiB at last"
     )
     for failure in failures[:20]:
         print(f"failure: {failure}")
@@ -224,6 +249,14 @@ def parse() -> argparse.Namespace:
         type=float,
         default=128,
         help="maximum growth of the server's memory, MiB",
+    )
+    parser.add_argument(
+        "--attack",
+        action="store_true",
+        help="send attacks on the server's memory, and --fuzz generated ones",
+    )
+    parser.add_argument(
+        "--deadline", type=float, default=DEADLINE, help="seconds for an attack"
     )
     parser.add_argument("--port", type=int, default=0, help="0: any free port")
     parser.add_argument(

@@ -19,6 +19,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+EXPAND = ("expand", "1")  # metadata of serve_check_server.py
 NAME, DEADLINE, TOLERANCE = "model", 60.0, 1e-5
 # Statuses of an invalid request; others mean a failure of the server.
 CLIENT_ERRORS = {
@@ -61,6 +62,9 @@ class Client:
         size = [("grpc.max_receive_message_length", -1)]
         self._channel = grpc.insecure_channel(f"localhost:{port}", options=size)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self._send_bytes = self._channel.unary_unary(
+            "/tensorflow.serving.PredictionService/Predict"
+        )
 
     def signatures(self) -> list[requests.Signature]:
         """Return the signatures in the server's metadata."""
@@ -91,6 +95,34 @@ class Client:
         return {
             name: tf.make_ndarray(array) for name, array in response.outputs.items()
         }
+
+    def send_message(
+        self, signature: str, tensors: dict[str, Any], expand: bool, deadline: float
+    ) -> None:
+        """Send tensors as they are, or raise `grpc.RpcError`.
+
+        Args:
+            signature: Name of the signature.
+            tensors: Messages by input.
+            expand: Whether the server skips its check of declared shapes.
+            deadline: Seconds.
+        """
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = NAME
+        request.model_spec.signature_name = signature
+        for name, message in tensors.items():
+            request.inputs[name].CopyFrom(message)
+        metadata = [EXPAND] if expand else []
+        self._stub.Predict(request, timeout=deadline, metadata=metadata)
+
+    def send_bytes(self, request: bytes, deadline: float) -> None:
+        """Send bytes in place of a request, or raise `grpc.RpcError`.
+
+        Args:
+            request: Any bytes.
+            deadline: Seconds.
+        """
+        self._send_bytes(request, timeout=deadline)
 
     def classify_is_unimplemented(self) -> bool:
         """Return whether Classify returns UNIMPLEMENTED."""

@@ -24,6 +24,7 @@ TEXTS = (
 )
 RESPONSE, ERROR, EITHER = "a response", "an error", "either"
 _LONG = 100_000  # bytes of a request
+_SHORT = 16  # positions that every model has
 Arrays = dict[str, np.ndarray]
 
 
@@ -76,7 +77,8 @@ class Case:
                 len(text) for array in self.inputs.values() for text in array.flat
             )
             return EITHER if size > _LONG else RESPONSE
-        return EITHER if self.rows else RESPONSE
+        longest = max(array.shape[1] for array in self.inputs.values())
+        return EITHER if self.rows or longest > _SHORT else RESPONSE
 
     def validate(self, response: Arrays) -> str:
         """Return a description of an unexpected response, or an empty string."""

@@ -7,7 +7,11 @@ before it accepts others, and returns the same error codes. Runtimes:
   session    the graph with feeds and fetches, as in TF Serving
   function   the functions of `tf.saved_model.load`
 
-With both, only the graph validates shapes.
+With both, only the graph validates shapes, with one exception. A message of a kilobyte
+can declare a shape of millions and hold one value, which is repeated before the graph
+runs. This server compares the declared sizes with the limits in `about.json` and
+rejects larger ones; TF Serving does not, so a proxy before it must. A request with the
+metadata `expand: 1` skips this check.
 
 Prints a line of JSON with its port, and stops when its standard input ends. It has no
 batching, no REST API and no older versions.
@@ -16,6 +20,7 @@ batching, no REST API and no older versions.
 import argparse
 import contextlib
 import json
+import math
 import pathlib
 import sys
 import time
@@ -37,6 +42,8 @@ from tensorflow_serving.apis import (
 
 DEFAULT = "serving_default"
 WARMUP = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
+ABOUT = pathlib.PurePath("assets.extra", "about.json")
+EXPAND = ("expand", "1")
 MAX_WARMUP_REQUESTS, MAX_MESSAGE_LENGTH = 1000, 1024
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -67,6 +74,14 @@ def read_signatures(folder: pathlib.Path) -> dict[str, Any]:
     message = (folder / "saved_model.pb").read_bytes()
     (graph,) = saved_model_pb2.SavedModel.FromString(message).meta_graphs
     return dict(graph.signature_def)
+
+
+def read_limits(folder: pathlib.Path) -> dict[str, int]:
+    """Return the limits of a request in `about.json`; empty without this file."""
+    path = folder / ABOUT
+    return (
+        json.loads(path.read_text("utf-8")).get("limits", {}) if path.exists() else {}
+    )
 
 
 class Session:
@@ -124,7 +139,7 @@ class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     def __init__(self, name: str, version: int, folder: pathlib.Path, runtime: str):
         self._name, self._version, self._folder = name, version, folder
-        self._signatures = read_signatures(folder)
+        self._signatures, self.limits = read_signatures(folder), read_limits(folder)
         self._runtime = RUNTIMES[runtime](folder, self._signatures)
 
     def warm_up(self) -> int:
@@ -148,6 +163,8 @@ class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         """Run a signature."""
         with _abort_on_error(context):
             self._check_model(request.model_spec)
+            if EXPAND not in context.invocation_metadata():
+                _check_declared_sizes(request.inputs, self.limits)
             return self._predict(request)
 
     def GetModelMetadata(  # noqa: N802
@@ -213,6 +230,25 @@ class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         return response
 
 
+def _check_declared_sizes(inputs: Any, limits: dict[str, int]) -> None:
+    """Reject what the graph would reject after expanding it to the declared shape."""
+    for name, message in inputs.items():
+        values = message.string_val
+        limit = "rows" if message.dtype == tf.string.as_datatype_enum else "positions"
+        shape = [dim.size for dim in message.tensor_shape.dim]
+        count = math.prod(shape)
+        # The last value is repeated.
+        size = sum(map(len, values))
+        size += max(0, count - len(values)) * len(values[-1]) if values else 0
+        for key, number in ((limit, count), ("bytes", size)):
+            if number > limits.get(key, number):
+                raise StatusError(
+                    INVALID,
+                    f"{name} must have at most {limits[key]} {key}. Received: a "
+                    f"message that declares the shape {shape[:8]}. Send it in parts.",
+                )
+
+
 def _parse_tensor(name: str, message: Any, dtype: int) -> tf.Tensor:
     if message.dtype != dtype:
         expected, received = (
@@ -269,6 +305,7 @@ def main() -> None:
         "version": version,
         "folder": str(folder),
         "warmup_requests": warmup_requests,
+        "limits": service.limits,
         "load_s": loaded - start,
         "warmup_s": time.perf_counter() - loaded,
         "project_modules": sorted(

@@ -18,6 +18,7 @@ from electra_tf.text.graph_tokenizer import (
     TokenOffsets,
     drop_invalid_utf8,
     repeat_rows,
+    truncate_rows,
 )
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
@@ -96,8 +97,7 @@ class GraphWindows(tf.Module):
             positions than the limit.
         """
         query = self._tokenize(question_B)
-        fits = tf.ragged.range(query.row_lengths()) < self._settings.max_query_length
-        question = tf.ragged.boolean_mask(query, fits)
+        question = truncate_rows(query, self._settings.max_query_length)
         # `preprocessing.py` tokenizes the context word by word. Its word boundaries are
         # also boundaries of the tokenizer, so the wordpieces are the same.
         document = self._tokenize.encode_with_offsets(context_B)

@@ -15,7 +15,11 @@ from electra_tf.tasks.request_limits import (
     RequestLimits,
     assert_max_positions,
 )
-from electra_tf.text.graph_tokenizer import drop_invalid_utf8, repeat_rows
+from electra_tf.text.graph_tokenizer import (
+    drop_invalid_utf8,
+    repeat_rows,
+    truncate_rows,
+)
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
@@ -161,11 +165,9 @@ class GraphWords(tf.Module):
 
         Only a part of a single long word is truncated.
         """
-        lengths_P = tf.cast(ids.row_lengths(), tf.int32)
-        positions = tf.ragged.range(lengths_P)
-        ids = tf.ragged.boolean_mask(ids, positions < self._room)
+        ids = truncate_rows(ids, self._room)
         cls, sep = (
-            tf.RaggedTensor.from_tensor(tf.fill([tf.size(lengths_P), 1], index))
+            tf.RaggedTensor.from_tensor(tf.fill([ids.nrows(), 1], index))
             for index in (self._cls, self._sep)
         )
         ids = tf.concat([cls, ids, sep], axis=1)
