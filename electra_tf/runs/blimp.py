@@ -29,7 +29,7 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
     Raises:
         InputError: The data are no minimal pairs, or the model cannot score texts.
     """
-    pairs = _read(data)
+    pairs = read_pairs(data)
     scorer = TextScorer.from_preset(path, batch_size)
     sentences = [pair[f"sentence_{kind}"] for pair in pairs for kind in ("good", "bad")]
     names = [f"{pair['place']}" for pair in pairs for _ in range(2)]
@@ -78,7 +78,7 @@ def _mean(values: Any) -> float:
     return sum(values) / len(values)
 
 
-def _read(data: str) -> list[dict[str, str]]:
+def read_pairs(data: str) -> list[dict[str, str]]:
     files = [data]
     if os.path.isdir(data):
         files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))
