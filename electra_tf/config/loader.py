@@ -223,7 +223,8 @@ def _parse(text: str, source: str) -> Any:
 
 def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, Any]:
     """Read a file and merge it into the file that it extends."""
-    if path.resolve() in seen:
+    resolved = pathlib.Path(os.path.realpath(path)) if "\0" not in str(path) else path
+    if resolved in seen:
         raise InputError(
             "`extends` must not form a cycle",
             " -> ".join(map(str, [*seen, path])),
@@ -257,13 +258,13 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
             repr(base),
             "Write `extends: NAME`",
         )
-    return _merge(_read_file(_find(base, path.parent), (*seen, path.resolve())), tree)
+    return _merge(_read_file(_find(base, path.parent), (*seen, resolved)), tree)
 
 
 def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
     """Return the path relative to `folder`, or that of the installed config."""
     path = (folder or pathlib.Path()) / name
-    is_file = os.path.exists(path) and not path.is_dir()
+    is_file = os.path.exists(path) and not os.path.isdir(path)
     if not is_file and name in installed():
         return _INSTALLED / f"{name}.yaml"
     return path

@@ -15,22 +15,22 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import hypothesis
 import input_commands
 import input_kinds
 from hypothesis import strategies as st
 from input_kinds import KINDS, Kind
+from process_memory import PeakMemory, mapped
 
 from electra_tf.errors import InputError
 
 MAX_SECONDS = 20.0
-"""Time of one input, at most."""
+"""CPU time of one input, at most; it may wait longer for other processes."""
 MAX_BYTES = 1 << 30
 """Memory of one input, at most, above what its process had before."""
-_ADDRESS_SPACE = 8 << 30  # TensorFlow maps much more than it uses
-_STATUS, _RESET = pathlib.Path("/proc/self/status"), "/proc/self/clear_refs"
+_MAX_WAIT = 300.0  # seconds, for an input that hangs without computing
 _MAX_LISTED = 50
 
 
@@ -53,14 +53,10 @@ def run_in_process(
         each kind as `KIND answers` and `KIND errors`, `failed`, and `failures`: a line
         for each different failure, with the folder of its first input.
     """
-    chosen = {name: KINDS[name] for name in kinds or KINDS}
-    total = sum(kind.weight for kind in chosen.values())
     campaign = _Campaign(seed)
-    remaining, weights = count, total
-    for name, kind in chosen.items():
-        share = round(remaining * kind.weight / weights)
-        remaining, weights = remaining - share, weights - kind.weight
-        campaign.run(name, kind, share)
+    weights = {name: KINDS[name].weight for name in kinds or KINDS}
+    for name, share in _shares(count, weights).items():
+        campaign.run(name, KINDS[name], share)
     return campaign.report()
 
 
@@ -75,7 +71,21 @@ def run_commands(count: int, seed: int) -> dict[str, int | list[str]]:
         As `run_in_process`: `commands`, `answers`, `errors`, the same for each kind,
         `failed` and `failures`.
     """
-    return input_commands.run(count, seed, MAX_SECONDS, MAX_BYTES)
+    cases = [
+        (name, case)
+        for name, share in _shares(count, input_commands.kinds()).items()
+        for case in _examples(KINDS[name].cases, share, seed)
+    ]
+    return input_commands.run(cases, MAX_SECONDS, MAX_BYTES)
+
+
+def _shares(count: int, weights: Mapping[str, int]) -> dict[str, int]:
+    """Divide a number of inputs by weights."""
+    shares, left, total = {}, count, sum(weights.values())
+    for name, weight in weights.items():
+        shares[name] = round(left * weight / total)
+        left, total = left - shares[name], total - weight
+    return shares
 
 
 class _Campaign:
@@ -105,7 +115,7 @@ class _Campaign:
         case.write(folder)
         self._counts["inputs"] += 1
         problem = ""
-        before, start = _reset_peak(), time.perf_counter()
+        memory, start = PeakMemory(), time.process_time()
         try:
             with _limits():
                 kind.read(folder, case)
@@ -120,7 +130,7 @@ class _Campaign:
             if isinstance(error, KeyboardInterrupt):
                 raise
             outcome, problem = "", f"{type(error).__name__} in {_place()}: {error}"
-        seconds, taken = time.perf_counter() - start, _peak() - before
+        seconds, taken = time.process_time() - start, memory.taken
         if seconds > MAX_SECONDS and not problem:
             problem = f"{seconds:.0f} s"
         if taken > MAX_BYTES and not problem:
@@ -189,10 +199,12 @@ def _limits() -> Iterator[None]:
     def stop(*_):
         raise _TooSlow
 
-    handler = signal.signal(signal.SIGALRM, stop)
+    numbers = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
+    handlers = {number: signal.signal(number, stop) for number in numbers.values()}
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_mapped() + 2 * MAX_BYTES, hard))
-    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped() + 2 * MAX_BYTES, hard))
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _MAX_WAIT)
     try:
         with (
             contextlib.redirect_stdout(io.StringIO()),
@@ -200,9 +212,11 @@ def _limits() -> Iterator[None]:
         ):
             yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        for timer in numbers:
+            signal.setitimer(timer, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGALRM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _place() -> str:
@@ -211,28 +225,6 @@ def _place() -> str:
     ours = [f for f in frames if "/electra_tf/" in f.filename] or frames
     path = pathlib.Path(ours[-1].filename)
     return f"{path.parent.name}/{path.name} line {ours[-1].lineno}"
-
-
-def _status(field: str) -> int:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _mapped() -> int:
-    return _status("VmSize")
-
-
-def _peak() -> int:
-    return _status("VmHWM")
-
-
-def _reset_peak() -> int:
-    """Set the peak of this process to its memory, and return that."""
-    with contextlib.suppress(OSError):
-        pathlib.Path(_RESET).write_text("5")
-    return _status("VmRSS")
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import pathlib
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -279,44 +280,23 @@ _CSV = b'text,label\n"The cat, sat","a"\nA dog,b\n"two\nlines",a\n' + b"x y,b\n"
 _TSV = b"text\tlabel\nThe cat sat\ta\nA dog\tb\n" + b"x y\tb\n" * 5
 _ROWS = b'{"text": "The cat", "label": 1}\n{"text": "A dog", "label": 2.0}\n' * 3
 _COLA = b"gj04\t1\t\tThe cat sat .\ngj04\t0\t*\tSat cat the .\n" * 3
-_CONLL = (
-    b"EU NNP B-NP\nrejects VBZ B-VP\n. . O\n\nPeter NNP B-NP\nBlackburn NNP I-NP\n\n"
-)
-_SQUAD = (
-    json.dumps(
-        {
-            "version": "v2.0",
-            "data": [
-                {
-                    "title": "Cats",
-                    "paragraphs": [
-                        {
-                            "context": "The cat sat on the mat .",
-                            "qas": [
-                                {
-                                    "id": "1",
-                                    "question": "Who sat ?",
-                                    "is_impossible": False,
-                                    "answers": [{"text": "The cat", "answer_start": 0}],
-                                },
-                                {
-                                    "id": "2",
-                                    "question": "Who ran ?",
-                                    "is_impossible": True,
-                                    "answers": [],
-                                },
-                            ],
-                        }
-                    ],
-                }
-            ]
-            * 2,
-        }
-    )
-    .replace('"id": "1"', '"id": "3"', 1)
-    .replace('"id": "2"', '"id": "4"', 1)
-    .encode()
-)
+_CONLL = b"EU NNP B-NP\nof VBZ O\n. . O\n\nPeter NNP B-NP\nB. NNP I-NP\n\n" * 3
+
+
+def _article(title: str, number: int) -> dict[str, Any]:
+    answer = {"text": "The cat", "answer_start": 0}
+    asked = {"id": f"{number}", "question": "Who sat ?", "answers": [answer]}
+    empty = {"id": f"{number + 1}", "question": "Who ran ?", "answers": []}
+    qas = [{**asked, "is_impossible": False}, {**empty, "is_impossible": True}]
+    return {
+        "title": title,
+        "paragraphs": [{"context": "The cat sat on the mat .", "qas": qas}],
+    }
+
+
+_SQUAD = json.dumps(
+    {"version": "v2.0", "data": [_article("Cats", 1), _article("Dogs", 3)]}
+).encode()
 
 
 def _tables() -> st.SearchStrategy[Case]:
@@ -351,7 +331,7 @@ def _glue_cases() -> st.SearchStrategy[Case]:
 _GLUE = b"index\tprediction\n0\t1\n1\t0\n2\t1\n3\t0\n4\t1\n5\t0\n"
 _LABELS = {
     "cola": ("dev.tsv", _COLA, _GLUE),
-    "chunking": ("dev.txt", _CONLL, _CONLL.replace(b" NNP", b"")),
+    "chunking": ("dev.txt", _CONLL, re.sub(rb" [A-Z.]+ ", b" ", _CONLL)),
     "squad2": ("dev.json", _SQUAD, b'{"1": "The cat", "2": "", "3": "cat", "4": ""}'),
 }  # fmt: skip
 
@@ -555,6 +535,12 @@ def _read_foreign(folder: pathlib.Path, case: Case) -> None:
     _require(model.networks)
 
 
+def _read_torch(folder: pathlib.Path, case: Case) -> None:
+    from electra_tf.interop.tensor_files import read_tensors
+
+    _require(read_tensors(str(folder / case.name)))
+
+
 _HF = INTEROP / "huggingface_discriminator"
 
 
@@ -665,7 +651,7 @@ KINDS: dict[str, Kind] = {
     "CoNLL": Kind(6, one_file(("a.txt", "a.txt.gz"), mutated_text(_CONLL) | noise()),
                   functools.partial(_read_task, "chunking")),
     "SQuAD": Kind(6, one_file(("train.json", "train.json.xz"), json_like(_SQUAD)),
-                  functools.partial(_read_task, "squad2", path=".")),
+                  functools.partial(_read_task, "squad2")),
     "predictions": Kind(6, _prediction_cases(), _read_predictions),
     "n-best": Kind(3, one_file(("a.txt", "a.gz"), mutated_text(_NBEST) | noise()),
                    _read_nbest),
@@ -681,7 +667,7 @@ KINDS: dict[str, Kind] = {
     "checkpoint to score with": Kind(1, _checkpoint_cases(), _read_scorer),
     "Hugging Face folder": Kind(6, _huggingface_cases(), _read_foreign),
     "KerasHub or Model Garden": Kind(4, _other_cases(), _read_foreign),
-    "pytorch_model.bin": Kind(3, _torch_cases(), _read_foreign),
+    "pytorch_model.bin": Kind(3, _torch_cases(), _read_torch),
     ".keras": Kind(2, _keras_cases(), _read_keras),
 }  # fmt: skip
 """Kinds by name."""
