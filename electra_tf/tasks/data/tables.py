@@ -254,11 +254,12 @@ def _decoded(path: str, max_line: int | None = MAX_LINE) -> str:
             str(error) or type(error).__name__,
             "Copy the file again, or check its permissions",
         ) from error
-    if not data or data.isspace():
+    text = data.decode("utf-8-sig", "surrogateescape")
+    if not text or text.isspace():
         raise InputError(
             f"{path} must contain text", "an empty file", "Copy the file again"
         )
-    return data.decode("utf-8-sig", "surrogateescape")
+    return text
 
 
 def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
@@ -320,10 +321,10 @@ def _check_separator(text: str, path: str, expected: str) -> None:
 
 def _tsv(text: str) -> Iterator[_Record]:
     lines = text.split("\n")
-    if not lines[-1] and len(lines) > 1:
+    if not lines[-1]:
         lines.pop()
     # Drop empty lines at the end. With one column an empty line is an empty text.
-    while len(lines) > 1 and "\t" in lines[0] and not lines[-1].removesuffix("\r"):
+    while "\t" in lines[0] and not lines[-1].removesuffix("\r"):
         lines.pop()
     for number, line in enumerate(lines, 1):
         yield range(number, number + 1), line.removesuffix("\r").split("\t")
