@@ -1,5 +1,6 @@
 """Hypothesis strategies: noise, and changes of real files that keep most of them."""
 
+import copy
 import json
 import re
 import struct
@@ -120,24 +121,29 @@ def _change(draw, tree: Any) -> Any:
     holders: list[Any] = []
     _collect(tree, holders)
     if not holders:
-        return draw(st.sampled_from(HOSTILE_VALUES))
+        return _hostile(draw)
     holder = draw(st.sampled_from(holders))
     is_dict = isinstance(holder, dict)
     keys = list(holder) if is_dict else list(range(len(holder)))
     key = draw(st.sampled_from(keys))
     kind = draw(st.sampled_from(("replace", "replace", "drop", "add", "near")))
     if kind == "replace":
-        holder[key] = draw(st.sampled_from(HOSTILE_VALUES))
+        holder[key] = _hostile(draw)
     elif kind == "drop":
         del holder[key]
     elif kind == "near":  # a value of the same type
         holder[key] = _near(draw, holder[key])
     elif is_dict:
         name = draw(st.sampled_from(("", "extra", "\0", *map(str, keys[:3]))))
-        holder[f"{name}2"] = draw(st.sampled_from(HOSTILE_VALUES))
+        holder[f"{name}2"] = _hostile(draw)
     else:
-        holder.extend(holder[:1] * draw(st.integers(1, 3)))
+        holder.extend(copy.deepcopy(holder[:1]) * draw(st.integers(1, 3)))
     return tree
+
+
+def _hostile(draw) -> Any:
+    # A copy: a later change of the tree must not change the list of values.
+    return copy.deepcopy(draw(st.sampled_from(HOSTILE_VALUES)))
 
 
 def _near(draw, value: Any) -> Any:
