@@ -25,7 +25,7 @@ from electra_tf.text.records import FEATURES, Manifest, Shard
 from electra_tf.text.tokenizer import Tokenizer
 
 _BLOCK = 1 << 16  # bytes
-_MAX_MANIFEST = 1 << 26  # bytes
+_MAX_MANIFEST = 1 << 24  # bytes
 _MAX_RECORD = 1 << 26  # bytes
 _HEADER_BYTES = 12  # length and its checksum
 _FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
