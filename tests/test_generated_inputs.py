@@ -48,7 +48,7 @@ def compute(folder, case):
 
 
 def take(folder, case):
-    return b"x" * (1 << 27)
+    return b"x" * (100 << 20)
 
 
 def look_up(folder, case):
@@ -61,7 +61,7 @@ def refuse(folder, case):
 
 @pytest.mark.parametrize(
     ("read", "evidence"),
-    [(compute, "over"), (take, "128 MiB"), (look_up, "KeyError"), (refuse, None)],
+    [(compute, "over"), (take, "over 64 MiB"), (look_up, "KeyError"), (refuse, None)],
 )
 def test_failures_are_reported(read, evidence, monkeypatch):
     kind = dataclasses.replace(input_kinds.KINDS["text"], read=read)

@@ -125,16 +125,16 @@ class _Campaign:
             if not str(error).strip():
                 problem = f"an empty {type(error).__name__}"
         except _TooSlow:
-            outcome, problem = "", f"over {MAX_SECONDS:.0f} s in {_place()}"
+            outcome, problem = "", f"over {MAX_SECONDS} s: in {_place()}"
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             outcome, problem = "", f"{type(error).__name__} in {_place()}: {error}"
         seconds, taken = time.process_time() - start, memory.taken
         if seconds > MAX_SECONDS and not problem:
-            problem = f"{seconds:.0f} s"
+            problem = f"over {MAX_SECONDS} s: {seconds:.0f} s"
         if taken > MAX_BYTES and not problem:
-            problem = f"{taken / 2**20:,.0f} MiB"
+            problem = f"over {MAX_BYTES >> 20} MiB: {taken >> 20:,} MiB"
         if problem:
             self._keep(name, problem, folder, seed, case)
         else:
