@@ -57,6 +57,7 @@ def run_in_process(
     weights = {name: KINDS[name].weight for name in kinds or KINDS}
     for name, share in _shares(count, weights).items():
         campaign.run(name, KINDS[name], share)
+        print(f"{name}: {share:,} inputs read", file=sys.stderr, flush=True)
     return campaign.report()
 
 

@@ -51,7 +51,7 @@ COMMANDS: dict[str, Arguments] = {
     "--set": lambda _, case: [
         "pretrain", "--config=tiny", *_PLAN, *(f"--set={a}" for a in case.arguments)
     ],
-    "flags": lambda _, case: [a.replace("\0", "") for a in case.arguments],
+    "flags": lambda _, case: list(case.arguments),
     "vocabulary": _file("build_records", "vocab", *_VOCABULARY),
     "vocabulary settings": lambda folder, _: [
         "build_records", f"--vocab={folder / 'vocab.txt'}", *_VOCABULARY
@@ -160,11 +160,14 @@ def run(
             folder = pathlib.Path(name)
             case.write(folder)
             (folder / "text.txt").write_text(_TEXT * 30)
-            arguments = COMMANDS[kind](folder, case)
+            # A command line cannot contain NUL.
+            arguments = [a.replace("\0", "") for a in COMMANDS[kind](folder, case)]
             result = run_command(arguments, folder, start.seconds + max_seconds)
             counts["commands"] += 1
             problem = _problem(result, start.memory + max_bytes)
             outcome = "answers" if result.status == 0 else "errors"
+            line = f"{number + 1:,} of {len(cases):,} commands: {kind}: "
+            print(line + (problem or outcome), file=sys.stderr, flush=True)
             if not problem:
                 counts[outcome] += 1
                 counts[f"{kind} {outcome}"] += 1
