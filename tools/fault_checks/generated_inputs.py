@@ -31,6 +31,7 @@ MAX_SECONDS = 20.0
 MAX_BYTES = 1 << 30
 """Memory of one input, at most, above what its process had before."""
 _MAX_WAIT = 300.0  # seconds, for an input that hangs without computing
+_BATCH = 250  # inputs that are held in memory
 _MAX_LISTED = 50
 
 
@@ -101,18 +102,13 @@ class _Campaign:
 
     def run(self, name: str, kind: Kind, count: int) -> None:
         """Read inputs of one kind."""
-        done, seed = 0, self._seed
-        while done < count:  # Hypothesis ends early where it has no new inputs
-            for case in _examples(kind.cases, count - done, seed):
-                with tempfile.TemporaryDirectory(prefix="electra_tf_") as folder:
-                    self._read(name, kind, case, pathlib.Path(folder), seed)
-                done += 1
-            seed += 1_000_003
+        for case in _examples(kind.cases, count, self._seed):
+            with tempfile.TemporaryDirectory(prefix="electra_tf_") as folder:
+                self._read(name, kind, case, pathlib.Path(folder))
 
     def _read(
-        self, name: str, kind: Kind, case: input_kinds.Case, folder: pathlib.Path,
-        seed: int,
-    ) -> None:  # fmt: skip
+        self, name: str, kind: Kind, case: input_kinds.Case, folder: pathlib.Path
+    ) -> None:
         case.write(folder)
         self._counts["inputs"] += 1
         problem = ""
@@ -137,22 +133,21 @@ class _Campaign:
         if taken > MAX_BYTES and not problem:
             problem = f"over {MAX_BYTES >> 20} MiB: {taken >> 20:,} MiB"
         if problem:
-            self._keep(name, problem, folder, seed, case)
+            self._keep(name, problem, folder, case)
         else:
             self._counts[outcome] += 1
             self._counts[f"{name} {outcome}"] += 1
 
     def _keep(
-        self, name: str, problem: str, folder: pathlib.Path, seed: int,
-        case: input_kinds.Case,
-    ) -> None:  # fmt: skip
+        self, name: str, problem: str, folder: pathlib.Path, case: input_kinds.Case
+    ) -> None:
         """Keep the input of a failure that is not known yet."""
         self._counts["failed"] += 1
         key = f"{name}: {problem.partition(':')[0]}"
         self._repeated[key] += 1
         if key in self._failures:
             return
-        target = self._kept / f"{name}_{seed}_{self._counts['inputs']}"
+        target = self._kept / f"{name}_{self._seed}_{self._counts['inputs']}"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder, target, symlinks=True)
         arguments = f" with {case.arguments!r:.300}" if case.arguments else ""
@@ -175,11 +170,20 @@ def _examples(
     strategy: st.SearchStrategy, count: int, seed: int
 ) -> Iterator[input_kinds.Case]:
     """Yield examples of a strategy; the same seed gives the same ones."""
+    while count > 0:  # Hypothesis ends early where it has no new examples
+        examples = _batch(strategy, min(count, _BATCH), seed)[:count]
+        yield from examples
+        count, seed = count - len(examples), seed + 1_000_003
+
+
+def _batch(
+    strategy: st.SearchStrategy, count: int, seed: int
+) -> list[input_kinds.Case]:
     examples: list[input_kinds.Case] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
-        max_examples=min(count, 250),  # memory: a part of them is held at once
+        max_examples=count,
         database=None,
         deadline=None,
         phases=[hypothesis.Phase.generate],
@@ -190,7 +194,7 @@ def _examples(
         examples.append(example)
 
     collect()
-    yield from examples[:count]
+    return examples
 
 
 @contextlib.contextmanager
