@@ -18,6 +18,7 @@ import google_crc32c
 import numpy as np
 
 from electra_tf.errors import InputError
+from electra_tf.text.bounded_files import parse_json
 from electra_tf.text.examples import Example
 from electra_tf.text.tokenizer import Wordpieces
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
@@ -188,7 +189,7 @@ class Manifest:
             InputError: The content is not a manifest of this format.
         """
         try:
-            tree = json.loads(text)
+            tree = parse_json(text, source)
             if tree["format"] != _FORMAT:
                 raise ValueError(f"format {tree['format']}")
             shards = [Shard(**shard) for shard in tree.pop("shards")]
@@ -200,7 +201,7 @@ class Manifest:
                 if min(int(shard.records), int(shard.bytes)) < 0:
                     raise ValueError(f"a negative size of {shard.file!r:.60}")
             return manifest
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
                 f"{source} must be a manifest of format {_FORMAT}",
                 f"{type(error).__name__}: {error}",

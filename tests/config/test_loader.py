@@ -1,6 +1,7 @@
 """Reading of configs: files, names, `--set`, former names, and error messages."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import time
@@ -377,3 +378,11 @@ def test_renamed_settings_exist_under_their_current_name_only(old, new):
 
 def test_given_names_reads_an_installed_config(elsewhere):
     assert "model.generator_width" in loader.given_names("tiny")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a/" * 3000])
+def test_impossible_paths_are_refused(name, tmp_path):
+    path = write(tmp_path / "a.yaml", "extends: " + json.dumps(name))
+    for source in (name, str(path)):
+        with pytest.raises(InputError, match="readable YAML"):
+            loader.load_config(source)

@@ -194,3 +194,32 @@ def test_numbers_of_a_checkpoint_must_be_finite(tmp_path):
         tensors=[np.array([1, np.inf], np.float32)],
     )  # fmt: skip
     refused(tf1.read_checkpoint, prefix, "'a'")
+
+
+def test_names_that_share_their_starts_are_bounded(tmp_path):
+    """A name repeats the start of the last one: a small index holds a huge table."""
+    prefix = tmp_path / "x"
+    write_bundle(prefix, entry())
+    grown, count = b"", 200_000
+    for number in range(count):
+        grown += encode_any(number) + encode_any(1) + encode_any(0) + b"w"
+    body = grown + struct.pack("<II", 0, 1)
+    file = body + b"\0" + struct.pack("<I", masked(body + b"\0"))
+    handle = encode_any(0) + encode_any(len(body))
+    index = b"\0" + encode_any(1) + encode_any(len(handle)) + b"x" + handle
+    index += struct.pack("<II", 0, 1)
+    place = len(file)
+    file += index + b"\0" + struct.pack("<I", masked(index + b"\0"))
+    footer = (handle + encode_any(place) + encode_any(len(index))).ljust(40, b"\0")
+    file += footer + bytes.fromhex("57fb808b247547db")
+    pathlib.Path(f"{prefix}.index").write_bytes(file)
+    refused(tf1.read, prefix, "bytes")
+
+
+def encode_any(value):
+    """Return a varint of any length."""
+    parts = []
+    while value >= 128:
+        parts.append(value % 128 | 128)
+        value //= 128
+    return bytes([*parts, value])

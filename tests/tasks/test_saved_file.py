@@ -91,3 +91,34 @@ def test_files_without_weights_are_refused(weights, changed):
 
 def test_an_unchanged_file_is_loaded(changed):
     assert load(changed()).labels == ("a", "b")
+
+
+def with_config(**changes):
+    def change(config):
+        config["config"] |= changes
+        return config
+
+    return change
+
+
+def dense(config):
+    layer = {"module": "keras.layers", "class_name": "Dense", "registered_name": None}
+    layer |= {"config": {"units": 2**20}, "build_config": {"input_shape": [1, 2**20]}}
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_config(vocabulary=[1, 2]), "text"),
+        (with_config(vocabulary=3), "TypeError"),
+        (with_config(settings=[]), "AttributeError"),
+        (with_config(tokenization=None), "TypeError"),
+        (dense, "Keras model"),
+        (lambda config: config | {"registered_name": "electra_tf>Encoder"}, "Encoder"),
+    ],
+)
+def test_other_damage_is_reported(change, message, changed):
+    with pytest.raises(InputError, match=message) as caught:
+        load(changed(change))
+    assert "changed.keras" in str(caught.value)

@@ -1,4 +1,6 @@
+import re
 import shutil
+import struct
 
 import pytest
 import tensorflow as tf
@@ -6,18 +8,23 @@ import tensorflow as tf
 from electra_tf.config.pretraining import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.pipeline import evaluation_batches, training_batches
-from electra_tf.text.record_set import open_records, reraise_bad_records
-from electra_tf.text.records import FEATURES
+from electra_tf.text.record_set import (
+    find_bad_record,
+    open_records,
+    reraise_bad_records,
+)
+from electra_tf.text.records import FEATURES, masked_crc
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
 
-def open_any(data, max_length=32, vocabulary_size=1000):
+def open_any(data, max_length=32, vocabulary_size=1000, **options):
     return open_records(
         str(data),
         max_length=max_length,
         tokenizer=None,
         vocabulary_size=vocabulary_size,
+        **options,
     )
 
 
@@ -223,3 +230,28 @@ def test_errors_of_other_causes_are_not_changed(folder):
         reraise_bad_records(open_any(folder)),
     ):
         raise tf.errors.InvalidArgumentError(None, None, "other")
+
+
+@pytest.mark.parametrize("length", [2**27, 2**40, 2**64 - 6])
+def test_a_record_that_states_a_huge_length_is_reported(length, without_manifest):
+    """TensorFlow's reader would end the process."""
+    stated = struct.pack("<Q", length)
+    with shard(without_manifest, 1).open("ab") as file:
+        file.write(stated + masked_crc(stated) + b"abc")
+    with pytest.raises(InputError, match=f"{length:,} bytes"):
+        open_any(without_manifest)
+    record_set = open_any(without_manifest, on_error="skip")
+    with pytest.raises(InputError, match=f"{length:,} bytes"):
+        find_bad_record(record_set)
+
+
+@pytest.mark.parametrize("content", [b"[1]", b'{"a": 1}', b"[" * 10_000, b"\xff"])
+def test_a_damaged_cache_of_counts_is_not_used(
+    content, without_manifest, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    total = open_any(without_manifest).total
+    (cache,) = (tmp_path / "cache").rglob("*.json")
+    for damaged in (content, re.sub(rb"\d+\]", b"-1]", cache.read_bytes())):
+        cache.write_bytes(damaged)
+        assert open_any(without_manifest).total == total

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from electra_tf.config.pretraining import TokenizationConfig
@@ -114,3 +116,17 @@ def test_published_vocabularies_keep_every_id(data, tmp_path, name):
     assert len(vocabulary) == content.count(b"\n")
     Tokenizer(vocabulary).save(tmp_path / "vocab.txt")
     assert (tmp_path / "vocab.txt").read_bytes() == content
+
+
+def test_vocabularies_of_other_values_are_refused():
+    with pytest.raises(InputError, match="text"):
+        Vocabulary((*SPECIAL_TOKENS, 1))
+    with pytest.raises(InputError, match="1,000,000"):
+        Vocabulary((*SPECIAL_TOKENS, *map(str, range(1_000_000))))
+
+
+def test_a_folder_or_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InputError, match="regular file"):
+            Vocabulary.read(path)

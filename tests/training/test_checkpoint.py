@@ -10,10 +10,14 @@ import weakref
 import numpy as np
 import pytest
 import safetensors.numpy
+from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.training import checkpoint as checkpoint_lib
 from electra_tf.training.checkpoint import (
+    CONFIG,
+    MANIFEST,
+    WEIGHTS,
     CheckpointManager,
     VariableArray,
     newest_intact,
@@ -371,3 +375,52 @@ def test_parts_of_a_file_are_those_of_safetensors():
             parts = b"".join(checkpoint_lib.safetensors_parts(tensors, metadata))
             expected = {name: whole[name] for name in tensors}
             assert parts == safetensors.numpy.save(expected, metadata)
+
+
+SAVED = GOLDEN / "saved" / "run" / "checkpoints" / "step_00000004"
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Return a function that changes a file of a checkpoint, and its checksum."""
+
+    def write(name, change):
+        folder = tmp_path / "changed"
+        shutil.copytree(SAVED, folder)
+        content = change((folder / name).read_bytes())
+        (folder / name).write_bytes(content)
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest["files"][name] = [len(content), hashlib.sha256(content).hexdigest()]
+        (folder / MANIFEST).write_text(json.dumps(manifest))
+        return open_checkpoint(str(folder))
+
+    return write
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\2\0\0\0\0\0\0\0{x"])
+def test_damaged_weights_with_a_right_checksum_are_an_error(content, changed):
+    checkpoint = changed(WEIGHTS, lambda _: content)
+    with pytest.raises(InputError, match=WEIGHTS):
+        checkpoint.weights()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("depth: 1", "depth: 1000000000"),
+        ("width: 16", "width: 1048576"),
+        ("embedding: 8", "embedding: 100000000"),
+        ("vocabulary_size: 1000", "vocabulary_size: 1000000000"),
+        ("max_positions: 64", "max_positions: 1000000000"),
+        ("feed_forward: null", "feed_forward: 1000000000"),
+        ("sharing: emb", "generator_feed_forward: 1000000000\n  sharing: emb"),
+        ("tokenization:", "\xff"),
+    ],
+)
+def test_settings_of_a_larger_model_are_an_error(old, new, changed):
+    encoding = "latin-1" if new == "\xff" else "utf-8"
+    checkpoint = changed(
+        CONFIG, lambda data: data.replace(old.encode(), new.encode(encoding), 1)
+    )
+    with pytest.raises(InputError, match=WEIGHTS):
+        checkpoint.config()

@@ -2,6 +2,7 @@ import csv
 import gzip
 import json
 import lzma
+import time
 
 import numpy as np
 import pytest
@@ -318,3 +319,19 @@ def test_unprepared_tfds_data_raises(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=f"tfds build {name}"):
             read_tfds(name, "train")
         assert not has_tfds(name, "train")
+
+
+def test_a_header_of_many_columns_is_checked_at_once(read):
+    names = [f"c{number}" for number in range(200_000)]
+    start = time.process_time()
+    (values,), _, _ = read(f"{','.join(names)}\n{',' * 199_999}\n", "a.csv")
+    assert time.process_time() - start < 5
+    assert values == ("",) * 200_000
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\t\n\t"])
+def test_a_file_without_text_raises(content, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="empty file"):
+        read_table(str(path), DataErrorLog("stop", ""))
