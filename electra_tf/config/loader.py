@@ -7,6 +7,7 @@ in its `extends`. Configs are given by path, or by name if installed with this p
 import difflib
 import functools
 import json
+import os
 import pathlib
 import re
 import sys
@@ -229,11 +230,11 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
             "Remove one of these lines",
         )
     try:
-        if path.exists() and not path.is_file():
+        if os.path.exists(path) and not path.is_file():
             raise OSError("no regular file")  # a pipe or a device may never end
         with path.open(encoding="utf-8") as file:
             text = file.read(_MAX_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # not UTF-8, or a NUL in the path
         raise InputError(
             "A config must be a readable YAML file or the name of an installed config",
             f"{str(path)!r} ({error})",
@@ -262,7 +263,7 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
 def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
     """Return the path relative to `folder`, or that of the installed config."""
     path = (folder or pathlib.Path()) / name
-    is_file = path.exists() and not path.is_dir()
+    is_file = os.path.exists(path) and not path.is_dir()
     if not is_file and name in installed():
         return _INSTALLED / f"{name}.yaml"
     return path
@@ -271,7 +272,7 @@ def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
 def _hint(path: pathlib.Path) -> str:
     """Return a remedy for a path that cannot be read."""
     local = pathlib.Path("configs", f"{path}.yaml")
-    if local.exists():
+    if os.path.exists(local):  # False for a name that is too long
         return f"Did you mean {local}?"
     near = difflib.get_close_matches(path.name.removesuffix(".yaml"), installed(), n=1)
     if near:

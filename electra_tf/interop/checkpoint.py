@@ -1,6 +1,5 @@
 """Read and write this package's own checkpoints as networks."""
 
-import json
 import os
 import pathlib
 from collections.abc import Mapping
@@ -42,7 +41,12 @@ from electra_tf.training.checkpoint import (
     is_checkpoint,
     open_checkpoint,
 )
-from electra_tf.training.metric_logger import EVALUATION, METRICS, TRAIN
+from electra_tf.training.metric_logger import (
+    EVALUATION,
+    METRICS,
+    TRAIN,
+    read_metrics,
+)
 
 _DISCRIMINATOR, _GENERATOR, _BERT = (
     "electra/discriminator/",
@@ -75,7 +79,7 @@ def read(path: str) -> PretrainedModel:
         InputError: No checkpoint, or a damaged one.
     """
     checkpoint = open_checkpoint(path)
-    config = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    config = checkpoint.config()
     tokenizer = Tokenizer(
         Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY)), config.tokenization
     )
@@ -166,8 +170,8 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
     path = folder.parent / METRICS
     if folder.name != CHECKPOINTS or not path.is_file():
         return {}
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    last = {r.get("kind"): r for r in rows if r.get("step", 0) <= checkpoint.step}
+    rows = read_metrics(str(folder.parent))
+    last = {row["kind"]: row for row in rows if row["step"] <= checkpoint.step}
     names = {EVALUATION: "held-out records", TRAIN: "training"}
     return {
         f"{names[kind]}, step {last[kind]['step']:,}": last[kind]

@@ -1,11 +1,12 @@
 """Read JSON files that come from elsewhere."""
 
-import json
 import os
-import pathlib
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.text.bounded_files import parse_json, read_small_file
+
+_MAX_BYTES = 1 << 25  # the tokenizer.json of the largest vocabularies
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
@@ -18,11 +19,13 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
         InputError: The file is missing, damaged, or holds another value.
     """
     try:
-        value = json.loads(pathlib.Path(path).read_bytes())
+        value = parse_json(read_small_file(path, _MAX_BYTES), os.fspath(path))
         if isinstance(value, dict):
             return value
         raise ValueError(f"a JSON {type(value).__name__}, not an object")
-    except (OSError, ValueError, RecursionError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         raise InputError(
             f"{os.fspath(path)!r} must be a JSON object",
             str(error),

@@ -10,7 +10,6 @@ Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 import glob
 import math
 import os
-import pathlib
 import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -24,10 +23,13 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
+from electra_tf.text.bounded_files import read_small_file
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5  # bytes: two handles and the magic; a type and a checksum
 _CHUNK = 2**20
+_MAX_INDEX, _MAX_ENTRIES = 2**24, 2**26  # bytes
+_MAX_KEY = 2**12  # bytes
 _SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 _MAX_AXES = 16
 _DTYPES = {
@@ -163,12 +165,14 @@ def _entries(prefix: str) -> dict[str, _Entry]:
     """Return the numeric tensors that the index lists."""
     path = f"{prefix}.index"
     try:
-        table = dict(_table(pathlib.Path(path).read_bytes()))
+        table = dict(_table(read_small_file(path, _MAX_INDEX)))
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b""))
         if header.endianness != tensor_bundle_pb2.BundleHeaderProto.LITTLE:
             raise ValueError("big-endian numbers")
         found = (_entry(k, v, prefix, header.num_shards) for k, v in table.items())
         return {name: entry for name, entry in found if entry is not None}
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, DecodeError, struct.error) as error:
         raise _error(
             f"{path!r} must be the whole index of a TensorFlow checkpoint", str(error)
@@ -201,9 +205,16 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("no table ends here")
     _, at = _handle(footer, 0)
     index, _ = _handle(footer, at)
+    size = 0
     for _, value in _block(data, *index):
         handle, _ = _handle(value, 0)
-        yield from _block(data, *handle)
+        for entry in _block(data, *handle):
+            size += sum(map(len, entry))
+            if size > _MAX_ENTRIES:  # keys share their starts, and blocks may repeat
+                raise ValueError(
+                    f"names and shapes of more than {_MAX_ENTRIES:,} bytes"
+                )
+            yield entry
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -223,6 +234,8 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         length, at = _varint(block, at)
         if shared > len(key) or at + added + length > stop:
             raise ValueError("an entry that ends outside of its block")
+        if shared + added > _MAX_KEY:
+            raise ValueError(f"a name of more than {_MAX_KEY:,} bytes")
         key = key[:shared] + block[at : at + added]
         at += added + length
         yield key, block[at - length : at]

@@ -4,7 +4,6 @@ Nothing in a file is executed, and a tensor that is damaged, out of bounds or no
 is an error that names the file and the tensor.
 """
 
-import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -17,9 +16,11 @@ import safetensors
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import is_float
 from electra_tf.interop.torch_file import read_torch_file
+from electra_tf.text.bounded_files import parse_json, read_small_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"
+_MAX_HEADER = 1 << 25  # bytes
 _DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
     "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8,
@@ -81,7 +82,9 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
             pass  # checks that header and data fit together
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size))
+            if size > _MAX_HEADER:
+                raise ValueError(f"a header of {size:,} bytes")
+            header = parse_json(file.read(size), path)
         header.pop("__metadata__", None)
         if not any(0 not in entry["shape"] for entry in header.values()):
             return {n: np.zeros(e["shape"], np.float32) for n, e in header.items()}
@@ -118,7 +121,8 @@ def _shards(index: str) -> Iterator[str]:
 
 def _weight_map(index: str) -> Mapping[str, str]:
     try:
-        weight_map = json.loads(pathlib.Path(index).read_bytes())["weight_map"]
+        content = read_small_file(index, _MAX_HEADER)
+        weight_map = parse_json(content, index)["weight_map"]
         if all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
         raise TypeError("weight_map holds values that are no names of files")

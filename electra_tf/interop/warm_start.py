@@ -18,7 +18,6 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.training.checkpoint import (
-    CONFIG,
     WEIGHTS,
     assign,
     is_checkpoint,
@@ -152,7 +151,7 @@ def _add_other_weights(
     """Add weights of a checkpoint of this package that no network contains, by path."""
     in_networks = {name for s in model.sources for _, _, name in s.foreign.rows()}
     checkpoint = open_checkpoint(path)
-    config = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    config = checkpoint.config()
     weights = plain_weights(config, checkpoint.step, checkpoint.weights())[1]
     for name, array in weights.items():
         if name in variables:
@@ -196,7 +195,7 @@ def _describe_activation(model: PretrainedModel) -> list[str]:
 
 def _changed_settings(path: str, config: PretrainingConfig) -> list[str]:
     checkpoint = open_checkpoint(path)
-    old = loader.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    old = checkpoint.config()
     # A new run reads its config from the file that its checkpoints will have.
     new = loader.parse_config(loader.dump_config(config), "the new run's config")
     changed = changed_fields(old, new)

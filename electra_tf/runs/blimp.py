@@ -2,7 +2,6 @@
 
 import collections
 import glob
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,14 @@ from typing import Any
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, TextScorer
 from electra_tf.text import compression
+from electra_tf.text.bounded_files import (
+    check_items,
+    max_items,
+    parse_json,
+    read_file,
+)
 
+_PAIR_VALUES = 6  # of memory, a pair takes what this number of values does
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
 
 
@@ -29,7 +35,7 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
     Raises:
         InputError: The data are no minimal pairs, or the model cannot score texts.
     """
-    pairs = _read(data)
+    pairs = read_pairs(data)
     scorer = TextScorer.from_preset(path, batch_size)
     sentences = [pair[f"sentence_{kind}"] for pair in pairs for kind in ("good", "bad")]
     names = [f"{pair['place']}" for pair in pairs for _ in range(2)]
@@ -78,22 +84,36 @@ def _mean(values: Any) -> float:
     return sum(values) / len(values)
 
 
-def _read(data: str) -> list[dict[str, str]]:
+def read_pairs(data: str) -> list[dict[str, str]]:
+    """Read minimal pairs.
+
+    Args:
+        data: A file of pairs, JSON lines, or a folder of such files.
+
+    Returns:
+        For each pair the fields of BLiMP that are used, and `place`, file and line.
+
+    Raises:
+        InputError: A file cannot be read, or a line is no pair.
+    """
     files = [data]
     if os.path.isdir(data):
         files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))
     pairs = []
     for path in files:
         try:
-            with compression.open_compressed(path) as file:
-                lines = file.read().decode("utf-8").splitlines()
-        except (OSError, ValueError, *compression.BROKEN) as error:
+            lines = read_file(path).decode("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError, *compression.BROKEN) as error:
             raise InputError(
                 "--data must be a file or folder of BLiMP's pairs",
                 f"{path}: {error}",
                 "Check the path",
             ) from error
-        pairs += [_parse(line, f"{path}, line {n}") for n, line in enumerate(lines, 1)]
+        most = max_items(path)
+        for number, line in enumerate(lines, 1):
+            place = f"{path}, line {number}"
+            check_items(_PAIR_VALUES * number, place, most)
+            pairs.append(_parse(line, place))
     if not pairs:
         raise InputError(
             "--data must contain minimal pairs",
@@ -105,9 +125,11 @@ def _read(data: str) -> list[dict[str, str]]:
 
 def _parse(line: str, place: str) -> dict[str, str]:
     try:
-        pair = json.loads(line)
+        pair = parse_json(line, place)
         return {**{name: str(pair[name]) for name in _FIELDS}, "place": place}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"Each line must be a JSON object with {', '.join(_FIELDS)}",
             f"{place}: {type(error).__name__} {error}",

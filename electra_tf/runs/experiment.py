@@ -98,9 +98,7 @@ class Experiment:
         Returns:
             Config and tokenizer of the checkpoint.
         """
-        config = config_lib.parse_config(
-            checkpoint.read(CONFIG).decode(), checkpoint.path
-        )
+        config = checkpoint.config()
         vocabulary = Vocabulary.read(os.path.join(checkpoint.path, records.VOCABULARY))
         return cls(config, Tokenizer(vocabulary, config.tokenization))
 

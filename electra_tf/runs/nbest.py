@@ -1,5 +1,6 @@
 """Read texts or n-best lists, score them, and write the scores."""
 
+import itertools
 import json
 import math
 import sys
@@ -7,10 +8,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError
-from electra_tf.runs.scoring import RULES, TextScorer
+from electra_tf.runs.scoring import RULES, WINDOW, TextScorer
 from electra_tf.text import compression
+from electra_tf.text.bounded_files import (
+    MAX_LINE,
+    check_items,
+    long_line,
+    max_items,
+    read_lines,
+)
 
 FORMATS = ("text", "jsonl")
+_LINE_VALUES = 6  # of memory, a line takes what this number of values does
 
 
 class Hypothesis(NamedTuple):
@@ -38,14 +47,16 @@ def score_lines(
     Raises:
         InputError: A line is empty or too long; the message has its number.
     """
-    lines = list(_lines(source))
-    scores = scorer.score((text for _, text in lines), lambda i: lines[i][0])
-    for (_, text), (score, tokens) in zip(lines, scores, strict=True):
-        if form == "text":
-            yield f"{score:.4f}\t{text}"
-        else:
-            values = {"text": text, "score": score, "tokens": tokens}
-            yield json.dumps(values | {"rule": scorer.rule}, ensure_ascii=False)
+    iterator = _lines(source)
+    while lines := list(itertools.islice(iterator, WINDOW)):
+        places, texts = zip(*lines, strict=True)
+        scores = scorer.score(texts, places.__getitem__)
+        for text, (score, tokens) in zip(texts, scores, strict=True):
+            if form == "text":
+                yield f"{score:.4f}\t{text}"
+            else:
+                values = {"text": text, "score": score, "tokens": tokens}
+                yield json.dumps(values | {"rule": scorer.rule}, ensure_ascii=False)
 
 
 def rerank(
@@ -67,7 +78,10 @@ def rerank(
     Raises:
         InputError: A line has no two or three fields, or is too long for the model.
     """
-    lines = [(place, _parse(place, line)) for place, line in _lines(source)]
+    lines, most = [], max_items(source) if source else sys.maxsize
+    for place, line in _lines(source):
+        lines.append((place, _parse(place, line)))
+        check_items(_LINE_VALUES * len(lines), place, most)
     scores = scorer.score((h.text for _, h in lines), lambda i: lines[i][0])
     lists: dict[str, list[dict[str, Any]]] = {}
     for (_, hypothesis), (score, _) in zip(lines, scores, strict=True):
@@ -98,8 +112,7 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
     name = source or "standard input"
     try:
-        file = compression.open_compressed(source) if source else sys.stdin.buffer
-        for number, line in enumerate(file, 1):
+        for number, line in read_lines(source) if source else _standard_input():
             place = f"{name}, line {number}"
             try:
                 text = line.decode("utf-8").rstrip("\r\n")
@@ -112,6 +125,15 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
         raise InputError(
             "--input must be a readable file", f"{name}: {error}", "Check the path"
         ) from error
+
+
+def _standard_input() -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while line := sys.stdin.buffer.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise long_line("standard input", number, MAX_LINE)
+        yield number, line
 
 
 def _parse(place: str, line: str) -> Hypothesis:

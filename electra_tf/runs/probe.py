@@ -19,6 +19,7 @@ from electra_tf.errors import InputError
 from electra_tf.model.transformer import Encoder
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text import compression
+from electra_tf.text.bounded_files import check_items, max_items, read_file
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
 SENTENCES = {"train": 1000, "test": 500}
@@ -158,14 +159,15 @@ def _read(data: str, split: str) -> list[list[list[str]]]:
             "Check the path; .gz and .xz are read too",
         )
     try:
-        with compression.open_compressed(paths[0]) as file:
-            text = file.read().decode("utf-8")
-    except (OSError, ValueError, *compression.BROKEN) as error:
+        text = read_file(paths[0]).decode("utf-8")
+    except (OSError, UnicodeDecodeError, *compression.BROKEN) as error:
         raise InputError(
             f"{paths[0]} must be readable", str(error), "Copy it again"
         ) from error
     sentences: list[list[list[str]]] = [[]]
+    most = max_items(paths[0])
     for number, line in enumerate(text.splitlines(), 1):
+        check_items(4 * number, f"{paths[0]}, line {number}", most)
         columns = line.split()
         if not columns:
             sentences.append([])

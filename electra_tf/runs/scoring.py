@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config import loader
 from electra_tf.config.objectives import Scoring
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError
@@ -21,7 +20,7 @@ from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
-from electra_tf.training.checkpoint import CONFIG, assign
+from electra_tf.training.checkpoint import assign
 
 RULES: dict[Scoring, str] = {
     "pseudo_log_likelihood": "pseudo-log-likelihood: the sum of log p(token), each "
@@ -34,7 +33,8 @@ RULES: dict[Scoring, str] = {
     "not normalised",
 }
 """Rules of scoring with their descriptions."""
-_WINDOW = 8192  # texts that are sorted by length together
+WINDOW = 8192
+"""Texts that are sorted by length together."""
 _LENGTHS = 16  # batches have a multiple of this number of positions
 
 
@@ -86,9 +86,7 @@ class TextScorer:
                 stages.
         """
         with open_as_checkpoint(os.fspath(path)) as checkpoint:
-            config = loader.parse_config(
-                checkpoint.read(CONFIG).decode(), checkpoint.path
-            )
+            config = checkpoint.config()
             vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
             weights = checkpoint.weights()
         facts = config.objective.facts
@@ -122,7 +120,7 @@ class TextScorer:
         """
         results: list[TextScore] = []
         iterator = enumerate(texts)
-        while window := list(itertools.islice(iterator, _WINDOW)):
+        while window := list(itertools.islice(iterator, WINDOW)):
             rows = [self._encode(text, names(index)) for index, text in window]
             totals = np.zeros(len(rows))
             for owners, values in self._batches(rows):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config import loader
 from electra_tf.config.pretraining import (
     ModelConfig,
     ObjectiveConfig,
@@ -44,7 +43,7 @@ from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.training.checkpoint import CONFIG, assign
+from electra_tf.training.checkpoint import assign
 
 OUTPUT_KINDS = ("encoder", "electra")
 NUM_PROPOSALS = 10
@@ -87,9 +86,7 @@ def pretrained_export(
             `max_length` is larger than its position table.
     """
     with open_as_checkpoint(path) as checkpoint:
-        settings = loader.parse_config(
-            checkpoint.read(CONFIG).decode(), checkpoint.path
-        )
+        settings = checkpoint.config()
         model, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())
         pretrained = PretrainedEncoder.open(checkpoint.path)
     max_length = max_length or settings.records.max_length

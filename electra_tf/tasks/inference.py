@@ -17,7 +17,7 @@ from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.prediction_inputs import Item, read_line_items
-from electra_tf.tasks.saved_file import check_saved_file
+from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
@@ -55,22 +55,15 @@ def load(path: str) -> TextModel:
             return model
     file = os.path.join(path, MODEL) if os.path.isdir(path) else path
     _check_file(path, file)
-    check_saved_file(file)
-    try:
-        model = keras.saving.load_model(file, compile=False, safe_mode=True)
-    except (ValueError, TypeError, OSError, KeyError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
-            f"{file} must be a complete model that finetune wrote", lines[0][:200],
-            "Copy it again, or train it again",
-        ) from error  # fmt: skip
-    if not isinstance(model, TextModel):
+    name = check_saved_file(file)
+    kind = keras.saving.get_registered_object(name) if name else None
+    if not (isinstance(kind, type) and issubclass(kind, TextModel)):
         raise InputError(
             f"{file} must be a model that finetune wrote",
-            type(model).__name__,
+            f"a {name or 'Keras model'}",
             "Name the --output of finetune",
         )
-    return model
+    return load_saved_file(file)
 
 
 def _check_file(path: str, file: str) -> None:

@@ -2,11 +2,10 @@
 
 import dataclasses
 import io
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.tables import read_table, require_columns
@@ -14,6 +13,7 @@ from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.bounded_files import MAX_LINE, long_line, parse_json
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -291,8 +291,8 @@ def _parse_json(line: str, place: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(line, place)
+    except ValueError as error:
         if not line.startswith('{"'):  # a text may begin with a brace
             return None
         raise InputError(
@@ -303,16 +303,25 @@ def _parse_json(line: str, place: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def _bounded_lines(file: TextIO, name: str) -> Iterator[str]:
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise long_line(name, number, MAX_LINE)
+        yield line
+
+
 def _read_lines(path: str | None) -> Iterator[str]:
     name = path or STANDARD_INPUT
     try:
         if path is None:
             # By default, invalid UTF-8 in standard input raises no error here.
             sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-            yield from sys.stdin
+            yield from _bounded_lines(sys.stdin, name)
         else:
             with io.TextIOWrapper(open_compressed(path), encoding="utf-8") as file:
-                yield from file
+                yield from _bounded_lines(file, name)
     except UnicodeDecodeError as error:
         raise InputError(
             "Lines must be UTF-8", f"{name}: {error}", "Convert them with iconv"

@@ -16,7 +16,7 @@ from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
-from electra_tf.tasks.saved_file import check_saved_file
+from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import is_checkpoint
@@ -142,7 +142,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
         The model: one of a task, or any Keras model with layers of this package.
 
     Raises:
-        InputError: There is no such file.
+        InputError: There is no such file, or it is damaged.
 
     Example:
         import electra_tf
@@ -160,7 +160,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
             "Check the path; load a checkpoint with from_preset of a model class",
         )
     check_saved_file(file)
-    return keras.saving.load_model(file, compile=False, safe_mode=True)
+    return load_saved_file(file)
 
 
 def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:

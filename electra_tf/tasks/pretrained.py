@@ -20,7 +20,6 @@ from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
-    CONFIG,
     WEIGHTS,
     assign,
     open_checkpoint,
@@ -70,9 +69,7 @@ class PretrainedEncoder:
         if is_foreign(path):
             return cls.open_foreign(path)
         checkpoint = open_checkpoint(path)
-        settings = loader.parse_config(
-            checkpoint.read(CONFIG).decode(), checkpoint.path
-        )
+        settings = checkpoint.config()
         file = os.path.join(checkpoint.path, VOCABULARY)
         tokenizer = Tokenizer(Vocabulary.read(file), settings.tokenization)
         _, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())

@@ -9,6 +9,7 @@ import math
 import zipfile
 from typing import Any
 
+import keras
 import pydantic
 
 from electra_tf.config.pretraining import EncoderConfig
@@ -23,11 +24,14 @@ _FLOAT = 4  # bytes
 _REMEDY = "Copy it again, or train it again"
 
 
-def check_saved_file(path: str) -> None:
+def check_saved_file(path: str) -> str | None:
     """Raise an InputError for a file whose config and weights do not fit together.
 
     Args:
         path: A .keras file.
+
+    Returns:
+        The registered name of the model's class, if it has one.
 
     Raises:
         InputError: The file is damaged, has a config of another kind or size, or fewer
@@ -67,6 +71,35 @@ def check_saved_file(path: str) -> None:
             f"{weights:,} bytes for an encoder of {needed:,}",
             _REMEDY,
         )
+    name = config.get("registered_name")
+    return name if isinstance(name, str) else None
+
+
+def load_saved_file(path: str) -> keras.Model:
+    """Load a checked .keras file, without compiling the model or running its code.
+
+    Args:
+        path: A .keras file.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: Keras cannot build the model, or load its weights.
+    """
+    try:
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except InputError as error:
+        raise InputError(
+            f"{path}: {error.required}", error.received, _REMEDY
+        ) from error
+    except Exception as error:  # Keras raises errors of many classes
+        lines = str(error).strip().splitlines() or [""]
+        raise InputError(
+            f"{path} must be a complete model that finetune wrote",
+            f"{type(error).__name__}: {lines[0]}"[:300],
+            _REMEDY,
+        ) from error
 
 
 def _encoder_bytes(config: dict[str, Any]) -> int:

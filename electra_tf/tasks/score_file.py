@@ -1,7 +1,6 @@
 """Score a file of predictions by the official metrics of its task."""
 
 import collections
-import json
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from electra_tf.tasks.squad.metrics import score_v1, score_v2
 from electra_tf.tasks.squad.reader import find_squad, read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
 from electra_tf.tasks.tagging.schemes import is_span_scheme
+from electra_tf.text.bounded_files import check_items, max_items, parse_json
 from electra_tf.text.data_errors import DataErrorLog
 
 NAMES = (*glue.TASKS, "squad1", "squad2", "chunking", "tagging")
@@ -183,6 +183,9 @@ def _to_numbers(task: str, labels: Sequence[str], places: Sequence[str]) -> np.n
     return np.array(numbers)
 
 
+_ROW_VALUES = 5  # of memory, a row takes what this number of values does
+
+
 class _GluePredictions(NamedTuple):
     """Predictions in GLUE's format."""
 
@@ -197,6 +200,8 @@ def _read_glue_predictions(path: str, errors: DataErrorLog) -> _GluePredictions:
     lines = read_text(path, errors).split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
+    values = _ROW_VALUES * len(lines) + sum(line.count("\t") for line in lines)
+    check_items(values, path, max_items(path))
     rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
     header, *body = rows
     if header == ["prediction"]:
@@ -265,8 +270,10 @@ def _score_tags(
 def _read_by_id(path: str) -> dict[str, Any]:
     text = read_text(path, DataErrorLog("stop", "", "Predictions must be UTF-8"))
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        values = parse_json(text, path, max_items(path))
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(
             "Predictions must be JSON", f"{path}: {error}", "Correct the file"
         ) from error

@@ -33,6 +33,7 @@ from electra_tf.text.data_errors import DataErrorLog
 
 _RULE = "The data must be labelled, for the task that the model was trained on"
 _COLUMN_FILES = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
+_MAX_LINE = 1 << 20  # characters of the first line of a config.yaml
 _QUESTIONS = (".json", "-v2.0.json", "-v1.1.json")
 
 
@@ -62,8 +63,8 @@ def stored_task(path: str) -> str | None:
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     try:
         with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
-            return json.loads(file.readline().strip("#"))["task"]
-    except (OSError, ValueError, KeyError, TypeError):
+            return json.loads(file.readline(_MAX_LINE).strip("#"))["task"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

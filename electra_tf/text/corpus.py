@@ -2,7 +2,6 @@
 
 import codecs
 import dataclasses
-import json
 import os
 import pathlib
 import sys
@@ -13,6 +12,7 @@ from tqdm import tqdm
 
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
+from electra_tf.text.bounded_files import parse_json
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.sources import TfdsSource, expand, is_tfds
@@ -20,6 +20,7 @@ from electra_tf.text.sources import TfdsSource, expand, is_tfds
 MAX_LINE_BYTES = 1_000_000
 _MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
+_MAX_PARQUET_RATIO = 100
 _PARQUET_ROWS = 256  # per batch; a row may be a whole book
 _SAMPLE_BYTES = 8192
 _BINARY_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"PK\3\4", b"PAR1", b"%PDF")
@@ -234,8 +235,8 @@ class CorpusReader:
             if not row.strip():
                 continue
             try:
-                value = json.loads(row, strict=False)
-            except (ValueError, RecursionError) as error:
+                value = parse_json(row, f"{path}:{number}", strict=False)
+            except ValueError as error:
                 self._report(
                     path, number, "invalid JSON", f"{error}; row not read", "Correct it"
                 )
@@ -257,11 +258,18 @@ class CorpusReader:
             fields = table.schema_arrow.names
             if self._settings.field not in fields:
                 raise _missing_field(path, self._settings.field, fields)
+            _check_expansion(table, path, self._settings.field)
+            kind = table.schema_arrow.field(self._settings.field).type
+            if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+                # Equal texts of a page are stored once, and so stay in memory.
+                names = [self._settings.field]
+                table = pyarrow.parquet.ParquetFile(path, read_dictionary=names)
             for batch in table.iter_batches(
                 _PARQUET_ROWS, columns=[self._settings.field]
             ):
-                for row in batch.to_pylist():
+                for value in batch.column(0):  # one at a time in memory as text
                     number += 1
+                    row = {self._settings.field: value.as_py()}
                     yield from self._row(path, number, row)
         except (pyarrow.ArrowException, OSError) as error:
             # Arrow raises OSError for a page that cannot be decoded.
@@ -299,9 +307,18 @@ class CorpusReader:
                 f"Write a string in `{field}`, or name another field with --field",
             )
             return
+        if len(text) > _MAX_ROW_BYTES:
+            self._report(
+                source,
+                number,
+                "long row",
+                f"over {_MAX_ROW_BYTES:,} characters; row not read",
+                "Split it into documents",
+            )
+            return
         self._report_nul(source, number, text)
         lines, size = [], 0
-        for line in filter(None, map(str.strip, text.split("\n"))):
+        for line in filter(None, map(str.strip, _split_lines(text))):
             lines.append(line)
             size += len(line)
             if size > _MAX_DOCUMENT_CHARACTERS:
@@ -326,6 +343,35 @@ def progress_bar(reader: CorpusReader) -> tqdm:
         mininterval=0.5 if sys.stderr.isatty() else 30,
         nrows=20,  # tqdm shows no bar in terminals that report 0 rows
     )
+
+
+def _check_expansion(table: Any, path: str, field: str) -> None:
+    """Raise an error for a column that expands to more than its size explains."""
+    metadata = table.metadata
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            if column.path_in_schema.split(".")[0] != field:
+                continue
+            size, stored = column.total_uncompressed_size, column.total_compressed_size
+            if size > _MAX_ROW_BYTES + _MAX_PARQUET_RATIO * stored:
+                raise InputError(
+                    f"A column of a Parquet file must expand to at most "
+                    f"{_MAX_PARQUET_RATIO} times its size",
+                    f"{path}: {field!r} of {stored:,} bytes to {size:,} in row group "
+                    f"{group}",
+                    "Check that it is the right file, or write it with less "
+                    "compression",
+                )
+
+
+def _split_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text; a list of short ones takes 50 times its size."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
 
 
 def _suffix(path: str) -> str:

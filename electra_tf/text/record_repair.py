@@ -22,6 +22,7 @@ from electra_tf.text.records import FEATURES, frame, masked_crc
 
 INDEX, BAD = "index.json", "bad_records.jsonl"
 _HEADER = 12  # bytes of a frame before the payload: length and its checksum
+_MAX_RECORD = 1 << 26  # bytes
 _MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
 
 
@@ -177,8 +178,8 @@ def _read_frame(file: BinaryIO, header: bytes, offset: int) -> _Frame:
         return _Frame(offset, None, "a corrupt length; what follows is lost")
     (length,) = struct.unpack("<Q", header[:8])
     left = os.fstat(file.fileno()).st_size - file.tell()
-    if length + 4 > left:
-        return _Frame(offset, None, "the file ends within it")
+    if length + 4 > min(left, _MAX_RECORD):
+        return _Frame(offset, None, "the file ends within it, or it is too long")
     payload, checksum = file.read(length), file.read(4)
     if masked_crc(payload) != checksum:
         return _Frame(offset, None, _PAYLOAD)

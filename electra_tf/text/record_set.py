@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import pathlib
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -19,11 +20,14 @@ import tensorflow as tf
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text import records
+from electra_tf.text.bounded_files import parse_json, read_small_file
 from electra_tf.text.records import FEATURES, Manifest, Shard
 from electra_tf.text.tokenizer import Tokenizer
 
 _BLOCK = 1 << 16  # bytes
 _MAX_MANIFEST = 1 << 26  # bytes
+_MAX_RECORD = 1 << 26  # bytes
+_HEADER_BYTES = 12  # length and its checksum
 _FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
 
 
@@ -280,10 +284,11 @@ def _cached_counts(paths: tuple[str, ...]) -> tuple[int, ...]:
     )
     known: dict[str, list] = {}
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(cache.read_text(encoding="utf-8"))
+        cached = parse_json(read_small_file(cache, _MAX_MANIFEST), str(cache))
+        known = cached if isinstance(cached, dict) else {}
     keys, states = map(os.path.abspath, paths), map(tf.io.gfile.stat, paths)
     state = {k: [s.length, s.mtime_nsec] for k, s in zip(keys, states, strict=True)}
-    new = [k for k, values in state.items() if known.get(k, [])[:2] != values]
+    new = [k for k, values in state.items() if not _is_count(known.get(k), values)]
     for key, count in zip(new, _count_records(tuple(new)), strict=True):
         known[key] = [*state[key], count]
     if new:
@@ -291,6 +296,13 @@ def _cached_counts(paths: tuple[str, ...]) -> tuple[int, ...]:
             cache.parent.mkdir(parents=True, exist_ok=True)
             durable_files.write(cache, json.dumps(known))
     return tuple(known[key][2] for key in state)
+
+
+def _is_count(cached: Any, state: list[int]) -> bool:
+    """Return whether an entry of the cache has the size and time of a file."""
+    if not isinstance(cached, list) or len(cached) != 3:
+        return False
+    return cached[:2] == state and type(cached[2]) is int and cached[2] >= 0
 
 
 def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
@@ -303,6 +315,8 @@ def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
     # start-up cost.
     if not paths:
         return ()
+    for path in paths:
+        _check_lengths(path)
     files = tf.data.Dataset.from_tensor_slices(list(paths)).enumerate()
     counts = np.zeros(len(paths), np.int64)
     try:
@@ -317,6 +331,7 @@ def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
 
 def _check_frames(path: str) -> None:
     """Raise an InputError with number and offset of the first corrupt record."""
+    _check_lengths(path)
     record, offset = 0, 0
     try:
         for payload in tf.data.TFRecordDataset(path).as_numpy_iterator():
@@ -330,6 +345,30 @@ def _check_frames(path: str) -> None:
             "truncated",
             "Copy the file again, or build the records again with --overwrite",
         ) from error
+
+
+def _check_lengths(path: str) -> None:
+    """Raise an InputError for a record that is too long.
+
+    TensorFlow's reader allocates the length that a record states before it reads the
+    record, and the process ends where there is less memory.
+    """
+    if "://" in path:  # reading a bucket twice takes longer than the risk is worth
+        return
+    record, offset = 0, 0
+    with open(path, "rb") as file:
+        while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES:
+            (length,) = struct.unpack_from("<Q", header)
+            if length > _MAX_RECORD:
+                if records.masked_crc(header[:8]) != header[8:]:
+                    return  # TensorFlow compares the checksum before it allocates
+                raise InputError(
+                    f"A record must have at most {_MAX_RECORD:,} bytes",
+                    f"{path}: record {record}, at byte {offset}, of {length:,} bytes",
+                    "Copy the file again, or build the records again with --overwrite",
+                )
+            offset = file.seek(length + _FRAME_BYTES - _HEADER_BYTES, os.SEEK_CUR)
+            record += 1
 
 
 def _check_first(record_set: RecordSet) -> None:

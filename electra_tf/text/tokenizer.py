@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
+from electra_tf.text.bounded_files import read_small_file
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
@@ -27,6 +28,7 @@ MAX_WORD_CHARACTERS = 200
 # units rarely repeat and are not cached.
 _CACHED_CHARACTERS = 6_000_000
 _MAX_CACHED_UNIT = 64
+_MAX_SETTINGS = 1 << 20  # bytes of the file beside a vocabulary
 _COMMON_SIGNS = ",.()\"-';"
 
 
@@ -213,7 +215,7 @@ def stored_settings(
     if not settings_file.exists():
         return None
     try:
-        text = settings_file.read_text(encoding="utf-8")
+        text = read_small_file(settings_file, _MAX_SETTINGS).decode("utf-8")
         stored = TokenizationConfig.complete(json.loads(text))
         sha256 = stored["vocabulary_sha256"]
         names = [field.name for field in dataclasses.fields(TokenizationConfig)]

@@ -6,6 +6,7 @@ import hashlib
 import pathlib
 
 from electra_tf.errors import InputError
+from electra_tf.text.bounded_files import read_small_file
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
     "[PAD]",
@@ -17,6 +18,8 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
 CONTINUATION = "##"
 _BYTE_ORDER_MARK = "\ufeff"
 _BLANKS = " \t\r"
+_MAX_TOKENS = 1_000_000  # a tokenizer writes an id as one Unicode character
+_MAX_BYTES = 1 << 24  # of a vocabulary file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +47,18 @@ class Vocabulary:
     content: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
+        if not all(isinstance(token, str) for token in self.tokens):
+            raise InputError(
+                "Each entry of a vocabulary must be text",
+                f"{self.source} with an entry of another type",
+                "Check the file",
+            )
+        if len(self.tokens) > _MAX_TOKENS:
+            raise InputError(
+                f"A vocabulary must have at most {_MAX_TOKENS:,} entries",
+                f"{self.source} with {len(self.tokens):,}",
+                "Check that it is the right file",
+            )
         missing = [token for token in SPECIAL_TOKENS if token not in self.ids]
         if missing:
             raise InputError(
@@ -85,7 +100,7 @@ class Vocabulary:
             InputError: The file cannot be read or is not a vocabulary.
         """
         try:
-            text = pathlib.Path(path).read_bytes().decode("utf-8")
+            text = read_small_file(path, _MAX_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 "A vocabulary must be a readable UTF-8 file with one entry per line",

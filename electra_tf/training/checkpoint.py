@@ -31,6 +31,8 @@ import numpy as np
 import safetensors.numpy
 
 from electra_tf import durable_files
+from electra_tf.config import loader
+from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
 from electra_tf.errors import InputError
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
@@ -73,11 +75,37 @@ class Checkpoint:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return all weights by path."""
-        return safetensors.numpy.load_file(pathlib.Path(self.path, WEIGHTS))
+        return _load(pathlib.Path(self.path, WEIGHTS))
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the optimizer's slots by slot and path, `m/electra/...`."""
-        return safetensors.numpy.load_file(pathlib.Path(self.path, SLOTS))
+        return _load(pathlib.Path(self.path, SLOTS))
+
+    def config(self) -> PretrainingConfig:
+        """Return the settings of the run.
+
+        Raises:
+            InputError: They are damaged, or describe a larger model than the weights.
+        """
+        try:
+            text = self.read(CONFIG).decode()
+            stored = os.path.getsize(os.path.join(self.path, WEIGHTS))
+        except (UnicodeDecodeError, OSError) as error:
+            raise InputError(
+                f"{self.path} must have {WEIGHTS}, and {CONFIG} in UTF-8",
+                str(error),
+                _DAMAGED,
+            ) from error
+        config = loader.parse_config(text, self.path)
+        shapes = config.model.encoder, config.model.generator
+        needed = sum(map(_least_bytes, shapes))
+        if needed > stored:
+            raise InputError(
+                f"{self.path}/{WEIGHTS} must have the weights of the model in {CONFIG}",
+                f"{stored:,} bytes for a model of more than {needed:,}",
+                _DAMAGED,
+            )
+        return config
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file."""
@@ -96,7 +124,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     Raises:
         InputError: No checkpoint, or a file with a wrong size or checksum.
     """
-    if not pathlib.Path(path, MANIFEST).exists():
+    if not os.path.exists(os.path.join(path, MANIFEST)):
         paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
         if not paths and (kind := foreign_weights(path)):
             raise InputError(
@@ -503,6 +531,27 @@ def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list
             digest.update(part)
             size += len(part)
     return [size, digest.hexdigest()]
+
+
+def _least_bytes(shape: EncoderConfig) -> int:
+    """Return a lower bound of the bytes of an encoder's weights.
+
+    A model need not store its generator, so this counts half of each float32.
+    """
+    rows = shape.vocabulary_size + shape.max_positions + shape.segments
+    layer = 4 * shape.width * shape.width + 2 * shape.width * shape.feed_forward
+    return 2 * (rows * shape.embedding + shape.depth * layer)
+
+
+def _load(path: pathlib.Path) -> Arrays:
+    try:
+        return safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{path} must be a whole safetensors file",
+            f"{type(error).__name__}: {error}"[:300],
+            _DAMAGED,
+        ) from error
 
 
 def _read_manifest(path: pathlib.Path) -> bytes:

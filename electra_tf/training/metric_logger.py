@@ -16,6 +16,7 @@ from tqdm import tqdm
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 
+_MAX_LINE = 1 << 24  # bytes
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 TRAIN, EVALUATION = "train", "evaluation"
@@ -145,22 +146,31 @@ def read_metrics(folder: str) -> list[dict[str, Any]]:
 
 def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yield each complete line, raw and parsed."""
-    data = path.read_bytes() if path.exists() else b""
-    # Text after the last newline is an incomplete line of a killed run.
-    for number, line in enumerate(data.split(b"\n")[:-1], 1):
-        try:
-            parsed = json.loads(line)
-            is_valid = isinstance(parsed["step"], int)
-            is_valid &= isinstance(parsed["kind"], str)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            is_valid = False
-        if not is_valid:
-            raise InputError(
-                f"Each line of {METRICS} must be a JSON object with `step` and `kind`",
-                f"{path}, line {number}: {line[:80].decode(errors='replace')!r}",
-                "Delete the line, or move the file away to start a new one",
-            )
-        yield line, parsed
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(_MAX_LINE):
+            number += 1
+            if not line.endswith(b"\n") and len(line) < _MAX_LINE:
+                return  # an incomplete line of a killed run
+            line = line.removesuffix(b"\n")
+            yield line, _parse(line, f"{path}, line {number}")
+
+
+def _parse(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(line)
+        is_valid = isinstance(parsed["step"], int) and isinstance(parsed["kind"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        is_valid = False
+    if not is_valid:
+        raise InputError(
+            f"Each line of {METRICS} must be a JSON object with `step` and `kind`",
+            f"{place}: {line[:80].decode(errors='replace')!r}",
+            "Delete the line, or move the file away to start a new one",
+        )
+    return parsed
 
 
 def _remove_later(path: pathlib.Path, step: int) -> int:

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf import durable_files
-from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
-    CONFIG,
     Checkpoint,
     saved_steps,
     steps_at_shares,
@@ -175,7 +173,7 @@ def checkpoint_config(checkpoint: Checkpoint) -> PretrainingConfig:
     Args:
         checkpoint: Checkpoint written by pretrain.
     """
-    return config_lib.parse_config(checkpoint.read(CONFIG).decode(), checkpoint.path)
+    return checkpoint.config()
 
 
 def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:

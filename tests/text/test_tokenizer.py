@@ -20,6 +20,9 @@ from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from text.plain_tokenizer import tokenize
 
+sys.path.insert(0, str(ROOT / "tools" / "fault_checks"))
+from strings import ALPHABETS, compare_tokenizers, fuzzed
+
 ORIGINAL = [
     (TokenizationConfig(), (True, True)),
     (TokenizationConfig(strip_accents="never"), (True, False)),
@@ -60,44 +63,6 @@ def wide_pairs(vocabulary):
     pieces = [*characters, *(f"##{c}" for c in characters)]
     tokens = dict.fromkeys([*vocabulary.tokens, *pieces])
     return pairs_of(Vocabulary(tuple(tokens)))
-
-
-# Characters that are hard to tokenize.
-ALPHABETS = [
-    "abc XYZ 019 .,'-_@#$%^&*()[]{}<>|~`\"\\/?!=+",
-    "ΑΣσςΣΑ. '\u00ad\u0301\u0345\u02b0:·’\u200d ΣΣ",  # final sigma and its ignorables
-    "İIıiÌJ̇Şßẞŉǰΐﬁﬀ",  # Turkish I, letters with a lower case of several characters
-    "中文字㐀䶵\U00020000\U0002a6df\uf900\U0002f800、。，：「」　",  # ideographs, signs
-    "\ufa6e\U0002a6de\U0002ceae\u9fff",  # unassigned among ideographs
-    "\u0300\u0301\u0308\u0323\u0338\u034f\u20d0éạ̈ệÅ",  # combining marks
-    "\0\x01\x08\x0b\x0c\x1c\x1d\x1e\x1f\x7f\x85\x9f",  # controls, some of them spaces
-    "\u200b\u200c\u200d\u200e\u202a\u2060\ufeff\u00ad\ufffd",  # zero width
-    "\t\n\r \xa0\u1680\u2003\u2028\u2029\u202f\u205f\u3000",  # spaces
-    "😀👨‍👩‍👧🏽❤️🇩🇪☃",  # emoji, joiners, modifiers, flags
-    "가각힣가한글 ひらカナー",  # Hangul (decomposes), kana
-    "אבَّ ئہ हिन्दी ไทย",
-    "\u037e\u1fef\u2260\u226e\u212b\u2126",  # change in decomposition
-]
-
-
-def fuzzed(count, seed):
-    rng = random.Random(seed)
-    for _ in range(count):
-        length = rng.randint(0, 24)
-        kind = rng.random()
-        if kind < 0.6:
-            # Two alphabets, so that rare pairs (sigma and newline) occur.
-            letters = "".join(rng.sample(ALPHABETS, 2))
-            yield "".join(rng.choices(letters, k=length)).encode()
-        elif kind < 0.7:
-            words = [*SPECIAL_TOKENS, "##a", "the", "[", "ΟΔΟΣ", "don't", "…"]
-            yield " ".join(rng.choice(words) for _ in range(length // 2)).encode()
-        elif kind < 0.85:
-            ceilings = (0x250, 0x3000, 0x20000, 0x110000)
-            codes = (rng.randrange(rng.choice(ceilings)) for _ in range(length))
-            yield "".join(map(chr, codes)).encode("utf-8", "surrogatepass")
-        else:
-            yield bytes(rng.randrange(256) for _ in range(length))
 
 
 def assert_equal(texts, pair, original=None):
@@ -174,13 +139,9 @@ def test_the_wide_vocabulary_has_few_unknown_tokens(wide_pairs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("settings", "original"), ORIGINAL[:1] + ORIGINAL[3:])
-def test_a_million_fuzzed_strings(settings, original, data):
-    vocabulary = Vocabulary.read(data / "vocab" / "bert_chinese.txt")
-    tokenizer = Tokenizer(vocabulary, settings)
-    pair = tokenizer, tokenizer.graph()
-    for seed in range(20):
-        assert_equal(fuzzed(25_000, seed + 100), pair, original)
+def test_a_million_fuzzed_strings(data):
+    counts = compare_tokenizers(1_000_000, 100, reference=tokenize)
+    assert (counts["strings"], counts["failures"]) == (1_000_000, [])
 
 
 @pytest.mark.parametrize("length", [99, 100, 101, 200, 201, 100_000])

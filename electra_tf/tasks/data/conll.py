@@ -5,15 +5,18 @@ import dataclasses
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.tagging.schemes import is_span_scheme
-from electra_tf.text.compression import BROKEN, SUFFIXES, open_compressed
+from electra_tf.text.bounded_files import check_items, max_items, read_lines
+from electra_tf.text.compression import BROKEN, SUFFIXES
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
+_SENTENCE_VALUES = 4  # of memory, a sentence takes what this number of words does
 # `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
 _COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
@@ -186,15 +189,17 @@ class _Reader:
         self._start_sentence()
 
     def _start_sentence(self) -> None:
-        self._rows: list[list[str]] = []
+        self._rows: list[tuple[str, str]] = []  # words and tags
         self._first, self._is_valid = 0, True
 
     def read(self) -> None:
         """Read the file into `sentences`."""
         try:
-            with open_compressed(self._path) as file:
-                for number, raw in enumerate(file, 1):  # lines end with \n only
-                    self._add_line(number, raw)
+            most = max_items(self._path)
+            for number, raw in read_lines(self._path):  # lines end with \n only
+                self._add_line(number, raw)
+                values = number + _SENTENCE_VALUES * len(self.sentences)
+                check_items(values, f"{self._path}:{number}", most)
             self._end_sentence()
         except BROKEN as error:
             self._report(
@@ -228,10 +233,8 @@ class _Reader:
     def _end_sentence(self) -> None:
         """Append the current sentence, unless it is empty or has a bad line."""
         if self._rows and self._is_valid:
-            words = tuple(row[self._word] for row in self._rows)
-            tags = None
-            if self._tag is not None:
-                tags = tuple(row[self._tag] for row in self._rows)
+            words, tags = map(tuple, zip(*self._rows, strict=True))
+            tags = None if self._tag is None else tags
             self.sentences.append(Sentence(words, tags, self._path, self._first))
         self._start_sentence()
 
@@ -256,8 +259,8 @@ class _Reader:
                 return None
         return line
 
-    def _row(self, number: int, line: str) -> list[str] | None:
-        """Return the columns of a line; report invalid ones and return None."""
+    def _row(self, number: int, line: str) -> tuple[str, str] | None:
+        """Return word and tag of a line; report invalid ones and return None."""
         if self._separator is None:
             row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
         else:
@@ -279,7 +282,8 @@ class _Reader:
         elif not row[self._word] or (self._tag is not None and not row[self._tag]):
             problem = "empty column", "no word or no tag"
         if problem is None:
-            return row
+            tag = "" if self._tag is None else row[self._tag]
+            return sys.intern(row[self._word]), sys.intern(tag)
         self._report_line(
             number,
             problem[0],

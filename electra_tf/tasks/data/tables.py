@@ -4,6 +4,7 @@ A .csv has quoting; a .tsv has none, as in GLUE. The first line names the column
 unless the caller does.
 """
 
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -16,7 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
+from electra_tf.text.bounded_files import (
+    MAX_LINE,
+    check_items,
+    max_items,
+    parse_json,
+    read_file,
+)
+from electra_tf.text.compression import BROKEN, inner_suffix
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.sources import load_tfds
 
@@ -26,6 +34,7 @@ _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 _FULL_WIDTH = {"，": "full-width comma", "；": "full-width semicolon"}
 FORMATS = (".tsv", ".csv", ".jsonl", ".ndjson")
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
+_ROW_VALUES = 4  # of memory, a row takes what this number of values does
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 
 # Lines of a record and its fields; None: invalid quoting.
@@ -63,8 +72,9 @@ def read_table(
         The valid rows.
 
     Raises:
-        InputError: The file is missing, empty, damaged or of an unknown format, its
-            first line does not name columns, or `log` stops at an error.
+        InputError: The file is missing, empty, damaged, of an unknown format or too
+            large for memory (`bounded_files`), its first line does not name columns,
+            or `log` stops at an error.
     """
     kind = inner_suffix(path)
     if kind not in FORMATS:
@@ -103,7 +113,7 @@ def read_text(path: str, log: DataErrorLog) -> str:
     Raises:
         InputError: The file is missing, empty or damaged, or `log` stops at an error.
     """
-    text = _decoded(path)
+    text = _decoded(path, max_line=None)
     bad = _undecoded(text, path, log)
     if not bad:
         return text
@@ -232,20 +242,19 @@ def has_tfds(name: str, split: str) -> bool:
     return split in builder.info.splits
 
 
-def _decoded(path: str) -> str:
+def _decoded(path: str, max_line: int | None = MAX_LINE) -> str:
     """Return the text of a file, with surrogates for bytes that are not UTF-8."""
     if not os.path.isfile(path):
         raise InputError("The file must exist", repr(path), "Check the path")
     try:
-        with open_compressed(path) as file:
-            data = file.read()
+        data = read_file(path, max_line)
     except (OSError, *BROKEN) as error:
         raise InputError(
             f"{path} must be readable to its end",
             str(error) or type(error).__name__,
             "Copy the file again, or check its permissions",
         ) from error
-    if not data.strip():
+    if not data or data.isspace():
         raise InputError(
             f"{path} must contain text", "an empty file", "Copy the file again"
         )
@@ -311,10 +320,10 @@ def _check_separator(text: str, path: str, expected: str) -> None:
 
 def _tsv(text: str) -> Iterator[_Record]:
     lines = text.split("\n")
-    if not lines[-1]:
+    if not lines[-1] and len(lines) > 1:
         lines.pop()
     # Drop empty lines at the end. With one column an empty line is an empty text.
-    while "\t" in lines[0] and not lines[-1].removesuffix("\r"):
+    while len(lines) > 1 and "\t" in lines[0] and not lines[-1].removesuffix("\r"):
         lines.pop()
     for number, line in enumerate(lines, 1):
         yield range(number, number + 1), line.removesuffix("\r").split("\t")
@@ -346,7 +355,10 @@ def _named(
     bad: frozenset[int],
 ) -> Iterator[Row]:
     """Yield the valid records as rows, and report those of another width."""
+    values, most = 0, max_items(path)
     for lines, record in records:
+        values += _ROW_VALUES + len(record or ())
+        check_items(values, f"{path}:{lines[0]}", most)
         readable = record is not None and bad.isdisjoint(lines)
         if names is None:
             names = _header(record if readable else None, f"{path}:{lines[0]}")
@@ -368,7 +380,8 @@ def _header(record: list[str] | None, place: str) -> list[str]:
             f"{place}, unreadable",
             "Correct the line",
         )
-    repeated = {name for name in record if name and record.count(name) > 1}
+    counts = collections.Counter(filter(None, record))
+    repeated = {name for name, count in counts.items() if count > 1}
     if repeated:
         raise InputError(
             "Column names must be unique",
@@ -381,18 +394,21 @@ def _header(record: list[str] | None, place: str) -> list[str]:
 def _json_rows(
     text: str, path: str, log: DataErrorLog, bad: frozenset[int]
 ) -> Iterator[Row]:
+    items, most = 0, max_items(path)
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or number in bad:
             continue
         try:
-            values = json.loads(line)
+            values = parse_json(line, f"{path}:{number}")
             if not isinstance(values, dict):
                 raise ValueError("not an object")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             log.add(
                 DataError(path, number, "invalid JSON", str(error), "Correct the line")
             )
             continue
+        items += _ROW_VALUES + len(values)
+        check_items(items, f"{path}:{number}", most)
         known = {k: _to_text(v) for k, v in values.items() if v is not None}
         nested = {k for k, v in values.items() if isinstance(v, dict | list)}
         yield Row(known, path, number, frozenset(nested))

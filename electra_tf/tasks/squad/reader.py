@@ -1,7 +1,6 @@
 """Read questions from SQuAD's JSON, versions 1.1 and 2.0."""
 
 import dataclasses
-import json
 import os
 import pathlib
 import random
@@ -9,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.text.compression import BROKEN, SUFFIXES, open_compressed
+from electra_tf.text.bounded_files import max_items, parse_json, read_file
+from electra_tf.text.compression import BROKEN, SUFFIXES
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
 STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
@@ -213,9 +213,7 @@ def _articles(path: str | pathlib.Path) -> list[Any]:
     required = "A SQuAD file must be UTF-8 JSON with a list of articles under `data`"
     remedy = "Check the path; compressed files end with .gz or .xz"
     try:
-        with open_compressed(path) as file:
-            content = file.read()
-        text = content.decode("utf-8-sig")
+        text = read_file(path, max_line=None).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             required, f"{path}: {error}", "Save the file in UTF-8"
@@ -225,8 +223,10 @@ def _articles(path: str | pathlib.Path) -> list[Any]:
     if not text.strip():
         raise InputError(required, f"{path}, an empty file", remedy)
     try:
-        loaded = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        loaded = parse_json(text, str(path), max_items(path))
+    except InputError:
+        raise
+    except ValueError as error:
         received = f"{path}, which is not valid JSON: {error}"
         raise InputError(required, received, "Check the file") from error
     articles = loaded.get("data") if isinstance(loaded, dict) else None
