@@ -122,12 +122,13 @@ def forecast(name: str, accelerator: str, replicas: int) -> dict[str, float]:
     compute += traffic / hardware.memory
     update = 4 * 14 * parameters / hardware.memory
     # Gradients are reduced as one operation, and metrics and weights as two more.
-    seconds = step_seconds(replicas, compute, 4 * parameters, hardware.link, 3, update)
+    size, link = 4 * parameters, hardware.link
+    seconds = step_seconds(replicas, compute, size, link, 3, update)
     return {
         "rows": rows,
         "compute": compute,
         "update": update,
-        "all_reduce": seconds - compute - update,
+        "all_reduce": all_reduce_seconds(replicas, size, link, 3),
         "seconds": seconds,
         "steps": config.training.steps,
     }
@@ -324,6 +325,8 @@ def forecast_rows(replicas: Sequence[int]) -> list[list[str]]:
         for accelerator in HARDWARE:
             one = forecast(name, accelerator, 1)
             for number in replicas:
+                if number > 8 and accelerator != "TPU v5e":
+                    continue  # the links are those of one host
                 step = forecast(name, accelerator, number)
                 table.append(
                     [
