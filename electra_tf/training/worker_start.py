@@ -71,19 +71,17 @@ def limited_registration() -> Iterator[None]:
 
 def _listen(address: str) -> socket.socket:
     """Return a socket that others can connect to; TensorFlow's server follows it."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    ipv6 = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+    options = ipv6 if socket.has_dualstack_ipv6() else {}
     try:
-        listener.bind(("", int(address.rpartition(":")[2])))
-        listener.listen(128)
+        port = int(address.rpartition(":")[2])
+        return socket.create_server(("", port), backlog=128, **options)
     except (OSError, ValueError, OverflowError) as error:
-        listener.close()
         raise InputError(
             "The port of this worker in TF_CONFIG must be free",
             f"{address}: {error}",
             "End the process that uses it, or set another port on all workers",
         ) from error
-    return listener
 
 
 def _accepts_connections(address: str) -> bool:
