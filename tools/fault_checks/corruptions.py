@@ -27,6 +27,7 @@ _COMMAND_EVERY = (
     25  # damaged checkpoints that real commands resume from, one in so many
 )
 _STEPS = 12  # of the real run
+_UNSEEN = "other content, without an error"
 
 
 def run_corruptions(count: int, seed: int) -> dict:
@@ -39,11 +40,12 @@ def run_corruptions(count: int, seed: int) -> dict:
     Returns:
         Damaged files by kind of artefact, `detected` ones, `harmless` ones (the read
         content is the same), those that real commands `resumed` from by `--fallback`,
-        `silent` ones (other content without an error), and `failures`.
+        `silent` ones (other content without an error), `failed` ones in all (also
+        errors that do not name the file), and `failures`.
     """
     rng, failures = random.Random(seed), []
     names = ("checkpoints", "records", "models", "detected", "harmless")
-    counts = dict.fromkeys((*names, "resumed", "silent"), 0)
+    counts = dict.fromkeys((*names, "resumed", "silent", "failed"), 0)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         _write_checkpoints(folder / "checkpoints")
@@ -60,7 +62,8 @@ def run_corruptions(count: int, seed: int) -> dict:
             if outcome in counts:
                 counts[outcome] += 1
             else:
-                counts["silent"] += 1
+                counts["silent"] += outcome.endswith(_UNSEEN)
+                counts["failed"] += 1
                 failures.append(outcome)
                 print(outcome, file=sys.stderr)
     return {**counts, "failures": failures}
@@ -97,7 +100,7 @@ def _damage_and_read(kind: str, rng: random.Random, parent: pathlib.Path) -> str
         done = damage(path, rng)
         try:
             is_equal = read(folder) == _EXPECTED[kind]
-            return "harmless" if is_equal else f"{kind}: {done}: unseen"
+            return "harmless" if is_equal else f"{kind}: {done}: {_UNSEEN}"
         except InputError as error:
             names = (path.name, path.parent.name, folder.name)
             if any(n in str(error) for n in names):
