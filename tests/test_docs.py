@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import yaml
 from conftest import ROOT
 from text.conftest import build_records
 
@@ -52,8 +53,11 @@ def prose(path):
 def command_lines():
     for path in PAGES:
         text = path.read_text(encoding="utf-8").replace("\\\n", "")
-        pattern = r"^\s*(?:\$ )?(?:electra-tf |python -m electra_tf\.)(\w+) ([^\n]*)"
+        pattern = (
+            r"^\s*(?:\$ |exec )?(?:electra-tf |python -m electra_tf\.)(\w+) ([^\n]*)"
+        )
         for command, rest in re.findall(pattern, "\n".join(blocks_of(text)), re.M):
+            rest = re.split(r"\s[>|&]", rest)[0]  # without redirections
             yield pytest.param(command, rest, id=f"{name_of(path)}: {command}")
 
 
@@ -75,6 +79,85 @@ def test_command_lines_are_accepted_by_the_parser(command, rest, monkeypatch):
         loader.load_config(values.config, values.set, root=root)
 
 
+# ---- Scripts for clusters.
+
+
+def bash_scripts():
+    """Yield the scripts in blocks of bash and of Kubernetes Jobs."""
+    for path in PAGES:
+        for number, block in enumerate(blocks(path, "bash")):
+            yield pytest.param(block, id=f"{name_of(path)}: {number}")
+        for block in blocks(path, "yaml"):
+            for script in job_scripts(block):
+                yield pytest.param(script, id=f"{name_of(path)}: Job")
+
+
+def job_scripts(text):
+    for document in yaml.safe_load_all(text):
+        if document.get("kind") == "Job":
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                assert container["command"][:2] == ["bash", "-c"]
+                yield container["command"][2]
+
+
+@pytest.mark.parametrize("script", list(bash_scripts()))
+def test_scripts_have_valid_syntax(script):
+    result = subprocess.run(
+        ["bash", "-n"], input=script, text=True, capture_output=True
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# Programs that print what the cluster's programs would pass on.
+PROGRAMS = {
+    "scontrol": 'test "$*" = "show hostnames node[0-1]" && printf "node0\\nnode1\\n"',
+    "srun": 'for i in 0 1; do SLURM_PROCID=$i "${@:2}"; done',
+    "electra-tf": 'echo "$TF_CONFIG" >> "$CONFIGS"; echo "training completed"',
+}
+
+
+@pytest.fixture
+def tf_configs(tmp_path):
+    """Return a function that runs a script and returns the TF_CONFIG of its workers."""
+    for name, body in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+
+    def run(script, **variables):
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "CONFIGS": str(tmp_path / "configs"),
+            **variables,
+        }
+        subprocess.run(["bash", "-c", script], env=environment, check=True)
+        return list(map(json.loads, (tmp_path / "configs").read_text().splitlines()))
+
+    return run
+
+
+def expected_configs(*workers):
+    return [
+        {"cluster": {"worker": list(workers)}, "task": {"type": "worker", "index": n}}
+        for n in range(len(workers))
+    ]
+
+
+def test_the_slurm_script_sets_tf_config(tf_configs):
+    (script,) = (b for b in blocks(DOCS / "scaling.md", "bash") if "#SBATCH" in b)
+    configs = tf_configs(script, SLURM_JOB_NODELIST="node[0-1]")
+    assert configs == expected_configs("node0:2222", "node1:2222")
+
+
+def test_the_kubernetes_job_sets_tf_config(tf_configs):
+    (script,) = job_scripts("".join(blocks(DOCS / "scaling.md", "yaml")))
+    for index in range(2):
+        configs = tf_configs(script, WORKERS="2", JOB_COMPLETION_INDEX=str(index))
+    assert configs == expected_configs(
+        "electra-0.electra:2222", "electra-1.electra:2222"
+    )
+
+
 def flags():
     """Yield the flags that the prose of a page names as `--name`."""
     for path in PAGES:
@@ -94,7 +177,7 @@ def test_documented_flags_exist(name):
     known |= {f for p in tools for f in re.findall(r'"--([a-z_]+)"', p.read_text())}
     # Flags of other programs.
     known |= {"enable_batching", "batching_parameters_file", "strict"}
-    known |= {"model_config_file", "monitoring_config_file"}
+    known |= {"model_config_file", "monitoring_config_file", "kill", "signal"}
     known |= {"memory", "grpc_channel_arguments"}
     assert name in known or name.removeprefix("no") in known
 

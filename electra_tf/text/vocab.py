@@ -102,9 +102,10 @@ class Vocabulary:
         try:
             text = read_small_file(path, _MAX_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
+            is_named = isinstance(error, OSError)
             raise InputError(
                 "A vocabulary must be a readable UTF-8 file with one entry per line",
-                str(error),
+                str(error) if is_named else f"{path}: {error}",
                 "Check the path, or train a vocabulary with electra_tf.build_vocab",
             ) from error
         return cls.parse(text, str(path))

@@ -45,6 +45,8 @@ _DAMAGED = (
 )
 _NAME = re.compile(r"step_(\d+)")
 _UNFINISHED, _DELETED = ".unfinished", ".deleted"
+_CHECKSUM = "sha256"  # of the rest of the manifest; earlier versions have none
+_FIELDS = {"format", "step", "files", "details", _CHECKSUM}
 _CHUNK = 2**22  # bytes read at a time
 _MAX_MANIFEST = 2**24  # bytes
 # Weight files of Hugging Face Transformers, whole or in shards.
@@ -499,7 +501,13 @@ def _manifest(
     step: int, sums: Mapping[str, list], metadata: Mapping[str, object]
 ) -> bytes:
     content = {"format": _FORMAT, "step": step, "files": sums, "details": metadata}
-    return json.dumps(content, indent=1).encode()
+    return json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=1).encode()
+
+
+def _checksum(manifest: Mapping[str, object]) -> str:
+    """Return the SHA-256 of a manifest's content, without its checksum."""
+    content = {name: manifest[name] for name in manifest if name != _CHECKSUM}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def safetensors_parts(
@@ -583,6 +591,14 @@ def _read_manifest(path: pathlib.Path) -> bytes:
     return path.read_bytes()
 
 
+def _check_own_checksum(manifest: dict) -> None:
+    if surplus := manifest.keys() - _FIELDS:
+        raise ValueError(f"the fields {sorted(surplus)}"[:200])
+    expected = _checksum(manifest)
+    if manifest.get(_CHECKSUM, expected) != expected:
+        raise ValueError("another checksum than that of its content")
+
+
 def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
     """Parse and check the manifest of a checkpoint.
 
@@ -607,6 +623,8 @@ def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
                 raise ValueError(f"the name {name!r:.60} of a file elsewhere")
             if type(size) is not int:
                 raise ValueError(f"the size {size!r:.40}")
+        if format_number == _FORMAT:
+            _check_own_checksum(manifest)
     except (
         ValueError,
         KeyError,

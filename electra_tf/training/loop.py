@@ -275,6 +275,8 @@ class TrainingLoop:
         files = {**self._outputs.files}
         if window.metrics:
             files[_SUMS] = _serialize_sums(window.metrics)
+        # A run that resumes from this checkpoint does not log earlier steps again.
+        self._outputs.metric_logger.sync()
         self._outputs.checkpoints.save(
             step, weights, slots, files, self._outputs.metadata
         )

@@ -42,6 +42,7 @@ class MetricLogger:
         path = pathlib.Path(folder, METRICS)
         removed_lines = _remove_later(path, resumed_at)
         self._metrics = path.open("a", encoding="utf-8")
+        durable_files.sync_folder(folder)
         self._events = {
             kind: _Events(pathlib.Path(folder, TENSORBOARD, kind), resumed_at)
             for kind in (TRAIN, EVALUATION)
@@ -83,6 +84,10 @@ class MetricLogger:
         self._write(EVALUATION, step, values)
         texts = (f"{name} {_number(value, '.4f')}" for name, value in values.items())
         self.log(f"evaluation at step {step:,}  {'  '.join(texts)}")
+
+    def sync(self) -> None:
+        """Flush metrics.jsonl to disk, so that a power cut does not lose its lines."""
+        os.fsync(self._metrics.fileno())
 
     def log(self, text: str) -> None:
         """Print a line above the progress.

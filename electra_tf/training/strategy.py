@@ -6,6 +6,7 @@ import os
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.training.worker_start import limited_registration, wait_for_workers
 
 NAMES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
@@ -97,6 +98,7 @@ def _auto_name(tpu: str | None) -> str:
 
 
 def _workers() -> list[str]:
+    """Return the addresses of all workers in TF_CONFIG, the chief's first."""
     try:
         cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         return [*cluster.get("chief", []), *cluster.get("worker", [])]
@@ -105,13 +107,30 @@ def _workers() -> list[str]:
 
 
 def _multi_worker() -> tf.distribute.Strategy:
-    if not _workers():
+    workers = _workers()
+    if not workers:
         raise _bad_tf_config("no TF_CONFIG, or one without workers")
+    print(f"waiting for all workers: {', '.join(workers)}", flush=True)
+    own = _own_number(workers)
+    if own is not None:
+        wait_for_workers(workers, own)
     try:
-        print(f"waiting for all workers: {', '.join(_workers())}", flush=True)
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with limited_registration():
+            return tf.distribute.MultiWorkerMirroredStrategy()
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise _bad_tf_config(str(error)) from error
+
+
+def _own_number(workers: list[str]) -> int | None:
+    """Return the place of this worker in `_workers`; None: TensorFlow has an error."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    try:
+        jobs, task = config["cluster"], config["task"]
+        addresses, index = jobs[task["type"]], int(task["index"])
+        is_valid = all(isinstance(job, list) for job in jobs.values()) and index >= 0
+        return workers.index(addresses[index]) if is_valid else None
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None
 
 
 def _bad_tf_config(received: str) -> InputError:

@@ -82,6 +82,7 @@ def test_the_manifest_lists_sizes_and_checksums(checkpoints, folder):
         for name in NAMES
         for data in [(path / name).read_bytes()]
     }
+    assert len(manifest.pop("sha256")) == 64
     assert manifest == {"format": 1, "step": 3, "details": METADATA}
 
 
@@ -170,6 +171,8 @@ def test_a_damaged_file_is_an_error(checkpoints, folder, name, change):
         (lambda text: text.replace('"vocab.txt"', '"../vocab.txt"'), "elsewhere"),
         (lambda text: text.replace('"vocab.txt"', '"/etc/passwd"'), "elsewhere"),
         (lambda text: text.replace('"step": 3', '"step": "3"'), "step '3'"),
+        (lambda text: text.replace('"step": 3', '"step": 7'), "another checksum"),
+        (lambda text: text.replace('"sha256"', '"sha257"'), "sha257"),
         (lambda text: "[" * 100_000, "RecursionError|JSONDecodeError"),
         (lambda text: " " * 2**24 + text, "at most"),
     ],

@@ -1,7 +1,9 @@
 """Steps at which a run logs, evaluates, saves and stops, and how it resumes."""
 
 import functools
+import json
 import math
+import os
 import shutil
 import signal
 
@@ -100,6 +102,30 @@ def test_the_last_step_is_always_logged_and_saved(run_toy, tmp_path):
     assert run_toy(Toy(steps=7), steps=7, **rare) == 0
     assert list(logged(tmp_path)) == [("train", 7), ("evaluation", 7)]
     assert saved_steps(tmp_path) == [7]
+
+
+def test_metrics_are_on_disk_before_their_checkpoint(run_toy, tmp_path, monkeypatch):
+    metrics, fsync, replace = tmp_path / "metrics.jsonl", os.fsync, os.replace
+    on_disk, published = {}, {}  # content of the file; its steps at each publication
+
+    def record_fsync(descriptor):
+        fsync(descriptor)
+        if os.path.samestat(os.fstat(descriptor), metrics.stat()):
+            on_disk["lines"] = metrics.read_text().splitlines()
+
+    def record_replace(source, target):
+        lines = map(json.loads, on_disk.get("lines", []))
+        published[os.path.basename(target)] = [line["step"] for line in lines]
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    assert run_toy(Toy(), evaluate_every=50) == 0
+    assert published == {
+        "step_00000007": [5],
+        "step_00000014": [5, 10],
+        "step_00000020": [5, 10, 15, 20, 20],  # the last step is also evaluated
+    }
 
 
 def test_a_line_has_the_mean_over_its_steps(uninterrupted):

@@ -4,7 +4,6 @@ Replicas and workers need new processes, because the devices are fixed when Tens
 starts. Those processes run this file as a program.
 """
 
-import contextlib
 import functools
 import itertools
 import json
@@ -12,7 +11,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -33,19 +31,11 @@ from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.multi_step_runner import distribute
 from training.toy import one_device
+from training.worker_commands import SETS as SMALL
+from training.worker_commands import worker_configs
 
 SETS = [
-    "records.max_length=32",
-    "input.batch_size=8",
-    "model.depth=1",
-    "model.width=32",
-    "model.embedding=16",
-    "model.heads=2",
-    "model.generator_width=0.5",
-    "model.max_positions=32",
-    "optimizer.learning_rate=1e-3",
-    "optimizer.warmup_steps=5",
-    "optimizer.clip_norm=0.5",
+    *SMALL,
     "training.steps=20",
     "training.log_every=5",
     "training.save_every=5",
@@ -116,22 +106,9 @@ def start(name, data, output, environment):
     )
 
 
-def worker_configs():
-    """Return TF_CONFIG of two workers that train together."""
-    with contextlib.ExitStack() as stack:
-        ports = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for port in ports:
-            port.bind(("localhost", 0))
-        workers = [f"localhost:{port.getsockname()[1]}" for port in ports]
-    tasks = [{"type": "worker", "index": index} for index in range(2)]
-    return [
-        json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks
-    ]
-
-
 def start_workers(name, data, output):
     """Start two workers that train together."""
-    configs = worker_configs()
+    configs = worker_configs(2)
     return [
         start(name, data, output, {"TF_CONFIG": configs[index], "INDEX": str(index)})
         for index in range(2)
@@ -269,63 +246,6 @@ def test_a_signal_to_one_worker_stops_all_and_they_resume(
     other = output / "workers" / "original"
     assert max_difference(on_one_device("original"), other) < 1e-5
     assert_same_lines(on_one_device("original"), other, 1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_a_lost_worker_ends_the_other_with_a_message_and_they_resume(
-    folder, tmp_path, number, lost
-):
-    run = tmp_path / "run"
-    processes = start_commands(folder, run, 10_000)
-    try:
-        wait_until(lambda: saved_steps(str(run / "checkpoints")), processes)
-        processes[lost].send_signal(number)
-        begin, other = time.monotonic(), processes[1 - lost]
-        _, errors = other.communicate(timeout=120)
-        assert time.monotonic() - begin < 60
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert other.returncode == 1, errors
-    assert errors.count("error: All workers must") == 1
-    steps = max(saved_steps(str(run / "checkpoints"))) + 5
-    processes = start_commands(folder, run, steps)
-    for process in processes:
-        _, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-    assert max(saved_steps(str(run / "checkpoints"))) == steps
-
-
-def start_commands(data, run, steps):
-    """Start `pretrain` on two workers."""
-    sets = [*SETS, "training.worker_timeout=3", f"training.steps={steps}"]
-    command = [
-        *(sys.executable, "-m", "electra_tf.pretrain"),
-        *(f"--data={data}", f"--model_dir={run}"),
-        *(f"--set={item}" for item in sets),
-    ]
-    return [
-        subprocess.Popen(
-            command,
-            env={**os.environ, "TF_CONFIG": config},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for config in worker_configs()
-    ]
-
-
-def wait_until(condition, processes):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.01)
 
 
 def as_mirrored_run(name, data, output):

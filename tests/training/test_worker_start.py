@@ -1,0 +1,54 @@
+"""Waiting for other workers; test_workers.py has the real commands."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from electra_tf.errors import InputError
+from electra_tf.training.worker_start import wait_for_workers
+from training.worker_commands import free_addresses
+
+
+def listen(address):
+    host, port = address.split(":")
+    return socket.create_server((host, int(port)))
+
+
+def test_a_worker_waits_until_all_others_listen():
+    addresses = free_addresses(3)
+    with listen(addresses[0]), contextlib.ExitStack() as stack:
+        start = threading.Timer(0.6, lambda: stack.enter_context(listen(addresses[2])))
+        start.start()
+        begin = time.monotonic()
+        wait_for_workers(addresses, 1, 30)
+        assert 0.5 < time.monotonic() - begin < 20
+
+
+def test_a_missing_worker_is_named():
+    addresses = free_addresses(2)
+    with pytest.raises(InputError, match=f"no connection to {addresses[1]}"):
+        wait_for_workers(addresses, 0, 0.2)
+
+
+def test_a_port_in_use_is_named():
+    addresses = free_addresses(2)
+    with listen(addresses[0]), pytest.raises(InputError, match=addresses[0]):
+        wait_for_workers(addresses, 0, 0.2)
+
+
+def test_a_signal_ends_the_wait():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(KeyboardInterrupt):
+            wait_for_workers(free_addresses(2), 0, 30)
+    finally:
+        signal.signal(signal.SIGTERM, old)

@@ -1,0 +1,247 @@
+"""Real commands on 2 and 4 workers: the same weights, all records, lost workers.
+
+To list the records that each worker reads, this file also runs as a program.
+"""
+
+import functools
+import json
+import pathlib
+import random
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.config.pretraining import InputConfig
+from electra_tf.text.pipeline import training_batches
+from electra_tf.text.record_set import RecordSet
+from electra_tf.text.records import FEATURES
+from electra_tf.training import strategy
+from electra_tf.training.checkpoint import Checkpoint, open_checkpoint, saved_steps
+from electra_tf.training.multi_step_runner import distribute
+from training.worker_commands import pretrain_arguments, start_workers
+
+COUNTS = [2, 4]
+SECONDS = 60  # from the loss of a worker to the messages of the others
+STEPS = 600
+SETS = (
+    f"training.steps={STEPS}",
+    "training.log_every=50",
+    "training.save_every=10",
+    f"training.keep_at=[{50 / STEPS}]",
+    "training.evaluate_every=300",
+    "training.evaluation_batches=2",
+)
+RECORDS, EPOCHS, BATCH, LENGTH = (96, 101), 3, 8, 4
+
+
+def wait(processes, logs, seconds):
+    """Return the exit statuses; fail with the logs if a process takes too long."""
+    end = time.monotonic() + seconds
+    while any(process.poll() is None for process in processes):
+        assert time.monotonic() < end, read_logs(logs)
+        time.sleep(0.05)
+    return [process.returncode for process in processes]
+
+
+def read_logs(logs):
+    return {path.name: path.read_text()[-3000:] for path in sorted(logs.glob("*.log"))}
+
+
+def kill(processes):
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def checkpoints(run):
+    return saved_steps(str(run / "checkpoints"))
+
+
+def arrays(path, step):
+    checkpoint = Checkpoint(path, step, {})
+    return {**checkpoint.weights(), **checkpoint.slots()}
+
+
+@pytest.fixture(scope="module")
+def whole(folder, tmp_path_factory):
+    """Return a function of the number of workers that trains without interruption."""
+
+    @functools.cache
+    def train(count):
+        parent = tmp_path_factory.mktemp(f"whole{count}")
+        arguments = pretrain_arguments(folder, parent / "run", *SETS)
+        processes = start_workers(count, arguments, parent)
+        try:
+            assert set(wait(processes, parent, 400)) == {0}, read_logs(parent)
+        finally:
+            kill(processes)
+        return parent / "run"
+
+    return train
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", COUNTS)
+def test_workers_train_like_one_process(whole, count):
+    ours, theirs = (arrays(checkpoints(whole(n))[50], 50) for n in (1, count))
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_allclose(array, theirs[name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", COUNTS)
+def test_workers_read_every_record_once_an_epoch(tmp_path, count):
+    arguments = ["-m", "training.test_workers", str(tmp_path)]
+    for total in RECORDS:
+        write_records(tmp_path, total)
+    processes = start_workers(count, arguments, tmp_path / "logs")
+    try:
+        assert set(wait(processes, tmp_path / "logs", 200)) == {0}
+    finally:
+        kill(processes)
+    for total in RECORDS:
+        read = [
+            json.loads((tmp_path / f"{total}-{index}.json").read_text())
+            for index in range(count)
+        ]
+        for epoch in range(EPOCHS):
+            numbers = [number for worker in read for number in worker[epoch]]
+            assert len(set(numbers)) == len(numbers) == total // BATCH * BATCH
+            assert set(numbers) <= set(range(total))
+            assert len({len(worker[epoch]) for worker in read}) == 1
+        assert read[0][0] != read[0][1]
+
+
+def write_records(folder, total):
+    """Write records whose ids are all their own number, to three files."""
+    for shard in range(3):
+        path = folder / f"{total}.tfrecord-{shard}"
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for number in range(shard, total, 3):
+                values = tf.train.Int64List(value=[number] * LENGTH)
+                features = {
+                    name: tf.train.Feature(int64_list=values) for name in FEATURES
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+
+
+def main(folder):
+    """Write the numbers of the records that this worker reads in each epoch."""
+    devices = strategy.choose("auto")
+    index = devices.cluster_resolver.task_id
+    settings = InputConfig(batch_size=BATCH, shuffle_window=20)
+    for total in RECORDS:
+        paths = tuple(sorted(map(str, folder.glob(f"{total}.tfrecord-*"))))
+        counts = tuple(len(range(shard, total, 3)) for shard in range(3))
+        records = RecordSet(paths, counts, LENGTH, 1000)
+        batches = iter(
+            distribute(
+                devices,
+                lambda host, hosts, records=records: training_batches(
+                    records, settings, host=host, hosts=hosts
+                ),
+            )
+        )
+        epochs = []
+        for _ in range(EPOCHS):
+            local = (
+                devices.experimental_local_results(next(batches)[0])
+                for _ in range(total // BATCH)
+            )
+            epochs.append([int(n) for rows in local for n in rows[0][:, 0]])
+        (folder / f"{total}-{index}.json").write_text(json.dumps(epochs))
+
+
+# When a worker is lost (before all have started, or in training), how, and whether it
+# is the chief, which also leads TensorFlow's coordination of the workers.
+LOSSES = [
+    ("start", signal.SIGKILL, False),
+    ("training", signal.SIGKILL, True),
+    ("training", signal.SIGKILL, False),
+    ("training", signal.SIGSTOP, True),
+    ("training", signal.SIGSTOP, False),
+    ("training", signal.SIGTERM, False),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", COUNTS)
+def test_lost_workers_end_the_others_with_a_message_and_all_resume(
+    folder, whole, tmp_path, count
+):
+    run, logs, seed = tmp_path / "run", tmp_path / "logs", random.randrange(10**6)
+    rng = random.Random(seed)
+    print(f"seed {seed}")
+    arguments = pretrain_arguments(folder, run, *SETS)
+    for moment, number, is_chief in LOSSES:
+        lost = 0 if is_chief else rng.randrange(1, count)
+        processes = start_workers(count, arguments, logs)
+        try:
+            if moment == "start":
+                time.sleep(rng.uniform(0, 5))
+                processes[lost].send_signal(number)
+                missing_worker_is_reported(processes, lost, logs)
+            else:
+                wait_for_a_checkpoint(run, processes, logs)
+                time.sleep(rng.uniform(0, 1))
+                processes[lost].send_signal(number)
+                others_end(processes, lost, number, logs)
+        finally:
+            kill(processes)
+    processes = start_workers(count, arguments, logs)
+    try:
+        assert set(wait(processes, logs, 400)) == {0}, read_logs(logs)
+    finally:
+        kill(processes)
+    assert "resuming after step" in (logs / "0.log").read_text()
+    ours, theirs = (
+        arrays(open_checkpoint(str(r)).path, STEPS) for r in (run, whole(count))
+    )
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(ours[name], array, name)
+
+
+def wait_for_a_checkpoint(run, processes, logs):
+    first, end = max(checkpoints(run), default=0), time.monotonic() + 300
+    while max(checkpoints(run), default=0) <= first:
+        assert time.monotonic() < end, read_logs(logs)
+        assert all(process.poll() is None for process in processes), read_logs(logs)
+        time.sleep(0.02)
+
+
+def missing_worker_is_reported(processes, lost, logs):
+    """Check for a message of each other worker, and that SIGTERM ends it."""
+    others = [n for n in range(len(processes)) if n != lost]
+    end = time.monotonic() + SECONDS
+    while not all(
+        "no connection to" in (logs / f"{n}.log").read_text() for n in others
+    ):
+        assert time.monotonic() < end, read_logs(logs)
+        time.sleep(0.1)
+    for n in others:
+        processes[n].terminate()
+    assert set(wait([processes[n] for n in others], logs, 10)) == {0}
+    assert all("stopped by SIGTERM" in (logs / f"{n}.log").read_text() for n in others)
+
+
+def others_end(processes, lost, number, logs):
+    others = [n for n in range(len(processes)) if n != lost]
+    statuses = wait([processes[n] for n in others], logs, SECONDS)
+    texts = [(logs / f"{n}.log").read_text() for n in others]
+    if number == signal.SIGTERM:
+        assert processes[lost].wait(10) == 0
+        assert set(statuses) == {0}, texts
+        assert all("stopped by SIGTERM" in text for text in texts)
+    else:
+        assert set(statuses) == {1}, texts
+        assert all(text.count("error: All workers must") == 1 for text in texts), texts
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
