@@ -22,6 +22,7 @@ CONFIGS = sorted(
 DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
+    "apache_beam": "apache-beam",
     "gcp_storage_emulator": "gcp-storage-emulator",
     "google": "protobuf",
     "google_crc32c": "google-crc32c",

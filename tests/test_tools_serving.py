@@ -148,6 +148,7 @@ def test_failures_of_a_bad_model(models, tools, capsys):
     options = argparse.Namespace(
         model=str(models / "bad"), texts=["some", "words"], requests=10, fuzz=60,
         threads=2, seed=0, ids=100, growth=64, port=0, keep=False, verbose=True,
+        attack=False,
     )  # fmt: skip
     failures = "\n".join(serve_check.check(options, "function"))
     for pattern in (

@@ -56,11 +56,11 @@ def load(path: str) -> TextModel:
     file = os.path.join(path, MODEL) if os.path.isdir(path) else path
     _check_file(path, file)
     name = check_saved_file(file)
-    kind = keras.saving.get_registered_object(name) if name else None
+    kind = keras.saving.get_registered_object(name)
     if not (isinstance(kind, type) and issubclass(kind, TextModel)):
         raise InputError(
             f"{file} must be a model that finetune wrote",
-            f"a {name or 'Keras model'}",
+            f"a model of class {name!r:.100}",
             "Name the --output of finetune",
         )
     return load_saved_file(file)

@@ -24,14 +24,14 @@ _FLOAT = 4  # bytes
 _REMEDY = "Copy it again, or train it again"
 
 
-def check_saved_file(path: str) -> str | None:
+def check_saved_file(path: str) -> str:
     """Raise an InputError for a file whose config and weights do not fit together.
 
     Args:
         path: A .keras file.
 
     Returns:
-        The registered name of the model's class, if it has one.
+        The registered name of the model's class, or its own name.
 
     Raises:
         InputError: The file is damaged, has a config of another kind or size, or fewer
@@ -71,8 +71,7 @@ def check_saved_file(path: str) -> str | None:
             f"{weights:,} bytes for an encoder of {needed:,}",
             _REMEDY,
         )
-    name = config.get("registered_name")
-    return name if isinstance(name, str) else None
+    return str(config.get("registered_name") or config["class_name"])
 
 
 def load_saved_file(path: str) -> keras.Model:

@@ -102,14 +102,14 @@ class Checkpoint:
         """
         try:
             text = self.read(CONFIG).decode()
-            stored = os.path.getsize(os.path.join(self.path, WEIGHTS))
         except (UnicodeDecodeError, OSError) as error:
             raise InputError(
-                f"{self.path} must have {WEIGHTS}, and {CONFIG} in UTF-8",
-                str(error),
-                _DAMAGED,
+                f"{self.path} must have {CONFIG} in UTF-8", str(error), _DAMAGED
             ) from error
         config = loader.parse_config(text, self.path)
+        # The working copy of a remote run has old checkpoints without weights.
+        weights = pathlib.Path(self.path, WEIGHTS)
+        stored = weights.stat().st_size if weights.exists() else math.inf
         shapes = config.model.encoder, config.model.generator
         needed = sum(map(_least_bytes, shapes))
         if needed > stored:

@@ -137,7 +137,7 @@ def test_a_vocabulary_of_another_size_is_rejected(tmp_path, weights):
 
 
 def test_a_checkpoint_without_an_encoder_is_rejected(tmp_path):
-    save(tmp_path, settings_of(), {"generator/head/bias": np.zeros(3, np.float32)})
+    save(tmp_path, settings_of(), {"generator/head/bias": np.zeros(9999, np.float32)})
     with pytest.raises(InputError, match="with generator/head/bias"):
         PretrainedEncoder.open(str(tmp_path))
     with pytest.raises(InputError, match=r"nowhere'"):

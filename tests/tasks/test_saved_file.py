@@ -114,7 +114,7 @@ def dense(config):
         (with_config(vocabulary=3), "TypeError"),
         (with_config(settings=[]), "AttributeError"),
         (with_config(tokenization=None), "TypeError"),
-        (dense, "Keras model"),
+        (dense, "Dense"),
         (lambda config: config | {"registered_name": "electra_tf>Encoder"}, "Encoder"),
     ],
 )

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import process_memory
 from input_kinds import KINDS, RUN, SAVED, STEP, Case
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -119,20 +120,22 @@ def run_command(arguments: list[str], folder: pathlib.Path, seconds: float) -> R
             stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
             cwd=folder, env=environment, preexec_fn=limit,
         )  # fmt: skip
-        status, usage = _wait(process)
-    output = path.read_text(encoding="utf-8", errors="replace")
-    return Result(status, output, usage.ru_utime + usage.ru_stime,
-                  usage.ru_maxrss * 1024)  # fmt: skip
+        return _wait(process, path)
 
 
-def _wait(process: subprocess.Popen) -> tuple[int, resource.struct_rusage]:
+def _wait(process: subprocess.Popen, output: pathlib.Path) -> Result:
     """Wait for a process, whose end `Popen` does not see, and end one that hangs."""
-    start = time.monotonic()
+    start, memory = time.monotonic(), 0
     while True:
+        # Not the maximum that wait4 returns: it includes the memory of this process,
+        # which the new one has between fork and exec.
+        memory = max(memory, process_memory.peak(process.pid))
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return process.returncode, usage
+            text = output.read_text(encoding="utf-8", errors="replace")
+            seconds = usage.ru_utime + usage.ru_stime
+            return Result(process.returncode, text, seconds, memory)
         if time.monotonic() - start > _MAX_SECONDS:
             process.kill()
         time.sleep(0.05)

@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 
-_STATUS = pathlib.Path("/proc/self/status")
 _RESET = pathlib.Path("/proc/self/clear_refs")
 
 
@@ -26,8 +25,21 @@ def mapped() -> int:
     return _field("VmSize")
 
 
-def _field(name: str) -> int:
-    for line in _STATUS.read_text().splitlines():
+def peak(process: int) -> int:
+    """Return the highest memory of a process so far, 0 for one that has ended.
+
+    Args:
+        process: Its id.
+    """
+    try:
+        return _field("VmHWM", process)
+    except (OSError, ValueError):  # a process that has ended has no memory
+        return 0
+
+
+def _field(name: str, process: int | str = "self") -> int:
+    status = pathlib.Path(f"/proc/{process}/status")
+    for line in status.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"{_STATUS} without {name}")
+    raise ValueError(f"{status} without {name}")
