@@ -40,6 +40,7 @@ NOT_IMPORTED = {
     "setuptools": "TensorBoard imports its pkg_resources",
     "accelerate": "the trainer of transformers imports it",
     "libtpu": "JAX loads it",
+    "boto3": "moto imports it, in the versions that s3fs allows",
     "gcsfs": "fsspec loads it",
     "s3fs": "fsspec loads it",
     "pytest-xdist": "a plugin of pytest",
