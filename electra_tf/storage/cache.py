@@ -22,7 +22,7 @@ _FETCHED, _PARTIAL, _LOCK = "fetched", ".partial", ".lock"
 
 
 class Expected(NamedTuple):
-    """What a fetched file must have."""
+    """Required size and checksum of a fetched file."""
 
     size: int
     sha256: str | None = None

@@ -11,7 +11,7 @@ from typing import BinaryIO
 COMPRESSED = (".gz", ".xz")
 """Suffixes of the supported compressions."""
 SUFFIXES = ("", *COMPRESSED)
-"""The same, and the empty suffix of a plain file."""
+"""Compressed suffixes, and the empty suffix of a plain file."""
 BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 """Exceptions raised while reading a truncated or invalid archive."""
 _XZ_MEMORY = 1 << 27  # bytes; `xz -9` needs half of it

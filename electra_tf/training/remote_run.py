@@ -46,7 +46,7 @@ class RemoteRun:
         self._source, self._lease = ObjectFolder(url), lease
         self._uploaded: dict[str, tuple[int, int]] = {}
         self.notes: list[str] = []
-        """What was found at the start, to be logged."""
+        """Lines to log about the state of the store at the start."""
 
     def fetch(self, fallback: bool = False) -> None:
         """Make the working copy equal to the store.

@@ -26,7 +26,7 @@ class Attack:
     tensors: Tensors
     expected: str = ANY
     expand: bool = False
-    """Whether the server must expand the tensors without a check of their shapes."""
+    """True: the server expands the tensors without a check of their shapes."""
     raw: bytes = b""
     """The request itself, in place of signature and tensors."""
 
