@@ -166,6 +166,8 @@ def _open_with_manifest(
             _check_size(path, shard.bytes)
         if verify:
             _check_sha256(path, shard.sha256)
+    if is_strict:  # whoever wrote the files also wrote the manifest
+        _cached("record_lengths", paths, lambda new: tuple(map(_check_lengths, new)))
     counts = tuple(shard.records for shard in manifest.shards)
     return RecordSet(paths, counts, max_length, vocabulary_size, manifest)
 
@@ -182,7 +184,7 @@ def _open_without_manifest(
 
         counts = tuple(map(count_frames, paths))
     else:
-        counts = _cached_counts(paths)
+        counts = _cached("record_counts", paths, _count_records)
     record_set = RecordSet(paths, counts, max_length, vocabulary_size)
     if not record_set.total:
         raise InputError(
@@ -279,12 +281,14 @@ def identity_of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _cached_counts(paths: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the counts of files, read again only where size or time changed."""
+def _cached(
+    name: str, paths: tuple[str, ...], count: Callable[[tuple[str, ...]], Sequence[int]]
+) -> tuple[int, ...]:
+    """Return a number for each file, computed again where its size or time changed."""
     cache = pathlib.Path(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
         "electra_tf",
-        "record_counts.json",
+        f"{name}.json",
     )
     known: dict[str, list] = {}
     with contextlib.suppress(OSError, ValueError):
@@ -293,8 +297,8 @@ def _cached_counts(paths: tuple[str, ...]) -> tuple[int, ...]:
     keys, states = map(os.path.abspath, paths), map(tf.io.gfile.stat, paths)
     state = {k: [s.length, s.mtime_nsec] for k, s in zip(keys, states, strict=True)}
     new = [k for k, values in state.items() if not _is_count(known.get(k), values)]
-    for key, count in zip(new, _count_records(tuple(new)), strict=True):
-        known[key] = [*state[key], count]
+    for key, number in zip(new, count(tuple(new)), strict=True):
+        known[key] = [*state[key], number]
     if new:
         with contextlib.suppress(OSError):  # a home that cannot be written
             cache.parent.mkdir(parents=True, exist_ok=True)
@@ -351,21 +355,21 @@ def _check_frames(path: str) -> None:
         ) from error
 
 
-def _check_lengths(path: str) -> None:
-    """Raise an InputError for a record that is too long.
+def _check_lengths(path: str) -> int:
+    """Return the number of records, or raise an InputError for one that is too long.
 
     TensorFlow's reader allocates the length that a record states before it reads the
     record, and the process ends where there is less memory.
     """
     if "://" in path:  # reading a bucket twice takes longer than the risk is worth
-        return
+        return 0
     record, offset = 0, 0
     with open(path, "rb") as file:
         while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES:
             (length,) = struct.unpack_from("<Q", header)
             if length > _MAX_RECORD:
                 if records.masked_crc(header[:8]) != header[8:]:
-                    return  # TensorFlow compares the checksum before it allocates
+                    return record  # TensorFlow checks it before it allocates
                 raise InputError(
                     f"A record must have at most {_MAX_RECORD:,} bytes",
                     f"{path}: record {record}, at byte {offset}, of {length:,} bytes",
@@ -373,6 +377,7 @@ def _check_lengths(path: str) -> None:
                 )
             offset = file.seek(length + _FRAME_BYTES - _HEADER_BYTES, os.SEEK_CUR)
             record += 1
+    return record
 
 
 def _check_first(record_set: RecordSet) -> None:

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 import struct
@@ -245,6 +246,21 @@ def test_a_record_that_states_a_huge_length_is_reported(length, without_manifest
         find_bad_record(record_set)
 
 
+def test_a_record_of_a_manifest_that_states_a_huge_length_is_reported(folder, tmp_path):
+    """Whoever wrote the record may have written the manifest."""
+    folder = shutil.copytree(folder, tmp_path / "copy")
+    stated = struct.pack("<Q", 2**40)
+    path = shard(folder, 1)
+    with path.open("ab") as file:
+        file.write(stated + masked_crc(stated) + b"abc")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (entry,) = [e for e in manifest["shards"] if e["file"] == path.name]
+    entry |= {"bytes": path.stat().st_size, "records": entry["records"] + 1}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=f"{2**40:,} bytes"):
+        open_any(folder)
+
+
 @pytest.mark.parametrize("content", [b"[1]", b'{"a": 1}', b"[" * 10_000, b"\xff"])
 def test_a_damaged_cache_of_counts_is_not_used(
     content, without_manifest, tmp_path, monkeypatch
@@ -255,3 +271,16 @@ def test_a_damaged_cache_of_counts_is_not_used(
     for damaged in (content, re.sub(rb"\d+\]", b"-1]", cache.read_bytes())):
         cache.write_bytes(damaged)
         assert open_any(without_manifest).total == total
+
+
+def test_lengths_are_searched_once_for_a_file(folder, tmp_path, monkeypatch):
+    """The search takes a second for a million records."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    open_any(folder)
+    (cache,) = (tmp_path / "cache").rglob("record_lengths.json")
+    assert set(json.loads(cache.read_text())) == set(
+        map(str, folder.glob("*tfrecord*"))
+    )
+    before = cache.stat().st_mtime_ns
+    open_any(folder)
+    assert cache.stat().st_mtime_ns == before
