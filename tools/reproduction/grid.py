@@ -18,7 +18,10 @@ import yaml
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.model.original_flops import training_flops
+
+_REQUIRED = {"budget", "base", "systems", "scores"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Grid:
             that an unfinished grid has every system.
         """
         content: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _check_keys(path, content)
         base, runs = list(content["base"]), []
         systems = content["systems"].items()
         for seed in range(max(int(s.get("seeds", 1)) for _, s in systems)):
@@ -105,3 +109,23 @@ class Grid:
                     runs.append(Run(name, seed, sets, budget, vocabulary_size))
         shares = tuple(content.get("shares", ()))
         return cls(tuple(runs), tuple(content["scores"]), shares)
+
+
+def _check_keys(path: pathlib.Path, content: Any) -> None:
+    """Raise an InputError for a grid file with missing or unknown keys."""
+    known = _REQUIRED | {"shares"}
+    keys = set(content) if isinstance(content, Mapping) else set()
+    if not _REQUIRED <= keys <= known or not content["systems"]:
+        raise InputError(
+            f"{path} must have the keys {', '.join(sorted(_REQUIRED))}, maybe shares, "
+            "and a system",
+            f"the keys {', '.join(map(str, keys)) or 'none'}",
+            "Copy tools/reproduction/small.yaml and change it",
+        )
+    for name, system in content["systems"].items():
+        if unknown := set(system) - {"seeds", "budget", "sets"}:
+            raise InputError(
+                f"A system in {path} must have only the keys seeds, budget and sets",
+                f"{name} with {', '.join(map(str, unknown))}",
+                "Correct the key",
+            )

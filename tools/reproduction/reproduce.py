@@ -18,6 +18,7 @@ import page
 import scores
 from grid import Grid, Run
 
+from electra_tf.errors import InputError
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.metric_logger import read_metrics
@@ -43,7 +44,10 @@ def main() -> None:
         if missing := [name for name in needed if getattr(options, name) is None]:
             flags = ", ".join(f"--{name}" for name in missing)
             parser.error(f"a grid that runs must have {flags}")
-        run_grid(options)
+        try:
+            run_grid(options)
+        except InputError as error:
+            raise SystemExit(f"error: {error}") from error
     if options.page:
         page.write(options.rows, options.page)
 
@@ -109,6 +113,7 @@ def carry_out(run: Run, grid: Grid, options: argparse.Namespace) -> dict:
     folder = options.work / run.name
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.txt"
+    is_resumed = (folder / "run").exists()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     keep = ",".join(map(str, (*grid.shares, 1.0)))
     scores.run_command(
@@ -150,7 +155,8 @@ def carry_out(run: Run, grid: Grid, options: argparse.Namespace) -> dict:
         "steps": run.steps,
         "flops": run.flops,
         "sets": list(run.sets),
-        "cpu_seconds": after.ru_utime - before.ru_utime,
+        # An interrupted run's time before the interruption is not known.
+        "cpu_seconds": None if is_resumed else after.ru_utime - before.ru_utime,
         "date": datetime.date.today().isoformat(),
         "scores": results,
         "shares": by_share,
