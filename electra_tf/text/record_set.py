@@ -361,8 +361,6 @@ def _check_lengths(path: str) -> int:
     TensorFlow's reader allocates the length that a record states before it reads the
     record, and the process ends where there is less memory.
     """
-    if "://" in path:  # reading a bucket twice takes longer than the risk is worth
-        return 0
     record, offset = 0, 0
     with open(path, "rb") as file:
         while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES:

@@ -36,14 +36,16 @@ def local_records(data: str) -> str:
         InputError: There are no records, the folder is half-written, or an object is
             not as its manifest lists it.
     """
-    if not is_url(data):
+    parts = data.split(",")
+    if not any(map(is_url, parts)):
         return data
-    if "," not in data and not any(c in data for c in "*?["):
+    if len(parts) == 1 and not any(c in data for c in "*?["):
         source = ObjectFolder(data)
         objects = source.find()
         if objects:
             return _fetch_folder(source, objects)
-    return ",".join(path for part in data.split(",") for path in fetch_files(part))
+    found = (fetch_files(part) if is_url(part) else [part] for part in parts)
+    return ",".join(path for paths in found for path in paths)
 
 
 def local_vocabulary(path: str | None) -> str | None:

@@ -284,3 +284,10 @@ def test_lengths_are_searched_once_for_a_file(folder, tmp_path, monkeypatch):
     before = cache.stat().st_mtime_ns
     open_any(folder)
     assert cache.stat().st_mtime_ns == before
+
+
+def test_globs_and_urls_may_be_mixed(folder, tmp_path):
+    parts = [str(shard(folder, 0)), f"file://{shard(folder, 1)}"]
+    record_set = open_any(",".join(parts))
+    whole = open_any(folder)
+    assert record_set.counts == whole.counts[:2]
