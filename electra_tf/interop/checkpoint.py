@@ -37,10 +37,10 @@ from electra_tf.training.checkpoint import (
     SLOTS,
     WEIGHTS,
     Checkpoint,
-    CheckpointManager,
     is_checkpoint,
     open_checkpoint,
 )
+from electra_tf.training.checkpoint_manager import CheckpointManager
 from electra_tf.training.metric_logger import (
     EVALUATION,
     METRICS,

@@ -32,7 +32,7 @@ from electra_tf.interop.task_heads import TaskHead
 from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN, Vocabulary
-from electra_tf.training.checkpoint import safetensors_parts
+from electra_tf.training.checkpoint_manager import safetensors_parts
 
 CONFIG, TOKENIZER_CONFIG, TOKENIZER = (
     "config.json",

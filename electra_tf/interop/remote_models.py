@@ -8,7 +8,8 @@ from electra_tf.interop.task_heads import MODEL
 from electra_tf.storage.cache import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text.records import VOCABULARY
-from electra_tf.training.checkpoint import CHECKPOINTS, MANIFEST, parse_manifest
+from electra_tf.training.checkpoint import CHECKPOINTS
+from electra_tf.training.checkpoint_manifest import MANIFEST, parse_manifest
 from electra_tf.training.metric_logger import METRICS
 
 _STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")

@@ -13,7 +13,7 @@ from electra_tf.interop.conversion import is_foreign, open_as_checkpoint
 from electra_tf.pretraining import metrics
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.record_set import record_length, reraise_bad_records
-from electra_tf.training.checkpoint import restore_weights
+from electra_tf.training.trainer_state import restore_weights
 
 
 def evaluate_checkpoint(

@@ -27,17 +27,13 @@ from electra_tf.text.tokenizer import (
     stored_settings,
 )
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import (
-    CONFIG,
-    Checkpoint,
-    CheckpointManager,
-    saved_steps,
-    training_state,
-)
+from electra_tf.training.checkpoint import CONFIG, Checkpoint, saved_steps
+from electra_tf.training.checkpoint_manager import CheckpointManager
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import runs_on_cpu
 from electra_tf.training.strategy import check_batch
+from electra_tf.training.trainer_state import training_state
 
 _MIN_SPREAD = 1.25  # ratio of two times above which both are printed
 

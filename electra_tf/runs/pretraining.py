@@ -24,12 +24,11 @@ from electra_tf.text.records_lock import records_lock
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
-    CheckpointManager,
     newest_intact,
     open_checkpoint,
-    restore,
     saved_steps,
 )
+from electra_tf.training.checkpoint_manager import CheckpointManager
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
@@ -44,6 +43,7 @@ from electra_tf.training.run_directory import (
     run_lock,
 )
 from electra_tf.training.strategy import is_chief
+from electra_tf.training.trainer_state import restore
 from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
 

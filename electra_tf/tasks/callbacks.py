@@ -16,13 +16,9 @@ import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.training.checkpoint import (
-    CHECKPOINTS,
-    CheckpointManager,
-    assign,
-    restore,
-    training_state,
-)
+from electra_tf.training.checkpoint import CHECKPOINTS
+from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.trainer_state import assign, restore, training_state
 
 _BEST = "best"
 

@@ -25,7 +25,8 @@ from electra_tf.tasks.pretrained import (
     from_saved_config,
     path_below_encoder,
 )
-from electra_tf.training.checkpoint import CONFIG, CheckpointManager
+from electra_tf.training.checkpoint import CONFIG
+from electra_tf.training.checkpoint_manager import CheckpointManager
 
 TOKENS = SpecialTokens(
     cls=2, sep=3, mask=4, vocabulary_size=1000, is_continuation_V=np.zeros(1000, bool)

@@ -13,18 +13,19 @@ import safetensors.numpy
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
-from electra_tf.training import checkpoint as checkpoint_lib
+from electra_tf.training import checkpoint_manager
 from electra_tf.training.checkpoint import (
     CONFIG,
-    MANIFEST,
     WEIGHTS,
-    CheckpointManager,
-    VariableArray,
+    foreign_weights,
     newest_intact,
     open_checkpoint,
     saved_steps,
     steps_at_shares,
 )
+from electra_tf.training.checkpoint_manager import CheckpointManager, safetensors_parts
+from electra_tf.training.checkpoint_manifest import MANIFEST
+from electra_tf.training.trainer_state import VariableArray
 
 FILES = {"config.yaml": b"training: {steps: 10}\n", "vocab.txt": b"[PAD]\n"}
 NAMES = ["weights.safetensors", "optimizer.safetensors", *FILES]
@@ -201,7 +202,7 @@ def test_a_kill_during_a_save_leaves_no_checkpoint(
         return [len(data), ""]
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_lib, "_write_file", write)
+        patch.setattr(checkpoint_manager, "_write_file", write)
         with pytest.raises(KeyboardInterrupt):
             save(checkpoints, 2)
     assert len(written) == file + 1
@@ -225,7 +226,7 @@ def test_a_kill_during_a_deletion_leaves_no_checkpoint(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_lib.shutil, "rmtree", rmtree)
+        patch.setattr(checkpoint_manager.shutil, "rmtree", rmtree)
         with pytest.raises(KeyboardInterrupt):
             save(checkpoints, 3)
     assert "step_00000001" not in names(folder)
@@ -353,8 +354,8 @@ def test_weights_of_other_libraries_are_recognised(tmp_path, files, path, descri
 @pytest.mark.parametrize("name", ["model.h5", "weights.safetensors", "index"])
 def test_other_files_are_not_weights_of_other_libraries(tmp_path, name):
     (tmp_path / name).write_bytes(b"x")
-    assert checkpoint_lib.foreign_weights(str(tmp_path)) is None
-    assert checkpoint_lib.foreign_weights(str(tmp_path / name)) is None
+    assert foreign_weights(str(tmp_path)) is None
+    assert foreign_weights(str(tmp_path / name)) is None
 
 
 def test_a_step_is_saved_once(checkpoints, folder):
@@ -375,7 +376,7 @@ def test_parts_of_a_file_are_those_of_safetensors():
     whole = {name: np.array(a, order="C") for name, a in arrays.items()}
     for tensors in ({}, arrays):
         for metadata in (None, {"format": "pt"}):
-            parts = b"".join(checkpoint_lib.safetensors_parts(tensors, metadata))
+            parts = b"".join(safetensors_parts(tensors, metadata))
             expected = {name: whole[name] for name in tensors}
             assert parts == safetensors.numpy.save(expected, metadata)
 

@@ -9,7 +9,8 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
+from electra_tf.training.checkpoint import open_checkpoint
+from electra_tf.training.checkpoint_manager import CheckpointManager
 from electra_tf.training.remote_run import open_remote_run, open_run_copy
 
 CONFIG = b"training:\n  steps: 100\n"

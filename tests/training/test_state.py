@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import (
-    CheckpointManager,
+from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.trainer_state import (
     assign,
     restore,
     restore_weights,

@@ -15,12 +15,8 @@ import numpy as np
 import small_runs
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import (
-    CheckpointManager,
-    newest_intact,
-    open_checkpoint,
-    saved_steps,
-)
+from electra_tf.training.checkpoint import newest_intact, open_checkpoint, saved_steps
+from electra_tf.training.checkpoint_manager import CheckpointManager
 
 GOLDEN = small_runs.ROOT / "tests" / "golden" / "saved"
 _COMMAND_EVERY = (
