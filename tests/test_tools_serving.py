@@ -302,6 +302,14 @@ def test_attacks_of_one_model_take_little_memory(exports, tools):
     assert "at most 4096 rows" in expanded.result
 
 
+def test_the_largest_request_is_timed(exports, tools):
+    import largest_request
+
+    report = largest_request.measure(exports("tagger"), 32)
+    assert report["positions"] == 2**16
+    assert report["wall_seconds"] > 0
+
+
 def test_an_accepted_attack_and_too_much_memory_are_failures(tools):
     import serve_check_attack as attack
     import serve_check_attack_requests as attacks
