@@ -129,6 +129,7 @@ def _plot(rows: Sequence[Row], output: pathlib.Path) -> None:
 
 def _draw_efficiency(axis: Any, rows: Sequence[Row]) -> None:
     """Draw medians over the seeds at each share of training, or at its end alone."""
+    ticks: list[float] = []
     for system, group in _by_system(rows).items():
         points: dict[float, list[float]] = collections.defaultdict(list)
         for row in group if _is_in(system, ("", "training/")) else ():
@@ -139,7 +140,10 @@ def _draw_efficiency(axis: Any, rows: Sequence[Row]) -> None:
             x = sorted(points)
             y = [statistics.median(points[flops]) for flops in x]
             axis.plot(x, y, "o-", label=system)
+            ticks = max(ticks, x, key=len)  # other systems' budgets are nearly equal
     axis.set(xscale="log", xlabel="training FLOPs", ylabel=_LABEL)
+    axis.set_xticks(ticks, [f"{flops:.2g}" for flops in ticks])
+    axis.minorticks_off()
 
 
 def _draw_generators(axis: Any, rows: Sequence[Row]) -> None:
