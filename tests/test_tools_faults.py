@@ -29,6 +29,16 @@ def test_kills_and_corruptions_on_a_small_scale(tmp_path):
     assert found["silent"] == 0 < found["detected"]
 
 
+def test_load_on_a_small_scale(tmp_path):
+    output = tmp_path / "results.json"
+    result = run("--only=load", "--scale=0.004", f"--output={output}")
+    assert result.returncode == 0, result.stderr
+    load = json.loads(output.read_text())["load"]
+    assert load["failures"] == []
+    assert load["requests"] > 100
+    assert 0 < load["p50_ms"] < load["p99_ms"]
+
+
 @pytest.fixture
 def page(tmp_path):
     path = tmp_path / "page.md"

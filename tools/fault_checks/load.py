@@ -49,9 +49,9 @@ def run_load(count: int, seed: int) -> dict:
             ]
             direct = Direct(server.info["folder"], cases)
             _load(client, cases, direct, min(5.0, count / 10))  # to warm up
-            memory = server.memory()
+            memory = server.memory.read("VmRSS")
             tallies, seconds = _load(client, cases, direct, count)
-            growth = server.memory() - memory
+            growth = server.memory.read("VmRSS") - memory
     latencies = [ms for tally in tallies for ms in tally.latencies]
     failures = [failure for tally in tallies for failure in tally.failures]
     p50, p99 = np.percentile(latencies or [np.nan], [50, 99])
