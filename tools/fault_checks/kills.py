@@ -28,8 +28,8 @@ def run_kills(count: int, seed: int, steps: int = small_runs.STEPS) -> dict:
         steps: Of each run.
 
     Returns:
-        `kills`, those `in_writes` and `before_training`, `runs` that were completed and
-        compared, `failed`, and `failures`.
+        `kills`, those `in_writes` and `without_new_checkpoint`, `runs` that were
+        completed and compared, `failed`, and `failures`.
     """
     with tempfile.TemporaryDirectory() as name:
         campaign = _Campaign(pathlib.Path(name), random.Random(seed), steps)
@@ -46,7 +46,7 @@ class _Campaign:
         self._folder, self._rng, self._steps = folder, rng, steps
         self._records = small_runs.make_records(folder)
         self._run = folder / "run"
-        names = ("kills", "in_writes", "before_training", "runs", "failed")
+        names = ("kills", "in_writes", "without_new_checkpoint", "runs", "failed")
         self.counts = dict.fromkeys(names, 0)
         self.failures: list[str] = []
         begin = time.monotonic()
@@ -71,7 +71,7 @@ class _Campaign:
             return  # it was completed before
         self.counts["kills"] += 1
         self.counts["in_writes"] += self._is_writing()
-        self.counts["before_training"] += self._newest() == first
+        self.counts["without_new_checkpoint"] += self._newest() == first
         print(f"kill {self.counts['kills']}: step {self._newest()}", file=sys.stderr)
 
     def complete(self) -> None:
