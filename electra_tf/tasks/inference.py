@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from electra_tf.errors import InputError
@@ -16,7 +17,7 @@ from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.prediction_inputs import Item, read_line_items
-from electra_tf.tasks.saved_file import load_saved_file
+from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
@@ -54,6 +55,14 @@ def load(path: str) -> TextModel:
             return model
     file = os.path.join(path, MODEL) if os.path.isdir(path) else path
     _check_file(path, file)
+    name = check_saved_file(file)
+    kind = keras.saving.get_registered_object(name)
+    if not (isinstance(kind, type) and issubclass(kind, TextModel)):
+        raise InputError(
+            f"{file} must be a model that finetune wrote",
+            f"a model of class {name!r:.100}",
+            "Name the --output of finetune",
+        )
     return load_saved_file(file)
 
 

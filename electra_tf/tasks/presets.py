@@ -18,7 +18,7 @@ from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
 from electra_tf.storage.objects import is_url
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
-from electra_tf.tasks.saved_file import load_saved_file
+from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import is_checkpoint
@@ -136,8 +136,8 @@ class PresetArguments:
         return values
 
 
-def load_model(path: str | os.PathLike) -> "TextModel":
-    """Load a model of a task that `save` wrote, without compiling it.
+def load_model(path: str | os.PathLike) -> keras.Model:
+    """Load a model that `save` wrote, without compiling it.
 
     No code in the file is run.
 
@@ -145,11 +145,10 @@ def load_model(path: str | os.PathLike) -> "TextModel":
         path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
 
     Returns:
-        The model.
+        The model: one of a task, or any Keras model with layers of this package.
 
     Raises:
-        InputError: There is no such file, it is damaged, or its model is of another
-            class.
+        InputError: There is no such file, or it is damaged.
 
     Example:
         import electra_tf
@@ -166,6 +165,7 @@ def load_model(path: str | os.PathLike) -> "TextModel":
             repr(os.fspath(path)),
             "Check the path; load a checkpoint with from_preset of a model class",
         )
+    check_saved_file(file)
     return load_saved_file(file)
 
 

@@ -7,7 +7,7 @@ describe a model of any size, and a compressed one expand to any size.
 import json
 import math
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import pydantic
@@ -15,9 +15,6 @@ import pydantic
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import COUNTS, expected_shapes
-
-if TYPE_CHECKING:
-    from electra_tf.tasks.text_model import TextModel
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 _MAX_CONFIG = 2**24  # bytes; most of them are the vocabulary
@@ -27,39 +24,19 @@ _FLOAT = 4  # bytes
 _REMEDY = "Copy it again, or train it again"
 
 
-def load_saved_file(path: str) -> "TextModel":
-    """Load the .keras file of a task's model, without compiling it or running code.
+def check_saved_file(path: str) -> str:
+    """Raise an InputError for a file whose config and weights do not fit together.
 
     Args:
         path: A .keras file.
 
     Returns:
-        The model.
+        The registered name of the model's class, or its own name.
 
     Raises:
-        InputError: The file is damaged, has a model of another class, or fewer bytes of
-            weights than its encoder needs.
+        InputError: The file is damaged, has a config of another kind or size, or fewer
+            bytes of weights than its encoder needs.
     """
-    name = _check_saved_file(path)
-    # Imported here, as these modules import this one; they register their classes.
-    import electra_tf.tasks.classification.model
-    import electra_tf.tasks.squad.model
-    import electra_tf.tasks.tagging.model  # noqa: F401
-    from electra_tf.tasks.text_model import TextModel
-
-    kind = keras.saving.get_registered_object(name)
-    if not (isinstance(kind, type) and issubclass(kind, TextModel)):
-        raise InputError(
-            f"{path} must be a model that finetune wrote",
-            f"a model of class {name!r:.100}",
-            "Name the --output of finetune; load other models with "
-            "keras.saving.load_model, if you trust the file",
-        )
-    return _load(path)
-
-
-def _check_saved_file(path: str) -> str:
-    """Return the registered name of a file's class; raise an error if it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist()}
@@ -97,8 +74,18 @@ def _check_saved_file(path: str) -> str:
     return str(config.get("registered_name") or config["class_name"])
 
 
-def _load(path: str) -> "TextModel":
-    """Load a checked file."""
+def load_saved_file(path: str) -> keras.Model:
+    """Load a checked .keras file, without compiling the model or running its code.
+
+    Args:
+        path: A .keras file.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: Keras cannot build the model, or load its weights.
+    """
     try:
         return keras.saving.load_model(path, compile=False, safe_mode=True)
     except InputError as error:
