@@ -9,6 +9,8 @@ import sys
 import pytest
 from conftest import ROOT
 
+from electra_tf.errors import InputError
+
 TOOL = ROOT / "tools" / "reproduction"
 COUNT_FLOPS = ROOT / "tools" / "count_flops.py"
 GRID = """
@@ -66,6 +68,27 @@ def test_count_flops_counts_the_rows_of_a_ramp(run_tool):
 def test_count_flops_reports_an_unknown_config(run_tool):
     with pytest.raises(SystemExit, match=r"error: .*'nosuch'"):
         run_tool(COUNT_FLOPS, "nosuch")
+
+
+HEAD = GRID.partition("systems:")[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        (GRID.replace("budget: 2", "budgets: 2"), "budgets"),
+        (f"{HEAD}systems: []\n", "systems"),
+        (f"{HEAD}systems: {{a: }}\n", "a: None"),
+        (f"{HEAD}systems: {{a: {{seed: 2}}}}\n", "seed"),
+    ],
+)
+def test_keys_of_a_grid_file_are_checked(content, received, modules, tmp_path):
+    grid, _ = modules
+    path = tmp_path / "grid.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError) as error:
+        grid.Grid.read(path, vocabulary_size=1000)
+    assert received in error.value.received
 
 
 def test_all_runs_of_a_budget_have_the_same_flops(modules, tmp_path):

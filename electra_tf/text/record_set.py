@@ -166,7 +166,7 @@ def _open_with_manifest(
             _check_size(path, shard.bytes)
         if verify:
             _check_sha256(path, shard.sha256)
-    if is_strict:  # whoever wrote the files also wrote the manifest
+    if is_strict:  # the manifest may be as false as the files
         _cached("record_lengths", paths, lambda new: tuple(map(_check_lengths, new)))
     counts = tuple(shard.records for shard in manifest.shards)
     return RecordSet(paths, counts, max_length, vocabulary_size, manifest)

@@ -247,7 +247,7 @@ def test_a_record_that_states_a_huge_length_is_reported(length, without_manifest
 
 
 def test_a_record_of_a_manifest_that_states_a_huge_length_is_reported(folder, tmp_path):
-    """Whoever wrote the record may have written the manifest."""
+    """The manifest may be as false as the file."""
     folder = shutil.copytree(folder, tmp_path / "copy")
     stated = struct.pack("<Q", 2**40)
     path = shard(folder, 1)

@@ -115,17 +115,19 @@ def _check_keys(path: pathlib.Path, content: Any) -> None:
     """Raise an InputError for a grid file with missing or unknown keys."""
     known = _REQUIRED | {"shares"}
     keys = set(content) if isinstance(content, Mapping) else set()
-    if not _REQUIRED <= keys <= known or not content["systems"]:
+    systems = content["systems"] if _REQUIRED <= keys <= known else None
+    if not isinstance(systems, Mapping) or not systems:
         raise InputError(
-            f"{path} must have the keys {', '.join(sorted(_REQUIRED))}, maybe shares, "
-            "and a system",
+            f"{path} must have the keys {', '.join(sorted(_REQUIRED))}, maybe shares; "
+            "systems must be named",
             f"the keys {', '.join(map(str, keys)) or 'none'}",
             "Copy tools/reproduction/small.yaml and change it",
         )
-    for name, system in content["systems"].items():
-        if unknown := set(system) - {"seeds", "budget", "sets"}:
+    for name, system in systems.items():
+        is_mapping = isinstance(system, Mapping)
+        if not is_mapping or set(system) - {"seeds", "budget", "sets"}:
             raise InputError(
                 f"A system in {path} must have only the keys seeds, budget and sets",
-                f"{name} with {', '.join(map(str, unknown))}",
+                f"{name}: {system!r:.80}",
                 "Correct the key",
             )

@@ -65,6 +65,8 @@ def measure(model: str, length: int) -> dict[str, float]:
 
     folder = newest_version(model)[1]
     about = json.loads((folder / "assets.extra" / "about.json").read_text())
+    if "limits" not in about:
+        sys.exit(f"error: {model} must be an export with limits. Export it again.")
     rows = about["limits"]["positions"] // length
     signature = tf.saved_model.load(str(folder)).signatures["tokens"]
     rng = np.random.default_rng(0)
