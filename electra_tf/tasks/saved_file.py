@@ -4,9 +4,12 @@ Keras reads the config, creates the whole model, then reads weights. A small fil
 describe a model of any size, and a compressed one expand to any size.
 """
 
+import contextlib
 import json
 import math
+import threading
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -87,7 +90,10 @@ def load_saved_file(path: str) -> keras.Model:
         InputError: Keras cannot build the model, or load its weights.
     """
     try:
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
+        with zipfile.ZipFile(path) as archive:
+            limit = archive.getinfo(_WEIGHTS).file_size
+        with _limited_weights(limit):
+            return keras.saving.load_model(path, compile=False, safe_mode=True)
     except InputError as error:
         raise InputError(
             f"{path}: {error.required}", error.received, _REMEDY
@@ -119,3 +125,27 @@ def _encoder_bytes(config: dict[str, Any]) -> int:
     if shape.embedding == shape.width:
         weights = {n: s for n, s in weights.items() if "embeddings_project" not in n}
     return _FLOAT * sum(map(math.prod, weights.values()))
+
+
+@contextlib.contextmanager
+def _limited_weights(limit: int) -> Iterator[None]:
+    """Return a context in which layers of this thread have at most `limit` values.
+
+    Keras builds a whole model before it reads weights, and a config can describe layers
+    of any class and size. Every stored value takes a byte or more.
+    """
+    original, thread, values = keras.layers.Layer.add_weight, threading.get_ident(), 0
+
+    def add_weight(layer: Any, shape: Any = None, *args: Any, **kwargs: Any) -> Any:
+        nonlocal values
+        if threading.get_ident() == thread:
+            values += math.prod(() if shape is None else shape)
+            if values > limit:
+                raise ValueError(f"{limit:,} bytes of weights for a larger model")
+        return original(layer, shape, *args, **kwargs)
+
+    keras.layers.Layer.add_weight = add_weight
+    try:
+        yield
+    finally:
+        keras.layers.Layer.add_weight = original

@@ -6,6 +6,7 @@ import resource
 import zipfile
 
 import keras
+import numpy as np
 import pytest
 
 import electra_tf
@@ -131,3 +132,23 @@ def test_commands_do_not_build_a_model_of_another_class(tmp_path):
     keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]).save(path)
     with pytest.raises(InputError, match="class 'Sequential'"):
         load(path)
+
+
+def test_layers_of_other_classes_are_not_larger_than_their_weights(tmp_path):
+    path, large = tmp_path / "other.keras", tmp_path / "large.keras"
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    model.save(path)
+    again = electra_tf.load_model(path)
+    np.testing.assert_array_equal(again.get_weights()[0], model.get_weights()[0])
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(large, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "config.json":
+                data = data.replace(b'"units": 2', b'"units": 1000000000')
+            target.writestr(name, data)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="larger model"):
+        electra_tf.load_model(large)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200_000  # KiB; the layer would take 16 GB
+    assert electra_tf.load_model(path).count_params() == 10
