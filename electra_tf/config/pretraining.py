@@ -543,7 +543,7 @@ class OptimizerConfig:
 
 @section()
 class TrainingConfig:
-    """Steps, precision, checkpoints and evaluation."""
+    """Steps, precision, checkpoints and times of evaluation."""
 
     steps: Positive = 1_000_000
     """Total number of updates."""
@@ -577,6 +577,15 @@ class TrainingConfig:
 
 
 @section()
+class EvaluationConfig:
+    """Random numbers of evaluation on held-out records."""
+
+    seed: Seed = 0
+    """Seed of masks and samples. It does not depend on `training.seed`, so runs with
+    different seeds are evaluated on the same masked positions."""
+
+
+@section()
 class PretrainingConfig:
     """All settings of pre-training.
 
@@ -597,6 +606,7 @@ class PretrainingConfig:
     objective: ObjectiveConfig = ObjectiveConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "PretrainingConfig":

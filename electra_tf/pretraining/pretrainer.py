@@ -209,14 +209,14 @@ class Pretrainer(keras.Model):
 
         Args:
             batch: This replica's rows of the global batch.
-            number: Index of the batch in the evaluation. It selects the random numbers,
-                so every evaluation masks a batch alike.
+            number: Index of the batch in the evaluation. With `evaluation.seed` it
+                selects the random numbers, so every evaluation masks a batch alike.
             as_ratios: See `train_step`.
 
         Returns:
             Metrics by name as `train_step` returns them, without those of the update.
         """
-        seed = self.config.training.seed
+        seed = self.config.evaluation.seed
         rng = make_rng(seed, EVALUATION, number, _first_row(batch))
         masked = self.objective.mask(batch, rng)
         losses = self.objective.losses(masked, rng, False, self._progress())

@@ -38,6 +38,7 @@ RESUME_SAFE_FIELDS = {
     "training.evaluate_every",
     "training.evaluation_batches",
     "training.worker_timeout",
+    "evaluation",
     "input.on_error",
 }
 # May change on resume to any value from the number of completed steps on.

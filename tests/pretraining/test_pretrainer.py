@@ -190,6 +190,17 @@ def test_the_batch_number_determines_the_evaluation(trained):
     assert 0 <= one["disc_auc"] <= 1
 
 
+def test_evaluation_has_a_seed_of_its_own(trained):
+    def values(**seeds):
+        pretrainer = make_pretrainer(**{k: {"seed": n} for k, n in seeds.items()})
+        pretrainer.set_weights(trained[0].get_weights())
+        step = pretrainer.test_step(rows(), as_ratios=False)
+        return str(metrics.compute_metrics(step))
+
+    assert values(training=1) == values(training=2)
+    assert values(evaluation=1) != values(evaluation=2)
+
+
 def test_mlm_trains_one_encoder(trained):
     pretrainer = make_pretrainer(
         objective={"name": "mlm"}, masking={"replacement": "bert"}

@@ -120,6 +120,7 @@ CHANGEABLE = (
     "training.keep_at=[0.3]",
     "training.evaluate_every=7",
     "training.evaluation_batches=null",
+    "evaluation.seed=7",
     "vocabulary.size=5",
     "corpus.field=body",
     "records.seed=4",

@@ -101,7 +101,7 @@ def means(
         By stage: `disc_auc`, and the mean probability of replacement of `replaced`
         tokens and of the `others`.
     """
-    seed, size = experiment.config.training.seed, experiment.config.input.batch_size
+    seed, size = experiment.config.evaluation.seed, experiment.config.input.batch_size
 
     @tf.function
     def evaluate(batch, number):
@@ -158,7 +158,7 @@ def sentences(
     experiment: Experiment, models: Models, batch: Batch
 ) -> list[dict[str, list[Piece]]]:
     """Return wordpieces with replacements and probabilities, by stage."""
-    rng = make_rng(experiment.config.training.seed, EVALUATION, 0)
+    rng = make_rng(experiment.config.evaluation.seed, EVALUATION, 0)
     masked, corrupted = replace_tokens(models[AFTER], batch, rng)
     ids_BL = corrupted.corrupted_ids_BL
     probabilities = {
