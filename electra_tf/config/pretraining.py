@@ -387,8 +387,8 @@ class MaskingConfig:
     rate: Share = 0.15
     """Share of a row's real tokens that is masked."""
     replacement: Literal["mask", "bert"] = "mask"
-    """Token written at a masked position. `mask`: always [MASK] (the paper). `bert`:
-    80% [MASK], 10% a random token, 10% the token itself."""
+    """Token written at a masked position. `mask`: always [MASK] (the paper's ELECTRA).
+    `bert`: 80% [MASK], 10% a random token, 10% the token itself (its BERT)."""
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "MaskingConfig":
@@ -426,7 +426,9 @@ class ObjectiveConfig:
     """Weight of the replaced-token loss, the paper's lambda."""
     discriminator_weight_schedule: Schedule = ()
     """Factors of `discriminator_weight` at shares of training, linear in between:
-    `[[0.0, 0.0], [0.1, 1.0]]` raises it from 0 over the first tenth."""
+    `[[0.0, 0.0], [0.1, 1.0]]` raises it from 0 over the first tenth. Adam and Muon
+    do not see a constant factor of the gradient, so a small one does not delay the
+    discriminator: it acts on shared tables and clipping alone."""
     sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
     """Sampling algorithm; the distribution is the same. `inverse_cdf` draws two random
     numbers per token, `gumbel` (the original) one per entry of the vocabulary."""
