@@ -15,13 +15,12 @@ _RMS = 0.2  # root mean square of an update, about that of AdamW
 
 
 def uses_muon(path: str, shape: tf.TensorShape) -> bool:
-    """Return whether Muon updates a weight: a matrix other than an embedding table.
+    """Return whether Muon updates a weight: a matrix of a hidden layer.
 
-    Args:
-        path: Path of the weight.
-        shape: Its shape.
+    Embedding tables and output layers are AdamW's. Of a vector in the shape [D, 1],
+    an orthogonal update would have a fixed norm, however small the gradient.
     """
-    return len(shape) == 2 and "embedding" not in path.lower()
+    return len(shape) == 2 and min(shape) > 1 and "embedding" not in path.lower()
 
 
 def muon_update(

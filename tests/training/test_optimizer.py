@@ -363,6 +363,20 @@ def test_invalid_calls_raise_errors():
     assert int(optimizer.iterations) == 0
 
 
+def test_muon_leaves_output_layers_to_adamw():
+    shapes = {"head/score/kernel": (8, 1), "encoder/dense/kernel": (8, 4)}
+    variables = [
+        keras.Variable(np.ones(shape, np.float32), name=name.replace("/", "_"))
+        for name, shape in shapes.items()
+    ]
+    settings = Settings(name="muon", learning_rate=0.1, warmup_steps=0)
+    optimizer = create_optimizer(settings, steps=10)
+    optimizer.build(variables)
+    score, matrix = optimizer.slots()["v"]
+    assert score is not None
+    assert matrix is None
+
+
 def muon_problem():
     random = np.random.default_rng(3)
     shapes = {"tall": (6, 3), "wide": (3, 5), "word_embeddings": (7, 4), "scale": (4,)}
