@@ -71,6 +71,7 @@ def _pretrain() -> None:
     )
     on_error = experiment.config.input.on_error
     record_set, evaluation_records = experiment.open(data, on_error), None
+    experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
     if FLAGS.dry_run:

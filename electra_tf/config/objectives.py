@@ -38,12 +38,14 @@ class ObjectiveFacts:
     """Values of `model.sharing` that make sense."""
     generator_loss: Literal["masked_lm", "reward"] = "masked_lm"
     """What the generator learns from."""
+    corrector: bool = False
+    """Whether the discriminator has a masked-LM head beside its own."""
     softmax: Literal["masked", "all"] = "masked"
     """Positions at which a main network with a masked-LM head predicts tokens."""
     towers: Literal[1, 2] = 1
     """Encoders of the generator. Two predict every token, in both directions."""
     stages: int = 1
-    """Equal parts of the training with losses of their own. With two, generator and
+    """Parts of the training with losses of their own. With two, generator and
     discriminator have one shape."""
 
     @property
@@ -62,6 +64,8 @@ class ObjectiveFacts:
 
 
 _PAIR = ("generator_weight", "discriminator_weight")
+_START = ("discriminator_start",)
+_NO_NETWORK = "uniform_generator", "unigram_generator"
 _NO_SAMPLES = "nothing is sampled"
 _ONE_CLASS = "the discriminator would learn to answer `replaced` everywhere"
 _NO_DISCRIMINATOR = dict.fromkeys(
@@ -71,12 +75,20 @@ _NO_DISCRIMINATOR = dict.fromkeys(
 
 FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
     {
-        "electra": ObjectiveFacts("replaced_token", True, _PAIR),
+        "electra": ObjectiveFacts("replaced_token", True, _PAIR, own=_START),
+        "corrective": ObjectiveFacts(
+            "replaced_token",
+            True,
+            (*_PAIR, "main_weight"),
+            own=("main_weight", *_START),
+            corrector=True,
+        ),
         "electra_15": ObjectiveFacts(
             "replaced_token",
             True,
             _PAIR,
-            {"disallow_correct": _ONE_CLASS, "uniform_generator": _ONE_CLASS},
+            dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS),
+            own=_START,
         ),
         "adversarial": ObjectiveFacts(
             "replaced_token",
@@ -84,7 +96,7 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             _PAIR,
             {
                 "disallow_correct": "correct samples are rewarded too",
-                "uniform_generator": "there would be no generator to train",
+                **dict.fromkeys(_NO_NETWORK, "there would be no generator to train"),
             },
             own=("entropy_weight",),
             sharing=("none", "embeddings", "gdes"),
@@ -95,9 +107,10 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             True,
             _PAIR,
             {
-                "uniform_generator": "there would be no first stage",
+                **dict.fromkeys(_NO_NETWORK, "there would be no first stage"),
                 "freeze_generator": "the second stage freezes it in any case",
             },
+            own=("first_stage",),
             sharing=("none", "gdes"),
             stages=2,
         ),
@@ -123,7 +136,7 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             True,
             _PAIR,
             {
-                "uniform_generator": "the generator is the noise distribution",
+                **dict.fromkeys(_NO_NETWORK, "the generator is the noise distribution"),
                 "disallow_correct": "the noise distribution would be another",
                 "freeze_generator": "no other model has two towers",
             },
@@ -137,7 +150,7 @@ FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
             dict.fromkeys(
                 (
                     *("sampler", "temperature", "temperature_schedule"),
-                    *("disallow_correct", "uniform_generator"),
+                    *("disallow_correct", *_NO_NETWORK),
                 ),
                 _NO_SAMPLES,
             )

@@ -408,6 +408,7 @@ class ObjectiveConfig:
         "all_tokens_mlm",
         "adversarial",
         "two_stage",
+        "corrective",
         "electric",
         "mlm",
     ] = "electra"
@@ -415,8 +416,9 @@ class ObjectiveConfig:
     same with the discriminator's loss at masked positions only. `replace_mlm`: the
     main network predicts the original tokens where a generator replaced them.
     `all_tokens_mlm`: it predicts or copies every token. `adversarial`: the
-    generator learns to mislead the discriminator. `two_stage`: half of the steps for
-    the generator, then half for a discriminator that begins with its weights.
+    generator learns to mislead the discriminator. `two_stage`: first the generator,
+    then a discriminator that begins with its weights. `corrective`: `electra` whose
+    discriminator also predicts the original tokens at the masked positions.
     `electric`: an energy-based cloze model with a two-tower generator. `mlm`: BERT's
     masked language modelling, with one encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
@@ -439,13 +441,22 @@ class ObjectiveConfig:
     lowers it, for example `[[0.0, 2.0], [0.5, 1.0]]`."""
     disallow_correct: bool = False
     """Never sample the original token."""
+    discriminator_start: Count = 0
+    """Steps before the discriminator's first one, which train the generator alone. The
+    learning rate has one schedule."""
+    first_stage: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the steps that train the generator of `two_stage`."""
     uniform_generator: bool = False
     """Sample uniformly from the vocabulary, without a generator network."""
+    unigram_generator: bool = False
+    """Sample by the tokens' frequency in the training records, special tokens left out,
+    without a generator network."""
     freeze_generator: bool = False
     """Keep the generator of `--init_checkpoint` as it is; only the discriminator
     learns."""
     main_weight: Weight = 1.0
-    """Weight of the main network's loss of `replace_mlm` and `all_tokens_mlm`."""
+    """Weight of the main network's masked-LM loss of `replace_mlm`, `all_tokens_mlm`
+    and `corrective`."""
     entropy_weight: Weight = 0.0
     """Weight of the entropy of the generator's distribution, which `adversarial` then
     maximises too."""
@@ -458,7 +469,9 @@ class ObjectiveConfig:
     @property
     def has_generator(self) -> bool:
         """Return whether there is a generator network."""
-        return self.facts.generator and not self.uniform_generator
+        return self.facts.generator and not (
+            self.uniform_generator or self.unigram_generator
+        )
 
     @property
     def free_losses(self) -> tuple[str, ...]:
@@ -478,14 +491,19 @@ class ObjectiveConfig:
                 unused[name] = cause, f"only `name: {' or '.join(owners)}` has it"
         if not self.facts.generator or self.facts.generator_loss == "reward":
             unused["freeze_generator"] = cause, "no masked-LM generator is trained"
+        for kind in ("uniform_generator", "unigram_generator"):
+            if getattr(self, kind):
+                cause = f"{kind}: true"
+                unused["freeze_generator"] = cause, "there is none"
+                unused["discriminator_start"] = cause, "nothing would be trained"
         if self.uniform_generator:
-            unused["freeze_generator"] = "uniform_generator: true", "there is none"
             uniform = "uniform_generator: true", "all tokens are equally likely"
-            for name in ("temperature", "temperature_schedule"):
+            for name in ("temperature", "temperature_schedule", "unigram_generator"):
                 unused.setdefault(name, uniform)
         if self.freeze_generator:
             frozen = "freeze_generator: true", "the generator is not trained"
             unused.setdefault("generator_weight", frozen)
+            unused.setdefault("discriminator_start", frozen)
         return unused
 
     @pydantic.model_validator(mode="after")
@@ -613,6 +631,7 @@ class PretrainingConfig:
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "PretrainingConfig":
         self._check_sharing()
+        self._check_starts()
         if self.objective.facts.stages > 1:
             self._check_stages()
         if self.records.max_length > self.model.max_positions:
@@ -642,6 +661,26 @@ class PretrainingConfig:
     def mean_batch_size(self) -> float:
         """Mean number of rows of a batch over all steps."""
         return self.input.rows_until(self.training.steps) / self.training.steps
+
+    @property
+    def restart(self) -> int | None:
+        """Step at which `two_stage` begins its second stage, with a new optimizer."""
+        if self.objective.facts.stages == 1:
+            return None
+        return round(self.training.steps * self.objective.first_stage)
+
+    @property
+    def stage_starts(self) -> tuple[int, ...]:
+        """Step before which the discriminator is not trained, if there is one."""
+        if self.restart is not None:
+            return (self.restart,)
+        start = self.objective.discriminator_start
+        return (start,) if start else ()
+
+    @property
+    def generator_share(self) -> float:
+        """Share of the steps that train the generator alone."""
+        return sum(self.stage_starts) / self.training.steps
 
     def _check_sharing(self) -> None:
         objective, sharing = self.objective, self.model.sharing
@@ -690,13 +729,18 @@ class PretrainingConfig:
                 "reads the text without masks"
             )
 
-    def _check_stages(self) -> None:
-        stages, cause = self.objective.facts.stages, self.objective.name
-        if self.training.steps % stages:
+    def _check_starts(self) -> None:
+        steps = self.training.steps
+        if any(not 0 < start < steps for start in self.stage_starts):
+            is_staged = self.restart is not None
+            name = "first_stage" if is_staged else "discriminator_start"
             raise ValueError(
-                f"training.steps {self.training.steps} must be a multiple of {stages} "
-                f"with `objective.name: {cause}`"
+                f"objective.{name} {getattr(self.objective, name)} must leave steps "
+                f"for both networks, of training.steps {steps}"
             )
+
+    def _check_stages(self) -> None:
+        cause = self.objective.name
         ours, theirs = self.model.generator, self.model.encoder
         different = {
             name: (getattr(ours, name), size)

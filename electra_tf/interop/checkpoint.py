@@ -55,11 +55,12 @@ _DISCRIMINATOR, _GENERATOR, _BERT = (
 )
 _PAIR = "masked_lm_pair/"
 _MAIN = f"{_PAIR}main/"
-_CLOZE = "electra/cloze/"
+_CLOZE, _CORRECTOR = "electra/cloze/", "electra/corrector/"
 _NOT_CONVERTED = {
     f"{_PAIR}generator/*": "the generator of the main network's input",
     f"{_CLOZE}*": "other libraries have no generator of two towers; without it the "
     "target's logits, which are energies, are no logits of `replaced`",
+    f"{_CORRECTOR}*": "other libraries have no masked-LM head on a discriminator",
     f"{_PAIR}gate/kernel": "other libraries have no copy gate",
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }
@@ -111,7 +112,7 @@ def read(path: str) -> PretrainedModel:
         )
     used = {name for source in sources for _, _, name in source.foreign.rows()}
     for name in sorted(tensors.keys() - used):
-        parts = f"{_PAIR}generator/", _CLOZE
+        parts = f"{_PAIR}generator/", _CLOZE, _CORRECTOR
         label = next((f"{part}*" for part in parts if name.startswith(part)), name)
         sources[0].left_out[label] = _NOT_CONVERTED.get(label, "of no such network")
     return PretrainedModel.of_sources(

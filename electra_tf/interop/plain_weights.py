@@ -26,7 +26,7 @@ def plain_weights(
         weights: Weights by path.
     """
     model, plain = config.model, dict(weights)
-    if config.objective.facts.stages > 1 and step < config.training.steps // 2:
+    if config.restart and step < config.restart:
         for name in weights:
             source = name.replace(_DISCRIMINATOR, _GENERATOR)
             if name.startswith(f"{_DISCRIMINATOR}encoder/") and source in weights:

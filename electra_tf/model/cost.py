@@ -64,6 +64,7 @@ def step_flops(
     has_generator: bool,
     batch: BatchShape,
     freeze_generator: bool = False,
+    generator_share: float = 0.0,
 ) -> int:
     """Return the FLOPs of a training step, forward and backward.
 
@@ -73,9 +74,10 @@ def step_flops(
         has_generator: Whether there is a generator network.
         batch: Shape of the batch.
         freeze_generator: Whether the generator has no backward pass.
+        generator_share: Share of the steps that train the generator alone.
 
     Returns:
-        FLOPs of all matmuls; of two stages, the mean.
+        FLOPs of all matmuls, the mean of all steps.
     """
     main, *generator = encoder_configs(settings, objective, has_generator)
     facts = FACTS[objective]
@@ -85,6 +87,8 @@ def step_flops(
         forward += masked_lm_flops(main, batch, positions)
     else:
         forward += discriminator_flops(main, batch)
+    if facts.corrector:
+        forward += masked_lm_flops(main, batch)
     for shape in generator:
         if facts.towers == 2:
             both = dataclasses.replace(shape, width=2 * shape.width)
@@ -92,11 +96,9 @@ def step_flops(
             forward += masked_lm_flops(both, batch, batch.length)
         else:
             predict = encoder_flops(shape, batch) + masked_lm_flops(shape, batch)
-            if facts.stages == 2:  # 3 and 1 passes, and the main network 0 and 3
-                return (3 * forward + 4 * predict) // 2
-            if freeze_generator:
-                return 3 * forward + predict
-            forward += predict
+            is_frozen = freeze_generator or facts.stages == 2
+            both = 3 * forward + (predict if is_frozen else 3 * predict)
+            return round(generator_share * 3 * predict + (1 - generator_share) * both)
     return 3 * forward
 
 
@@ -177,6 +179,8 @@ def step_memory(
     chunk = min(positions * settings.encoder.vocabulary_size, CHUNK_VALUES)
     if facts.head == "masked_lm":
         encoder += 3 * (chunk if facts.softmax == "all" else logits)
+    if facts.corrector:
+        encoder += 3 * logits
     if not facts.generator:
         phases = [encoder]
     else:  # logits, softmax, a copy of it in blocks to sample from, the gradient

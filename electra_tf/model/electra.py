@@ -23,6 +23,7 @@ from electra_tf.model.two_towers import TwoTowerGenerator
 
 # Each part has its own seed, so changing one part keeps the others' initial values.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
+_CORRECTOR = 4  # also the number of the next seed's discriminator, of other shapes
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -191,6 +192,7 @@ class Electra(keras.layers.Layer):
             adversarial generator (paper, appendix F).
         two_towers: Whether the generator has two towers (Electric). It is then the
             attribute `cloze`, and `generator` is None.
+        corrector: Whether the discriminator has a masked-LM head beside its own.
 
     Example:
         import electra_tf
@@ -212,6 +214,7 @@ class Electra(keras.layers.Layer):
         trainable: bool = True,
         baseline: bool = False,
         two_towers: bool = False,
+        corrector: bool = False,
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
@@ -239,6 +242,20 @@ class Electra(keras.layers.Layer):
                 encoder.embeddings if shared else None,
                 dtype,
             )
+        self.corrector = None
+        if corrector:
+            shape = settings.encoder
+            self.corrector = MaskedLMHead(
+                shape.width,
+                shape.embedding,
+                shape.vocabulary_size,
+                InitializerFactory(
+                    _part_seed(seed, _CORRECTOR), shape.initializer_range
+                ),
+                dtype,
+                "corrector",
+                shape.layer_norm_epsilon,
+            )
         self.baseline = None
         if baseline:
             self.baseline = keras.layers.Dense(
@@ -258,6 +275,8 @@ class Electra(keras.layers.Layer):
             self.generator.build()
         if self.cloze is not None:
             self.cloze.build()
+        if self.corrector is not None:
+            self.corrector.build()
         if self.baseline is not None:
             self.baseline.build((None, None, self.generator.encoder.shape.width))
 
@@ -275,6 +294,7 @@ class Electra(keras.layers.Layer):
             "generator": self.generator is not None,
             "baseline": self.baseline is not None,
             "two_towers": self.cloze is not None,
+            "corrector": self.corrector is not None,
             "dtype": self._policy,
         }
 
@@ -423,6 +443,7 @@ def pretraining_model(
         dtype=dtype,
         baseline=facts.generator_loss == "reward",
         two_towers=facts.towers == 2,
+        corrector=facts.corrector,
     )
 
 

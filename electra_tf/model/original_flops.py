@@ -159,9 +159,12 @@ def training_flops(
     main = Network.of(config.model.encoder, length)
     if facts.head == "masked_lm":
         share = 1.0 if facts.softmax == "all" else softmax_share
-        total = masked_lm_flops(main, rows, steps / facts.stages, share)
+        total = masked_lm_flops(main, rows, steps, share)
     else:
-        total = discriminator_flops(main, rows, steps / facts.stages)
+        together = steps * (1 - config.generator_share)
+        total = discriminator_flops(main, rows, together)
+        if facts.corrector:
+            total += _PASSES * rows * together * main.softmax(softmax_share)
     if not objective.has_generator:
         return total
     generator = Network.of(config.model.generator, length)
@@ -169,9 +172,10 @@ def training_flops(
         softmax = generator.softmax(1.0, width=2 * generator.width)
         return total + _PASSES * rows * steps * (2 * generator.encoder() + softmax)
     trained = masked_lm_flops(generator, rows, steps, softmax_share)
-    # In stage 1 it is trained; in stage 2, or frozen, it runs forward only.
-    shares = {1: 1.0, 2: 0.75}[facts.stages]
-    return total + trained * (0.5 if objective.freeze_generator else shares)
+    # In stage 2, or frozen, it runs forward only: half of the passes.
+    if facts.stages == 2 or objective.freeze_generator:
+        trained *= 1 - (1 - config.generator_share) / 2
+    return total + trained
 
 
 def published() -> dict[str, float]:

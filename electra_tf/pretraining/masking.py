@@ -37,13 +37,18 @@ class SpecialTokens:
     vocabulary_size: int
     is_continuation_V: np.ndarray
     """bool [V]: wordpieces that continue a word, such as `##ing`."""
+    counts_V: np.ndarray | None = None
+    """int64 [V]: occurrences in the training records, for a unigram generator."""
 
     @classmethod
-    def from_vocabulary(cls, vocabulary: VocabularyIds) -> "SpecialTokens":
+    def from_vocabulary(
+        cls, vocabulary: VocabularyIds, counts_V: np.ndarray | None = None
+    ) -> "SpecialTokens":
         """Return the special ids and the continuation pieces of a vocabulary.
 
         Args:
             vocabulary: An `electra_tf.Vocabulary`.
+            counts_V: See `counts_V`.
         """
         return cls(
             cls=vocabulary.ids["[CLS]"],
@@ -51,6 +56,7 @@ class SpecialTokens:
             mask=vocabulary.ids["[MASK]"],
             vocabulary_size=len(vocabulary.is_continuation),
             is_continuation_V=np.array(vocabulary.is_continuation),
+            counts_V=counts_V,
         )
 
 

@@ -75,13 +75,18 @@ class Pretrainer(keras.Model):
 
     @classmethod
     def from_vocabulary(
-        cls, config: PretrainingConfig, vocabulary: VocabularyIds
+        cls,
+        config: PretrainingConfig,
+        vocabulary: VocabularyIds,
+        token_counts: np.ndarray | None = None,
     ) -> "Pretrainer":
         """Make a pretrainer with initial weights, for `compile` and `fit`.
 
         Args:
             config: The experiment; its vocabulary size may be None.
             vocabulary: An `electra_tf.Vocabulary`.
+            token_counts: int64 [V], occurrences of the tokens in the training records,
+                for `objective.unigram_generator`.
 
         Returns:
             A pretrainer whose `config` has the size of the vocabulary.
@@ -89,7 +94,7 @@ class Pretrainer(keras.Model):
         Raises:
             InputError: The config has another vocabulary size.
         """
-        tokens = SpecialTokens.from_vocabulary(vocabulary)
+        tokens = SpecialTokens.from_vocabulary(vocabulary, token_counts)
         size = tokens.vocabulary_size
         if config.model.vocabulary_size not in (None, size):
             raise InputError(
@@ -104,7 +109,9 @@ class Pretrainer(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal pretrainer, as JSON."""
         tokens = dataclasses.asdict(self.tokens)
-        tokens["is_continuation_V"] = self.tokens.is_continuation_V.tolist()
+        for name in ("is_continuation_V", "counts_V"):
+            if tokens[name] is not None:
+                tokens[name] = tokens[name].tolist()
         own = {"config": loader.dump_config(self.config), "tokens": tokens}
         return super().get_config() | own
 
@@ -114,6 +121,8 @@ class Pretrainer(keras.Model):
         settings = loader.parse_config(config["config"], "the saved pretrainer")
         values = dict(config["tokens"])
         values["is_continuation_V"] = np.array(values["is_continuation_V"], bool)
+        if values["counts_V"] is not None:
+            values["counts_V"] = np.array(values["counts_V"], np.int64)
         pretrainer = cls(settings, SpecialTokens(**values), config["name"])
         pretrainer.trainable = config.get("trainable", True)
         return pretrainer

@@ -2,12 +2,14 @@
 
 import dataclasses
 import hashlib
+import io
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.config import loader as config_lib
@@ -18,8 +20,13 @@ from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.cost_estimate import estimate_cost
 from electra_tf.text import records
-from electra_tf.text.pipeline import evaluation_batches
-from electra_tf.text.record_set import RecordSet, identity_of_files, open_records
+from electra_tf.text.pipeline import count_tokens, evaluation_batches
+from electra_tf.text.record_set import (
+    RecordSet,
+    identity_of_files,
+    open_records,
+    reraise_bad_records,
+)
 from electra_tf.text.tokenizer import (
     Tokenizer,
     check_settings,
@@ -35,6 +42,7 @@ from electra_tf.training.peak_flops import runs_on_cpu
 from electra_tf.training.strategy import check_batch
 from electra_tf.training.trainer_state import training_state
 
+_COUNTS = "token_counts.npy"  # in a checkpoint, of a unigram generator
 _MIN_SPREAD = 1.25  # ratio of two times above which both are printed
 
 
@@ -44,6 +52,9 @@ class Experiment:
 
     config: PretrainingConfig
     tokenizer: Tokenizer
+    token_counts: np.ndarray | None = None
+    """int64 [V]: counts of the tokens in the training records, for a unigram
+    generator."""
 
     @classmethod
     def resolve(
@@ -96,16 +107,34 @@ class Experiment:
         """
         config = checkpoint.config()
         vocabulary = Vocabulary.read(os.path.join(checkpoint.path, records.VOCABULARY))
-        return cls(config, Tokenizer(vocabulary, config.tokenization))
+        counts = None
+        if config.objective.unigram_generator:
+            counts = np.load(os.path.join(checkpoint.path, _COUNTS), allow_pickle=False)
+        return cls(config, Tokenizer(vocabulary, config.tokenization), counts)
+
+    def with_counts(self, record_set: RecordSet) -> "Experiment":
+        """Count the tokens of the training records, if a unigram generator needs it.
+
+        Args:
+            record_set: The training records.
+        """
+        if not self.config.objective.unigram_generator:
+            return self
+        with reraise_bad_records(record_set):
+            return dataclasses.replace(self, token_counts=count_tokens(record_set))
 
     def files(self) -> dict[str, bytes]:
         """Return the config and vocabulary files of a checkpoint."""
         identity = self.tokenizer.identity_text.encode()
         vocabulary = self.tokenizer.vocabulary.text.encode()
+        counts = io.BytesIO()
+        if self.token_counts is not None:
+            np.save(counts, self.token_counts)
         return {
             CONFIG: config_lib.dump_config(self.config).encode(),
             records.VOCABULARY: vocabulary,
             settings_path(records.VOCABULARY).name: identity,
+            **({_COUNTS: counts.getvalue()} if counts.getvalue() else {}),
         }
 
     def open(self, data: str, on_error: Literal["stop", "skip"] = "stop") -> RecordSet:
@@ -137,7 +166,7 @@ class Experiment:
                 create_optimizer(
                     self.config.optimizer,
                     self.config.training.steps,
-                    stages=self.config.objective.facts.stages,
+                    restart=self.config.restart,
                 )
             )
         return pretrainer
@@ -225,11 +254,14 @@ class Experiment:
             *self._model_kind,
             self.batch_shape,
             self.config.objective.freeze_generator,
+            self.config.generator_share,
         )
 
     @property
     def _special_tokens(self) -> SpecialTokens:
-        return SpecialTokens.from_vocabulary(self.tokenizer.vocabulary)
+        return SpecialTokens.from_vocabulary(
+            self.tokenizer.vocabulary, self.token_counts
+        )
 
     @property
     def _model_kind(self) -> tuple[ModelConfig, str, bool]:
@@ -282,7 +314,8 @@ class Experiment:
     def config_warnings(self) -> list[str]:
         """Return warnings about valid settings that are rarely intended."""
         steps, warmup = self.config.training.steps, self.config.optimizer.warmup_steps
-        if warmup < steps // self.config.objective.facts.stages:
+        restart = self.config.restart or 0
+        if warmup < min(restart or steps, steps - restart):
             return []
         return [
             "the learning rate never reaches optimizer.learning_rate "

@@ -423,7 +423,7 @@ def _health_check(
         config.optimizer.warmup_steps,
         len(experiment.tokenizer.vocabulary),
         config.objective.free_losses,
-        config.training.steps // 2 if config.objective.facts.stages > 1 else 0,
+        sum(config.stage_starts),
     )
     for line in read_metrics(model_dir):
         if line["kind"] == TRAIN:

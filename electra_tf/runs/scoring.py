@@ -84,16 +84,16 @@ class TextScorer:
 
         Raises:
             InputError: The model has no head to score with, or no update of the
-                second of two stages.
+                discriminator.
         """
         with open_as_checkpoint(local_model(path)) as checkpoint:
             config = checkpoint.config()
             vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
             weights = checkpoint.weights()
         facts = config.objective.facts
-        if facts.stages > 1 and checkpoint.step <= config.training.steps // 2:
+        if any(checkpoint.step <= start for start in config.stage_starts):
             raise InputError(
-                "A model must be past its first stage to score texts",
+                "A model must be past its generator's first steps to score texts",
                 f"{path}, step {checkpoint.step:,}: its discriminator is untrained",
                 "Name a later checkpoint",
             )

@@ -135,6 +135,20 @@ def evaluation_batches(
     return _parse_batches(payloads, record_set, rows)
 
 
+def count_tokens(record_set: RecordSet) -> np.ndarray:
+    """Return how often each token occurs in the records, int64 [V].
+
+    Args:
+        record_set: The records.
+    """
+    size = record_set.vocabulary_size
+    counts_V = np.zeros(size, np.int64)
+    for batch in evaluation_batches(record_set, 4096):
+        real = batch.input_ids_BL[batch.input_mask_BL > 0]
+        counts_V += np.bincount(real.numpy(), minlength=size)
+    return counts_V
+
+
 def _parse_batches(
     payloads: tf.data.Dataset, record_set: RecordSet, rows: slice
 ) -> tf.data.Dataset:

@@ -39,7 +39,7 @@ def create_optimizer(
     settings: Settings | TaskOptimizerConfig,
     steps: int,
     depth: int | None = None,
-    stages: int = 1,
+    restart: int | None = None,
 ) -> "Optimizer":
     """Create the published optimizer of pre-training or of fine-tuning.
 
@@ -51,8 +51,8 @@ def create_optimizer(
         steps: Number of updates of the whole training; the rate then reaches 0.
         depth: Transformer layers of the encoder; required for fine-tuning with
             `optimizer.layer_decay` below 1.
-        stages: Equal parts of the training. Warm-up, decay and bias correction begin
-            again with each.
+        restart: Step at which a second stage begins: warm-up, decay and bias
+            correction begin again; None: one stage.
 
     Returns:
         An optimizer without variables.
@@ -89,10 +89,10 @@ def create_optimizer(
             )
     schedule = WarmupPolynomialDecay(
         settings.learning_rate,
-        steps // stages,
+        steps,
         warmup_steps,
         settings.decay_power,
-        restart=steps // stages if stages > 1 else None,
+        restart=restart,
     )
     return Optimizer(schedule, rule, multipliers)
 

@@ -158,7 +158,7 @@ def check_resumable(
     if now.objective.facts.stages > 1 and now.training.steps != then.training.steps:
         raise InputError(
             f"`{_STEPS}` must not change with `objective.name: {now.objective.name}`, "
-            "whose stages have equal numbers of steps",
+            "whose stages are shares of it",
             f"{now.training.steps}, was {then.training.steps}",
             f"Set {_STEPS}={then.training.steps}",
         )

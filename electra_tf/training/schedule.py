@@ -16,14 +16,15 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate of the released ELECTRA code: linear warm-up times a decay.
 
     rate(t) = peak * (1 - min(t, steps) / steps)^power * min(1, t / warmup), t from 0,
-    in float32. With `restart`, t begins again at 0 every `restart` steps.
+    in float32. With `restart`, steps up to it and steps after it are two stages, each
+    with a t from 0 and a decay of its own.
 
     Args:
         peak: Factor of warm-up and decay, an upper bound of the rate.
         steps: Step from which on the rate is 0, or constant if `power` is 0.
         warmup: Number of warm-up steps, possibly fractional; 0 disables the warm-up.
         power: Exponent of the decay; 1 is linear.
-        restart: Steps of each stage of training; None: one stage.
+        restart: Step at which a second stage begins; None: one stage.
 
     Raises:
         InputError: `steps` is below 1 or `warmup` is negative.
@@ -58,14 +59,21 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         Args:
             step: Number of completed updates.
         """
-        return step % self.restart if self.restart else step
+        if not self.restart:
+            return step
+        step = tf.convert_to_tensor(step)
+        return tf.where(step < self.restart, step, step - self.restart)
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Return the rate of update `step`, counted from 0, as a float32 scalar."""
+        steps = float(self.steps)
+        if self.restart:
+            ends = float(self.restart), float(self.steps - self.restart)
+            steps = tf.where(step < self.restart, *ends)
         step = tf.cast(self.in_stage(step), tf.float32)
         # The released code computes 1 - step / steps. In float32 this is inaccurate
         # near the end, and XLA can make it negative.
-        remaining = (self.steps - tf.minimum(step, self.steps)) / self.steps
+        remaining = (steps - tf.minimum(step, steps)) / steps
         rate = self.peak * tf.pow(remaining, self.power)
         return rate * tf.minimum(1.0, step / self.warmup) if self.warmup else rate
 

@@ -40,8 +40,9 @@ def train(name, strategy):
     )
     with strategy.scope():
         pretrainer = Pretrainer(settings, TOKENS)
-        stages = FACTS[name].stages
-        optimizer = create_optimizer(settings.optimizer, STEPS, stages=stages)
+        optimizer = create_optimizer(
+            settings.optimizer, STEPS, restart=settings.restart
+        )
         pretrainer.compile(optimizer)
 
     def rows(context):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import InputConfig
 from electra_tf.errors import InputError
-from electra_tf.text.pipeline import evaluation_batches, training_batches
+from electra_tf.text.pipeline import count_tokens, evaluation_batches, training_batches
 from electra_tf.text.record_set import RecordSet, open_records
 
 
@@ -35,6 +35,15 @@ def ids(dataset, count):
 
 def sorted_rows(rows_BL):
     return sorted(map(bytes, np.ascontiguousarray(rows_BL)))
+
+
+def test_tokens_are_counted_without_padding(record_set, rows):
+    counts = count_tokens(record_set)
+    assert counts.shape == (1000,)
+    np.testing.assert_array_equal(
+        counts[1:], np.bincount(rows.ravel(), minlength=1000)[1:]
+    )
+    assert counts[0] == 0
 
 
 def test_batches_are_int32_of_a_static_shape(record_set):

@@ -52,7 +52,7 @@ class AllTokensMLMObjective(ElectraObjective):
             Both losses and all metrics, as sums over these rows.
         """
         layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        corrupted, generated = self._corrupt(masked, rng, training, progress)
         main = self._main_losses(masked, corrupted, layer_ops)
         return Losses(
             parts=generated.parts | main.parts,

@@ -1,9 +1,11 @@
 """Replaced-token detection with a masked-LM generator (ELECTRA paper, section 2)."""
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import SAMPLES, RngStream
 from electra_tf.model.electra import pretraining_model
@@ -51,7 +53,18 @@ class ElectraObjective(Objective):
             config.training.precision,
         )
         self._vocabulary_size = tokens.vocabulary_size
+        self._fixed_logits_V = _fixed_logits(config.objective, tokens)
         self._xla = config.training.xla
+        self.stage_starts = config.stage_starts
+        self.begin(0)
+
+    def begin(self, step: int) -> None:
+        """Select the stage: 1 trains the generator alone, 2 is all that follows.
+
+        Args:
+            step: Number of completed updates.
+        """
+        self.stage = 1 if step < sum(self.stage_starts) else 2
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         """Count masked positions (generator) and the discriminator's tokens."""
@@ -78,7 +91,7 @@ class ElectraObjective(Objective):
         training: bool,
         progress: tf.Tensor | float = 0.0,
     ) -> Losses:
-        """Run generator, sampling and discriminator, and compute both losses.
+        """Compute the losses of the current stage.
 
         Args:
             masked: Rows with masked positions.
@@ -87,12 +100,24 @@ class ElectraObjective(Objective):
             progress: Completed share of training, for schedules.
 
         Returns:
-            Both losses and all metrics, as sums over these rows.
+            Losses and metrics, as sums over these rows.
         """
+        if self.stage == 1:
+            return self._generator_losses(masked, rng, training)
+        return self.joint_losses(masked, rng, training, progress)
+
+    def joint_losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: tf.Tensor | float,
+    ) -> Losses:
+        """Run generator, sampling and discriminator, and compute both losses."""
         layer_ops = make_layer_ops(rng, training, self._xla)
         # 1. The generator predicts the tokens at the masked positions, and samples of
         # its distribution replace them.
-        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        corrupted, generated = self._corrupt(masked, rng, training, progress)
         # 2. The discriminator classifies every token as original or replaced.
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
@@ -112,21 +137,39 @@ class ElectraObjective(Objective):
             },
         )
 
+    def _generator_losses(
+        self, masked: MaskedBatch, rng: RngStream, training: bool
+    ) -> Losses:
+        """Compute the generator's loss alone; nothing is sampled."""
+        layer_ops = make_layer_ops(rng, training, self._xla)
+        logits_BMV = self._generator_logits(masked, layer_ops)
+        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+        loss = masked_lm_loss(predictions, masked.weights_BM)
+        return Losses(
+            parts={"masked_lm": loss},
+            factors={"masked_lm": self.settings.generator_weight},
+            metrics=masked_lm_metrics(predictions, masked, loss),
+        )
+
     def _corrupt(
         self,
         masked: MaskedBatch,
         rng: RngStream,
-        layer_ops: FusedLayerOps,
+        training: bool,
         progress: tf.Tensor | float,
     ) -> tuple[CorruptedBatch, Losses]:
-        """Replace the masked tokens by samples; return the generator's loss too."""
+        """Replace the masked tokens by samples; return the generator's loss too.
+
+        A frozen generator samples without dropout.
+        """
+        layer_ops = make_layer_ops(rng, training and not self._is_frozen, self._xla)
         gen_logits_BMV = self._generator_logits(masked, layer_ops)
         predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
         sampled_BM = self.sample_replacements(
             gen_logits_BMV, predictions, masked.labels_BM, rng, progress
         )
-        # A uniform generator has a constant loss, which `health.py` would report as a
+        # Without a network the loss is constant, which `health.py` would report as a
         # stalled generator.
         metrics = {}
         if self.model.generator is not None:
@@ -134,9 +177,13 @@ class ElectraObjective(Objective):
         factors = {"masked_lm": self.settings.generator_weight}
         return corrupt(masked, sampled_BM), Losses(
             {"masked_lm": masked_lm},
-            {} if self.settings.freeze_generator else factors,
+            {} if self._is_frozen else factors,
             {**metrics, **sampled_metrics(sampled_BM, masked)},
         )
+
+    @property
+    def _is_frozen(self) -> bool:
+        return self.settings.freeze_generator
 
     def _discriminator_weight(self, progress: tf.Tensor | float) -> tf.Tensor | float:
         settings = self.settings
@@ -201,13 +248,35 @@ class ElectraObjective(Objective):
     ) -> tf.Tensor:
         """Return the generator's logits, float32 [B, M, V].
 
-        All logits are 0 with `objective.uniform_generator`.
+        Without a generator network they are the same everywhere.
         """
         if self.model.generator is None:
-            return tf.zeros([*masked.positions_BM.shape, self._vocabulary_size])
+            shape = [*masked.positions_BM.shape, self._vocabulary_size]
+            return tf.broadcast_to(tf.constant(self._fixed_logits_V), shape)
         return self.model.generator(
             masked.masked_ids_BL,
             **encoder_inputs(masked),
             positions=masked.positions_BM,
             layer_ops=layer_ops,
         )
+
+
+def _fixed_logits(settings: ObjectiveConfig, tokens: SpecialTokens) -> np.ndarray:
+    """Return the logits of a generator without a network, float32 [V].
+
+    All are 0 for `uniform_generator`, log counts for `unigram_generator`.
+    """
+    if not settings.unigram_generator:
+        return np.zeros(tokens.vocabulary_size, np.float32)
+    if tokens.counts_V is None:
+        raise InputError(
+            "objective.unigram_generator must know the counts of the tokens",
+            "no counts",
+            "Run electra_tf.pretrain, which counts them, or pass token_counts of "
+            "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary",
+        )
+    counts_V = np.array(tokens.counts_V, np.float64)
+    counts_V[[0, tokens.cls, tokens.sep, tokens.mask]] = 0
+    # A token that never occurs gets a logit that no sample reaches, not -inf, which
+    # would make its cross-entropy infinite.
+    return np.log(np.maximum(counts_V, 1e-9)).astype(np.float32)

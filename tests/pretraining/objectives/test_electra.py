@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -5,13 +6,27 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.config.pretraining import (
+    MaskingConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
+from electra_tf.errors import InputError
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import Masker
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.common import scheduled
 from electra_tf.pretraining.objectives.electra import ElectraObjective
-from pretraining.synthetic import LENGTH, TOKENS, VOCABULARY, batch, config
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.training.optimizer import create_optimizer
+from pretraining.synthetic import (
+    LENGTH,
+    TOKENS,
+    VOCABULARY,
+    batch,
+    chi_square,
+    config,
+)
 
 METRICS = {
     "masked_lm_loss",
@@ -151,6 +166,72 @@ def test_a_uniform_generator_has_no_weights_and_samples_uniformly():
     correct, num_samples = map(float, metrics["sampled_masked_lm_accuracy"])
     deviation = (num_samples / VOCABULARY) ** 0.5
     assert abs(correct - num_samples / VOCABULARY) < 5 * deviation
+
+
+def test_a_unigram_generator_samples_by_the_counts_of_ordinary_tokens():
+    counts_V = np.arange(VOCABULARY, dtype=np.int64) ** 2
+    counts_V[TOKENS.vocabulary_size - 1] = 0
+    counts_V[[0, TOKENS.cls, TOKENS.sep, TOKENS.mask]] = 10**6
+    settings = config(
+        objective={"unigram_generator": True}, masking={"rate": 0.3}, length=LENGTH
+    )
+    objective = ElectraObjective(
+        settings, dataclasses.replace(TOKENS, counts_V=counts_V)
+    )
+    objective.model.build()
+    assert objective.model.generator is None
+    many = Batch(*(tf.tile(field, [300, 1]) for field in TEXT))
+    masked = objective.mask(many, rng())
+    corrupted, _ = objective._corrupt(masked, rng(), False, 0.0)
+    drawn_BM = tf.gather(corrupted.corrupted_ids_BL, masked.positions_BM, batch_dims=1)
+    drawn = np.bincount(drawn_BM.numpy()[masked.weights_BM == 1], minlength=VOCABULARY)
+    counts_V[[0, TOKENS.cls, TOKENS.sep, TOKENS.mask]] = 0
+    assert not drawn[counts_V == 0].any()
+    p_V = counts_V[counts_V > 0] / counts_V.sum()
+    assert abs(chi_square(drawn[counts_V > 0], p_V * drawn.sum())) < 5
+
+
+def test_a_unigram_generator_needs_counts():
+    with pytest.raises(InputError, match="unigram_generator"):
+        build_objective(objective={"unigram_generator": True})
+
+
+def test_the_discriminator_starts_later():
+    settings = config(objective={"discriminator_start": 2}, masking={"rate": 0.3})
+    settings = dataclasses.replace(settings, training=TrainingConfig(steps=4))
+    pretrainer = Pretrainer(settings, TOKENS)
+    pretrainer.compile(create_optimizer(OptimizerConfig(warmup_steps=0), steps=4))
+    assert pretrainer.stage_starts == (2,)
+    own = pretrainer.core.discriminator.encoder.trainable_variables[-1]
+    start, metrics = own.numpy(), []
+    for step in range(4):
+        if step in (0, 2):
+            pretrainer.begin(step)
+        before = own.numpy()
+        metrics.append(pretrainer.train_step(TEXT))
+        assert np.array_equal(own.numpy(), before) == (step < 2)
+    assert not np.array_equal(own.numpy(), start)
+    assert ["disc_loss" in values for values in metrics] == [False, False, True, True]
+    rates = [float(values["learning_rate"]) for values in metrics]
+    np.testing.assert_allclose(rates, 5e-4 * (1 - np.arange(4) / 4), rtol=1e-6)
+    with pytest.raises(InputError, match="one stage"):
+        pretrainer.fit([TEXT])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"discriminator_start": 5, "uniform_generator": True},
+        {"discriminator_start": 5, "freeze_generator": True},
+        {"discriminator_start": 5, "name": "mlm"},
+        {"discriminator_start": 10**6},
+        {"unigram_generator": True, "uniform_generator": True},
+        {"first_stage": 0.3},
+    ],
+)
+def test_settings_that_would_have_no_effect_are_errors(settings):
+    with pytest.raises(ValueError, match="|".join(settings)):
+        config(objective=settings, sharing="none")
 
 
 def test_temperature_and_disallow_correct_reach_the_sampler(electra):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
 from pretraining.synthetic import TOKENS, batch, config, model_of
@@ -31,7 +33,7 @@ def build(sharing="none", optimizer="adam", **training):
         ),
     )
     pretrainer = Pretrainer(settings, TOKENS)
-    pretrainer.compile(create_optimizer(settings.optimizer, STEPS, stages=2))
+    pretrainer.compile(create_optimizer(settings.optimizer, STEPS, restart=STEPS // 2))
     return pretrainer
 
 
@@ -145,7 +147,34 @@ def test_networks_must_have_one_shape(changes, message):
         config(objective={"name": "two_stage"}, **shape | changes)
 
 
-def test_steps_must_be_even():
+def test_both_stages_must_have_steps():
     settings = build().config
-    with pytest.raises(ValueError, match=r"training.steps 7 must be a multiple of 2"):
-        dataclasses.replace(settings, training=TrainingConfig(steps=7))
+    with pytest.raises(ValueError, match=r"first_stage 0.5 .* training.steps 1"):
+        dataclasses.replace(settings, training=TrainingConfig(steps=1))
+
+
+def test_the_first_stage_has_its_share_of_the_steps():
+    settings = build().config
+    objective = dataclasses.replace(settings.objective, first_stage=0.25)
+    settings = dataclasses.replace(settings, objective=objective)
+    assert settings.stage_starts == (2,)
+    rule = dataclasses.replace(settings.optimizer, warmup_steps=0)
+    rate = create_optimizer(rule, STEPS, restart=settings.restart).schedule
+    expected = [RATE * (1 - t / 2) for t in range(2)]
+    expected += [RATE * (1 - t / 6) for t in range(6)]
+    np.testing.assert_allclose([rate(t) for t in range(STEPS)], expected, rtol=1e-6)
+
+
+def test_the_frozen_generator_has_no_dropout():
+    settings = build().config
+    model = dataclasses.replace(settings.model, dropout=0.5)
+    objective = TwoStageObjective(dataclasses.replace(settings, model=model), TOKENS)
+    objective.model.build()
+    totals = []
+    for stage, training in ((1, False), (2, True), (1, True)):
+        objective.stage = stage
+        rng = make_rng(0, TRAINING, 0)
+        masked = objective.mask(batch([16, 12, 9, 16]), rng)
+        losses = objective.losses(masked, rng, training)
+        totals.append(float(losses.parts["masked_lm"].total))
+    assert totals[0] == totals[1] != totals[2]
