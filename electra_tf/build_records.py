@@ -18,7 +18,8 @@ from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest
 from electra_tf.text.remote_records import local_vocabulary, staged_records
-from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
@@ -50,11 +51,11 @@ def main() -> None:
     cli.require(FLAGS, "input", "vocab", "output")
     start = time.perf_counter()
     vocab = local_vocabulary(FLAGS.vocab)
-    vocabulary = Vocabulary.read(vocab)
-    stored = stored_settings(vocab, vocabulary)
-    settings = cli.resolve(FLAGS, SETTINGS, stored)
-    check_settings(settings.tokenization, stored, vocab)
-    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS, stored)
+    stored = open_tokenizer(vocab)
+    vocabulary = stored.vocabulary
+    settings = cli.resolve(FLAGS, SETTINGS, stored.base)
+    stored.check(settings.tokenization)
+    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS, stored.base)
     manifest = _build(vocabulary, settings, allow_accent_loss)
     seconds = time.perf_counter() - start
     print(

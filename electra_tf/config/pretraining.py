@@ -88,6 +88,9 @@ class TokenizationConfig:
     """Splitting of scripts without spaces between words (Thai, Lao, Khmer, Burmese,
     Tai). `none`: at spaces (the original). `characters`: each letter with its marks is
     a word."""
+    max_word_characters: Annotated[int, Field(gt=0, le=1000)] = 200
+    """Characters of a word, at most; a longer word becomes [UNK]. 200: the original.
+    Most tokenizers of Hugging Face have 100."""
 
     @property
     def strips_accents(self) -> bool:
@@ -103,7 +106,8 @@ class TokenizationConfig:
         Args:
             stored: Settings stored with an artefact, by name; other keys are kept.
         """
-        return {"split_unspaced": "none", **stored}
+        added = {"split_unspaced": "none", "max_word_characters": 200}
+        return {**added, **stored}
 
     def __str__(self) -> str:
         """Return a description such as `lower-cased, without accents`."""

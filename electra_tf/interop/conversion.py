@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from electra_tf import durable_files
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import (
     checkpoint,
@@ -29,8 +30,7 @@ from electra_tf.interop.numpy_forward import hidden_states, logits
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
-from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
+from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
 
 # In order of detection: a folder of ours may also have files of another format.
@@ -203,10 +203,8 @@ def read_model(
             step=model.step,
         )
     if vocab is not None:
-        settings = model.tokenizer.settings if model.tokenizer else None
-        vocabulary = Vocabulary.read(vocab)
-        tokenizer = (
-            Tokenizer(vocabulary, settings) if settings else Tokenizer(vocabulary)
+        tokenizer = open_tokenizer(vocab).tokenizer(
+            model.tokenizer.settings if model.tokenizer else TokenizationConfig()
         )
         model = PretrainedModel.of_sources(
             model.sources, tokenizer, model.path, step=model.step, run=model.run

@@ -14,7 +14,6 @@ import numpy as np
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.json_file import read_json
 from electra_tf.interop.model_card import model_card
 from electra_tf.interop.network import (
     Activation,
@@ -30,15 +29,21 @@ from electra_tf.interop.network import (
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
+from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN, Vocabulary
+from electra_tf.text.tokenizer_files import (
+    CONFIG,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    find_tokenizer,
+)
+from electra_tf.text.tokenizer_json import STRIP_ACCENTS, WORD_LIMIT
+from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN
 from electra_tf.training.checkpoint_manager import safetensors_parts
 
-CONFIG, TOKENIZER_CONFIG, TOKENIZER = (
-    "config.json",
-    "tokenizer_config.json",
-    "tokenizer.json",
-)
+# Settings of transformers where a folder's files have none.
+_DEFAULT = TokenizationConfig(max_word_characters=WORD_LIMIT)
 GENERATOR = "generator"  # the folder of a pair's generator
 _EXACT = ("gelu", "gelu_python")
 _TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
@@ -399,50 +404,8 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
     Raises:
         InputError: The tokenizer splits text in a way that this package does not.
     """
-    vocabulary = _read_vocabulary(folder)
-    if vocabulary is None:
-        return None
-    path = os.path.join(folder, TOKENIZER_CONFIG)
-    stored = read_json(path) if os.path.isfile(path) else {}
-    if stored.get("tokenize_chinese_chars", True) is False:
-        raise InputError(
-            "tokenize_chinese_chars must be true",
-            f"{path!r}: false",
-            "This package splits ideographs, as BERT and ELECTRA do",
-        )
-    strip = {None: "lowered", True: "always", False: "never"}
-    if stored.get("strip_accents") not in (None, True, False):
-        raise InputError(
-            f"strip_accents of {path} must be true, false or null",
-            repr(stored["strip_accents"]),
-            "Correct the file",
-        )
-    settings = TokenizationConfig(
-        lower_case=bool(stored.get("do_lower_case", True)),
-        strip_accents=strip[stored.get("strip_accents")],
-    )
-    return Tokenizer(vocabulary, settings)
-
-
-def _read_vocabulary(folder: str) -> Vocabulary | None:
-    file = os.path.join(folder, "vocab.txt")
-    if os.path.isfile(file):
-        return Vocabulary.read(file)
-    file = os.path.join(folder, TOKENIZER)
-    if not os.path.isfile(file):
-        return None
-    model = read_json(file).get("model")
-    entries = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(entries, dict) or not all(
-        type(number) is int for number in entries.values()
-    ):
-        raise InputError(
-            f"{file} must have a WordPiece vocabulary, model.vocab",
-            "none",
-            "Copy the model's vocab.txt into the folder",
-        )
-    tokens = sorted(entries, key=entries.__getitem__)
-    return Vocabulary(tuple(tokens), file)
+    stored = find_tokenizer(folder)
+    return stored and stored.tokenizer(_DEFAULT)
 
 
 def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> None:
@@ -454,11 +417,12 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
         folder: Gets four files.
     """
     settings = tokenizer.settings
-    strip = {"lowered": None, "always": True, "never": False}[settings.strip_accents]
+    strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
+    strip = strip[settings.strip_accents]
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     special = dict(zip(names, SPECIAL_TOKENS, strict=True))
     text = tokenizer.vocabulary.text
-    pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
+    pathlib.Path(folder, VOCABULARY).write_bytes(text.encode())
     _write_json(os.path.join(folder, "special_tokens_map.json"), special)
     _write_json(
         os.path.join(folder, TOKENIZER_CONFIG),
@@ -471,13 +435,11 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
             "tokenizer_class": "ElectraTokenizer",
         },
     )
-    fast = _fast_tokenizer(tokenizer.vocabulary, settings.lower_case, strip)
+    fast = _fast_tokenizer(tokenizer, strip)
     fast.save(os.path.join(folder, TOKENIZER))
 
 
-def _fast_tokenizer(
-    vocabulary: Vocabulary, lower_case: bool, strip: bool | None
-) -> Any:
+def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:
     from tokenizers import (
         AddedToken,
         decoders,
@@ -488,15 +450,18 @@ def _fast_tokenizer(
     )
     from tokenizers import Tokenizer as FastTokenizer
 
-    ids = vocabulary.ids
-    fast = FastTokenizer(
-        models.WordPiece(dict(ids), unk_token=UNKNOWN, max_input_chars_per_word=200)
+    ids, settings = tokenizer.vocabulary.ids, tokenizer.settings
+    model = models.WordPiece(
+        dict(ids),
+        unk_token=UNKNOWN,
+        max_input_chars_per_word=settings.max_word_characters,
     )
+    fast = FastTokenizer(model)
     fast.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
         strip_accents=strip,
-        lowercase=lower_case,
+        lowercase=settings.lower_case,
     )
     fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     fast.post_processor = processors.TemplateProcessing(

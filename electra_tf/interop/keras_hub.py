@@ -13,10 +13,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.hdf5_file import read_hdf5_file
-from electra_tf.interop.json_file import read_json
 from electra_tf.interop.network import (
     ForeignNetwork,
     Prefixes,
@@ -26,12 +25,18 @@ from electra_tf.interop.network import (
 )
 from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
 from electra_tf.interop.tensor_files import check_finite
+from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
+from electra_tf.text.tokenizer_files import (
+    CONFIG,
+    KERAS_HUB_VOCABULARY,
+    TOKENIZER,
+    find_tokenizer,
+)
 
-CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.weights.h5"
-_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-_BACKBONE = "keras_hub>ElectraBackbone"
+WEIGHTS = "model.weights.h5"
+# KerasHub registers both names; earlier versions, of KerasNLP, wrote the second.
+_BACKBONE, _KERAS_NLP = "keras_hub>ElectraBackbone", "keras_nlp>ElectraBackbone"
 _SIZES = {
     "depth": "num_layers",
     "width": "hidden_dim",
@@ -66,7 +71,7 @@ def read(path: str) -> PretrainedModel:
         InputError: The folder has another class of model, or is damaged.
     """
     config = read_json(os.path.join(path, CONFIG))
-    if config.get("registered_name") != _BACKBONE:
+    if config.get("registered_name") not in (_BACKBONE, _KERAS_NLP):
         raise InputError(
             "A KerasHub preset must be of ElectraBackbone",
             f"{path!r}: {config.get('registered_name')!r}",
@@ -91,7 +96,9 @@ def read(path: str) -> PretrainedModel:
             )  # fmt: skip
         left_out[name] = "pooled_dense, which ELECTRA has not"
     source = Source(network, foreign, left_out)
-    return PretrainedModel.of_sources([source], _read_tokenizer(path), path)
+    stored = find_tokenizer(path)
+    tokenizer = stored and stored.tokenizer()
+    return PretrainedModel.of_sources([source], tokenizer, path)
 
 
 def _shape(values: Any, path: str) -> EncoderConfig:
@@ -114,19 +121,6 @@ def _shape(values: Any, path: str) -> EncoderConfig:
         attention_dropout=dropout,
         layer_norm_epsilon=_EPSILON,
     )
-
-
-def _read_tokenizer(folder: str) -> Tokenizer | None:
-    path = os.path.join(folder, _VOCABULARY)
-    if not os.path.isfile(path):
-        return None
-    stored = read_json(os.path.join(folder, TOKENIZER)).get("config")
-    stored = stored if isinstance(stored, dict) else {}
-    settings = TokenizationConfig(
-        lower_case=bool(stored.get("lowercase", False)),
-        strip_accents="always" if stored.get("strip_accents") else "lowered",
-    )
-    return Tokenizer(Vocabulary.read(path), settings)
 
 
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
@@ -154,7 +148,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         )  # fmt: skip
         if model.tokenizer is not None:
             text = model.tokenizer.vocabulary.text
-            pathlib.Path(folder, _VOCABULARY).write_bytes(text.encode())
+            pathlib.Path(folder, KERAS_HUB_VOCABULARY).write_bytes(text.encode())
             _write_json(os.path.join(folder, TOKENIZER), _tokenizer(model.tokenizer))
         written += [source.foreign for source in read(folder).sources]
     return written

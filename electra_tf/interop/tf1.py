@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.interop.json_file import read_json
 from electra_tf.interop.network import (
     ForeignNetwork,
     Network,
@@ -37,8 +36,9 @@ from electra_tf.interop.task_heads import (
 )
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
+from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
+from electra_tf.text.tokenizer_files import find_tokenizer
 
 # adam_m and adam_v in the original, m and v with us.
 _SLOTS = {"m": "adam_m", "v": "adam_v"}
@@ -378,17 +378,18 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
     """Return the tokenizer beside a checkpoint, or None.
 
     Args:
-        folder: With `vocab.txt`, and optionally the settings of `write`.
+        folder: With `vocab.txt` or `tokenizer.json`, and optionally the settings of
+            `write`.
 
     Raises:
         InputError: A file is damaged.
     """
-    path = os.path.join(folder, "vocab.txt")
-    if not os.path.isfile(path):
-        return None
-    stored = read_settings(folder).get("tokenization", {})
+    stored = find_tokenizer(folder)
+    own = read_settings(folder).get("tokenization")
+    if stored is None or own is None:
+        return stored and stored.tokenizer()
     try:
-        settings = TokenizationConfig(**stored)
+        settings = TokenizationConfig(**TokenizationConfig.complete(own))
     except (TypeError, ValueError) as error:
         raise InputError(
             f"'tokenization' of {os.path.join(folder, SETTINGS)} must be settings of a "
@@ -396,7 +397,7 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
             str(error),
             "Convert the model again, or delete the file",
         ) from error
-    return Tokenizer(Vocabulary.read(path), settings)
+    return Tokenizer(stored.vocabulary, settings)
 
 
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:

@@ -27,12 +27,8 @@ from electra_tf.text.record_set import (
     open_records,
     reraise_bad_records,
 )
-from electra_tf.text.tokenizer import (
-    Tokenizer,
-    check_settings,
-    settings_path,
-    stored_settings,
-)
+from electra_tf.text.tokenizer import Tokenizer, settings_path
+from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, Checkpoint, saved_steps
 from electra_tf.training.checkpoint_manager import CheckpointManager
@@ -79,10 +75,10 @@ class Experiment:
                 settings or size.
         """
         path = _vocabulary_path(data, vocab)
-        vocabulary = Vocabulary.read(path)
-        stored = stored_settings(path, vocabulary)
-        config = make_config(stored)
-        check_settings(config.tokenization, stored, path)
+        stored = open_tokenizer(path)
+        vocabulary = stored.vocabulary
+        config = make_config(stored.base)
+        stored.check(config.tokenization)
         size = config.model.vocabulary_size
         if size not in (None, len(vocabulary)):
             raise InputError(

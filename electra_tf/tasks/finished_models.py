@@ -9,7 +9,6 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import read_model
-from electra_tf.interop.json_file import read_json
 from electra_tf.interop.network import ForeignNetwork, Prefixes, from_foreign
 from electra_tf.interop.pretrained import PretrainedModel, Source
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, TaskRole
@@ -20,6 +19,7 @@ from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.task_evaluation import stored_task
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.json_file import read_json
 from electra_tf.training.trainer_state import assign
 
 _CLASSES: dict[TaskRole, type[TextModel]] = {

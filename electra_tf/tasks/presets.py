@@ -19,8 +19,8 @@ from electra_tf.model.presets import PresetReader, read_preset, register_reader
 from electra_tf.storage.objects import is_url
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
-from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
-from electra_tf.text.vocab import Vocabulary
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.training.checkpoint import is_checkpoint
 
 if TYPE_CHECKING:
@@ -230,10 +230,10 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
             f"{name!r} without it",
             "Pass vocabulary=PATH, the vocab.txt of the model",
         )
-    entries = Vocabulary.read(vocabulary)
-    stored = stored_settings(vocabulary, entries)
-    config = loader.load_config(name, base=stored)
-    check_settings(config.tokenization, stored, vocabulary)
+    stored = open_tokenizer(vocabulary)
+    config = loader.load_config(name, base=stored.base)
+    stored.check(config.tokenization)
+    entries = stored.vocabulary
     if config.model.vocabulary_size not in (None, len(entries)):
         raise InputError(
             f"vocabulary must have {config.model.vocabulary_size} entries, as "

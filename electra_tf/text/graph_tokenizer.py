@@ -16,7 +16,6 @@ import tensorflow_text as tf_text
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.normalization import CharacterTable, is_dropped, ranges
-from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
 _CODES = 0x110000
@@ -63,11 +62,12 @@ class GraphTokenizer(tf.Module):
             ),
             default_value=-1,
         )
+        self._max_characters = settings.max_word_characters
         self._wordpiece = tf_text.WordpieceTokenizer(
             self._lookup,
             suffix_indicator=CONTINUATION,
             unknown_token=UNKNOWN,
-            max_bytes_per_word=4 * MAX_WORD_CHARACTERS,
+            max_bytes_per_word=4 * self._max_characters,
         )
         self._unknown = vocabulary.ids[UNKNOWN]
         lengths = [len(token.removeprefix(CONTINUATION)) for token in vocabulary.tokens]
@@ -153,10 +153,12 @@ class GraphTokenizer(tf.Module):
 
     def _wordpieces(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Map words, [B, (words)], to ids, int32 [B, (words), (wordpieces)]."""
-        # The limit of the kernel is in bytes and accepts all words of 200 characters. A
-        # longer word is replaced by one over the limit, so that it becomes [UNK].
-        too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARACTERS
-        rejected = "x" * (4 * MAX_WORD_CHARACTERS + 1)
+        # The limit of the kernel is in bytes and accepts all words of at most
+        # `max_word_characters`. A longer word is replaced by one over the limit, so
+        # that it becomes [UNK].
+        lengths = tf.strings.length(words.values, "UTF8_CHAR")
+        too_long = lengths > self._max_characters
+        rejected = "x" * (4 * self._max_characters + 1)
         words = words.with_values(tf.where(too_long, rejected, words.values))
         return tf.cast(self._wordpiece.tokenize(words), tf.int32)
 

@@ -156,7 +156,7 @@ class Manifest:
     shards: list[Shard]
     # Manifests of earlier versions lack the fields below.
     too_long_words: int = 0
-    """Words of over 200 characters; each becomes one [UNK]."""
+    """Words of over `max_word_characters`; each becomes one [UNK]."""
     too_long_characters: int = 0
     """Characters of these words."""
     stripped_share: float = 0.0

@@ -14,6 +14,12 @@ from electra_tf.storage.outputs import local_files, temporary_folder, upload
 from electra_tf.text import records
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import settings_path
+from electra_tf.text.tokenizer_files import (
+    FILES,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+)
 
 _REMEDY = "Upload the folder again, or build the records again with --overwrite"
 # Of the records of the original, which has no manifest.
@@ -52,8 +58,8 @@ def local_vocabulary(path: str | None) -> str | None:
     """Return the local path of a vocabulary, which is fetched if it is at a URL.
 
     Args:
-        path: A local path or None, which are returned as they are, or a URL; the file
-            of settings beside it is fetched too.
+        path: A local path or None, which are returned as they are, or a URL of what
+            `open_tokenizer` opens; the files of settings beside it are fetched too.
 
     Raises:
         InputError: There is no such object.
@@ -61,16 +67,22 @@ def local_vocabulary(path: str | None) -> str | None:
     if path is None or not is_url(path):
         return path
     parent, name = split_url(path)
-    source = ObjectFolder(parent)
-    infos = {n: source.info(n) for n in (name, settings_path(name).name)}
-    if infos[name] is None:
+    source, folder = ObjectFolder(parent), "."
+    names = {name, settings_path(name).name}
+    if name == VOCABULARY or name.endswith(".json"):
+        names |= {TOKENIZER, TOKENIZER_CONFIG}
+    if source.info(name) is None:
+        source, folder = ObjectFolder(path), name
+        names = {*FILES, settings_path(VOCABULARY).name}
+    infos = {n: source.info(n) for n in names}
+    files = {n: info for n, info in infos.items() if info is not None}
+    if not files:
         raise InputError(
-            "A vocabulary must be an object or a local file",
+            "A vocabulary must be an object, a folder of objects, or a local path",
             f"{path}, which does not exist",
             "Check the URL",
         )
-    files = {n: info for n, info in infos.items() if info is not None}
-    return os.path.join(fetch(source, files, folder="."), name)
+    return os.path.join(fetch(source, files, folder=folder), name)
 
 
 def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:

@@ -14,21 +14,16 @@ from typing import TYPE_CHECKING, Any
 from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text.bounded_files import read_small_file
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     from electra_tf.text.graph_tokenizer import GraphTokenizer
 
-# Longer words become [UNK], as in the original (Hugging Face's limit is 100).
-MAX_WORD_CHARACTERS = 200
-
 # Characters in the cache of a tokenizer, which takes about 200 MB when full. Longer
 # units rarely repeat and are not cached.
 _CACHED_CHARACTERS = 6_000_000
 _MAX_CACHED_UNIT = 64
-_MAX_SETTINGS = 1 << 20  # bytes of the file beside a vocabulary
 _COMMON_SIGNS = ",.()\"-';"
 
 
@@ -61,7 +56,7 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self.settings = settings
         self._characters = CharacterTable(settings)
-        self._words = _Words(vocabulary)
+        self._words = _Words(vocabulary, settings.max_word_characters)
         self._units = _Units(self._characters, self._words)
 
     def encode(self, text: str | bytes) -> list[int]:
@@ -196,73 +191,6 @@ def split_units(text: str, settings: TokenizationConfig) -> list[str]:
     return UNIT.findall(text)
 
 
-def stored_settings(
-    path: str | pathlib.Path, vocabulary: Vocabulary
-) -> dict[str, Any] | None:
-    """Read the settings file that `Tokenizer.save` writes for a vocabulary.
-
-    Args:
-        path: The vocabulary file.
-        vocabulary: The vocabulary read from it.
-
-    Returns:
-        Values by dotted name, as a base for the config; None without such a file.
-
-    Raises:
-        InputError: The settings file is invalid or belongs to another vocabulary.
-    """
-    settings_file = settings_path(path)
-    if not settings_file.exists():
-        return None
-    try:
-        text = read_small_file(settings_file, _MAX_SETTINGS).decode("utf-8")
-        stored = TokenizationConfig.complete(json.loads(text))
-        sha256 = stored["vocabulary_sha256"]
-        names = [field.name for field in dataclasses.fields(TokenizationConfig)]
-        settings = {f"tokenization.{name}": stored[name] for name in names}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{settings_file} must contain the settings of {path}",
-            f"{type(error).__name__}: {error}",
-            "Delete it and pass --lower_case, --strip_accents and --split_unspaced",
-        ) from error
-    if sha256 != vocabulary.sha256:
-        raise InputError(
-            f"{path} must have the checksum {sha256} that {settings_file} stores",
-            f"{vocabulary.sha256}, of {len(vocabulary)} entries",
-            f"Restore the vocabulary, or delete {settings_file.name} and pass "
-            "--lower_case, --strip_accents and --split_unspaced",
-        )
-    return settings
-
-
-def check_settings(
-    settings: TokenizationConfig,
-    stored: Mapping[str, Any] | None,
-    path: str | pathlib.Path,
-) -> None:
-    """Reject settings that differ from those stored with the vocabulary.
-
-    Args:
-        settings: Settings of the flags and the config.
-        stored: Result of `stored_settings`.
-        path: The vocabulary file, for the message.
-
-    Raises:
-        InputError: They differ.
-    """
-    if stored is None:
-        return
-    requested = dataclasses.asdict(settings)
-    required = {name: stored[f"tokenization.{name}"] for name in requested}
-    if requested != required:
-        raise InputError(
-            f"The settings must be those that {path} was trained with, {required}",
-            str(requested),
-            "Remove these settings, or train another vocabulary",
-        )
-
-
 def settings_path(path: str | pathlib.Path) -> pathlib.Path:
     """Return the path of the settings file of a vocabulary file."""
     path = pathlib.Path(path)
@@ -272,8 +200,9 @@ def settings_path(path: str | pathlib.Path) -> pathlib.Path:
 class _Words(dict):
     """Cache from word to wordpieces, filled by greedy longest match."""
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: Vocabulary, max_characters: int):
         super().__init__()
+        self._max_characters = max_characters
         self._first: dict[str, Wordpieces] = {}
         self._later: dict[str, Wordpieces] = {}
         for token, index in vocabulary.ids.items():
@@ -293,7 +222,7 @@ class _Words(dict):
 
     def match(self, word: str, first: bool = True) -> Wordpieces:
         """Match greedily, from the start of a word or (`first` false) within it."""
-        if len(word) > MAX_WORD_CHARACTERS:
+        if len(word) > self._max_characters:
             self.too_long += 1
             self.too_long_characters += len(word)
             return self._unknown

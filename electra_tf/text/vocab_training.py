@@ -22,7 +22,7 @@ from electra_tf.errors import InputError
 from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.normalization import CharacterTable
-from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer, split_units
+from electra_tf.text.tokenizer import Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
@@ -83,7 +83,7 @@ class WordCounter:
     ) -> None:
         for unit, count in units.items():
             for word in self._characters.words(unit):
-                if len(word) <= MAX_WORD_CHARACTERS:
+                if len(word) <= self._settings.max_word_characters:
                     words[word] += count
                 else:
                     self.too_long["words"] += count

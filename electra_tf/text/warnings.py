@@ -2,7 +2,7 @@
 
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
-from electra_tf.text.tokenizer import MAX_WORD_CHARACTERS, Tokenizer
+from electra_tf.text.tokenizer import Tokenizer
 
 UNKNOWN_LIMIT = 0.05
 PADDING_LIMIT = 0.6
@@ -63,8 +63,8 @@ def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> lis
     if not words:
         return []
     line = (
-        f"{words:,} words of more than {MAX_WORD_CHARACTERS} characters became [UNK], "
-        f"{characters:,} characters in total"
+        f"{words:,} words of more than {tokenizer.settings.max_word_characters} "
+        f"characters became [UNK], {characters:,} characters in total"
     )
     if tokenizer.settings.split_unspaced == "none":
         line += (
@@ -96,9 +96,9 @@ def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
         )
     if too_long:
         return (
-            f"{too_long:,} words have more than {MAX_WORD_CHARACTERS} characters. Set "
-            "--split_unspaced=characters for scripts without spaces, or use a "
-            "vocabulary of the text's language"
+            f"{too_long:,} words have more than {settings.max_word_characters} "
+            "characters. Set --split_unspaced=characters for scripts without spaces, "
+            "or use a vocabulary of the text's language"
         )
     return (
         "the vocabulary is probably of another language or script. Pass another "

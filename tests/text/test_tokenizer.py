@@ -16,7 +16,8 @@ from conftest import GOLDEN, ROOT
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import tokenizer as tokenizer_lib
-from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from text.plain_tokenizer import tokenize
 
@@ -128,8 +129,8 @@ def test_artefacts_of_versions_without_a_setting_are_accepted(vocabulary, tmp_pa
         Tokenizer(vocabulary, SPLIT).check_identity(stored, "records")
     tokenizer.save(tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt.settings.json").write_text(json.dumps(stored))
-    read = stored_settings(tmp_path / "vocab.txt", vocabulary)
-    assert read["tokenization.split_unspaced"] == "none"
+    read = open_tokenizer(tmp_path / "vocab.txt")
+    assert read.base["tokenization.split_unspaced"] == "none"
 
 
 def test_the_wide_vocabulary_has_few_unknown_tokens(wide_pairs):
@@ -263,11 +264,11 @@ def test_an_artefact_of_another_tokenizer_is_rejected(vocabulary):
 def test_settings_are_stored_with_the_vocabulary(tmp_path, vocabulary):
     path = tmp_path / "vocab.txt"
     Tokenizer(vocabulary, CASED_WITHOUT_ACCENTS).save(path)
-    stored = stored_settings(path, Vocabulary.read(path))
-    check_settings(CASED_WITHOUT_ACCENTS, stored, path)
+    stored = open_tokenizer(path)
+    stored.check(CASED_WITHOUT_ACCENTS)
     with pytest.raises(InputError, match=r"'lower_case': False.*'lower_case': True"):
-        check_settings(TokenizationConfig(), stored, path)
-    assert stored_settings(GOLDEN / "vocab.txt", vocabulary) is None
+        stored.check(TokenizationConfig())
+    assert open_tokenizer(GOLDEN / "vocab.txt").settings is None
     path.write_text(path.read_text() + "zzzz\n")
     with pytest.raises(InputError, match="1001 entries"):
-        stored_settings(path, Vocabulary.read(path))
+        open_tokenizer(path)

@@ -231,17 +231,18 @@ _PROSE = (
 
 
 def _read_vocabulary(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.text.tokenizer import Tokenizer, check_settings, stored_settings
+    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.tokenizer_files import open_tokenizer
     from electra_tf.text.vocab import Vocabulary
 
     path = folder / "vocab.txt"
     vocabulary = Vocabulary.read(path)
     _require(Vocabulary.parse(vocabulary.text).tokens == vocabulary.tokens)
-    stored = stored_settings(path, vocabulary)
+    stored = open_tokenizer(path)
     from electra_tf.config import loader
 
-    settings = loader.load_config(base=stored).tokenization
-    check_settings(settings, stored, path)
+    settings = loader.load_config(base=stored.base).tokenization
+    stored.check(settings)
     tokenizer = Tokenizer(vocabulary, settings)
     ids = tokenizer.encode(_PROSE)
     _require(all(0 <= i < len(vocabulary) for i in ids))
@@ -555,7 +556,12 @@ def _huggingface_cases(draw) -> Case:
         return Case({name: content}, str(_HF))
     words = (_HF / "vocab.txt").read_text().split("\n")[:-1]
     ids = {word: number for number, word in enumerate(words)}
-    fast = json.dumps({"model": {"type": "WordPiece", "vocab": ids}}).encode()
+    parts = {
+        "model": {"type": "WordPiece", "vocab": ids},
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    }
+    fast = json.dumps(parts).encode()
     config = b'{"do_lower_case": true, "strip_accents": null, "x": 1}'
     files = {
         "tokenizer.json": draw(json_like(fast) | st.just(fast)),

@@ -1,0 +1,186 @@
+import json
+import shutil
+
+import pytest
+from conftest import GOLDEN
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+WORDS = (*SPECIAL_TOKENS, "the", "The", "##s", "cafe", "café", "Café", "中", "n", "##n")
+TEXT = "The thes Café cafe\u0301 中中 " + "n" * 150
+
+
+def write_fast(folder, *, lower=False, strip=None, limit=100, words=WORDS, **parts):
+    ids = {word: number for number, word in enumerate(words)}
+    fast = FastTokenizer(
+        models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=limit)
+    )
+    fast.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    fast.add_special_tokens(list(SPECIAL_TOKENS))
+    folder.mkdir(exist_ok=True)
+    path = folder / "tokenizer.json"
+    document = json.loads(fast.to_str())
+    for name, value in parts.items():
+        document[name] = {**document[name], **value} if value else value
+    path.write_text(json.dumps(document))
+    return path, fast
+
+
+def ids_of(fast, text):
+    return fast.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("strip", [None, True, False])
+@pytest.mark.parametrize("limit", [100, 200])
+def test_settings_come_from_tokenizer_json(tmp_path, lower, strip, limit):
+    path, fast = write_fast(tmp_path / "m", lower=lower, strip=strip, limit=limit)
+    for source in (path, path.parent):
+        stored = open_tokenizer(source)
+        assert stored.vocabulary.tokens == WORDS
+        assert stored.settings.lower_case == lower
+        assert stored.settings.max_word_characters == limit
+        assert stored.tokenizer().encode(TEXT) == ids_of(fast, TEXT)
+    assert stored.base["tokenization.lower_case"] == lower
+    with pytest.raises(InputError, match=f"'lower_case': {not lower}"):
+        stored.check(TokenizationConfig(lower_case=not lower))
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"model": {"type": "BPE", "merges": []}}, ["model.type", "'BPE'"]),
+        ({"model": {"type": "Unigram"}}, ["model.type", "'Unigram'"]),
+        ({"model": {"unk_token": "<unk>"}}, ["unk_token", "'<unk>'"]),
+        ({"model": {"continuing_subword_prefix": "@@"}}, ["'@@'"]),
+        ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, ["'a' with id 2"]),
+        ({"model": {"max_input_chars_per_word": 0}}, ["max_input_chars_per_word"]),
+        ({"normalizer": None}, ["normalizer", "BertNormalizer"]),
+        ({"normalizer": {"type": "Lowercase"}}, ["normalizer", "'Lowercase'"]),
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}},
+            ["'NFKC'"],
+        ),
+        ({"normalizer": {"handle_chinese_chars": False}}, ["handle_chinese_chars"]),
+        ({"normalizer": {"clean_text": False}}, ["clean_text"]),
+        ({"normalizer": {"lowercase": "yes"}}, ["lowercase", "'yes'"]),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, ["pre_tokenizer", "'Whitespace'"]),
+        ({"post_processor": {"sep": ["[MASK]", 4]}}, ["The Model", "3]", "4]"]),
+    ],
+)
+def test_a_tokenizer_that_is_not_berts_is_refused_by_name(tmp_path, parts, words):
+    path, _ = write_fast(tmp_path / "m", **parts)
+    with pytest.raises(InputError) as error:
+        open_tokenizer(path)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_sequence_of_one_is_read(tmp_path):
+    path, _ = write_fast(tmp_path / "m", lower=True)
+    document = json.loads(path.read_text())
+    document["normalizer"] = {
+        "type": "Sequence", "normalizers": [document["normalizer"]],
+    }  # fmt: skip
+    document["pre_tokenizer"] = {
+        "type": "Sequence", "pretokenizers": [document["pre_tokenizer"]],
+    }  # fmt: skip
+    path.write_text(json.dumps(document))
+    assert open_tokenizer(path).settings.lower_case
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
+        ({"tokenizer_class": "XLMRobertaTokenizerFast"}, "XLMRobertaTokenizerFast"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, "tokenizer.json"),
+        ({"word_tokenizer_type": "mecab"}, "'mecab'"),
+        ({"never_split": ["[A]"]}, "never_split"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
+        ({"do_lower_case": 1}, "do_lower_case"),
+    ],
+)
+def test_tokenizer_config_of_another_tokenizer_is_refused(tmp_path, config, words):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(WORDS))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    for source in (path, tmp_path):
+        with pytest.raises(InputError, match=words):
+            open_tokenizer(source)
+
+
+def test_the_class_in_config_json_counts(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    (tmp_path / "config.json").write_text('{"tokenizer_class": "MyTokenizer"}')
+    with pytest.raises(InputError, match="MyTokenizer"):
+        open_tokenizer(tmp_path)
+
+
+def test_settings_beside_vocab_txt_are_read(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(WORDS))
+    assert open_tokenizer(path).settings is None
+    config = {"do_lower_case": False, "strip_accents": None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    expected = TokenizationConfig(lower_case=False, max_word_characters=100)
+    assert open_tokenizer(path).settings == expected
+    assert open_tokenizer(tmp_path).settings == expected
+    # Only beside a file of that name.
+    shutil.copy(path, tmp_path / "other.txt")
+    assert open_tokenizer(tmp_path / "other.txt").settings is None
+
+
+def test_files_that_contradict_each_other_are_refused(tmp_path):
+    path, _ = write_fast(tmp_path / "m", lower=True)
+    config = path.with_name("tokenizer_config.json")
+    config.write_text('{"do_lower_case": false}')
+    with pytest.raises(InputError, match="do_lower_case"):
+        open_tokenizer(path)
+    config.write_text('{"do_lower_case": true}')
+    vocabulary = path.with_name("vocab.txt")
+    vocabulary.write_text("\n".join((*WORDS[:-1], "mine")))
+    with pytest.raises(InputError, match="'mine' and '##n' with id 13"):
+        open_tokenizer(path.parent)
+    path.unlink()  # as the message says
+    assert open_tokenizer(path.parent).vocabulary.tokens[-1] == "mine"
+
+
+def test_own_settings_come_first(tmp_path):
+    path, _ = write_fast(tmp_path / "m", lower=True)
+    cased = TokenizationConfig(lower_case=False)
+    Tokenizer(Vocabulary(WORDS), cased).save(path.with_name("vocab.txt"))
+    assert open_tokenizer(path.parent).settings == cased
+
+
+def test_files_of_other_kinds_are_named(tmp_path):
+    assert find_tokenizer(str(tmp_path)) is None
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(InputError, match=r"'a\.txt'"):
+        open_tokenizer(tmp_path)
+    for name, kind in {"merges.txt": "BPE", "spiece.model": "SentencePiece"}.items():
+        (tmp_path / name).touch()
+        with pytest.raises(InputError, match=kind):
+            open_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("strip", [True, False])
+def test_settings_of_keras_hub(tmp_path, lower, strip):
+    shutil.copytree(GOLDEN / "interop" / "keras_hub", tmp_path / "preset")
+    path = tmp_path / "preset" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    document["config"] |= {"lowercase": lower, "strip_accents": strip}
+    path.write_text(json.dumps(document))
+    text = path.parent / "assets" / "tokenizer" / "vocabulary.txt"
+    for source in (path, path.parent, text):
+        settings = open_tokenizer(source).settings
+        assert (settings.lower_case, settings.strips_accents) == (lower, strip)
