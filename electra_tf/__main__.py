@@ -19,6 +19,7 @@ COMMANDS = (
     "score",
     "export",
     "convert",
+    "presets",
 )
 
 

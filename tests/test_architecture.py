@@ -28,7 +28,8 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # Modules that each layer (a folder or file of the package) may import, in addition to
 # those of `EVERYWHERE`.
 BELOW_TASKS = {
-    *("config", "batch", "storage", "text", "model", "kernels", "training", "interop")
+    *("config", "batch", "storage", "text", "model", "kernels", "training"),
+    *("interop", "preset_files"),
 }
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
@@ -40,6 +41,7 @@ MAY_IMPORT = {
     "batch": set(),
     "cpp_log": set(),
     "config": set(),
+    "preset_files": set(),
     "storage": set(),
     "cli": {"config", "cpp_log", "storage"},
     "text": {"config", "batch", "storage"},
@@ -47,7 +49,9 @@ MAY_IMPORT = {
     "kernels": {"model"},
     "pretraining": {"config", "batch", "model", "kernels"},
     "training": {"config", "batch", "storage"},
-    "interop": {"config", "batch", "storage", "text", "model", "training"},
+    "interop": {
+        *("config", "batch", "storage", "text", "model", "training", "preset_files")
+    },
     "tasks": BELOW_TASKS,
     "serving": BELOW_TASKS | {"tasks"},
     "runs": BELOW_RUNS | {"serving"},

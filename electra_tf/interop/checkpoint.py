@@ -89,6 +89,7 @@ def read(path: str) -> PretrainedModel:
         read_safetensors(os.path.join(checkpoint.path, name))
         for name in (WEIGHTS, SLOTS)
     )
+    tensors = {n: t.astype(np.float32, copy=False) for n, t in tensors.items()}
     shapes, tensors = plain_weights(config, checkpoint.step, tensors)
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
     sources = []

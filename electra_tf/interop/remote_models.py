@@ -1,10 +1,11 @@
-"""Fetch models from object stores: checkpoints, runs, folders and files."""
+"""Find models by a preset's name, and fetch them from object stores."""
 
 import os
 import re
 
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
+from electra_tf.preset_files import preset_folder
 from electra_tf.storage.cache import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text.records import VOCABULARY
@@ -19,7 +20,8 @@ def local_model(path: str | os.PathLike) -> str:
     """Return the local path of a model, which is fetched if it is at a URL.
 
     Args:
-        path: A local path, which is returned as it is, or a URL of: a checkpoint; a
+        path: A local path, which is returned as it is; the name of a preset, whose
+            folder is returned; or a URL of: a checkpoint; a
             run, of which the newest complete checkpoint is fetched; an output of
             finetune, without its trials; any other folder; a file; or the prefix of a
             TensorFlow checkpoint. Also two of them, separated by a comma.
@@ -32,7 +34,7 @@ def local_model(path: str | os.PathLike) -> str:
     """
     text = os.fspath(path)
     if "://" not in text:
-        return text
+        return ",".join(preset_folder(part) or part for part in text.split(","))
     return ",".join(p if not is_url(p) else _fetch(p) for p in text.split(","))
 
 

@@ -16,6 +16,7 @@ from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.model.presets import PresetReader, read_preset, register_reader
+from electra_tf.preset_files import preset_folder, preset_names
 from electra_tf.storage.objects import is_url
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
@@ -42,8 +43,7 @@ class PresetArguments:
     trainable: bool = True
 
     def __post_init__(self) -> None:
-        if is_url(self.source):
-            object.__setattr__(self, "source", local_model(self.source))
+        object.__setattr__(self, "source", local_model(self.source))
 
     def has_head(self, kind: type[Model], *given: Any) -> bool:
         """Return whether the source has the head of the model.
@@ -246,8 +246,12 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     return PretrainedEncoder(model.encoder, tokenizer, None, name)
 
 
-def _read_url(url: str, vocabulary: str | None) -> PretrainedEncoder:
-    return read_preset(local_model(url), vocabulary)
+def _is_elsewhere(name: str) -> bool:
+    return is_url(name) or preset_folder(name) is not None
+
+
+def _read_elsewhere(name: str, vocabulary: str | None) -> PretrainedEncoder:
+    return read_preset(local_model(name), vocabulary)
 
 
 def _is_config(name: str) -> bool:
@@ -269,10 +273,11 @@ def _check_no_vocabulary(source: str | os.PathLike, vocabulary: str | None) -> N
 
 
 for _name, _reader in {
-    "object store": PresetReader(
-        "a URL of an object store (s3://, gs://) with one of the following",
-        is_url,
-        _read_url,
+    "elsewhere": PresetReader(
+        f"a preset ({', '.join(preset_names()) or 'none ships'}), or a URL of an "
+        "object store (s3://, gs://) with one of the following",
+        _is_elsewhere,
+        _read_elsewhere,
     ),
     "saved model": PresetReader(
         f"a saved model (a .keras file, or a folder with {MODEL})",

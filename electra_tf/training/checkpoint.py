@@ -61,8 +61,9 @@ class Checkpoint:
     """Metadata of the run, such as the fingerprint of its data."""
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return all weights by path."""
-        return _load(pathlib.Path(self.path, WEIGHTS))
+        """Return all weights by path, float32."""
+        weights = _load(pathlib.Path(self.path, WEIGHTS))
+        return {n: w.astype(np.float32, copy=False) for n, w in weights.items()}
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the optimizer's slots by slot and path, `m/electra/...`."""
@@ -225,11 +226,12 @@ def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
 def _least_bytes(shape: EncoderConfig) -> int:
     """Return a lower bound of the bytes of an encoder's weights.
 
-    A model need not store its generator, so this counts half of each float32.
+    A model need not store its generator, and a preset stores float16, so this counts
+    one byte of each weight.
     """
     rows = shape.vocabulary_size + shape.max_positions + shape.segments
     layer = 4 * shape.width * shape.width + 2 * shape.width * shape.feed_forward
-    return 2 * (rows * shape.embedding + shape.depth * layer)
+    return rows * shape.embedding + shape.depth * layer
 
 
 def _load(path: pathlib.Path) -> Arrays:
