@@ -3,12 +3,14 @@
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification import glue
 from electra_tf.tasks.classification.csv_data import csv_task
@@ -34,6 +36,10 @@ _PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
     "squad2": {"training.epochs": 2, "data.max_length": 512},
     "chunking": {"data.max_length": 256},
 }
+# Learning rate and layer decay of the paper's small, base and large, and the smallest
+# encoder that they are published for.
+_PUBLISHED_RATES = ((3e-4, 0.8), (1e-4, 0.8), (5e-5, 0.9))
+_MIN_DEPTH, _MIN_WIDTH = 12, 256
 RESULTS, _DATA_ERRORS, _GLUE_TABLE = "results.json", "problems.txt", "glue.txt"
 _SUBMISSION = "submission.zip"
 _DATA_RULE = "The data must have the format of its task"
@@ -64,11 +70,27 @@ def run_finetuning(
         devices: Strategy with the replicas.
     """
     pretrained = PretrainedEncoder.open(checkpoint)
+    _warn_of_rates(pretrained.shape, make_config({}).optimizer)
     with run_lock(output, "--output"):
         if name == "glue":
             _run_glue(data, pretrained, output, trials, make_config, devices)
         else:
             run_task(name, data, pretrained, output, trials, make_config, devices)
+
+
+def _warn_of_rates(shape: EncoderConfig, optimizer: TaskOptimizerConfig) -> None:
+    """Warn if a small encoder is to be trained with rates of large ones."""
+    rates = optimizer.learning_rate, optimizer.layer_decay
+    is_small = shape.depth < _MIN_DEPTH or shape.width < _MIN_WIDTH
+    if is_small and rates in _PUBLISHED_RATES:
+        print(
+            f"warning: optimizer.learning_rate={rates[0]:g} with "
+            f"optimizer.layer_decay={rates[1]:g} is published for encoders of at least "
+            f"{_MIN_DEPTH} layers of width {_MIN_WIDTH}. This one has depth "
+            f"{shape.depth} and width {shape.width}: compare --config=finetune_tiny, "
+            "and see the rates by size in docs/finetuning.md.",
+            file=sys.stderr,
+        )
 
 
 def _run_glue(

@@ -1,5 +1,7 @@
 """Published settings of each task, and a run of all GLUE tasks."""
 
+import dataclasses
+
 import pytest
 from conftest import ROOT
 
@@ -73,7 +75,7 @@ def test_each_task_has_its_published_settings(vocabulary):
     assert (changed.training.epochs, changed.data.max_length) == (4, 16)
 
 
-@pytest.mark.parametrize("size", ["small", "base", "large"])
+@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
 def test_configs_of_all_sizes_keep_published_task_settings(size, pretrained):
     configs = []
 
@@ -85,9 +87,44 @@ def test_configs_of_all_sizes_keep_published_task_settings(size, pretrained):
     with pytest.raises(InterruptedError):
         finetuning.run_task("rte", "", pretrained, "", 1, resolve, None)
     assert configs[0].training.epochs == 10
-    rates = {"small": (3e-4, 0.8), "base": (1e-4, 0.8), "large": (5e-5, 0.9)}
+    rates = {
+        "tiny": (6e-4, 1.0), "small": (3e-4, 0.8), "base": (1e-4, 0.8),
+        "large": (5e-5, 0.9),
+    }  # fmt: skip
     optimizer = configs[0].optimizer
     assert (optimizer.learning_rate, optimizer.layer_decay) == rates[size]
+
+
+@pytest.mark.parametrize(
+    ("config", "depth", "width", "warns"),
+    [
+        (None, 2, 128, True),
+        (None, 4, 768, True),
+        (None, 12, 128, True),
+        ("finetune_small", 2, 128, True),
+        ("finetune_large", 2, 128, True),
+        ("finetune_tiny", 2, 128, False),
+        (None, 12, 256, False),
+        ("finetune_small", 12, 256, False),
+    ],
+)
+def test_published_rates_for_a_small_encoder_give_a_warning(
+    config, depth, width, warns, pretrained, monkeypatch, tmp_path, capsys
+):
+    shape = dataclasses.replace(SHAPE, depth=depth, width=width)
+    encoder = dataclasses.replace(pretrained, shape=shape)
+    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: encoder)
+    monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
+    path = config and str(ROOT / f"configs/{config}.yaml")
+
+    def make_config(base):
+        return loader.load_config(path, base=base, root=FinetuningConfig)
+
+    output = str(tmp_path / "out")
+    finetuning.run_finetuning("sst2", "", "", output, 1, make_config, None)
+    message = capsys.readouterr().err
+    words = ("--config=finetune_tiny", f"depth {depth} and width {width}")
+    assert all((word in message) == warns for word in words)
 
 
 def test_an_incomplete_test_set_is_an_error_before_training(
