@@ -44,8 +44,8 @@ def define_input_flags(
             name,
             None,
             f"{purpose}: files, globs and tfds:NAME[@SPLIT], separated by commas. "
-            "Formats: plain text, .jsonl, .ndjson, .json, each also as .gz or .xz, and "
-            ".parquet.",
+            "Formats: plain text, .csv, .tsv, .jsonl, .ndjson, .json, each also as .gz "
+            "or .xz, and .parquet.",
             flag_values=flag_values,
         )
 

@@ -205,7 +205,7 @@ def test_a_dictionary_of_four_gigabytes(tmp_path):
     path = tmp_path / "a.txt.xz"
     path.write_bytes(content)
     memory = PeakMemory()
-    with open_compressed(path) as file, pytest.raises(BROKEN):
+    with pytest.raises(BROKEN), open_compressed(path) as file:
         file.read()
     assert memory.taken < 1 << 28
     with pytest.raises(InputError, match=r"a\.txt\.xz"):

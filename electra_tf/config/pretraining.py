@@ -122,11 +122,11 @@ class TokenizationConfig:
 class CorpusConfig:
     """Reading of files as documents."""
 
-    documents: Literal["blank_line", "file"] = "blank_line"
-    """End of a document in a plain text file. Each row of JSONL, Parquet and TFDS is a
-    document."""
+    documents: Literal["blank_line", "line", "file"] = "blank_line"
+    """End of a document in a plain text file: a blank line, each line, or the end of
+    the file. Each row of .csv, .tsv, JSON, Parquet and TFDS is a document."""
     field: str = "text"
-    """Name of the text field in JSONL, Parquet and TFDS."""
+    """Name of the text field in .csv, .tsv, JSON, Parquet and TFDS."""
     on_error: Literal["stop", "report"] = "stop"
     """`stop`: raise at the first bad input. `report`: skip, count and list it."""
 

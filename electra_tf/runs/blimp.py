@@ -15,6 +15,7 @@ from electra_tf.text.bounded_files import (
     parse_json,
     read_file,
 )
+from electra_tf.text.file_formats import encoding_remedy
 
 _PAIR_VALUES = 6  # of memory, a pair takes what this number of values does
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
@@ -102,8 +103,12 @@ def read_pairs(data: str) -> list[dict[str, str]]:
     pairs = []
     for path in files:
         try:
-            lines = read_file(path).decode("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError, *compression.BROKEN) as error:
+            lines = read_file(path).decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                "Minimal pairs must be UTF-8", f"{path}: {error}", encoding_remedy(path)
+            ) from error
+        except (OSError, *compression.BROKEN) as error:
             raise InputError(
                 "--data must be a file or folder of BLiMP's pairs",
                 f"{path}: {error}",

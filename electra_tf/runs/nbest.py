@@ -17,6 +17,7 @@ from electra_tf.text.bounded_files import (
     max_items,
     read_lines,
 )
+from electra_tf.text.file_formats import encoding_remedy
 
 FORMATS = ("text", "jsonl")
 _LINE_VALUES = 6  # of memory, a line takes what this number of values does
@@ -118,8 +119,9 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
                 text = line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise InputError(
-                    "Each line must be UTF-8", f"{place}: {error}", "Convert the file"
-                ) from error
+                    "Each line must be UTF-8", f"{place}: {error}",
+                    encoding_remedy(source, line),
+                ) from error  # fmt: skip
             yield place, text
     except (OSError, *compression.BROKEN) as error:
         raise InputError(

@@ -20,6 +20,7 @@ from electra_tf.model.transformer import Encoder
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text import compression
 from electra_tf.text.bounded_files import check_items, max_items, read_file
+from electra_tf.text.file_formats import encoding_remedy
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
 SENTENCES = {"train": 1000, "test": 500}
@@ -159,8 +160,12 @@ def _read(data: str, split: str) -> list[list[list[str]]]:
             "Check the path; .gz and .xz are read too",
         )
     try:
-        text = read_file(paths[0]).decode("utf-8")
-    except (OSError, UnicodeDecodeError, *compression.BROKEN) as error:
+        text = read_file(paths[0]).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{paths[0]} must be UTF-8", str(error), encoding_remedy(paths[0])
+        ) from error
+    except (OSError, *compression.BROKEN) as error:
         raise InputError(
             f"{paths[0]} must be readable", str(error), "Copy it again"
         ) from error

@@ -16,6 +16,7 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.bounded_files import MAX_LINE, long_line, parse_json
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.file_formats import encoding_remedy
 
 _TABLES = (".csv", ".tsv")
 _ID = "id"
@@ -324,8 +325,9 @@ def _read_lines(path: str | None) -> Iterator[str]:
                 yield from _bounded_lines(file, name)
     except UnicodeDecodeError as error:
         raise InputError(
-            "Lines must be UTF-8", f"{name}: {error}", "Convert them with iconv"
-        ) from error
+            "Lines must be UTF-8", f"{name}: {error}",
+            encoding_remedy(path, error.object),
+        ) from error  # fmt: skip
     except (OSError, *BROKEN) as error:
         raise InputError(
             f"{name} must be readable to its end", str(error),

@@ -1,4 +1,4 @@
-"""Plain and compressed files, recognised by the suffixes of their names."""
+"""Text files, plain and compressed, recognised by the suffixes of their names."""
 
 import gzip
 import io
@@ -7,6 +7,8 @@ import os
 import zlib
 from collections.abc import Callable
 from typing import BinaryIO
+
+from electra_tf.text.file_formats import HEAD_BYTES, check_format
 
 COMPRESSED = (".gz", ".xz")
 """Suffixes of the supported compressions."""
@@ -19,28 +21,87 @@ _BLOCK = 1 << 16  # bytes
 
 
 def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> BinaryIO:
-    """Open a file for reading and decompress it if its suffix requires that.
+    """Open a text file for reading and decompress it if its suffix requires that.
 
     Args:
         path: Path of the file; its suffix determines the compression.
         file: The same file, already open; the caller closes it.
 
     Returns:
-        A stream of the decompressed bytes; reading may raise one of `BROKEN`.
+        A stream of the decompressed bytes, whose lines end with a line feed; reading
+        may raise one of `BROKEN`.
 
     Raises:
-        OSError: The file cannot be opened.
+        InputError: The content is of another format than text, such as a tar archive.
+        OSError: The file cannot be opened. A damaged archive raises one of `BROKEN`.
     """
-    opener = _OPENERS.get(os.path.splitext(path)[1].lower())
-    if opener:
-        return opener(file or path, "rb")
-    return file or open(path, "rb")
+    suffix = os.path.splitext(path)[1].lower()
+    is_compressed = suffix in COMPRESSED
+    if is_compressed:
+        _check_archive(path, suffix, file)
+    stream = _OPENERS.get(suffix, _open_plain)(file or path, "rb")
+    try:
+        head = stream.peek(HEAD_BYTES)
+        check_format(path, head, is_compressed)
+    except BaseException:
+        if file is None:
+            stream.close()
+        raise
+    if b"\r" in head and b"\n" not in head:
+        return io.BufferedReader(_CarriageReturns(stream))
+    return stream
+
+
+def _check_archive(path: str | os.PathLike, suffix: str, file: BinaryIO | None) -> None:
+    """Raise an error for a compressed file of another kind than its suffix."""
+    if file is None:
+        with open(path, "rb") as own:
+            head = own.read(HEAD_BYTES)
+    else:
+        head = file.peek(HEAD_BYTES)
+    if not head.startswith(_MAGIC[suffix]):
+        check_format(path, head, is_decompressed=False)
 
 
 def inner_suffix(path: str | os.PathLike) -> str:
     """Return the suffix of the decompressed file: ".csv" for "a.CSV.gz"."""
     stem, suffix = os.path.splitext(os.fspath(path).lower())
     return os.path.splitext(stem)[1] if suffix in _OPENERS else suffix
+
+
+class _CarriageReturns(io.RawIOBase):
+    """Bytes of a file whose lines end with carriage returns, as on old Macs.
+
+    Args:
+        file: The file; it is closed with this one.
+    """
+
+    def __init__(self, file: BinaryIO):
+        super().__init__()
+        self._file, self._is_within = file, False  # between "\r" and "\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        data = self._file.read(len(buffer))
+        if self._is_within and data == b"\n":
+            data = self._file.read(len(buffer))
+        elif self._is_within:
+            data = data.removeprefix(b"\n")
+        self._is_within = data.endswith(b"\r")
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _open_plain(file: BinaryIO | str | os.PathLike, mode: str) -> BinaryIO:
+    return file if hasattr(file, "read") else open(file, mode)
 
 
 def _open_xz(file: BinaryIO | str | os.PathLike, mode: str) -> BinaryIO:
@@ -100,3 +161,4 @@ def _decoder() -> lzma.LZMADecompressor:
 
 
 _OPENERS: dict[str, Callable[..., BinaryIO]] = {".gz": gzip.open, ".xz": _open_xz}
+_MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ"}

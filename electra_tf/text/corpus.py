@@ -1,8 +1,11 @@
-"""Read text files, JSONL, Parquet and TFDS data sets as documents of lines."""
+"""Read text files, tables, JSON and TFDS data sets as documents of lines."""
 
 import codecs
 import dataclasses
+import functools
+import json
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
@@ -14,6 +17,18 @@ from electra_tf.errors import InputError
 from electra_tf.text.bounded_files import parse_json
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.file_formats import (
+    FileFormatError,
+    check_markup,
+    encoding_remedy,
+)
+from electra_tf.text.rows import (
+    MAX_ROW_BYTES,
+    SEPARATORS,
+    column_values,
+    json_values,
+    parquet_values,
+)
 from electra_tf.text.sources import (
     LOCAL_FILES,
     LocalFiles,
@@ -23,13 +38,14 @@ from electra_tf.text.sources import (
 )
 
 MAX_LINE_BYTES = 1_000_000
-_MAX_ROW_BYTES = 64_000_000  # a row of JSONL holds a whole document
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
-_MAX_PARQUET_RATIO = 100
-_PARQUET_ROWS = 256  # per batch; a row may be a whole book
 _SAMPLE_BYTES = 8192
-_BINARY_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"PK\3\4", b"PAR1", b"%PDF")
 _CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
+_JSON = (".jsonl", ".ndjson", ".json")
+# First bytes of a list of objects or an object over several lines, and of JSON lines.
+_JSON_VALUES = re.compile(rb"\[\s*\{|\{[ \t\r]*\n")
+_JSON_LINES = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:')
+_UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
 
 
@@ -112,8 +128,7 @@ class CorpusReader:
         self._error_log.add(DataError(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
-        kind = inner_suffix(path)
-        if kind == ".parquet":
+        if _suffix(path) == ".parquet":
             yield from self._parquet(path)
             return
         try:
@@ -126,17 +141,29 @@ class CorpusReader:
             ) from error
         with raw:
             self._position = raw.tell
-            stream = open_compressed(path, raw)
-            if not self._is_binary(path, stream):
-                jsonl = kind in (".jsonl", ".ndjson", ".json")
-                yield from (self._jsonl if jsonl else self._plain)(path, stream)
+            stream = self._read(path, functools.partial(open_compressed, path), raw)
+            if stream is None:
+                return
+            head = self._text_head(path, stream)
+            if head is not None:
+                yield from self._reader(path, head)(path, stream)
 
-    def _read(
-        self, path: str, read: Callable[[int], bytes], limit: int
-    ) -> bytes | None:
-        """Return the next bytes, or None at the damaged part of an archive."""
+    def _reader(
+        self, path: str, head: bytes
+    ) -> Callable[[str, BinaryIO], Iterator[Document]]:
+        """Return the method that reads a file of text."""
+        kind = inner_suffix(path)
+        if kind in SEPARATORS:
+            return self._table
+        if _JSON_VALUES.match(head) or (kind == ".json" and head.startswith(b"[")):
+            return self._json_values
+        is_lines = kind in _JSON or _JSON_LINES.match(head)
+        return self._jsonl if is_lines else self._plain
+
+    def _read(self, path: str, read: Callable[[Any], Any], argument: Any) -> Any:
+        """Return the result of reading; None at the damaged part of an archive."""
         try:
-            return read(limit)
+            return read(argument)
         except BROKEN as error:
             self._report(
                 path,
@@ -145,31 +172,40 @@ class CorpusReader:
                 f"{error}; the text before it was read",
                 "Copy or compress it again",
             )
-            return None
+        except FileFormatError as error:
+            self._report_format(path, error)
+        return None
 
-    def _is_binary(self, path: str, stream: BinaryIO) -> bool:
-        """Return whether a file is not text, and report it."""
+    def _report_format(self, path: str, error: FileFormatError) -> None:
+        detail = f"{error.name}; file not read"
+        self._report(path, 0, "another format", detail, error.remedy)
+
+    def _text_head(self, path: str, stream: BinaryIO) -> bytes | None:
+        """Return the first bytes of a text file; report another and return None."""
         sample = self._read(path, stream.peek, _SAMPLE_BYTES)
         if sample is None:
-            return True
+            return None
         sample = sample[:_SAMPLE_BYTES]
+        head = sample.removeprefix(codecs.BOM_UTF8).lstrip()
+        try:
+            check_markup(path, inner_suffix(path), head)
+        except FileFormatError as error:
+            self._report_format(path, error)
+            return None
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        bad, is_marked = controls + invalid, sample.startswith(_BINARY_MARKS)
-        if not is_marked and (bad <= 8 or bad <= 0.1 * len(sample)):
-            return False
-        evidence = f"begins with {sample[:4]!r}"
-        if not is_marked:
-            share = f"{bad / len(sample):.0%}"
-            evidence = f"{share} of its first bytes are control or invalid bytes"
+        bad = controls + invalid
+        if bad <= 8 or bad <= 0.1 * len(sample):
+            return head
         self._report(
             path,
             0,
             "binary file",
-            f"{evidence}; file not read",
-            "Leave it out of the glob or convert it to UTF-8",
+            f"{bad / len(sample):.0%} of its first bytes are control or invalid bytes; "
+            "file not read",
+            "Leave it out of the glob if it is no text. " + encoding_remedy(path),
         )
-        return True
+        return None
 
     def _lines(
         self, path: str, stream: BinaryIO, limit: int
@@ -209,14 +245,13 @@ class CorpusReader:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             text = raw.decode("utf-8", "ignore")
-            self._report(
-                source,
-                number,
-                "invalid UTF-8",
-                f"byte {error.start} of the line; invalid bytes dropped",
-                "Convert it to UTF-8",
-            )
+            self._report_undecoded(source, number, f"byte {error.start} of the line")
         return text
+
+    def _report_undecoded(self, source: str, number: int, place: str) -> None:
+        detail = f"{place}; invalid bytes dropped"
+        remedy = encoding_remedy(source)
+        self._report(source, number, "invalid UTF-8", detail, remedy)
 
     def _report_nul(self, source: str, number: int, text: str) -> None:
         if "\0" in text:
@@ -224,6 +259,7 @@ class CorpusReader:
 
     def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
         ends_at_blank = self._settings.documents == "blank_line"
+        ends_at_line = self._settings.documents == "line"
         first, lines, size = 1, [], 0
         for number, text in self._lines(path, stream, MAX_LINE_BYTES):
             self._report_nul(path, number, text)
@@ -234,7 +270,9 @@ class CorpusReader:
                 lines.append(text)
                 size += len(text)
             if lines and (
-                (not text and ends_at_blank) or size > _MAX_DOCUMENT_CHARACTERS
+                ends_at_line
+                or (ends_at_blank and not text)
+                or size > _MAX_DOCUMENT_CHARACTERS
             ):
                 yield Document(path, first, lines)
                 lines, size = [], 0
@@ -242,7 +280,7 @@ class CorpusReader:
             yield Document(path, first, lines)
 
     def _jsonl(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        for number, row in self._lines(path, stream, _MAX_ROW_BYTES):
+        for number, row in self._lines(path, stream, MAX_ROW_BYTES):
             if not row.strip():
                 continue
             try:
@@ -254,44 +292,45 @@ class CorpusReader:
                 continue
             yield from self._row(path, number, value)
 
-    def _parquet(self, path: str) -> Iterator[Document]:
-        try:
-            import pyarrow.parquet
-        except ImportError as error:
-            raise InputError(
-                "pyarrow must be installed to read Parquet files",
-                f"{path}, without pyarrow",
-                "Install it: pip install pyarrow",
-            ) from error
+    def _json_values(self, path: str, stream: BinaryIO) -> Iterator[Document]:
+        decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+
+        def read(size: int) -> str:
+            data = self._read(path, stream.read, size) or b""
+            return decode(data, not data)
+
         number = 0
         try:
-            with self._files.open(path) as file:
-                table = pyarrow.parquet.ParquetFile(file)
-                fields = table.schema_arrow.names
-                if self._settings.field not in fields:
-                    raise _missing_field(path, self._settings.field, fields)
-                _check_expansion(table, path, self._settings.field)
-                kind = table.schema_arrow.field(self._settings.field).type
-                if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
-                    # Equal texts of a page are stored once, and so stay in memory.
-                    names = [self._settings.field]
-                    table = pyarrow.parquet.ParquetFile(file, read_dictionary=names)
-                for batch in table.iter_batches(
-                    _PARQUET_ROWS, columns=[self._settings.field]
-                ):
-                    for value in batch.column(0):  # one at a time in memory as text
-                        number += 1
-                        row = {self._settings.field: value.as_py()}
-                        yield from self._row(path, number, row)
-        except (pyarrow.ArrowException, OSError) as error:
-            # Arrow raises OSError for a page that cannot be decoded.
-            self._report(
-                path,
-                number,
-                "broken Parquet",
-                f"{error}; the rows before it were read",
-                "Write it again",
-            )
+            for number, (text, row) in enumerate(json_values(read), 1):
+                if _UNDECODED.search(text):
+                    self._report_undecoded(path, number, f"in row {number}")
+                    row = json.loads(_UNDECODED.sub("", text), strict=False)
+                yield from self._row(path, number, row)
+        except json.JSONDecodeError as error:
+            detail = f"{error.msg}; the {number:,} rows before it were read"
+            self._report(path, number + 1, "invalid JSON", detail, "Correct it")
+
+    def _table(self, path: str, stream: BinaryIO) -> Iterator[Document]:
+        field = self._settings.field
+        texts = column_values(
+            (line for _, line in self._lines(path, stream, MAX_ROW_BYTES)),
+            SEPARATORS[inner_suffix(path)],
+            field,
+            functools.partial(_missing_field, path, field),
+            functools.partial(self._report, path),
+        )
+        for number, text in texts:
+            yield from self._row(path, number, {field: text})
+
+    def _parquet(self, path: str) -> Iterator[Document]:
+        field = self._settings.field
+        missing = functools.partial(_missing_field, path, field)
+        report = functools.partial(self._report, path)
+        values = parquet_values(
+            functools.partial(self._files.open, path), path, field, missing, report
+        )
+        for number, value in enumerate(values, 1):
+            yield from self._row(path, number, {field: value})
 
     def _data_set(self, source: str) -> Iterator[Document]:
         bytes_read = 0
@@ -319,12 +358,12 @@ class CorpusReader:
                 f"Write a string in `{field}`, or name another field with --field",
             )
             return
-        if len(text) > _MAX_ROW_BYTES:
+        if len(text) > MAX_ROW_BYTES:
             self._report(
                 source,
                 number,
                 "long row",
-                f"over {_MAX_ROW_BYTES:,} characters; row not read",
+                f"over {MAX_ROW_BYTES:,} characters; row not read",
                 "Split it into documents",
             )
             return
@@ -355,26 +394,6 @@ def progress_bar(reader: CorpusReader) -> tqdm:
         mininterval=0.5 if sys.stderr.isatty() else 30,
         nrows=20,  # tqdm shows no bar in terminals that report 0 rows
     )
-
-
-def _check_expansion(table: Any, path: str, field: str) -> None:
-    """Raise an error for a column that expands to more than its size explains."""
-    metadata = table.metadata
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            if column.path_in_schema.split(".")[0] != field:
-                continue
-            size, stored = column.total_uncompressed_size, column.total_compressed_size
-            if size > _MAX_ROW_BYTES + _MAX_PARQUET_RATIO * stored:
-                raise InputError(
-                    f"A column of a Parquet file must expand to at most "
-                    f"{_MAX_PARQUET_RATIO} times its size",
-                    f"{path}: {field!r} of {stored:,} bytes to {size:,} in row group "
-                    f"{group}",
-                    "Check that it is the right file, or write it with less "
-                    "compression",
-                )
 
 
 def _split_lines(text: str) -> Iterator[str]:

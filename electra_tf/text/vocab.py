@@ -7,6 +7,7 @@ import pathlib
 
 from electra_tf.errors import InputError
 from electra_tf.text.bounded_files import read_small_file
+from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
     "[PAD]",
@@ -99,13 +100,17 @@ class Vocabulary:
         Raises:
             InputError: The file cannot be read or is not a vocabulary.
         """
+        rule = "A vocabulary must be a readable UTF-8 file with one entry per line"
         try:
-            text = read_small_file(path, _MAX_BYTES).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            is_named = isinstance(error, OSError)
+            content = read_small_file(path, _MAX_BYTES)
+            check_format(path, content[:HEAD_BYTES], is_decompressed=False)
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(rule, f"{path}: {error}", encoding_remedy(path)) from error
+        except OSError as error:
             raise InputError(
-                "A vocabulary must be a readable UTF-8 file with one entry per line",
-                str(error) if is_named else f"{path}: {error}",
+                rule,
+                str(error),
                 "Check the path, or train a vocabulary with electra_tf.build_vocab",
             ) from error
         return cls.parse(text, str(path))

@@ -7,6 +7,8 @@ from electra_tf.text.tokenizer import Tokenizer
 UNKNOWN_LIMIT = 0.05
 PADDING_LIMIT = 0.6
 DISCARDED_LIMIT = 0.2
+LINES_LIMIT = 10_000
+"""Lines of a document on average; a book has fewer."""
 
 
 def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
@@ -17,6 +19,7 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
         tokenizer: Tokenizer that built them.
     """
     lines = unknown_warnings(manifest.unknown_share, tokenizer, manifest.too_long_words)
+    lines += _document_warnings(manifest)
     length = manifest.max_length
     if manifest.padding_share > PADDING_LIMIT:
         tokens = manifest.tokens / max(1, manifest.documents)
@@ -34,6 +37,21 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
             f"fit into {length} positions. Set --order=document to keep all tokens"
         )
     return lines
+
+
+def _document_warnings(manifest: Manifest) -> list[str]:
+    """Return a warning for text that has no blank line between documents, as a list."""
+    average = manifest.sentences / max(1, manifest.documents)
+    is_single = manifest.documents == 1 and manifest.sentences > 1
+    is_default = manifest.settings["corpus"]["documents"] == "blank_line"
+    if not is_default or not (is_single or average > LINES_LIMIT):
+        return []
+    count = "1 document has" if is_single else "documents have"
+    return [
+        f"{count} {average:,.0f} lines, so records join them. If each line is a text "
+        "of its own, set --documents=line; otherwise end documents with a blank line, "
+        "or set --documents=file"
+    ]
 
 
 def unknown_warnings(

@@ -22,11 +22,30 @@ def test_the_suffix_determines_the_compression(tmp_path, suffix):
         assert raw.tell() == path.stat().st_size, "the open file is read"
     if suffix:
         path.write_bytes(path.read_bytes()[:-9])
-        with open_compressed(path) as file, pytest.raises(BROKEN):
+        with pytest.raises(BROKEN), open_compressed(path) as file:
             file.read()
         path.write_bytes(b"some words")
-        with open_compressed(path) as file, pytest.raises(BROKEN):
+        with pytest.raises(BROKEN), open_compressed(path) as file:
             file.read()
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_carriage_returns_alone_end_lines(tmp_path, suffix, block):
+    # The pair of a carriage return and a line feed is on a border of blocks.
+    text = b"a line\r\r" + b"x" * 8181 + b"\r" * 2 + b"\r\nlast\r"
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACKERS[suffix](text))
+    with open_compressed(path) as file:
+        lines = b"".join(iter(lambda: file.read(block), b"")).split(b"\n")
+    assert lines == [b"a line", b"", b"x" * 8181, b"", b"", b"last", b""]
+
+
+def test_a_carriage_return_within_lines_stays(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\rb\nc\r\nd")
+    with open_compressed(path) as file:
+        assert file.read() == b"a\rb\nc\r\nd"
 
 
 def test_inner_suffix():

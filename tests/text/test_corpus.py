@@ -67,6 +67,114 @@ def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
         read(tmp_path, tmp_path / "b.parquet")
 
 
+def test_each_line_can_be_a_document(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    documents, _, _ = read(tmp_path, tmp_path / "a.txt", documents="line")
+    assert documents == [
+        ("a.txt", 1, ["first line"]),
+        ("a.txt", 2, ["second"]),
+        ("a.txt", 5, ["new document"]),
+    ]
+
+
+def test_lines_of_old_macs_end_with_carriage_returns(tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT.replace("\r", "").encode())
+    (tmp_path / "b.txt").write_bytes(
+        TEXT.replace("\r", "").replace("\n", "\r").encode()
+    )
+    (tmp_path / "c.csv").write_bytes(b'id,text\r1,"one\r\rtwo"\r2,three\r')
+    (tmp_path / "d.jsonl").write_bytes(b'{"text": "a"}\r{"text": "b"}\r')
+    documents, _, _ = read(tmp_path, tmp_path / "[a-d].*")
+    assert [d[1:] for d in documents[:2]] == [d[1:] for d in documents[2:4]]
+    lines = [["one", "two"], ["three"], ["a"], ["b"]]
+    assert [d[2] for d in documents[4:]] == lines
+
+
+ROWS = [["one", "two"], ['say "a, b"'], ["中\t;"]]
+JSON_LINES = '{"text": "one\\ntwo"}\n{"text": "say \\"a, b\\""}\n{"text":"中\t;"}'
+TABLES = {
+    "a.csv": 'id,text\n1,"one\n\ntwo"\n\n2,"say ""a, b"""\n3,中\t;\n',
+    "b.csv": '\ufeffid;text\r\n1;"one\r\ntwo"\r\n2;"say ""a, b"""\r\n3;"中\t;"\r\n',
+    "c.csv": 'sep=;\r\ntext;id\r\n"one\r\ntwo";1\r\n"say ""a, b""";2\r\n"中\t;";3\r\n',
+    "d.tsv": '"id"\t"text"\n1\t"one\ntwo"\n2\t"say ""a, b"""\n3\t"中\t;"\n',
+    "e.json": json.dumps(
+        [{"id": 1, "text": "one\n\ntwo"}, {"text": 'say "a, b"'}, {"text": "中\t;"}]
+    ),
+    "f.json": json.dumps(
+        [{"text": "one\ntwo"}, {"text": 'say "a, b"'}, {"text": "中\t;"}],
+        ensure_ascii=False,
+        indent=2,
+    ),
+    "g.json": '{\n"text": "one\\ntwo"\n}\n{\n"text": "say \\"a, b\\""}{"text":"中\t;"}',
+    "h.json": JSON_LINES,
+    "wiki_00": JSON_LINES,
+    "i.txt": "[\n  " + JSON_LINES.replace("\n", ",\n ") + " ]\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("packed", ["", ".gz", ".xz"])
+def test_rows_of_tables_and_json_are_documents(tmp_path, name, packed):
+    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[packed]
+    (tmp_path / f"{name}{packed}").write_bytes(pack(TABLES[name].encode()))
+    documents, _, _ = read(tmp_path, tmp_path / f"{name}{packed}")
+    assert [d[2] for d in documents] == ROWS
+    first = {"a.csv": [2, 6, 7], "b.csv": [2, 4, 5], "c.csv": [3, 5, 6]}
+    first["d.tsv"] = first["b.csv"]
+    assert [d[1] for d in documents] == first.get(name, [1, 2, 3])
+
+
+def test_a_tsv_has_no_quoting(tmp_path):
+    (tmp_path / "a.tsv").write_text('text\tid\n"a, "b\t1\nc"\t2\n')
+    documents, _, _ = read(tmp_path, tmp_path / "a.tsv")
+    assert [d[2] for d in documents] == [['"a, "b'], ['c"']]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "c.csv", "d.tsv"])
+def test_a_table_without_the_field_is_an_error_with_its_columns(tmp_path, name):
+    (tmp_path / name).write_text(TABLES[name].replace("text", "body"))
+    with pytest.raises(InputError, match=rf"'text'.*{name}.*body.*--field"):
+        read(tmp_path, tmp_path / name)
+    documents, _, _ = read(tmp_path, tmp_path / name, field="body")
+    assert [d[2] for d in documents] == ROWS
+
+
+BAD_ROWS = {
+    "a.csv": ("text,id\na,1\nb\nc,3\n", {"another number of columns": 1}, 3),
+    "b.csv": ('text,id\na,1\n"b"x,2\nc,3\n', {"broken quoting": 1}, 3),
+    "c.tsv": ("text\tid\na\t1\nb\t2\t3\nc\t3\n", {"another number of columns": 1}, 3),
+    "d.csv": ("text,id\na,1\n,2\nc,3\n", {"row without text": 1}, 3),
+    "e.json": ('[{"text": "a"}, {"id": 1}, {"text": "c"}]', {"row without text": 1}, 2),
+    "f.json": ('[{"text": "a"}, {"text": "c"}', {"invalid JSON": 1}, 3),
+    "g.json": ('[{"text": "a"}, {"text": "c"}] and', {"invalid JSON": 1}, 3),
+    "h.json": ('[{"text": "a"}, {"text": "c"}, {"text: 1}]', {"invalid JSON": 1}, 3),
+    "i.json": ('[{"text": "a"}, {"text": "c"}, [[', {"invalid JSON": 1}, 3),
+    "j.json": (
+        b'[{"text": "a"}, {"text": "c\xff"}]', {"invalid UTF-8": 1}, 2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_are_reported(tmp_path, name):
+    content, counts, line = BAD_ROWS[name]
+    content = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}:{line}: {next(iter(counts))}"):
+        read(tmp_path, tmp_path / name)
+    documents, errors, _ = read(tmp_path, tmp_path / name, on_error="report")
+    assert errors == counts
+    assert [d[2] for d in documents] == [["a"], ["c"]]
+
+
+def test_long_rows_of_json_lists_are_read_in_bounded_time(tmp_path):
+    texts = ["short", "long " * 400_000, "中" * 100_000]
+    rows = [{"text": text} for text in texts]
+    (tmp_path / "a.json").write_text(json.dumps(rows, ensure_ascii=False))
+    documents, _, _ = read(tmp_path, tmp_path / "a.json")
+    assert [d[2] for d in documents] == [[text.strip()] for text in texts]
+
+
 def test_parquet_without_pyarrow_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -141,7 +249,7 @@ def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
 
 
 ODD = {
-    "utf16.txt": ("中文 text".encode("utf-16"), {"binary file": 1}, []),
+    "utf16.txt": ("中文 text".encode("utf-16"), {"another format": 1}, []),
     "bom.txt": (b"\xef\xbb\xbf", {"empty file": 1}, []),
     "bom.jsonl": ('\ufeff{"text": "a"}'.encode(), {}, ["a"]),
     "nul.jsonl": (
@@ -154,7 +262,7 @@ ODD = {
     "spaces.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, ["a", "b"]),
     "fake.gz": (b"no archive", {"broken archive": 1}, []),
     "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, ["text"]),
-    "zip.txt": (b"PK\3\4 and so on", {"binary file": 1}, []),
+    "zip.txt": (b"PK\3\4 and so on", {"another format": 1}, []),
     "head.txt": (b"text\n" * 100 + bytes(range(256)) * 20, {"binary file": 1}, []),
 }
 

@@ -17,6 +17,7 @@ def manifest(**numbers):
     good = {
         "unknown_share": 0.01, "padding_share": 0.1, "discarded_tokens": 0,
         "tokens": 100, "documents": 10, "max_length": 128, "too_long_words": 0,
+        "sentences": 100, "settings": {"corpus": {"documents": "blank_line"}},
     }  # fmt: skip
     return types.SimpleNamespace(**{**good, **numbers})
 
@@ -31,11 +32,22 @@ def test_good_statistics_cause_no_warning():
         ({"unknown_share": 0.051}, ["5.1%", "[UNK]", "electra_tf.build_vocab"]),
         ({"padding_share": 0.61}, ["61.0%", "padding", "--max_length", "10 tokens"]),
         ({"discarded_tokens": 32}, ["32.0%", "discarded", "--order=document"]),
+        ({"documents": 1}, ["1 document", "100 lines", "--documents=line"]),
+        ({"sentences": 200_000}, ["20,000 lines", "--documents=line"]),
     ],
 )
 def test_each_statistic_has_its_warning(numbers, words):
     (line,) = warnings.record_warnings(manifest(**numbers), Tokenizer(UNCASED))
     assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "documents"), [(100, "file"), (100, "line"), (1, "blank_line")]
+)
+def test_a_single_document_may_be_meant(sentences, documents):
+    settings = {"corpus": {"documents": documents}}
+    single = manifest(documents=1, sentences=sentences, settings=settings)
+    assert warnings.record_warnings(single, Tokenizer(UNCASED)) == []
 
 
 @pytest.mark.parametrize(

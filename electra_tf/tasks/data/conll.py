@@ -13,6 +13,7 @@ from electra_tf.tasks.tagging.schemes import is_span_scheme
 from electra_tf.text.bounded_files import check_items, max_items, read_lines
 from electra_tf.text.compression import BROKEN, SUFFIXES
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.file_formats import encoding_remedy
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
@@ -247,7 +248,7 @@ class _Reader:
                 number,
                 "invalid UTF-8",
                 f"byte {error.start} of the line",
-                "Convert the file to UTF-8",
+                encoding_remedy(self._path),
             )
             return None
         if number == 1:

@@ -26,6 +26,7 @@ from electra_tf.text.bounded_files import (
 )
 from electra_tf.text.compression import BROKEN, inner_suffix
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.file_formats import encoding_remedy
 from electra_tf.text.sources import load_tfds
 
 TFDS = "tfds:"
@@ -271,11 +272,8 @@ def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
         if match := _UNDECODED.search(line):
             byte, column = ord(match[0]) - 0xDC00, match.start() + 1
             detail = f"byte 0x{byte:02X} at character {column}"
-            kind, remedy = (
-                "another encoding than UTF-8",
-                "Convert it, for example: iconv -f GB18030 -t UTF-8",
-            )
-            log.add(DataError(path, number, kind, detail, remedy))
+            kind = "another encoding than UTF-8"
+            log.add(DataError(path, number, kind, detail, encoding_remedy(path)))
             bad.add(number)
     return frozenset(bad)
 

@@ -11,6 +11,7 @@ from electra_tf.errors import InputError
 from electra_tf.text.bounded_files import max_items, parse_json, read_file
 from electra_tf.text.compression import BROKEN, SUFFIXES
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.file_formats import encoding_remedy
 
 STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
 """Suffixes of `train` and `dev` in the names of the published files."""
@@ -215,9 +216,7 @@ def _articles(path: str | pathlib.Path) -> list[Any]:
     try:
         text = read_file(path, max_line=None).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(
-            required, f"{path}: {error}", "Save the file in UTF-8"
-        ) from error
+        raise InputError(required, f"{path}: {error}", encoding_remedy(path)) from error
     except (OSError, *BROKEN) as error:
         raise InputError(required, f"{path}: {error}", remedy) from error
     if not text.strip():

@@ -83,7 +83,7 @@ BAD_FILES = {
     "empty": (b"  \n", "empty"),
     "no json": (b'{"data": [', "not valid JSON"),
     "latin-1": ('{"data": ["\xe9"]}'.encode("latin-1"), "utf-8"),
-    "utf-16": ('{"data": []}'.encode("utf-16"), "utf-8"),
+    "utf-16": ('{"data": []}'.encode("utf-16"), "UTF-16"),
     "a list": (b"[]", "a list"),
     "no data": (b'{"version": 1}', "'version'"),
     "no articles": (b'{"data": []}', "'data'"),

@@ -1,0 +1,227 @@
+"""Files that are no UTF-8 text are named, and the commands in errors convert them."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import shutil
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+
+from electra_tf.config.pretraining import CorpusConfig
+from electra_tf.errors import InputError
+from electra_tf.runs.blimp import read_pairs
+from electra_tf.runs.nbest import rerank
+from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.data.tables import read_table
+from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.text.bounded_files import read_file
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.vocab import Vocabulary
+
+TEXT = "Größe — café\n\nzweite Zeile\n"
+LINES = ["Größe — café", "zweite Zeile"]
+
+
+def tar(data=TEXT.encode()):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        member = tarfile.TarInfo("a.txt")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def zipped(data=TEXT.encode()):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.txt", data)
+    return buffer.getvalue()
+
+
+# Content by name of the file, the format that is named, and the program to convert it.
+FILES = {
+    "a.tar": (tar(), "tar", "tar"),
+    "a b{}.txt": (tar(), "tar", "tar"),
+    "a.tar.gz": (gzip.compress(tar()), "tar", "tar"),
+    "owt.xz": (lzma.compress(tar()), "tar", "xz"),
+    "a.zip": (zipped(), "zip", "unzip"),
+    "a.txt.bz2": (bz2.compress(TEXT.encode()), "bzip2", "bzip2"),
+    "a.gz": (bz2.compress(TEXT.encode()), "bzip2", "bzip2"),
+    "b.gz": (gzip.compress(gzip.compress(TEXT.encode())), "gzip", "gzip"),
+    "a.txt": (gzip.compress(TEXT.encode()), "gzip", "gzip"),
+    "b.txt": (lzma.compress(TEXT.encode()), "xz", "xz"),
+    "c.txt": (TEXT.encode("utf-16"), "UTF-16", "iconv"),
+    "d.txt.gz": (gzip.compress(TEXT.encode("utf-16")), "UTF-16", "iconv"),
+    "e.txt": (b"\xfe\xff" + TEXT.encode("utf-16-be"), "UTF-16", "iconv"),
+    "f.txt": (TEXT.encode("utf-32"), "UTF-32", "iconv"),
+    "g.txt": (TEXT.encode("cp1252"), "UTF-8", "iconv"),
+    "h.txt.xz": (lzma.compress(TEXT.encode("cp1252")), "UTF-8", "iconv"),
+}
+
+
+def run_commands(remedy, folder):
+    for part in remedy.split(": ")[1:]:
+        command = part.partition(". ")[0].partition(", or pass --")[0]
+        subprocess.run(["bash", "-ec", command], cwd=folder, check=True)
+
+
+def corpus_lines(paths):
+    log = DataErrorLog("stop", "")
+    reader = CorpusReader(map(str, paths), CorpusConfig(), log)
+    return [line for document in reader for line in document.lines]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_commands_of_the_error_make_text_of_the_file(tmp_path, name):
+    content, kind, program = FILES[name]
+    path = tmp_path / "input" / name
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        corpus_lines([path])
+    assert kind in str(caught.value)
+    assert str(path) in caught.value.received
+    if not shutil.which(program):
+        pytest.skip(f"{program} is not installed")
+    run_commands(caught.value.remedy, tmp_path)
+    new = sorted(tmp_path.glob("converted*")) or sorted(tmp_path.glob("unpacked/*"))
+    assert corpus_lines(new) == LINES
+
+
+BINARY = {
+    "a.pdf": (b"%PDF-1.7\n", "PDF"),
+    "a.txt": (b"{\\rtf1\\ansi text}", "RTF"),
+    "a.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Office"),
+    "a.docx": (zipped(), "word processor"),
+    "a.xlsx": (zipped(), "spreadsheet"),
+    "a.zst": (b"\x28\xb5\x2f\xfd\x04", "zstd"),
+    "a.lz4": (b"\x04\x22\x4d\x18", "lz4"),
+    "a.7z": (b"7z\xbc\xaf\x27\x1c", "7z"),
+    "a.rar": (b"Rar!\x1a\x07\x01", "RAR"),
+    "a.pq": (b"PAR1 and so on", "Parquet"),
+    "a.parquet.gz": (gzip.compress(b"PAR1"), "Parquet"),
+    "a.arrow": (b"ARROW1\0\0", "Arrow"),
+    "a.db": (b"SQLite format 3\0", "SQLite"),
+    "a.h5": (b"\x89HDF\r\n\x1a\n", "HDF5"),
+    "a.html": (b"a fragment", "HTML"),
+    "b": (b"\n<!DOCTYPE html>", "HTML"),
+    "a.xml": (b"<r/>", "XML"),
+    "b.txt": (b"\xef\xbb\xbf<?xml version='1.0'?>", "XML"),
+    "dump": (b'<mediawiki xmlns="">', "MediaWiki"),
+    "wiki_00": (b'<doc id="1" title="A">\nA', "WikiExtractor"),
+    "a.conllu": (b"1\tthe\t_", "tags"),
+    "c.txt": (b"-DOCSTART- -X- O O\n", "tags"),
+    "a.srt": (b"1\n00:00", "times"),
+    "a.ipynb": (b'{"cells": []}', "notebook"),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_other_formats_are_named_and_can_be_skipped(tmp_path, name):
+    content, kind = BINARY[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=kind):
+        corpus_lines([tmp_path / name])
+    log = DataErrorLog("report", tmp_path / "problems.txt")
+    assert not list(CorpusReader([str(tmp_path / name)], CorpusConfig(), log))
+    assert log.counts.total() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BZh9 is the beginning of a file",
+        "PK and PKK",
+        "{a} brace, {\n",
+        "<document> & <d> <htm",
+        "[1] A note\n[{",
+        "ustar " * 50,
+        "7zip, Rar!",
+    ],
+)
+def test_text_that_looks_similar_is_text(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert corpus_lines([tmp_path / "a.txt"]) == text.strip().split("\n")
+
+
+def stop():
+    return DataErrorLog("stop", "")
+
+
+READERS = {
+    "a.csv": lambda path: read_table(path, stop()),
+    "a.tsv": lambda path: read_table(path, stop()),
+    "a.jsonl": lambda path: read_table(path, stop()),
+    "train-v1.1.json": lambda path: read_squad(path, stop()),
+    "train.txt": lambda path: read_conll(path, 0, -1, stop()),
+    "pairs.jsonl": read_pairs,
+    "nbest.txt": lambda path: list(rerank(None, path, 1.0)),
+    "b.bin": read_file,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)]
+)
+def test_readers_name_archives_and_encodings(tmp_path, name, suffix, pack):
+    path = tmp_path / f"{name}{suffix}"
+    for content, kind in ((tar(), "tar"), (TEXT.encode("utf-16"), "UTF-16")):
+        path.write_bytes(pack(content))
+        with pytest.raises(InputError, match=rf"{name}.*{kind}"):
+            READERS[name](str(path))
+
+
+CP1252 = {  # the files, and what remains of them
+    "a.csv": b"review,label\nna\xefve,1\n",
+    "a.jsonl": b'{"text": "na\xefve"}\n',
+    "train-v1.1.json": json.dumps({"data": ["na\xefve"]}, ensure_ascii=False).encode(
+        "cp1252"
+    ),
+    "train.txt": b"na\xefve O\n",
+    "pairs.jsonl": b'{"text": "na\xefve"}\n',
+    "nbest.txt": b"1\tna\xefve\n",
+}
+
+
+@pytest.mark.parametrize("name", CP1252)
+def test_readers_name_a_way_to_convert_the_encoding(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(CP1252[name])
+    with pytest.raises(InputError) as caught:
+        READERS[name](str(path))
+    assert {"WINDOWS-1252", "GB18030"} <= set(
+        caught.value.remedy.replace(":", "").split()
+    )
+    if not shutil.which("iconv"):
+        pytest.skip("iconv is not installed")
+    run_commands(caught.value.remedy, tmp_path)
+    converted = tmp_path / f"converted{path.suffix}"
+    assert converted.read_text("utf-8") == CP1252[name].decode("cp1252")
+
+
+def test_vocabularies_name_formats_and_encodings(tmp_path):
+    path = tmp_path / "vocab.txt"
+    tokens = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[unused1]\nna\xefve\n"
+    for data in (tokens.encode("utf-16"), tokens.encode("cp1252")):
+        path.write_bytes(data)
+        with pytest.raises(InputError) as caught:
+            Vocabulary.read(path)
+        if shutil.which("iconv"):
+            run_commands(caught.value.remedy, tmp_path)
+            assert "na\xefve" in Vocabulary.read(tmp_path / "converted.txt").ids
+    path.write_bytes(gzip.compress(tokens.encode()))
+    with pytest.raises(InputError, match="gzip"):
+        Vocabulary.read(path)
+
+
+def test_standard_input_in_utf16_is_named():
+    assert "UTF-16" in encoding_remedy(None, TEXT.encode("utf-16"))
+    assert "WINDOWS-1252" in encoding_remedy(None, TEXT.encode("cp1252"))
