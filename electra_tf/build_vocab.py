@@ -44,6 +44,7 @@ SETTINGS = {
     "lower_case": "tokenization.lower_case",
     "strip_accents": "tokenization.strip_accents",
     "split_unspaced": "tokenization.split_unspaced",
+    "keep_whole": "tokenization.keep_whole",
     "documents": "corpus.documents",
     "field": "corpus.field",
     "on_error": "corpus.on_error",

@@ -91,6 +91,12 @@ class TokenizationConfig:
     max_word_characters: Annotated[int, Field(gt=0, le=1000)] = 200
     """Characters of a word, at most; a longer word becomes [UNK]. 200: the original.
     Most tokenizers of Hugging Face have 100."""
+    keep_whole: tuple[str, ...] = ()
+    """Entries that a text is searched for before it is split, such as `[USER]`: they
+    are neither split nor lower-cased."""
+    keep_whole_normalized: tuple[str, ...] = ()
+    """The same, but also with other case and accents where these settings remove them:
+    added tokens of Hugging Face with `normalized: true`."""
 
     @property
     def strips_accents(self) -> bool:
@@ -106,8 +112,14 @@ class TokenizationConfig:
         Args:
             stored: Settings stored with an artefact, by name; other keys are kept.
         """
-        added = {"split_unspaced": "none", "max_word_characters": 200}
-        return {**added, **stored}
+        added = {
+            "split_unspaced": "none",
+            "max_word_characters": 200,
+            "keep_whole": (),
+            "keep_whole_normalized": (),
+        }
+        lists = {n: tuple(v) for n, v in stored.items() if isinstance(v, list)}
+        return {**added, **stored, **lists}
 
     def __str__(self) -> str:
         """Return a description such as `lower-cased, without accents`."""
@@ -115,7 +127,9 @@ class TokenizationConfig:
         accents = "without" if self.strips_accents else "with"
         split = ", unspaced scripts by characters"
         split = split if self.split_unspaced == "characters" else ""
-        return f"{case}, {accents} accents{split}"
+        whole = len(self.keep_whole) + len(self.keep_whole_normalized)
+        kept = f", {whole:,} entries kept whole" if whole else ""
+        return f"{case}, {accents} accents{split}{kept}"
 
 
 @section()

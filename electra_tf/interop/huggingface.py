@@ -471,6 +471,12 @@ def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:
     )
     fast.decoder = decoders.WordPiece(prefix="##")
     fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
+    for entries, normalized in (
+        (settings.keep_whole, False),
+        (settings.keep_whole_normalized, True),
+    ):
+        added = [AddedToken(entry, normalized=normalized) for entry in entries]
+        fast.add_tokens(added)
     return fast
 
 

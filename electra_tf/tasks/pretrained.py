@@ -150,7 +150,8 @@ def from_saved_config(
         vocabulary = Vocabulary.parse(text, "the saved model")
     else:
         vocabulary = Vocabulary(tuple(text), "the saved model")
-    tokenization = TokenizationConfig(**model_config["tokenization"])
+    stored = TokenizationConfig.complete(model_config["tokenization"])
+    tokenization = TokenizationConfig(**stored)
     tokenizer = Tokenizer(vocabulary, tokenization)
     sections = model_config["settings"]
     base = {

@@ -534,7 +534,7 @@ class TextModel(keras.Model, abc.ABC):
         return super().get_config() | {
             "shape": dataclasses.asdict(self.shape),
             "vocabulary": self.tokenizer.vocabulary.text,
-            "tokenization": dataclasses.asdict(self.tokenizer.settings),
+            "tokenization": _to_json(dataclasses.asdict(self.tokenizer.settings)),
             "settings": _to_json(dataclasses.asdict(self.settings)),
         }
 

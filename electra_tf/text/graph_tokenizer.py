@@ -5,8 +5,10 @@ TF Serving can run the graph. `tf.strings.lower` is not used, because its result
 on the locale of the process (under LANG=tr_TR, I becomes a dotless i).
 """
 
+import dataclasses
 import functools
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +19,16 @@ from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.normalization import CharacterTable, is_dropped, ranges
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+from electra_tf.text.whole_entries import WholeEntries
 
 _CODES = 0x110000
 _BLOCK = 128
 _SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is unused
-_SPACE = ord(" ")
+_SPACE, _LETTER = ord(" "), ord("a")
+# Private characters, which no text keeps, enclose entries that are kept whole: one that
+# is found as it is lies between the first two, one of any case between the last two.
+_BEGIN, _MIDDLE, _END, _DROPPED = range(0x10FFF0, 0x10FFF4)
+_MARKS = rf"[\x{{{_BEGIN:x}}}-\x{{{_END:x}}}]"
 
 
 class TokenOffsets(NamedTuple):
@@ -49,16 +56,23 @@ class GraphTokenizer(tf.Module):
     def __init__(self, vocabulary: Vocabulary, settings: TokenizationConfig):
         super().__init__()
         self._lower_case = settings.lower_case
-        self._final_sigma = final_sigma_pattern() if settings.lower_case else ""
-        block_of, splits, values = _compile_settings_table(settings)
+        self._whole = WholeEntries(settings)
+        marks = range(_BEGIN, _DROPPED) if self._whole else ()
+        self._final_sigma = final_sigma_pattern(marks) if settings.lower_case else ""
+        block_of, splits, values = _compile_settings_table(
+            dataclasses.replace(settings, keep_whole=(), keep_whole_normalized=())
+        )
         self._block_of = tf.constant(block_of)
         self._starts = tf.constant(splits[:-1], tf.int32)
         self._lengths = tf.constant(np.diff(splits), tf.int32)
         self._values = tf.constant(values)
         self._longest = int(np.diff(splits).max())
+        ids = dict(vocabulary.ids)
+        # A text with the key of an entry is always that entry.
+        ids |= {key: ids[entry] for key, entry in self._whole.keys.items()}
         self._lookup = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
-                list(vocabulary.tokens), np.arange(len(vocabulary), dtype=np.int64)
+                list(ids), np.array(list(ids.values()), np.int64)
             ),
             default_value=-1,
         )
@@ -71,6 +85,8 @@ class GraphTokenizer(tf.Module):
         )
         self._unknown = vocabulary.ids[UNKNOWN]
         lengths = [len(token.removeprefix(CONTINUATION)) for token in vocabulary.tokens]
+        for key in self._whole.keys:
+            lengths[ids[key]] = len(key)
         self._piece_lengths = tf.constant(lengths, tf.int32)
         self._mark_bounds = tf.constant(mark_bounds(), tf.int32)
 
@@ -113,11 +129,14 @@ class GraphTokenizer(tf.Module):
         lengths = tf.gather(self._piece_lengths, ids.values)
         lengths = tf.where(ids.values == self._unknown, word_lengths, lengths)
         visible_ends = tf.cumsum(lengths)
-        starts = tf.gather(origin, visible_ends - lengths)
+        index = self._text_index(codes.flat_values)
+        starts = tf.gather(index, tf.gather(origin, visible_ends - lengths))
         ends = tf.gather(
             self._ends_of_marks(codes), tf.gather(origin, visible_ends - 1)
         )
-        base = repeat_rows(tf.cast(codes.row_starts(), tf.int32), ids.row_lengths())
+        ends = tf.gather(index, ends)
+        base = tf.gather(index, codes.row_starts())
+        base = repeat_rows(base, ids.row_lengths())
         return TokenOffsets(
             ids, ids.with_values(starts - base), ids.with_values(ends - base)
         )
@@ -127,8 +146,24 @@ class GraphTokenizer(tf.Module):
         return _encode(self._normalize(self._decode(text_B)))
 
     def _decode(self, text_B: tf.Tensor) -> tf.RaggedTensor:
-        """Return code points, with final capital sigmas replaced by the small one."""
+        """Return code points, with final capital sigmas replaced by the small one.
+
+        Entries that are kept whole are enclosed in `_BEGIN`, `_MIDDLE` and `_END`.
+        """
         text_B = drop_invalid_utf8(text_B)
+        if self._whole:
+            text_B = tf.strings.regex_replace(text_B, _MARKS, chr(_DROPPED))
+            exact, normalized = self._whole.groups
+            rewrite = "".join(
+                (
+                    chr(_BEGIN),
+                    r"\1" if exact else "",
+                    chr(_MIDDLE),
+                    (r"\2" if exact else r"\1") if normalized else "",
+                    chr(_END),
+                )
+            )
+            text_B = tf.strings.regex_replace(text_B, self._whole.pattern, rewrite)
         if self._lower_case:
             text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
         return tf.strings.unicode_decode(text_B, "UTF-8")
@@ -136,6 +171,14 @@ class GraphTokenizer(tf.Module):
     def _normalize(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the result of each code point, [B, (characters), (code points)]."""
         code = codes.values
+        exact = normalized = None
+        if self._whole:
+            exact = _between(code, _BEGIN, _MIDDLE)
+            normalized = _between(code, _MIDDLE, _END)
+            code = tf.where(self._is_mark(code), _SPACE, code)
+        visible = code
+        if exact is not None:
+            code = tf.where(exact, _LETTER, code)  # a character that remains itself
         row = tf.gather(self._block_of, code // _BLOCK) * _BLOCK + code % _BLOCK
         # tf.gather of a ragged table reads the whole table on every call.
         lengths = tf.gather(self._lengths, row)
@@ -144,7 +187,13 @@ class GraphTokenizer(tf.Module):
         values = tf.gather(
             self._values, tf.gather(self._starts, tf.gather(row, origin)) + offset
         )
-        values = tf.where(values == _SELF, tf.gather(code, origin), values)
+        values = tf.where(values == _SELF, tf.gather(visible, origin), values)
+        if normalized is not None:
+            keep = (values != _SPACE) | ~tf.gather(normalized, origin)
+            values = tf.boolean_mask(values, keep)
+            lengths = tf.math.unsorted_segment_sum(
+                tf.cast(keep, tf.int32), origin, tf.size(code)
+            )
         return codes.with_values(
             tf.RaggedTensor.from_row_lengths(
                 values, tf.cast(lengths, tf.int64), validate=False
@@ -162,11 +211,21 @@ class GraphTokenizer(tf.Module):
         words = words.with_values(tf.where(too_long, rejected, words.values))
         return tf.cast(self._wordpiece.tokenize(words), tf.int32)
 
+    def _is_mark(self, code: tf.Tensor) -> tf.Tensor:
+        """Return whether each code point encloses an entry that is kept whole."""
+        return bool(self._whole) & (code >= _BEGIN) & (code <= _END)
+
+    def _text_index(self, code: tf.Tensor) -> tf.Tensor:
+        """Return for each code point, and the end, how many of the text precede it."""
+        is_text = tf.cast(~self._is_mark(code), tf.int32)
+        return tf.concat([[0], tf.cumsum(is_text)], 0)
+
     def _ends_of_marks(self, codes: tf.RaggedTensor) -> tf.Tensor:
         """Return for each character the index after it and its marks."""
         code = codes.flat_values
         bounds = tf.searchsorted(self._mark_bounds, code, "right")
-        is_base = (bounds % 2 == 0) | (tf.ragged.range(codes.row_lengths()).values == 0)
+        is_first = tf.ragged.range(codes.row_lengths()).values == 0
+        is_base = is_first | (bounds % 2 == 0) & ~self._is_mark(code)
         starts = tf.boolean_mask(_range_like(code), is_base)
         ends = tf.concat([starts[1:], [tf.size(code)]], 0)
         return tf.gather(ends, tf.cumsum(tf.cast(is_base, tf.int32)) - 1)
@@ -234,6 +293,12 @@ def truncate_rows(rows: tf.RaggedTensor, lengths_B: tf.Tensor) -> tf.RaggedTenso
     return index.with_values(tf.gather(rows.values, index.values))
 
 
+def _between(code: tf.Tensor, first: int, last: int) -> tf.Tensor:
+    """Return whether each code point is between two marks, which come in pairs."""
+    steps = tf.cast(code == first, tf.int32) - tf.cast(code == last, tf.int32)
+    return (tf.cumsum(steps) > 0) & (code != first)
+
+
 def _range_like(values: tf.Tensor) -> tf.Tensor:
     return tf.range(tf.size(values))
 
@@ -279,11 +344,14 @@ def compile_table(
 
 
 @functools.cache
-def final_sigma_pattern() -> str:
+def final_sigma_pattern(ends: Sequence[int] = ()) -> str:
     """Return an RE2 pattern of a capital sigma that lower-cases to the final form.
 
     Such a sigma follows a cased letter and precedes none, ignorable characters
     aside (Unicode, SpecialCasing). `str.lower` determines both character classes.
+
+    Args:
+        ends: Code points that end a word as a space does.
     """
     cased, ignorable = [], []
     for code in np.flatnonzero(~_dropped_codes()).tolist():
@@ -292,7 +360,8 @@ def final_sigma_pattern() -> str:
             continue  # neither cased nor ignorable: the sigma before it is final
         (cased if f"ΑΣ{character}".lower()[1] == "σ" else ignorable).append(code)
     # The original drops characters before it lower-cases.
-    ignorable += np.flatnonzero(_dropped_codes()).tolist()
+    dropped = np.flatnonzero(_dropped_codes()).tolist()
+    ignorable += [code for code in dropped if code not in ends]
     cased, ignorable = _re2_class(cased), _re2_class(ignorable)
     return f"([{cased}][{ignorable}]*)Σ([{ignorable}]*(?:[^{cased}{ignorable}]|$))"
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+from electra_tf.text.whole_entries import WholeEntries
 
 if TYPE_CHECKING:
     from electra_tf.text.graph_tokenizer import GraphTokenizer
@@ -35,7 +36,8 @@ counting are several times faster than with lists of integers."""
 class Tokenizer:
     """Map text to WordPiece ids.
 
-    Text never produces a special token: "[MASK]" becomes `[`, `mask`, `]`.
+    Text never produces a special token: "[MASK]" becomes `[`, `mask`, `]`. The entries
+    of `settings.keep_whole` are found in the text before it is split.
 
     Args:
         vocabulary: The vocabulary.
@@ -56,6 +58,8 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self.settings = settings
         self._characters = CharacterTable(settings)
+        self.whole = WholeEntries(settings)
+        self._check_whole()
         self._words = _Words(vocabulary, settings.max_word_characters)
         self._units = _Units(self._characters, self._words)
 
@@ -101,10 +105,32 @@ class Tokenizer:
 
     def wordpieces(self, text: str) -> Wordpieces:
         """Return the ids of a text as a string, which is faster to process."""
+        if not self.whole:
+            return self._split(text)
+        ids = self.vocabulary.ids
+        return "".join(
+            self._split(part.text) if part.entry is None else chr(ids[part.entry])
+            for part in self.whole.split(text)
+        )
+
+    def _split(self, text: str) -> Wordpieces:
         units = split_units(text, self.settings)
         wordpieces = "".join(map(self._units.__getitem__, units))
         self._units.clear_if_full()
         return wordpieces
+
+    def _check_whole(self) -> None:
+        """Reject entries to keep whole that the vocabulary does not have."""
+        names = ("keep_whole", "keep_whole_normalized")
+        for name in names:
+            entries = getattr(self.settings, name)
+            if missing := [e for e in entries if e not in self.vocabulary.ids]:
+                raise InputError(
+                    f"The entries of tokenization.{name} must be in the vocabulary",
+                    f"{self.vocabulary.source} without {format_list(missing)}",
+                    "Append them to the vocabulary, each on a line of its own, or "
+                    f"remove them from tokenization.{name}",
+                )
 
     def graph(self) -> "GraphTokenizer":
         """Return the same function as a `tf.Module` (see `graph_tokenizer.py`)."""

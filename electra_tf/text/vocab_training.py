@@ -24,6 +24,7 @@ from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
+from electra_tf.text.whole_entries import WholeEntries
 
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
 # that occurred once are dropped: they are too rare to enter a vocabulary.
@@ -42,6 +43,7 @@ class WordCounter:
     def __init__(self, settings: TokenizationConfig):
         self._settings = settings
         self._characters = CharacterTable(settings)
+        self._whole = WholeEntries(settings)
         self._units: collections.Counter[str] = collections.Counter()
         self._words: collections.Counter[str] = collections.Counter()
         self.accent_loss = AccentLossCounter(settings)
@@ -54,7 +56,7 @@ class WordCounter:
         """Count the words of lines."""
         for line in lines:
             self.accent_loss.add(line)
-            units = split_units(line, self._settings)
+            units = split_text(line, self._settings, self._whole)
             if max(map(len, units), default=0) > _LONG_UNIT:
                 long = [unit for unit in units if len(unit) > _LONG_UNIT]
                 self._add_words(collections.Counter(long), self._words)
@@ -93,6 +95,22 @@ class WordCounter:
         repeated = drop_rare(counts)
         self.dropped += len(counts) - len(repeated)
         return repeated
+
+
+def split_text(
+    text: str, settings: TokenizationConfig, whole: WholeEntries
+) -> list[str]:
+    """Split a text into units, without the entries that are kept whole.
+
+    Args:
+        text: Any text.
+        settings: Options of normalization.
+        whole: Of these settings.
+    """
+    if not whole:
+        return split_units(text, settings)
+    parts = (part.text for part in whole.split(text) if part.entry is None)
+    return [unit for part in parts for unit in split_units(part, settings)]
 
 
 def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
@@ -197,22 +215,27 @@ def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokeniz
         )
     if counts.dropped:
         print(f"{counts.dropped:,} words that occur once were dropped to save memory")
-    vocabulary = train_wordpieces(words, settings.vocabulary)
-    return Tokenizer(vocabulary, settings.tokenization)
+    options = settings.tokenization
+    whole = (*options.keep_whole, *options.keep_whole_normalized)
+    vocabulary = train_wordpieces(words, settings.vocabulary, whole)
+    return Tokenizer(vocabulary, options)
 
 
 def train_wordpieces(
-    words: collections.Counter[str], settings: VocabularyConfig
+    words: collections.Counter[str],
+    settings: VocabularyConfig,
+    whole: Iterable[str] = (),
 ) -> Vocabulary:
     """Train a vocabulary on word counts; the result is deterministic.
 
     Args:
         words: Count of each word.
         settings: Size, minimum frequency of a pair, character coverage.
+        whole: Entries that are kept whole.
 
     Returns:
-        Special tokens in BERT's order, then characters, then wordpieces in the order
-        of training.
+        Special tokens in BERT's order, then entries kept whole, then characters, then
+        wordpieces in the order of training.
 
     Raises:
         InputError: The special tokens and characters exceed the size.
@@ -224,7 +247,7 @@ def train_wordpieces(
     continuing = {character for word in usable for character in word[1:]}
     # The library numbers characters in random order, which changes how it breaks ties.
     # As special tokens they have fixed ids.
-    fixed_tokens = [*SPECIAL_TOKENS, *alphabet]
+    fixed_tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *whole, *alphabet)))
     fixed_tokens += [
         CONTINUATION + character for character in alphabet if character in continuing
     ]
@@ -302,7 +325,7 @@ class VocabStats:
         unknown = tokenizer.vocabulary.ids[UNKNOWN]
         for line in lines:
             ids = tokenizer.encode(line)
-            units = split_units(line, tokenizer.settings)
+            units = split_text(line, tokenizer.settings, tokenizer.whole)
             self.words += sum(len(characters.words(unit)) for unit in units)
             self.wordpieces += len(ids)
             self.unknown += ids.count(unknown)

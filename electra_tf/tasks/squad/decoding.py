@@ -236,23 +236,35 @@ def piece_characters(
         (start, end) for each wordpiece; combining marks belong to the letter before
         them.
     """
-    sources: list[int] = []  # index in `text` of each normalized character
+    spans: list[tuple[int, int]] = []
+    for start, part, entry in tokenizer.whole.split(text):
+        if entry is not None:
+            spans.append((start, start + len(part)))
+        else:
+            spans += _split_spans(start, part, tokenizer, characters)
+    return [(first, _end_of(end - 1, text)) for first, end in spans]
+
+
+def _split_spans(
+    start: int, text: str, tokenizer: Tokenizer, characters: CharacterTable
+) -> Iterator[tuple[int, int]]:
+    """Yield the characters of wordpieces, without the marks after the last letter."""
+    sources: list[int] = []  # index of each normalized character
     words: list[str] = []
     for unit in UNIT.finditer(text):
         words += characters.words(unit.group())
         for index in range(*unit.span()):
             normalized = characters[ord(text[index])]
-            sources += [index] * (len(normalized) - normalized.count(" "))
-    spans, first = [], 0
+            sources += [start + index] * (len(normalized) - normalized.count(" "))
+    first = 0
     for word in words:
-        tokens = [tokenizer.vocabulary.tokens[i] for i in tokenizer.encode(word)]
+        tokens = [tokenizer.vocabulary.tokens[i] for i in tokenizer.spell(word)]
         lengths = [len(token.removeprefix(CONTINUATION)) for token in tokens]
         if tokens == [UNKNOWN]:
             lengths = [len(word)]
         for length in lengths:
-            spans.append((sources[first], _end_of(sources[first + length - 1], text)))
+            yield sources[first], sources[first + length - 1] + 1
             first += length
-    return spans
 
 
 def _end_of(index: int, text: str) -> int:

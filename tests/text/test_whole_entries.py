@@ -1,0 +1,122 @@
+import itertools
+import random
+
+import pytest
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as FastTokenizer
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.squad.decoding import piece_characters
+from electra_tf.text.normalization import CharacterTable
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_json import STRIP_ACCENTS
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+WHOLE = ("[USER]", "[URL]", "[URL]s", "<é>", "COVID-19", "中心", "MacOS")
+LETTERS = "acdeiorsuvmлпσ0123456789中心éç"
+VOCABULARY = Vocabulary(
+    (
+        *SPECIAL_TOKENS, *WHOLE, *LETTERS, *(f"##{c}" for c in LETTERS), "[", "]", "<",
+        ">", "-", "user", "url", "covid", "macos", "##user", "the", "ς", "##ς", "α",
+        "##α",
+    )
+)  # fmt: skip
+TEXTS = (
+    "the [USER] and [User] [URL] [URL]s at[USER]s[URL][USER]",
+    "COVID-19 covid-19 COVID COVID-190 xCOVID-19",
+    "MacOS macos MACOS MacOSs macoss <é> <É> <e> 中心 中 心中心心",
+    "[US\u0300ER] [USER]\u0301 [\u0300USER] e\u0301[USER]\u0301x",
+    "\U0010fff0[USER]\U0010fff2 \U0010fff1\U0010fff3 a\U0010fff0c",
+    "\x00[USER]\x00 [MASK] [PAD]",
+    "", "[USER]", "  [URL]  ",
+)  # fmt: skip
+
+
+def tokenizers_library(lower, strip, exact, normalized):
+    fast = FastTokenizer(
+        models.WordPiece(
+            dict(VOCABULARY.ids), unk_token="[UNK]", max_input_chars_per_word=200
+        )
+    )
+    fast.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.add_tokens([AddedToken(entry, normalized=False) for entry in exact])
+    fast.add_tokens([AddedToken(entry, normalized=True) for entry in normalized])
+    return fast
+
+
+CASES = [
+    (lower, strip, exact, normalized)
+    for lower, strip in itertools.product((True, False), (None, True, False))
+    for exact, normalized in ((WHOLE, ()), ((), WHOLE), (WHOLE[1:3], WHOLE[3:]))
+]
+
+
+def tokenizer_of(lower, strip, exact, normalized):
+    settings = TokenizationConfig(
+        lower_case=lower,
+        strip_accents=STRIP_ACCENTS[strip],
+        keep_whole=exact,
+        keep_whole_normalized=normalized,
+    )
+    return Tokenizer(VOCABULARY, settings)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ids_are_those_of_the_library_tokenizers(case):
+    tokenizer, theirs = tokenizer_of(*case), tokenizers_library(*case)
+    texts = [text for text in TEXTS if "\u0300" not in text]
+    expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
+    assert [tokenizer.encode(text) for text in texts] == expected
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[4], CASES[-1]])
+def test_the_graph_finds_the_same_entries_at_the_same_places(case):
+    tokenizer = tokenizer_of(*case)
+    rng = random.Random(0)
+    pieces = (*WHOLE, *LETTERS, " ", "\u0301", "[", "]", "USER", "Α", "Σ", "\U0010fff0")
+    texts = [*TEXTS, *("".join(rng.choices(pieces, k=8)) for _ in range(300))]
+    graph = tokenizer.graph()
+    expected = [tokenizer.encode(text) for text in texts]
+    assert graph(texts).to_list() == expected
+    table = CharacterTable(tokenizer.settings)
+    spans = [piece_characters(text, tokenizer, table) for text in texts]
+    offsets = graph.encode_with_offsets(texts)
+    assert offsets.ids.to_list() == expected
+    assert offsets.starts.to_list() == [[a for a, _ in row] for row in spans]
+    assert offsets.ends.to_list() == [[b for _, b in row] for row in spans]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (("a b",), "'a b'"),
+        (("a\u200b",), "keep_whole"),
+        (("ΑΣ",), "sigma"),
+        (("",), "''"),
+        (("##a",), "'##a'"),
+        (("[MASK]",), r"'\[MASK\]'"),
+        (("[NEW]",), r"without '\[NEW\]'"),
+    ],
+)
+def test_entries_that_cannot_be_kept_whole_are_refused(entries, words):
+    with pytest.raises(InputError, match=words):
+        Tokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
+
+
+def test_entries_that_are_equal_in_any_case_are_refused():
+    vocabulary = Vocabulary((*VOCABULARY.tokens, "[user]"))
+    entries = TokenizationConfig(keep_whole_normalized=("[USER]", "[user]"))
+    with pytest.raises(InputError, match=r"\[USER\].*\[user\]"):
+        Tokenizer(vocabulary, entries)
+
+
+def test_settings_of_entries_are_stored_with_the_vocabulary(tmp_path):
+    from electra_tf.text.tokenizer_files import open_tokenizer
+
+    tokenizer = tokenizer_of(True, None, WHOLE[:2], WHOLE[2:3])
+    tokenizer.save(tmp_path / "vocab.txt")
+    stored = open_tokenizer(tmp_path / "vocab.txt")
+    assert stored.settings == tokenizer.settings
+    assert stored.tokenizer().encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
