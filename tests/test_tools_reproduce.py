@@ -1,11 +1,13 @@
-"""The grid of systems: equal compute, rows, and the page made of them."""
+"""The grid of systems: equal compute, units of work, rows, and their scores."""
 
-import csv
 import json
 import runpy
+import signal
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -14,29 +16,29 @@ from electra_tf.errors import InputError
 TOOL = ROOT / "tools" / "reproduction"
 COUNT_FLOPS = ROOT / "tools" / "count_flops.py"
 GRID = """
-budget: 2.0e+12
-base: [input.batch_size=64]
-scores: [probe]
-shares: [0.5]
+reference: mlm
+rungs:
+  1k: {positions: 1.0e+6, seeds: 2}
+  4k: {positions: 4.0e+6, seeds: 1}
+base: [records.max_length=64, model.vocabulary_size=1000, input.batch_size=64]
+scores: [cola, probe]
+finetune: {seeds: 2, flags: [], rates: [6.0e-4, 1.0e-4], tuned_at: 4k}
 systems:
-  electra: {seeds: 2}
   mlm: {sets: [objective.name=mlm]}
-  training/two_stage:
-    budget: 0.5
-    sets: [objective.name=two_stage, model.sharing=gdes, model.generator_width=1.0]
+  electra: {sets: [model.generator_width=0.25]}
+  warm: {warm_start: {system: mlm, share: 0.3}, sets: [model.generator_width=0.25]}
+  untrained: {steps: 2, seeds: 1, sets: [objective.name=mlm]}
 """
+MODULES = "grid", "metrics", "page", "reproduce", "scores", "statistics_of_rows"
 
 
 @pytest.fixture
-def modules(monkeypatch):
-    """Import the tool's modules, which lie beside its program."""
+def tool(monkeypatch):
+    """Return a function that imports a module of the tool, which lies beside it."""
     monkeypatch.syspath_prepend(str(TOOL))
-    import grid
-    import page
-
-    yield grid, page
-    for name in ("grid", "page"):
-        del sys.modules[name]
+    yield __import__
+    for name in MODULES:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -46,12 +48,28 @@ def run_tool(monkeypatch, capsys):
     def run(path, *arguments):
         monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
         monkeypatch.syspath_prepend(str(path.parent))
-        runpy.run_path(str(path), run_name="__main__")
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        finally:
+            signal.signal(signal.SIGTERM, handler)
         return capsys.readouterr().out
 
     yield run
-    for name in ("grid", "page", "scores"):
+    for name in MODULES:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def read(tool, tmp_path):
+    """Return a function that reads a grid."""
+
+    def read_text(text=GRID):
+        path = tmp_path / "grid.yaml"
+        path.write_text(text)
+        return tool("grid").Grid.read(path)
+
+    return read_text
 
 
 def test_count_flops_counts_the_rows_of_a_ramp(run_tool):
@@ -76,119 +94,275 @@ HEAD = GRID.partition("systems:")[0]
 @pytest.mark.parametrize(
     ("content", "received"),
     [
-        (GRID.replace("budget: 2", "budgets: 2"), "budgets"),
+        (GRID.replace("reference:", "referenz:"), "referenz"),
         (f"{HEAD}systems: []\n", "systems"),
         (f"{HEAD}systems: {{a: }}\n", "a: None"),
         (f"{HEAD}systems: {{a: {{seed: 2}}}}\n", "seed"),
+        (f"{HEAD}systems: {{a-b: {{}}}}\n", "a-b"),
+        (GRID.replace("cola", "colla"), "colla"),
     ],
 )
-def test_keys_of_a_grid_file_are_checked(content, received, modules, tmp_path):
-    grid, _ = modules
-    path = tmp_path / "grid.yaml"
-    path.write_text(content)
+def test_keys_of_a_grid_file_are_checked(content, received, read):
     with pytest.raises(InputError) as error:
-        grid.Grid.read(path, vocabulary_size=1000)
+        read(content)
     assert received in error.value.received
 
 
-def test_all_runs_of_a_budget_have_the_same_flops(modules, tmp_path):
-    grid, _ = modules
-    path = tmp_path / "grid.yaml"
-    path.write_text(GRID)
-    read = grid.Grid.read(path, vocabulary_size=1000)
-    names = [run.name for run in read.runs]
-    # The first seed of every system comes first.
-    assert names == [
-        "electra-seed0", "mlm-seed0", "training_two_stage-seed0", "electra-seed1",
-    ]  # fmt: skip
-    for run in read.runs:
-        assert run.steps % 2 == 0
-        assert run.flops == pytest.approx(run.budget, rel=0.02)
-        assert f"training.steps={run.steps}" in run.settings
-    steps = {run.system: run.steps for run in read.runs}
-    assert steps["mlm"] > steps["electra"]
-    assert read.runs[2].budget == read.runs[0].budget / 2
+def by_hand(rows=64, length=64, vocabulary=8192):
+    """Return the FLOPs of a step of MLM and of ELECTRA with two layers of 128."""
+
+    def layers(width, inner):
+        projections, attention = 4 * length * width**2, 2 * length**2 * width
+        return 2 * (projections + attention + 2 * length * width * inner)
+
+    masked = 10  # of 64, rounded up from 9.6
+    mlm = layers(128, 512) + masked * (128 * 128 + 128 * vocabulary)
+    generator = length * 128 * 32 + layers(32, 128)
+    generator += masked * (32 * 128 + 128 * vocabulary)
+    discriminator = layers(128, 512) + length * (128 * 128 + 128)
+    # Two FLOPs for each multiply-add; the backward pass has two matmuls for each.
+    return [6 * rows * flops for flops in (mlm, generator + discriminator)]
 
 
-def row(system, seed, score, share):
-    return {
-        "system": system,
-        "seed": seed,
-        "steps": 100,
-        "flops": 2e12,
-        "scores": {"probe_chunk_best": score},
-        "shares": {"0.5": {"probe_chunk_best": share}},
-        "curve": [{"step": 50, "masked_lm_loss": 6.0}, {"step": 100}],
-    }
+def test_the_executed_flops_of_a_step_are_those_counted_by_hand(tool):
+    ladder = tool("grid").Grid.read(TOOL / "ladder.yaml")
+    mlm, electra = (
+        next(run.stages[-1].facts for run in ladder.runs if run.system == name)
+        for name in ("mlm", "electra")
+    )
+    for facts, flops in zip((mlm, electra), by_hand(), strict=True):
+        assert facts["flops"] == facts["steps"] * flops
+        assert facts["positions"] == facts["steps"] * 4096
+    assert mlm["steps"] == 2930  # 12 million positions, an even number of steps
+    assert electra["flops"] == pytest.approx(mlm["flops"], rel=1e-3)
+    # With lookups as matmuls, ELECTRA, which has two networks, would get fewer steps.
+    assert electra["original_flops"] > 1.5 * mlm["original_flops"]
 
 
-def test_the_page_has_medians_ranges_and_plots(modules, tmp_path):
-    pytest.importorskip("matplotlib", reason="needs the extra `quickstart`")
-    _, page = modules
-    rows = [row("electra", n, s, s - 5) for n, s in enumerate((70.0, 74.0, 71.0))]
-    rows += [row("sharing/none", 0, 69.0, 60.0)]
-    rows += [row("training/adversarial", 0, 61.0, 50.0)]
-    rows += [row(f"generator/64-{s}", 0, 60.0, 50.0) for s in ("half", "quarter")]
-    (tmp_path / "rows").mkdir()
-    for number, values in enumerate(rows):
-        path = tmp_path / "rows" / f"{number}.json"
-        path.write_text(json.dumps(values))
-    page.write(tmp_path / "rows", tmp_path / "page")
-    text = (tmp_path / "page" / "results.md").read_text()
-    assert "| electra | 3 | 100 | 2e+12 | 71.0 (70.0 to 74.0) |" in text
-    assert text.index("### Systems") < text.index("electra") < text.index("### Sharing")
-    assert "| sharing/none | 1 | 100 | 2e+12 | 69.0 |" in text
-    # ELECTRA itself is the row to compare with.
-    assert "| electra |" in text[text.index("### Sharing") :]
-    assert "| electra | 0 | 65.0 | 70.0 |" in text
-    with (tmp_path / "page" / "results.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [line["share"] for line in table] == ["1", "0.5"] * 7
-    assert table[1]["probe_chunk_best"] == "65.0"
-    for suffix in ("png", "svg"):
-        assert (tmp_path / "page" / f"results.{suffix}").stat().st_size > 1000
-    drawn = (tmp_path / "page" / "results.svg").read_text()
-    assert "generator width" in drawn
-    assert "training/adversarial" in drawn
-    assert "sharing/none" not in drawn
+def test_all_systems_of_a_rung_have_the_same_flops(read):
+    budgets = {}
+    for run in read().runs:
+        facts = [stage.facts for stage in run.stages]
+        for stage, values in zip(run.stages, facts, strict=True):
+            steps = stage.config.training.steps
+            assert steps % 2 == 0
+            assert stage.config.optimizer.warmup_steps == max(1, steps // 20)
+            assert stage.config.training.seed == run.seed
+            assert values["flops"] > 0
+        flops = sum(values["flops"] for values in facts)
+        if run.rung:
+            budget = budgets.setdefault(run.rung, flops)
+            assert flops == pytest.approx(budget, rel=0.01)
+        if run.system == "warm":
+            assert facts[0]["flops"] == pytest.approx(0.3 * flops, rel=0.02)
+            orders = [stage.config.input.seed for stage in run.stages]
+            assert orders[0] != orders[1]
+    assert budgets["4k"] == pytest.approx(4 * budgets["1k"], rel=0.01)
 
 
-def test_a_row_of_other_settings_is_an_error(run_tool, folder, tmp_path, capsys):
-    path, rows = tmp_path / "grid.yaml", tmp_path / "rows"
-    path.write_text(GRID)
+def test_units_begin_with_the_first_rung_and_the_choice_of_rates(read):
+    names = [" ".join((run.name, *unit)).strip() for run, *unit in read().units()]
+    assert names[:10] == [
+        *("mlm-1k-seed0 pretrain", "electra-1k-seed0 pretrain"),
+        *("warm-1k-seed0 pretrain", "mlm-1k-seed1 pretrain"),
+        *("electra-1k-seed1 pretrain", "warm-1k-seed1 pretrain"),
+        "untrained-seed0 pretrain",
+        *(f"{system}-4k-seed0 pretrain" for system in ("mlm", "electra", "warm")),
+    ]
+    assert names[10:14] == [
+        *(f"{system}-4k-seed0 tune cola" for system in ("mlm", "electra", "warm")),
+        "untrained-seed0 tune cola",
+    ]
+    assert names[14:16] == ["mlm-1k-seed0 finetune cola", "mlm-1k-seed0 probe probe"]
+    assert len(names) == len(set(names))
+
+
+def test_one_rate_is_not_chosen(read):
+    grid = read(GRID.replace("[6.0e-4, 1.0e-4]", "[6.0e-4]"))
+    assert not any(kind == "tune" for _, kind, _ in grid.units())
+
+
+def test_parts_of_the_data_are_disjoint_and_always_the_same(tool):
+    split = tool("scores").split
+    rows = [f"{n}\tpremise {n // 2}\thypothesis\n" for n in range(100)]
+    parts = split(rows, [40, 20], tool("scores")._premise)
+    assert parts == split(rows, [40, 20], tool("scores")._premise)
+    assert [len(part) for part in parts[:2]] == [40, 20]
+    assert sorted(row for part in parts for row in part) == sorted(rows)
+    premises = [{row.split("\t")[1] for row in part} for part in parts]
+    assert sum(map(len, premises)) == len(set.union(*premises))
+    assert parts[0] == sorted(parts[0], key=rows.index)
+    assert parts[0] != rows[:40]
+
+
+def test_tenths_are_of_the_training_data(tool, tmp_path):
+    scores = tool("scores")
+    glue = tmp_path / "glue" / "SST-2"
+    glue.mkdir(parents=True)
+    for name, count in (("train", 200), ("dev", 30)):
+        lines = [f"{name} {n} \t{n % 2}\n" for n in range(count)]
+        (glue / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
+    files = {}
+    for tenth in (False, True):
+        folder = tmp_path / f"prepared{tenth}"
+        scores.prepare("sst2", tmp_path, folder, tenth)
+        for stem in ("train", "dev"):
+            head, *rows = (folder / f"{stem}.tsv").read_text().splitlines()
+            assert head == "sentence\tlabel"
+            files[tenth, stem] = rows
+    assert [len(files[False, stem]) for stem in ("train", "dev")] == [200, 30]
+    assert [len(files[True, stem]) for stem in ("train", "dev")] == [20, 20]
+    assert not set(files[True, "train"]) & set(files[True, "dev"])
+    assert set(files[True, "dev"]) < set(files[False, "train"])
+
+
+def test_the_pairs_of_mnli_are_split_by_premise(tool, data, tmp_path):
+    tool("scores").prepare("mnli", data, tmp_path / "mnli", tenth=False)
+    rows = [
+        (tmp_path / "mnli" / f"{stem}.tsv").read_text().splitlines()[1:]
+        for stem in ("train", "dev")
+    ]
+    assert [len(part) for part in rows] == [8000, 1815]
+    train, dev = ({row.split("\t")[1].strip() for row in part} for part in rows)
+    assert not train & dev
+
+
+def test_scores_of_stored_rows_are_those_of_the_libraries(tool):
+    from scipy import stats
+    from sklearn import metrics
+
+    rows_of, score = tool("scores").rows_of, tool("metrics").score
+    arrays, rng = tool("metrics").arrays, np.random.default_rng(0)
+
+    def answers(values):
+        lines = [f"{n}\t{value}\n" for n, value in enumerate(values)]
+        return "index\tprediction\n" + "".join(lines)
+
+    gold, *seeds = rng.integers(2, size=(3, 200))
+    dev = "".join(f"x\t{label}\t\ta sentence\n" for label in gold)
+    found = rows_of("cola", dev, [answers(seed) for seed in seeds])
+    for seed, columns in zip(seeds, arrays(found), strict=True):
+        expected = 100 * metrics.matthews_corrcoef(gold, seed)
+        assert score("cola", columns) == pytest.approx(expected)
+    constant = rows_of("cola", dev, [answers(np.ones(200, int))])
+    assert score("cola", arrays(constant)[0]) == 0
+
+    gold = rng.integers(26, size=150) / 5
+    predicted = gold + rng.normal(size=150)
+    dev = "sentence1\tscore\n" + "".join(f"text\t{value:.3f}\n" for value in gold)
+    found = rows_of("stsb", dev, [answers(predicted)])
+    assert "text" not in json.dumps(found)
+    expected = 100 * stats.spearmanr(gold, predicted).statistic
+    assert score("stsb", arrays(found)[0]) == pytest.approx(expected)
+
+    dev = "index\tsentence1\tsentence2\tgold_label\n0\ta\tb\tneutral\n1\ta\tb\tneutral"
+    found = rows_of("mnli", dev, [answers(["neutral", "entailment"])])
+    assert found == {"right": ["10"]}
+    assert score("mnli", arrays(found)[0]) == 50
+
+
+def test_chunks_are_counted_as_the_package_scores_them(tool):
+    from electra_tf.tasks.tagging.metrics import score_spans
+
+    sentences = [  # word, gold, predicted
+        "a B-NP B-NP\nb I-NP E-NP\nc B-VP S-VP",
+        "a B-NP S-NP\nb I-NP O\nc O S-PP",
+        "a O O",
+    ]
+    columns = [
+        [[line.split()[i] for line in s.split("\n")] for s in sentences] for i in (1, 2)
+    ]
+    text = "\n\n".join(sentences) + "\n"
+    found = tool("scores").rows_of("chunking", "", [text])
+    assert found == {"tp": [[2, 0, 0]], "fp": [[0, 2, 0]], "fn": [[0, 1, 0]]}
+    values = tool("metrics").arrays(found)[0]
+    f1 = score_spans(*columns)["f1"]
+    assert tool("metrics").score("chunking", values) == pytest.approx(f1)
+
+
+def given(path, tmp_path, folder):
+    rows, work = f"--rows={tmp_path / 'rows'}", f"--work={tmp_path / 'work'}"
+    return [path, rows, work, f"--heldout={folder}", f"--data={folder}"]
+
+
+def test_rows_of_other_settings_or_another_package_are_errors(
+    run_tool, tool, read, folder, tmp_path, capsys
+):
+    grid, rows = read(), tmp_path / "rows"
     rows.mkdir()
-    (rows / "mlm-seed0.json").write_text(json.dumps({"steps": 2, "sets": []}))
-    given = [path, f"--rows={rows}", f"--work={tmp_path / 'work'}"]
-    given += [f"--heldout={folder}", f"--data={folder}"]
+    flags = given(tmp_path / "grid.yaml", tmp_path, folder)
     with pytest.raises(SystemExit):
-        run_tool(TOOL / "reproduce.py", *given)
+        run_tool(TOOL / "reproduce.py", *flags)
     assert "must have --records" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match=r"mlm-seed0\.json must be a row"):
-        run_tool(TOOL / "reproduce.py", *given, f"--records={folder}")
-    assert not (tmp_path / "work").exists()
+    flags.append(f"--records={folder}")
+    run, package = grid.runs[0], tool("reproduce").package()
+    stages = [stage.facts for stage in run.stages]
+    row = {"package": package, "stages": stages, "done": {}}
+    path = rows / f"{run.name}.json"
+    path.write_text(json.dumps(row | {"package": package | {"sha256": "other"}}))
+    with pytest.raises(SystemExit, match=r"must be of the package.*other"):
+        run_tool(TOOL / "reproduce.py", *flags)
+    stages[0]["steps"] += 1
+    path.write_text(json.dumps(row))
+    with pytest.raises(SystemExit, match=r"mlm-1k-seed0\.json must be a row"):
+        run_tool(TOOL / "reproduce.py", *flags)
+
+
+def write_tasks(folder):
+    """Write small files of CoLA and of chunks."""
+    (folder / "glue" / "CoLA").mkdir(parents=True)
+    (folder / "tagging" / "conll2000").mkdir(parents=True)
+    for stem, count in (("train", 300), ("dev", 40)):
+        rows = [f"x\t{n % 2}\t\t{'good' if n % 2 else 'bad'} {n}" for n in range(count)]
+        (folder / "glue" / "CoLA" / f"{stem}.tsv").write_text("\n".join(rows))
+    for stem in ("train", "test"):
+        sentence = "the DT B-NP\ncat NN I-NP\nran VB B-VP\n\n"
+        path = folder / "tagging" / "conll2000" / f"{stem}.txt"
+        path.write_text(40 * sentence)
 
 
 @pytest.mark.slow
-def test_a_grid_goes_on_from_its_rows(folder, data, tmp_path):
-    path = tmp_path / "grid.yaml"
-    sets = "model.depth=1, training.save_every=5, training.evaluate_every=5"
-    path.write_text(GRID.replace("64]", f"8, {sets}]").replace("2.0e+12", "1.0e+10"))
-    command = [
-        *(sys.executable, TOOL / "reproduce.py", path, f"--records={folder}"),
-        *(f"--heldout={folder}", f"--data={data}", f"--work={tmp_path / 'work'}"),
-        f"--rows={tmp_path / 'rows'}",
-    ]
+def test_a_grid_goes_on_after_it_was_killed(folder, tmp_path):
+    write_tasks(tmp_path)
+    vocabulary = len((folder / "vocab.txt").read_text().splitlines())
+    text = GRID.replace("=1000", f"={vocabulary}").replace("=64", "=32")
+    text = text.replace("input.batch_size=32]", "input.batch_size=8, model.depth=1]")
+    for old, new in (
+        ("1.0e+6", "4.0e+3"),
+        ("4.0e+6", "8.0e+4"),
+        ("seeds: 2}", "seeds: 1}"),
+    ):
+        text = text.replace(old, new)
+    text = text.replace("model.depth=1", "model.depth=1, training.save_every=5")
+    (tmp_path / "grid.yaml").write_text(text)
+    command = [sys.executable, TOOL / "reproduce.py", tmp_path / "grid.yaml"]
+    command += [f"--records={folder}", f"--heldout={folder}", f"--data={tmp_path}"]
+    command += [f"--work={tmp_path / 'work'}", f"--rows={tmp_path / 'rows'}"]
+    command += ["--only=mlm"]
+    log, checkpoints = tmp_path / "log", tmp_path / "work/mlm-4k-seed0/main/checkpoints"
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        with log.open("w") as messages:
+            process = subprocess.Popen(command, cwd=ROOT, stderr=messages)
+            count = len(list(checkpoints.glob("step_*")))
+            for _ in range(1200):
+                found = list(checkpoints.glob("step_*"))
+                if len(found) > count or process.poll() is not None:
+                    break
+                time.sleep(0.1)
+        process.send_signal(number)
+        process.wait()
+        time.sleep(5)  # the command that it ran ends by itself
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "[4/4] electra-seed1" in result.stderr
-    rows = sorted((tmp_path / "rows").iterdir())
-    assert len(rows) == 4
-    values = json.loads(rows[0].read_text())
-    assert values["scores"]["probe_pos_best"] > 0
-    assert values["shares"]["0.5"]["probe_pos_best"] > 0
-    rows[0].unlink()
+    rows = tmp_path / "rows"
+    row = json.loads((rows / "mlm-4k-seed0.json").read_text())
+    assert len(row["scores"]["cola"]) == 2
+    assert row["scores"]["probe_pos"] == 100
+    assert row["commands"] >= 2
+    assert row["cpu_seconds"] > 0
+    rates = json.loads((rows / "rates.json").read_text())["systems"]["mlm"]
+    assert set(rates["cola"]["tuning_scores"]) == {"0.0006", "0.0001"}
+    assert (rows / "mlm-4k-seed0.rows.json.xz").exists()
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("steps,") == 1
-    # The run was complete, so its training is not repeated.
-    assert json.loads(rows[0].read_text())["scores"] == values["scores"]
+    assert result.stderr == ""

@@ -4,9 +4,11 @@ import gzip
 import json
 import random
 
+import numpy as np
 import pytest
 from conftest import failure
 
+from electra_tf.runs import probe
 from electra_tf.runs.probe import evaluate_probe
 
 WORDS = {"the": ("DT", "B-NP"), "cat": ("NN", "I-NP"), "ran": ("VB", "B-VP")}
@@ -31,11 +33,23 @@ def test_words_that_have_one_tag_are_always_right(pretrained, grammar, untrained
     report = evaluate_probe(str(pretrained), str(grammar), untrained)
     for kind in ("pos", "chunk"):
         assert len(report[kind]["layers"]) == 3  # depth 2
-        assert report[kind]["best"] == 100
+        best = report[kind]["best_layer"]
+        assert report[kind]["best"] == report[kind]["layers"][best] == 100
         assert report[kind]["last"] == report[kind]["layers"][-1]
     assert report["long_sentences"] == 0
     again = evaluate_probe(str(pretrained), str(grammar), untrained)
     assert again == report
+
+
+def test_the_best_layer_is_chosen_on_training_words():
+    rng = np.random.default_rng(0)
+    tags = np.array(["A", "B"] * 50)
+    noise, clear = rng.normal(size=(2, 100, 1, 3))
+    clear[tags == "B"] += 9
+    words = probe._Words(np.concatenate([noise, clear], 1), {"pos": tags})
+    assert probe._best_layer(words, 2, "pos") == 1
+    turned = probe._Words(words.states_XLD[:, ::-1], {"pos": tags})
+    assert probe._best_layer(turned, 2, "pos") == 0
 
 
 def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path):

@@ -1,133 +1,277 @@
-"""The runs of a grid: systems x seeds at a budget of FLOPs.
+"""The runs of a grid file: systems x rungs x seeds, at equal executed FLOPs.
 
 A grid file has these keys:
 
-    budget      FLOPs of a run, by the released script's counting rules
     base        settings of every run, as `--set` takes them
-    systems     by name: `seeds`, `budget` (a factor of the budget) and `sets`
+    reference   the system whose positions define the budget of a rung
+    rungs       by name: `positions` of the reference, and `seeds`
+    systems     by name: `sets`; perhaps `warm_start` (`system` and `share`: a first
+                part of the FLOPs with that system's settings, from whose weights the
+                rest begins), `discriminator_start` (a share of the steps), or `steps`
+                and `seeds` instead of rungs
     scores      names of the evaluations, see `scores.py`
-    shares      shares of training that are scored too
+    finetune    `seeds`, `flags` of finetune, `rates` to choose from (of equal ones the
+                first), and the rung `tuned_at`, whose seed 0 chooses; one rate needs
+                no choice
 """
 
 import dataclasses
+import math
 import pathlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import scores
 import yaml
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.model import cost
 from electra_tf.model.original_flops import training_flops
 
-_REQUIRED = {"budget", "base", "systems", "scores"}
+_KEYS = {"base", "reference", "rungs", "systems", "scores", "finetune"}
+_SYSTEM_KEYS = {"sets", "warm_start", "discriminator_start", "steps", "seeds"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One `pretrain` of a run."""
+
+    name: str
+    """Of its folder."""
+    sets: tuple[str, ...]
+    """All settings for `--set`."""
+    config: PretrainingConfig
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return its settings and costs, as its row stores them."""
+        config = self.config
+        rows = config.input.rows_until(config.training.steps)
+        share = _masked(config) / config.records.max_length
+        return {
+            "name": self.name,
+            "sets": list(self.sets),
+            "steps": config.training.steps,
+            "positions": rows * config.records.max_length,
+            "flops": executed_flops(config),
+            "original_flops": training_flops(config, share),
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run of a system."""
+    """One system with one budget and one seed."""
 
     system: str
+    rung: str
+    """Empty for a system with `steps` of its own."""
     seed: int
-    sets: tuple[str, ...]
-    """Settings that differ from the defaults, without the number of steps."""
-    budget: float
-    """FLOPs of the whole training."""
-    vocabulary_size: int
+    stages: tuple[Stage, ...]
 
     @property
     def name(self) -> str:
         """Return the name of its folder and of its row."""
-        return f"{self.system.replace('/', '_')}-seed{self.seed}"
-
-    @property
-    def steps(self) -> int:
-        """Return the number of updates that the budget pays, even for two stages."""
-        one = training_flops(self._config(2), self.softmax_share) / 2
-        return max(2, 2 * round(self.budget / one / 2))
-
-    @property
-    def softmax_share(self) -> float:
-        """Return the share of the positions that are masked, at most."""
-        config = self._config(2)
-        length = config.records.max_length
-        return -(-config.masking.rate * length // 1) / length
-
-    @property
-    def flops(self) -> float:
-        """Return the FLOPs of the training with its number of steps."""
-        return training_flops(self._config(self.steps), self.softmax_share)
-
-    @property
-    def settings(self) -> list[str]:
-        """Return all settings for `--set`."""
-        steps = self.steps
-        return [
-            *self.sets,
-            f"training.seed={self.seed}",
-            f"input.seed={self.seed}",
-            f"training.steps={steps}",
-            f"optimizer.warmup_steps={max(1, steps // 20)}",
-        ]
-
-    def _config(self, steps: int) -> PretrainingConfig:
-        sets = f"training.steps={steps}", "optimizer.warmup_steps=1"
-        size = f"model.vocabulary_size={self.vocabulary_size}"
-        return load_config("tiny", [*self.sets, *sets, size])
+        return "-".join(filter(None, (self.system, self.rung, f"seed{self.seed}")))
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """All runs, in the order in which they are carried out."""
+    """The runs in their order, and how they are scored."""
 
+    content: Mapping[str, Any]
     runs: tuple[Run, ...]
-    scores: tuple[str, ...]
-    shares: tuple[float, ...]
 
     @classmethod
-    def read(cls, path: pathlib.Path, vocabulary_size: int) -> "Grid":
+    def read(cls, path: pathlib.Path) -> "Grid":
         """Read a grid file.
 
         Args:
             path: A YAML file.
-            vocabulary_size: Of the records.
 
         Returns:
-            Its runs: the first seed of every system, then the second, and so on, so
-            that an unfinished grid has every system.
+            Its runs, rung by rung, in each of them seed by seed, so that an unfinished
+            grid has every system.
         """
-        content: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-        _check_keys(path, content)
-        base, runs = list(content["base"]), []
-        systems = content["systems"].items()
-        for seed in range(max(int(s.get("seeds", 1)) for _, s in systems)):
-            for name, system in systems:
-                if seed < int(system.get("seeds", 1)):
-                    sets = (*base, *system.get("sets", ()))
-                    budget = float(content["budget"]) * float(system.get("budget", 1))
-                    runs.append(Run(name, seed, sets, budget, vocabulary_size))
-        shares = tuple(content.get("shares", ()))
-        return cls(tuple(runs), tuple(content["scores"]), shares)
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _check(path, content)
+        runs = []
+        for number, (rung, facts) in enumerate(content["rungs"].items()):
+            for seed in range(int(facts["seeds"])):
+                runs += _runs(content, rung, seed)
+            if number == 0:
+                runs += _runs_without_rung(content)
+        return cls(content, tuple(runs))
 
+    @property
+    def rates(self) -> list[float]:
+        """Return the learning rates of fine-tuning to choose from."""
+        return [float(rate) for rate in self.content["finetune"]["rates"]]
 
-def _check_keys(path: pathlib.Path, content: Any) -> None:
-    """Raise an InputError for a grid file with missing or unknown keys."""
-    known = _REQUIRED | {"shares"}
-    keys = set(content) if isinstance(content, Mapping) else set()
-    systems = content["systems"] if _REQUIRED <= keys <= known else None
-    if not isinstance(systems, Mapping) or not systems:
-        raise InputError(
-            f"{path} must have the keys {', '.join(sorted(_REQUIRED))}, maybe shares; "
-            "systems must be named",
-            f"the keys {', '.join(map(str, keys)) or 'none'}",
-            "Copy tools/reproduction/small.yaml and change it",
+    def tuned(self, system: str) -> Run | None:
+        """Return the run that chooses a system's rates; None: there is one rate.
+
+        Args:
+            system: Its name.
+        """
+        if len(self.rates) == 1:
+            return None
+        rungs = self.content["finetune"]["tuned_at"], ""
+        return next(
+            run
+            for run in self.runs
+            if run.system == system and run.rung in rungs and not run.seed
         )
+
+    def units(self) -> Iterator[tuple[Run, str, str]]:
+        """Yield the pieces of work (run, kind, task) in their order.
+
+        First the runs of the first rung are trained, then those that choose the rates,
+        then the rates are chosen; from there on each run is trained and scored.
+        """
+        systems = self.content["systems"]
+        first = [run for run in self.runs if run.rung in (*self.content["rungs"],)[:1]]
+        first += [run for run in self.runs if not run.rung]
+        choosing = [run for run in map(self.tuned, systems) if run]
+        for run in dict.fromkeys((*first, *choosing)):
+            yield run, "pretrain", ""
+        for run in choosing:
+            for task in self.tasks:
+                yield run, "tune", task
+        for run in self.runs:
+            if run not in first and run not in choosing:
+                yield run, "pretrain", ""
+            for name in self.content["scores"]:
+                yield run, "finetune" if name in scores.TASKS else name, name
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return the names of the scores that need fine-tuning."""
+        return [name for name in self.content["scores"] if name in scores.TASKS]
+
+
+def executed_flops(config: PretrainingConfig) -> float:
+    """Return the FLOPs of the matmuls that a training runs, without lookups.
+
+    Args:
+        config: With a vocabulary size.
+    """
+    objective = config.objective
+    batch = cost.BatchShape(1, config.records.max_length, _masked(config))
+    step = cost.step_flops(
+        config.model,
+        objective.name,
+        objective.has_generator,
+        batch,
+        objective.freeze_generator,
+    )
+    step += cost.recomputed_flops(config.model, objective.name, batch)
+    return float(step) * config.input.rows_until(config.training.steps)
+
+
+def _masked(config: PretrainingConfig) -> int:
+    """Return the masked positions of a row, at most."""
+    return math.ceil(config.masking.rate * config.records.max_length)
+
+
+def _runs(content: Mapping, rung: str, seed: int) -> list[Run]:
+    """Return the runs of one rung and seed."""
+    base, systems = content["base"], content["systems"]
+    reference = systems[content["reference"]]
+    positions = float(content["rungs"][rung]["positions"])
+    one = _stage("", base, reference, seed, 10**6).facts
+    budget = one["flops"] * positions / one["positions"]
+    runs = []
     for name, system in systems.items():
-        is_mapping = isinstance(system, Mapping)
-        if not is_mapping or set(system) - {"seeds", "budget", "sets"}:
+        if "steps" in system:
+            continue
+        stages = []
+        if warm := system.get("warm_start"):
+            part = systems[warm["system"]]
+            share = float(warm["share"]) * budget
+            stages = [_stage_of("warm_start", base, part, seed, share)]
+        # A second stage reads the records in another order.
+        order = seed + 1000 * len(stages)
+        rest = budget - sum(stage.facts["flops"] for stage in stages)
+        stages.append(_stage_of("main", base, system, seed, rest, order))
+        runs.append(Run(name, rung, seed, tuple(stages)))
+    return runs
+
+
+def _runs_without_rung(content: Mapping) -> list[Run]:
+    return [
+        Run(name, "", seed, (_stage("main", content["base"], system, seed, steps),))
+        for name, system in content["systems"].items()
+        if (steps := system.get("steps"))
+        for seed in range(int(system["seeds"]))
+    ]
+
+
+def _stage_of(
+    name: str,
+    base: Sequence[str],
+    system: Mapping,
+    seed: int,
+    budget: float,
+    order: int | None = None,
+) -> Stage:
+    """Return the stage with the number of steps that a budget of FLOPs pays."""
+    steps = 10**5
+    for _ in range(10):  # the first gives the number, unless steps differ in cost
+        stage = _stage(name, base, system, seed, steps, order)
+        mean = executed_flops(stage.config) / steps
+        paid = max(2, 2 * round(budget / mean / 2))  # even, for two stages
+        if paid == steps:
+            break
+        steps = paid
+    return stage
+
+
+def _stage(
+    name: str,
+    base: Sequence[str],
+    system: Mapping,
+    seed: int,
+    steps: int,
+    order: int | None = None,
+) -> Stage:
+    sets = [
+        *base,
+        *system.get("sets", ()),
+        f"training.seed={seed}",
+        f"input.seed={seed if order is None else order}",
+        f"training.steps={steps}",
+        f"optimizer.warmup_steps={max(1, steps // 20)}",
+    ]
+    if share := system.get("discriminator_start"):
+        sets.append(f"objective.discriminator_start={round(float(share) * steps)}")
+    return Stage(name, tuple(sets), load_config("tiny", sets))
+
+
+def _check(path: pathlib.Path, content: Any) -> None:
+    """Raise an InputError for a grid file with missing or unknown keys."""
+    keys = set(content) if isinstance(content, Mapping) else set()
+    if keys != _KEYS or not isinstance(content["systems"], Mapping):
+        raise InputError(
+            f"{path} must have the keys {', '.join(sorted(_KEYS))}; systems are named",
+            f"the keys {', '.join(map(str, keys)) or 'none'}",
+            "Copy ladder.yaml and change it",
+        )
+    for name, system in content["systems"].items():
+        is_mapping = isinstance(system, Mapping) and re.fullmatch(r"\w+", name)
+        if not is_mapping or set(system) - _SYSTEM_KEYS:
             raise InputError(
-                f"A system in {path} must have only the keys seeds, budget and sets",
+                f"A system in {path} must have a name of letters, digits and _, and "
+                f"only the keys {', '.join(sorted(_SYSTEM_KEYS))}",
                 f"{name}: {system!r:.80}",
-                "Correct the key",
+                "Correct the name or the key",
             )
+    unknown = [n for n in content["scores"] if n not in scores.NAMES]
+    if unknown:
+        raise InputError(
+            f"scores in {path} must be of {', '.join(scores.NAMES)}",
+            ", ".join(map(str, unknown)),
+            "Correct the name",
+        )

@@ -1,33 +1,44 @@
 """Run a grid of systems, resumably, and write a page that compares them.
 
-Each run is an ordinary `pretrain`, `evaluate` and `finetune`. Its row, a JSON file in
---rows, is written when all its scores exist; a run with a row is skipped. An
-interrupted run continues from its checkpoint.
+Each run is an ordinary `pretrain`, then `finetune` and `evaluate`. --rows gets a JSON
+file for each run, written when it is trained and again after each score; what each row
+of dev got, NAME.rows.json.xz; and rates.json, the chosen learning rates. What is there
+is not repeated: run the same command again after an interruption. Several processes
+must have different runs, by --only.
 """
 
 import argparse
 import datetime
+import hashlib
 import json
+import lzma
 import math
+import os
 import pathlib
-import resource
+import platform
+import re
+import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
+import metrics
 import page
 import scores
 from grid import Grid, Run
 
+import electra_tf
 from electra_tf.errors import InputError
-from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.metric_logger import read_metrics
 
-_CURVE = ("masked_lm_loss", "disc_auc", "main_lm_loss", "cloze_loss")
+_CURVE = ("masked_lm_loss", "disc_auc")
+_INPUTS = ("records", "heldout", "data", "work")
 
 
 def main() -> None:
-    """Carry out the missing runs, then write the page."""
+    """Carry out the missing units, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", type=pathlib.Path, help="A grid file.")
     parser.add_argument("--records", type=pathlib.Path, help="Training records.")
@@ -36,136 +47,292 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, help="Folder of the runs.")
     parser.add_argument("--rows", type=pathlib.Path, required=True, help="Result rows.")
     parser.add_argument("--page", type=pathlib.Path, help="Folder of the page.")
-    parser.add_argument("--minutes", type=float, help="Start no run after these.")
+    parser.add_argument("--only", default="", help="Runs whose name has this pattern.")
+    parser.add_argument("--minutes", type=float, help="Start nothing after these.")
+    parser.add_argument("--list", action="store_true", help="Print the runs, no more.")
     parser.add_argument("--report_only", action="store_true", help="Run nothing.")
     options = parser.parse_args()
-    if not options.report_only:
-        needed = ("records", "heldout", "data", "work")
-        if missing := [name for name in needed if getattr(options, name) is None]:
-            flags = ", ".join(f"--{name}" for name in missing)
-            parser.error(f"a grid that runs must have {flags}")
-        try:
-            run_grid(options)
-        except InputError as error:
-            raise SystemExit(f"error: {error}") from error
-    if options.page:
-        page.write(options.rows, options.page)
-
-
-def run_grid(options: argparse.Namespace) -> None:
-    """Carry out the runs without a row.
-
-    Args:
-        options: Of the command line.
-    """
-    vocabulary = Vocabulary.read(options.records / "vocab.txt")
-    grid = Grid.read(options.grid, len(vocabulary))
-    options.rows.mkdir(parents=True, exist_ok=True)
-    missing = [run for run in grid.runs if not _has_row(run, options.rows)]
-    begin, flops_done = time.monotonic(), 0.0
-    for number, run in enumerate(missing):
-        elapsed = time.monotonic() - begin
-        if options.minutes and elapsed > 60 * options.minutes:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
+    try:
+        grid = Grid.read(options.grid)
+        if options.list:
+            for run in grid.runs:
+                print(describe(run))
             return
-        left = sum(r.budget for r in missing[number:])
-        eta = ""
-        if flops_done:
-            eta = f", about {elapsed / flops_done * left / 60:.0f} min left"
-        done = len(grid.runs) - len(missing) + number
-        print(
-            f"[{done + 1}/{len(grid.runs)}] {run.name}: {run.steps:,} steps, "
-            f"{run.flops:.3g} FLOPs{eta}",
-            file=sys.stderr,
-        )
-        row = carry_out(run, grid, options)
-        path = options.rows / f"{run.name}.json"
-        path.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
-        flops_done += run.budget
+        if not options.report_only:
+            if missing := [name for name in _INPUTS if not getattr(options, name)]:
+                flags = ", ".join(f"--{name}" for name in missing)
+                parser.error(f"a grid that runs must have {flags}")
+            Runner(grid, options).run()
+        if options.page:
+            page.write(options.rows, options.page)
+    except InputError as error:
+        raise SystemExit(f"error: {error}") from error
 
 
-def _has_row(run: Run, folder: pathlib.Path) -> bool:
-    """Return whether a run has a row; exit if the row is of other settings."""
-    path = folder / f"{run.name}.json"
-    if not path.exists():
-        return False
-    row = json.loads(path.read_text(encoding="utf-8"))
-    found, expected = (row["steps"], row["sets"]), (run.steps, list(run.sets))
-    if found != expected:
-        raise SystemExit(
-            f"error: {path} must be a row of the grid's run {run.name}. Received: "
-            f"steps and settings {found}, not {expected}. Remove the row, so that the "
-            "run is carried out again, or restore the grid file."
-        )
-    return True
+def describe(run: Run) -> str:
+    """Return a line about a run's training."""
+    facts = [stage.facts for stage in run.stages]
+    steps = " + ".join(f"{stage['steps']:,}" for stage in facts)
+    flops, paper, positions = (
+        sum(stage[name] for stage in facts)
+        for name in ("flops", "original_flops", "positions")
+    )
+    return (
+        f"{run.name}: {steps} steps, {positions:.3g} positions, {flops:.4g} FLOPs "
+        f"executed, {paper:.4g} by the paper's rule"
+    )
 
 
-def carry_out(run: Run, grid: Grid, options: argparse.Namespace) -> dict:
-    """Train and score one run.
+class Runner:
+    """Carries out the units of a grid.
 
     Args:
-        run: The run.
-        grid: Its scores and shares.
+        grid: The grid.
         options: Of the command line.
-
-    Returns:
-        Its row.
     """
-    folder = options.work / run.name
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "log.txt"
-    is_resumed = (folder / "run").exists()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    keep = ",".join(map(str, (*grid.shares, 1.0)))
-    scores.run_command(
-        "pretrain",
-        "--config=tiny",
-        f"--data={options.records}",
-        f"--evaluation_data={options.heldout}",
-        f"--model_dir={folder / 'run'}",
-        *(f"--set={item}" for item in run.settings),
-        f"--set=training.keep_at=[{keep}]",
-        "--set=training.keep=1",
-        log=log,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    steps = saved_steps(str(folder / "run" / "checkpoints"))
-    results = {}
-    for name in grid.scores:
-        results |= scores.score(name, steps[run.steps], options.data, log, run.seed)
-    by_share = {}
-    is_scored_on_the_way = run.seed == 0 and "/" not in run.system
-    for share in grid.shares if is_scored_on_the_way else ():
-        step = min(steps, key=lambda n: abs(n - share * run.steps))
-        by_share[str(share)] = scores.score(
-            "probe", steps[step], options.data, log, run.seed
+
+    def __init__(self, grid: Grid, options: argparse.Namespace):
+        self._grid, self._options = grid, options
+        self._package = package()
+
+    def run(self) -> None:
+        """Carry out the units that are not done, in their order."""
+        for folder in (self._options.rows, self._options.work):
+            folder.mkdir(parents=True, exist_ok=True)
+        for path in self._options.rows.glob("*.json"):
+            self._read(path)  # all are of one package
+        begin, minutes = time.monotonic(), self._options.minutes or math.inf
+        carry_out = {"pretrain": self._pretrain, "tune": self._tune}
+        for run, kind, name in self._grid.units():
+            is_chosen = re.search(self._options.only, run.name)
+            if not is_chosen or self._is_done(run, kind, name):
+                continue
+            if time.monotonic() - begin > 60 * minutes:
+                print("the time is over; run the command again", file=sys.stderr)
+                return
+            text = describe(run) if kind == "pretrain" else f"{run.name}: {kind} {name}"
+            waits = self._waits_for(run, kind, name)
+            after = f", waits for {waits}" if waits else ""
+            now = f"{datetime.datetime.now():%m-%d %H:%M}"
+            print(f"{now} {text}{after}", file=sys.stderr)
+            if not waits:
+                carry_out.get(kind, self._score)(run, name)
+
+    def _row_path(self, run: Run) -> pathlib.Path:
+        return self._options.rows / f"{run.name}.json"
+
+    def _rows_path(self, run: Run) -> pathlib.Path:
+        return self._options.rows / f"{run.name}.rows.json.xz"
+
+    def _row(self, run: Run) -> dict[str, Any] | None:
+        """Return a run's row; exit if it is of other settings or of another package."""
+        row = self._read(self._row_path(run))
+        stages = [stage.facts for stage in run.stages]
+        if row and json.loads(json.dumps(stages)) != row["stages"]:
+            raise SystemExit(
+                f"error: {self._row_path(run)} must be a row of the grid's run "
+                f"{run.name}. Received: other settings or FLOPs. Remove the row, so "
+                "that the run is carried out again, or restore the grid file."
+            )
+        return row
+
+    def _read(self, path: pathlib.Path) -> dict[str, Any] | None:
+        if not path.exists():
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["package"] != self._package:
+            raise SystemExit(
+                f"error: {path} must be of the package that runs. Received: "
+                f"{content['package']}, not {self._package}. Run the grid with that "
+                "package, or with other --rows."
+            )
+        return content
+
+    def _rates(self, system: str) -> dict[str, float]:
+        """Return the chosen rate of each task."""
+        if len(self._grid.rates) == 1:
+            return dict.fromkeys(self._grid.tasks, self._grid.rates[0])
+        found = self._read(self._options.rows / "rates.json") or {}
+        chosen = found.get("systems", {}).get(system, {})
+        return {task: entry["rate"] for task, entry in chosen.items()}
+
+    def _is_done(self, run: Run, kind: str, name: str) -> bool:
+        row = self._row(run)
+        if kind == "tune":
+            return name in self._rates(run.system)
+        if kind != "pretrain":
+            return bool(row) and name in row["done"]
+        # Without its checkpoint, a run is done only if nothing is left to score.
+        is_tuned = self._grid.tuned(run.system) != run or all(
+            task in self._rates(run.system) for task in self._grid.tasks
         )
-    evaluations = [
-        line
-        for line in read_metrics(str(folder / "run"))
-        if line["kind"] == "evaluation"
-    ]
-    last = {
-        name: value
-        for name, value in evaluations[-1].items()
-        if isinstance(value, float) and math.isfinite(value) and name != "time"
-    }
+        names = set(self._grid.content["scores"])
+        is_scored = bool(row) and names <= set(row["done"])
+        return bool(row) and (self._checkpoint(run) or (is_scored and is_tuned))
+
+    def _waits_for(self, run: Run, kind: str, name: str) -> str:
+        """Return what a unit needs first, if there is no such thing yet."""
+        if kind == "pretrain":
+            return ""
+        if not (self._row(run) and self._checkpoint(run)):
+            return "its training"
+        if kind == "finetune" and name not in self._rates(run.system):
+            return f"the rates that {self._grid.tuned(run.system).name} chooses"
+        return ""
+
+    def _checkpoint(self, run: Run) -> str | None:
+        stage = run.stages[-1]
+        folder = self._options.work / run.name / stage.name / "checkpoints"
+        return saved_steps(str(folder)).get(stage.config.training.steps)
+
+    def _pretrain(self, run: Run, _: str) -> None:
+        """Train, stage after stage, and write the row."""
+        folder = self._options.work / run.name
+        folder.mkdir(exist_ok=True)
+        flags = [f"--data={self._options.records}"]
+        flags += [f"--evaluation_data={self._options.heldout}", "--config=tiny"]
+        start = []
+        for stage in run.stages:
+            output = folder / stage.name
+            scores.run_command(
+                "pretrain",
+                *flags,
+                *start,
+                f"--model_dir={output}",
+                *(f"--set={item}" for item in stage.sets),
+                log=folder / "log.txt",
+                spent=_attempt(folder / "cpu_seconds.json"),
+            )
+            start = [f"--init_checkpoint={output}"]
+        self._rows_path(run).unlink(missing_ok=True)
+        _write(self._row_path(run), json.dumps(self._new_row(run, folder), indent=1))
+
+    def _new_row(self, run: Run, folder: pathlib.Path) -> dict[str, Any]:
+        lines = read_metrics(str(folder / run.stages[-1].name))
+        found = [line for line in lines if line["kind"] == "evaluation"]
+        facts = [stage.facts for stage in run.stages]
+        seconds = json.loads((folder / "cpu_seconds.json").read_text(encoding="utf-8"))
+        return {
+            "system": run.system,
+            "rung": run.rung,
+            "seed": run.seed,
+            "stages": facts,
+            **{
+                name: sum(stage[name] for stage in facts)
+                for name in ("positions", "flops", "original_flops")
+            },
+            "cpu_seconds": round(sum(seconds)),
+            "commands": len(seconds),
+            "package": self._package,
+            "date": datetime.date.today().isoformat(),
+            "processor": _processor(),
+            "heldout": {
+                name: value
+                for name, value in (found[-1] if found else {}).items()
+                if isinstance(value, float) and math.isfinite(value) and name != "time"
+            },
+            "curve": [
+                {"step": e["step"], **{n: e[n] for n in _CURVE if n in e}}
+                for e in found
+            ],
+            "done": {},
+            "scores": {},
+        }
+
+    def _tune(self, run: Run, name: str) -> None:
+        """Choose a task's rate: train on a tenth of train, score on another tenth."""
+        rates = self._grid.rates
+        means = [
+            _mean(name, self._finetune(run, name, rate, tenth=True)) for rate in rates
+        ]
+        path = self._options.rows / "rates.json"
+        content = self._read(path) or {"package": self._package, "systems": {}}
+        content["systems"].setdefault(run.system, {})[name] = {
+            "rate": rates[means.index(max(means))],
+            "tuning_scores": {f"{r:g}": m for r, m in zip(rates, means, strict=True)},
+        }
+        _write(path, json.dumps(content, indent=1))
+
+    def _score(self, run: Run, name: str) -> None:
+        """Add a score to the run's row, and to its rows of dev."""
+        row, log = self._row(run), self._options.work / run.name / "log.txt"
+        row["done"][name] = datetime.date.today().isoformat()
+        if name in scores.TASKS:
+            rate = self._rates(run.system)[name]
+            rows = self._finetune(run, name, rate, tenth=False)
+            path = self._rows_path(run)
+            found = (
+                json.loads(lzma.decompress(path.read_bytes())) if path.exists() else {}
+            )
+            text = json.dumps(found | {name: rows}, separators=(",", ":"))
+            _write(path, lzma.compress(text.encode()))
+            row["scores"][name] = _each(name, rows)
+        else:
+            evaluate = getattr(scores, name)
+            row["scores"] |= evaluate(self._checkpoint(run), self._options.data, log)
+        _write(self._row_path(run), json.dumps(row, indent=1))
+
+    def _finetune(self, run: Run, name: str, rate: float, tenth: bool) -> dict:
+        part = "tenth" if tenth else "whole"
+        source = self._options.work / f"data-{part}" / name
+        scores.prepare(name, self._options.data, source, tenth)
+        settings = self._grid.content["finetune"]
+        return scores.finetune(
+            name,
+            self._checkpoint(run),
+            source,
+            self._options.work / run.name / f"{name}-{part}-{rate:g}",
+            [*settings["flags"], f"--set=optimizer.learning_rate={rate}"],
+            int(settings["seeds"]),
+        )
+
+
+def package() -> dict[str, str]:
+    """Return path, version and a hash over the files of the package in use."""
+    folder = pathlib.Path(electra_tf.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     return {
-        "system": run.system,
-        "seed": run.seed,
-        "steps": run.steps,
-        "flops": run.flops,
-        "sets": list(run.sets),
-        # An interrupted run's time before the interruption is not known.
-        "cpu_seconds": None if is_resumed else after.ru_utime - before.ru_utime,
-        "date": datetime.date.today().isoformat(),
-        "scores": results,
-        "shares": by_share,
-        "heldout": last,
-        "curve": [
-            {"step": e["step"], **{n: e[n] for n in _CURVE if n in e}}
-            for e in evaluations
-        ],
+        "path": str(folder),
+        "version": electra_tf.__version__,
+        "sha256": digest.hexdigest(),
     }
+
+
+def _each(name: str, rows: dict[str, Any]) -> list[float]:
+    """Return the score of each fine-tuning seed."""
+    columns = metrics.arrays(rows)
+    return [round(metrics.score(name, seed), 4) for seed in columns]
+
+
+def _mean(name: str, rows: dict[str, Any]) -> float:
+    values = _each(name, rows)
+    return round(sum(values) / len(values), 4)
+
+
+def _attempt(path: pathlib.Path) -> Callable[[float], None]:
+    """Return a function that stores the CPU seconds of a new attempt in a list."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return lambda seconds: _write(path, json.dumps([*before, round(seconds, 1)]))
+
+
+def _processor() -> str:
+    """Return the model of the processor (Linux), or what Python knows."""
+    path = pathlib.Path("/proc/cpuinfo")
+    found = (
+        re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
+    )
+    return found[1] if found else platform.processor()
+
+
+def _write(path: pathlib.Path, content: str | bytes) -> None:
+    """Write a file that is whole at every moment."""
+    data = content if isinstance(content, bytes) else f"{content}\n".encode()
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(data)
+    os.replace(partial, path)
 
 
 if __name__ == "__main__":

@@ -1,100 +1,128 @@
 """Scores of a pre-trained checkpoint, each by an ordinary command."""
 
+import ctypes
+import dataclasses
 import gzip
-import itertools
 import json
 import os
 import pathlib
+import random
+import resource
+import shutil
+import signal
 import subprocess
 import sys
-import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
 
-_FINETUNE = {
-    # Task, its data below --data, and the score in results.json.
-    "chunk_f1": ("chunking", "tagging/conll2000", "test_f1"),
-    "cola": ("cola", "glue", "dev_mcc"),
-    "sst2": ("sst2", "glue", "dev_accuracy"),
+import metrics
+
+from electra_tf.tasks.tagging.schemes import conlleval_spans
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Files and columns of a task of fine-tuning."""
+
+    train: str
+    """Below the data folder."""
+    dev: str | None
+    """None: the rows of `train` beyond `_PAIR_ROWS`."""
+    label: int = -1
+    """Column of the target."""
+    header: bool = True
+    flags: tuple[str, ...] = ()
+
+    @property
+    def suffix(self) -> str:
+        """Return the ending of the files that finetune reads and writes."""
+        return ".txt" if "tagging" in self.train else ".tsv"
+
+
+_PAIRS = "--text_columns=sentence1,sentence2", "--label_column=gold_label"
+TASKS = {
+    "chunking": Task(
+        "tagging/conll2000/train.txt", "tagging/conll2000/test.txt", header=False
+    ),
+    "sst2": Task("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
+    "cola": Task("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", label=1, header=False),
+    "stsb": Task("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
+    "mnli": Task("glue/MNLI/dev_matched.reduced.tsv", None, flags=_PAIRS),
+    "mrpc": Task("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", label=0),
+    "rte": Task("glue/RTE/train.tsv", "glue/RTE/dev.tsv"),
 }
-NAMES = ("probe", "blimp", *_FINETUNE)
+NAMES = (*TASKS, "probe", "blimp")
 """Names for the grid's `scores`."""
-_ROWS = {"sst2": 10_000}  # of the training data, the first ones; others: all
+_PAIR_ROWS = 8000  # of MNLI, to train
 
 
-def run_command(name: str, *arguments: str, log: pathlib.Path) -> str:
+def run_command(
+    name: str,
+    *arguments: str,
+    log: pathlib.Path,
+    spent: Callable[[float], None] = lambda seconds: None,
+) -> str:
     """Run a command of the package and return what it printed.
 
     Args:
         name: Of the command.
         arguments: Its flags.
         log: File that gets its messages.
+        spent: Called twice a minute and at the end with its CPU seconds.
     """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with log.open("a", encoding="utf-8") as messages:
-        result = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", f"electra_tf.{name}", *arguments],
             stdout=subprocess.PIPE,
             stderr=messages,
             text=True,
             env=environment,
+            start_new_session=True,  # it gets one SIGTERM, ours
+            preexec_fn=_end_with_parent,
         )
-    if result.returncode:
-        raise SystemExit(f"electra_tf.{name} failed; its messages are in {log}")
-    return result.stdout
+        try:
+            while True:
+                try:
+                    printed = process.communicate(timeout=30)[0]
+                    break
+                except subprocess.TimeoutExpired:
+                    spent(_cpu_seconds(process.pid))
+        except BaseException:  # SIGTERM: the command writes a checkpoint
+            process.terminate()
+            process.communicate()
+            raise
+        finally:
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            spent(used)
+        messages.write(printed)
+    if process.returncode or "stopped by SIG" in printed:
+        raise SystemExit(f"electra_tf.{name} did not finish; its messages are in {log}")
+    return printed
 
 
-def score(
-    name: str, checkpoint: str, data: pathlib.Path, log: pathlib.Path, seed: int
-) -> dict[str, float]:
-    """Return the numbers of one evaluation by name.
-
-    Args:
-        name: One of `NAMES`.
-        checkpoint: Its path.
-        data: Folder with `tagging`, `blimp` and `glue`.
-        log: File that gets the messages of the commands.
-        seed: Of fine-tuning.
-    """
-    if name == "probe":
-        report = _evaluate("probe", data / "tagging/conll2000", checkpoint, log)
-        return {
-            f"probe_{kind}_{which}": report[kind][which]
-            for kind in ("pos", "chunk")
-            for which in ("best", "last")
-        }
-    if name == "blimp":
-        report = _evaluate("blimp", data / "blimp", checkpoint, log)
-        return {"blimp": report["accuracy"]}
-    task, folder, metric = _FINETUNE[name]
-    with tempfile.TemporaryDirectory() as output:
-        source = data / folder
-        if name in _ROWS:
-            source = _first_rows(source / "SST-2", pathlib.Path(output), _ROWS[name])
-        run_command(
-            "finetune",
-            f"--task={task}",
-            f"--data={source}",
-            f"--checkpoint={checkpoint}",
-            f"--output={output}/model",
-            f"--set=training.seed={seed}",
-            "--set=data.max_length=64",
-            log=log,
-        )
-        results = pathlib.Path(output, "model", "results.json")
-        report = json.loads(results.read_text(encoding="utf-8"))
-    return {name: report["scores"][metric]["median"]}
+def _end_with_parent() -> None:
+    """Let the kernel send SIGTERM to this process when its parent is killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
-def _first_rows(source: pathlib.Path, folder: pathlib.Path, count: int) -> pathlib.Path:
-    """Copy train and dev of a GLUE task, the header and `count` rows of train."""
-    target = folder / source.name
-    target.mkdir()
-    for split, rows in (("train", count), ("dev", None)):
-        (path,) = source.glob(f"{split}.tsv*")
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as file:
-            lines = itertools.islice(file, None if rows is None else rows + 1)
-            (target / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
-    return target
+def _cpu_seconds(process: int) -> float:
+    """Return the CPU seconds of a running process (Linux)."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def probe(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
+    """Return the accuracies of the probe, in percent."""
+    report = _evaluate("probe", data / "tagging/conll2000", checkpoint, log)
+    return {f"probe_{kind}": report[kind]["best"] for kind in ("pos", "chunk")}
+
+
+def blimp(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
+    """Return the accuracy on BLiMP, in percent."""
+    return {"blimp": _evaluate("blimp", data / "blimp", checkpoint, log)["accuracy"]}
 
 
 def _evaluate(
@@ -103,3 +131,170 @@ def _evaluate(
     flags = f"--task={task}", f"--data={data}", f"--checkpoint={checkpoint}"
     printed = run_command("evaluate", *flags, log=log)
     return json.loads(printed.strip().splitlines()[-1])
+
+
+def finetune(
+    name: str,
+    checkpoint: str,
+    source: pathlib.Path,
+    output: pathlib.Path,
+    flags: Sequence[str],
+    seeds: int,
+) -> dict[str, Any]:
+    """Fine-tune with several seeds, and return what each row of dev got.
+
+    An interruption costs one seed. The models are deleted, the answer is kept.
+
+    Args:
+        name: Of the task.
+        checkpoint: Its path.
+        source: Folder with train and dev, see `prepare`.
+        output: Folder of the fine-tuning.
+        flags: More flags.
+        seeds: Number of seeds.
+
+    Returns:
+        See `rows_of`.
+    """
+    task = TASKS[name]
+    run_command(
+        "finetune",
+        f"--task={name if name != 'mnli' else 'csv'}",
+        f"--data={source}",
+        f"--checkpoint={checkpoint}",
+        f"--output={output}",
+        f"--trials={seeds}",
+        *task.flags,
+        *flags,
+        log=output.with_name(f"{output.name}.log"),
+    )
+    predicted = [
+        (output / f"trial_{number}" / f"dev{task.suffix}").read_text(encoding="utf-8")
+        for number in range(1, seeds + 1)
+    ]
+    dev = (source / f"dev{task.suffix}").read_text(encoding="utf-8-sig")
+    rows = rows_of(name, dev, predicted)
+    shutil.rmtree(output)
+    return rows
+
+
+def rows_of(name: str, dev: str, predicted: Sequence[str]) -> dict[str, Any]:
+    """Return what each row of dev got, without text.
+
+    Args:
+        name: Of the task.
+        dev: Contents of the dev file.
+        predicted: Contents of each seed's predictions.
+
+    Returns:
+        Lists with an item for each seed: `tp`, `fp` and `fn` of each sentence's chunks;
+        a string `right` of 0 and 1; or `predicted`, beside `gold`.
+    """
+    task = TASKS[name]
+    if name == "chunking":
+        counts = [[_span_counts(b) for b in _blocks(text)] for text in predicted]
+        return {
+            kind: [[count[i] for count in seed] for seed in counts]
+            for i, kind in enumerate(metrics.SPANS)
+        }
+    lines = dev.split("\n")[task.header :]
+    gold = [line.split("\t")[task.label].strip() for line in lines if line.strip()]
+    answers = [
+        [line.split("\t")[1].strip() for line in text.split("\n")[1:] if line]
+        for text in predicted
+    ]
+    if any(len(seed) != len(gold) for seed in answers):
+        raise SystemExit(f"error: {name}: not all rows of dev were predicted")
+    if name == "mnli":
+        pairs = [zip(gold, seed, strict=True) for seed in answers]
+        return {"right": ["".join(str(int(a == b)) for a, b in s) for s in pairs]}
+    if name == "stsb":
+        numbers = [[round(float(x), 4) for x in side] for side in (gold, *answers)]
+    else:
+        labels = sorted(set(gold))
+        numbers = ["".join(str(labels.index(x)) for x in s) for s in (gold, *answers)]
+    return {"gold": numbers[0], "predicted": numbers[1:]}
+
+
+def _span_counts(block: str) -> tuple[int, int, int]:
+    """Return true and false positives and false negatives of a sentence's spans."""
+    columns = zip(*(line.split()[-2:] for line in block.split("\n")), strict=True)
+    gold, predicted = (set(conlleval_spans(tags)) for tags in columns)
+    return len(gold & predicted), len(predicted - gold), len(gold - predicted)
+
+
+def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) -> None:
+    """Write train and dev of a task, once.
+
+    Args:
+        name: Of the task.
+        data: Folder with `tagging` and `glue`.
+        folder: That gets them.
+        tenth: Whether to write a tenth of train, and another tenth as dev.
+    """
+    task = TASKS[name]
+    if folder.exists():
+        return
+    head, train = _read(data, task.train, task)
+    if task.dev is None:
+        train, dev = split(train, [_PAIR_ROWS], _premise)
+    elif not tenth:
+        dev = _read(data, task.dev, task)[1]
+    if tenth:
+        key = _premise if name == "mnli" else str
+        train, dev, _ = split(train, 2 * [len(train) // 10], key)
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for stem, items in (("train", train), ("dev", dev)):
+        path = partial / f"{stem}{task.suffix}"
+        path.write_text(head + "".join(items), encoding="utf-8", newline="")
+    partial.rename(folder)
+
+
+def split(
+    items: Sequence[str], sizes: Sequence[int], key: Callable[[str], str]
+) -> list[list[str]]:
+    """Draw parts of given sizes, and the rest, always the same ones.
+
+    Args:
+        items: Rows.
+        sizes: Of the parts, reached as far as the groups allow.
+        key: Of a row; rows with the same key stay together.
+
+    Returns:
+        The parts and the rest, each in the order of the rows.
+    """
+    groups: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        groups.setdefault(key(item), []).append(number)
+    drawn = sorted(groups)
+    random.Random(0).shuffle(drawn)
+    parts: list[list[int]] = [[] for _ in range(len(sizes) + 1)]
+    for group in (groups[name] for name in drawn):
+        free = [len(p) + len(group) <= n for p, n in zip(parts, sizes, strict=False)]
+        parts[free.index(True) if any(free) else -1] += group
+    return [[items[number] for number in sorted(part)] for part in parts]
+
+
+def _premise(row: str) -> str:
+    return row.split("\t")[1].strip()
+
+
+def _read(data: pathlib.Path, path: str, task: Task) -> tuple[str, list[str]]:
+    """Return the header line and the rows, or the sentences, of a file."""
+    plain = data / path
+    is_plain = plain.exists()
+    opened = open if is_plain else gzip.open
+    with opened(plain if is_plain else f"{plain}.gz", "rt", encoding="utf-8-sig",
+                newline="") as file:  # fmt: skip
+        text = file.read()
+    if task.suffix == ".txt":
+        return "", [f"{block}\n\n" for block in _blocks(text)]
+    lines = [f"{line}\n" for line in text.split("\n") if line.strip()]
+    return (lines[0], lines[1:]) if task.header else ("", lines)
+
+
+def _blocks(text: str) -> list[str]:
+    """Return the sentences of a column file."""
+    return [block.strip("\n") for block in text.split("\n\n") if block.strip()]
