@@ -42,6 +42,7 @@ SETTINGS = {
     "lower_case": "tokenization.lower_case",
     "strip_accents": "tokenization.strip_accents",
     "split_unspaced": "tokenization.split_unspaced",
+    "keep_whole": "tokenization.keep_whole",
 }
 cli.define_config_flags(FLAGS, SETTINGS)
 

@@ -188,23 +188,27 @@ def _open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
     config = _read_config(os.path.dirname(path))
     _check_class(config, has_json=True)
     content = read_tokenizer_json(path)
-    if vocabulary is None:
+    if vocabulary is not None:
+        _check_entries(vocabulary, content)
+    if vocabulary is None or len(vocabulary) < len(content.tokens):
         vocabulary = Vocabulary(content.tokens, path)
-    _check_entries(vocabulary, content)
     config.check(content.settings)
     content.check_ids(Tokenizer(vocabulary, content.settings))
     return StoredTokenizer(vocabulary, content.settings, path)
 
 
 def _check_entries(vocabulary: Vocabulary, content: TokenizerJson) -> None:
-    """Reject a `vocab.txt` with other entries than the `tokenizer.json` beside it."""
+    """Reject a `vocab.txt` with other entries than the `tokenizer.json` beside it.
+
+    It may lack the tokens that were added to the model's entries.
+    """
     ours, theirs = vocabulary.tokens, [token.strip() for token in content.tokens]
     pairs = enumerate(zip(ours, theirs, strict=False))
     line = next((i for i, (a, b) in pairs if a.strip() != b), None)
     if line is not None:
         received = f"{ours[line]!r} and {content.tokens[line]!r} with id {line}"
-    elif len(ours) != len(theirs):
-        received = f"{len(ours):,} and {len(theirs):,} entries"
+    elif len(ours) not in (content.model_size, len(theirs)):
+        received = f"{len(ours):,} and {content.model_size:,} entries"
     else:
         return
     raise InputError(

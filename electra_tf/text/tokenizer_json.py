@@ -2,14 +2,14 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN
+from electra_tf.text.vocab import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNKNOWN
 
 OTHER_TOKENIZER = (
     "This package has BERT's WordPiece alone. Name a model with this tokenizer, or "
@@ -52,10 +52,11 @@ class TokenizerJson:
 
     path: str
     tokens: tuple[str, ...]
-    """Entries of the WordPiece model by id, without tokens that were added later."""
+    """Entries by id: those of the WordPiece model, then the other added tokens."""
+    model_size: int
+    """Number of entries of the WordPiece model."""
     settings: TokenizationConfig
-    added: tuple[AddedToken, ...]
-    """All added tokens in order of id, the special ones included."""
+    """With the added tokens as entries that are kept whole."""
 
     def check_ids(self, tokenizer: Tokenizer) -> None:
         """Compare a tokenizer with `tokenizers` on a fixed list of texts.
@@ -80,7 +81,7 @@ class TokenizerJson:
         theirs.no_truncation()
         framed = theirs.post_processor is not None
         first, last = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
-        for text in _SENTENCES:
+        for text in (*_SENTENCES, *_texts_of(tokenizer.settings)):
             expected = theirs.encode(text, add_special_tokens=framed).ids
             ids = tokenizer.encode(text)
             ids = [first, *ids, last] if framed else ids
@@ -122,7 +123,51 @@ def read_tokenizer_json(path: str | os.PathLike) -> TokenizerJson:
         strip_accents=STRIP_ACCENTS[strip],
         max_word_characters=limit,
     )
-    return TokenizerJson(path, tokens, settings, _read_added(document, path))
+    added = _read_added(document, path)
+    all_tokens, settings = add_tokens(tokens, settings, added, path)
+    return TokenizerJson(path, all_tokens, len(tokens), settings)
+
+
+def add_tokens(
+    tokens: Sequence[str],
+    settings: TokenizationConfig,
+    added: Iterable[AddedToken],
+    path: str,
+) -> tuple[tuple[str, ...], TokenizationConfig]:
+    """Return a vocabulary's entries and settings with added tokens.
+
+    Special tokens are not kept whole, because texts do not produce them.
+
+    Args:
+        tokens: Entries by id.
+        settings: Of the tokenizer.
+        added: Added tokens, in order of id.
+        path: Their file, for the message.
+
+    Raises:
+        InputError: An id neither is that of the entry nor continues the vocabulary.
+    """
+    tokens, ids = list(tokens), {token: number for number, token in enumerate(tokens)}
+    changes_text = settings.lower_case or settings.strips_accents
+    whole: dict[bool, list[str]] = {False: [], True: []}
+    for token in added:
+        if ids.setdefault(token.content, len(tokens)) != token.id:
+            raise InputError(
+                f"The id of an added token of {path} must be that of its entry, or "
+                "continue the vocabulary",
+                f"{token.content!r} with id {token.id} instead of {ids[token.content]}",
+                "Save the tokenizer again with transformers",
+            )
+        if token.id == len(tokens):
+            tokens.append(token.content)
+        if token.content not in SPECIAL_TOKENS:
+            whole[token.normalized and changes_text].append(token.content)
+    settings = dataclasses.replace(
+        settings,
+        keep_whole=tuple(whole[False]),
+        keep_whole_normalized=tuple(whole[True]),
+    )
+    return tuple(tokens), settings
 
 
 def _read_model(model: Any, path: str) -> tuple[tuple[str, ...], int]:
@@ -214,6 +259,12 @@ def _read_added(document: Mapping[str, Any], path: str) -> tuple[AddedToken, ...
             "words too",
         )
     return tuple(sorted(tokens, key=lambda token: token.id))
+
+
+def _texts_of(settings: TokenizationConfig) -> Iterator[str]:
+    """Yield texts with each of the entries that are kept whole."""
+    for entry in (*settings.keep_whole, *settings.keep_whole_normalized):
+        yield f"the {entry} {entry.lower()} {entry.upper()} a{entry}{entry}b"
 
 
 def _differing(ids: list[int], expected: list[int]) -> str:

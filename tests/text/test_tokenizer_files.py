@@ -3,8 +3,8 @@ import shutil
 
 import pytest
 from conftest import GOLDEN
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as FastTokenizer
-from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
@@ -184,3 +184,34 @@ def test_settings_of_keras_hub(tmp_path, lower, strip):
     for source in (path, path.parent, text):
         settings = open_tokenizer(source).settings
         assert (settings.lower_case, settings.strips_accents) == (lower, strip)
+
+
+@pytest.mark.parametrize("has_text", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+def test_added_tokens_are_entries_that_are_kept_whole(tmp_path, has_text, lower):
+    path, fast = write_fast(tmp_path / "m", lower=lower)
+    fast.add_tokens(["[USER]", AddedToken("[URL]", normalized=False), "Café"])
+    fast.save(str(path))
+    if has_text:
+        path.with_name("vocab.txt").write_text("\n".join(WORDS) + "\n")
+    stored = open_tokenizer(path.parent)
+    assert stored.vocabulary.tokens == (*WORDS, "[USER]", "[URL]")
+    user, url, cafe = (stored.vocabulary.ids[t] for t in ("[USER]", "[URL]", "Café"))
+    text = "the [USER] [user][URL] [url]s Café cafe\u0301 cafés"
+    assert stored.tokenizer().encode(text) == ids_of(fast, text)
+    assert {user, url, cafe} <= set(stored.tokenizer().encode(text))
+    assert stored.tokenizer().graph()([text]).to_list() == [ids_of(fast, text)]
+
+
+def test_added_tokens_that_are_not_read_are_refused(tmp_path):
+    path, fast = write_fast(tmp_path / "m")
+    fast.add_tokens([AddedToken("[URL]", single_word=True)])
+    fast.save(str(path))
+    with pytest.raises(InputError, match=r"single_word.*\[URL\]"):
+        open_tokenizer(path)
+    text = path.read_text().replace('"single_word": true', '"single_word": false')
+    path.write_text(text)  # as the message says
+    assert "[URL]" in open_tokenizer(path).settings.keep_whole
+    path.write_text(text.replace(f'"id": {len(WORDS)}', '"id": 77'))
+    with pytest.raises(InputError, match=r"\[URL\].*77"):
+        open_tokenizer(path)
