@@ -166,6 +166,7 @@ def executed_flops(config: PretrainingConfig) -> float:
         objective.has_generator,
         batch,
         objective.freeze_generator,
+        config.generator_share,
     )
     step += cost.recomputed_flops(config.model, objective.name, batch)
     return float(step) * config.input.rows_until(config.training.steps)
