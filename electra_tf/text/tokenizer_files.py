@@ -15,13 +15,12 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.tokenizer_json import (
-    OTHER_TOKENIZER,
     STRIP_ACCENTS,
     WORD_LIMIT,
     TokenizerJson,
     read_tokenizer_json,
 )
-from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+from electra_tf.text.vocab import CONTINUATION, OTHER_TOKENIZER, UNKNOWN, Vocabulary
 
 VOCABULARY, TOKENIZER, TOKENIZER_CONFIG, CONFIG = (
     "vocab.txt",
@@ -234,9 +233,13 @@ class _Config:
     def tokenizer_class(self) -> str:
         return str(self.values.get("tokenizer_class") or self.model_class)
 
-    def settings(self) -> TokenizationConfig:
-        """Return the settings; absent ones are those of BertTokenizer."""
-        lower_case = self.values.get("do_lower_case", True)
+    def settings(self, lower_case: bool = True) -> TokenizationConfig:
+        """Return the settings; absent ones are those of BertTokenizer.
+
+        Args:
+            lower_case: Value of do_lower_case if it is absent.
+        """
+        lower_case = self.values.get("do_lower_case", lower_case)
         strip = self.values.get("strip_accents")
         split = self.values.get("tokenize_chinese_chars", True)
         if type(lower_case) is not bool or not (strip is None or type(strip) is bool):
@@ -262,7 +265,7 @@ class _Config:
         """Reject settings that contradict those of `tokenizer.json`."""
         if self.tokenizer_class in _GENERIC:
             return
-        own = self.settings()
+        own = self.settings(read.lower_case)
         names = {"do_lower_case": "lower_case", "strip_accents": "strips_accents"}
         for theirs, ours in names.items():
             value, other = (getattr(settings, ours) for settings in (own, read))

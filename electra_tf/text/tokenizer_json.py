@@ -9,12 +9,15 @@ from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNKNOWN
-
-OTHER_TOKENIZER = (
-    "This package has BERT's WordPiece alone. Name a model with this tokenizer, or "
-    "train a vocabulary with electra_tf.build_vocab and pre-train with it"
+from electra_tf.text.vocab import (
+    CLS,
+    CONTINUATION,
+    OTHER_TOKENIZER,
+    SEP,
+    SPECIAL_TOKENS,
+    UNKNOWN,
 )
+
 STRIP_ACCENTS = {None: "lowered", True: "always", False: "never"}
 """`strip_accents` of Hugging Face's tokenizers, as `tokenization.strip_accents`."""
 WORD_LIMIT = 100
@@ -104,6 +107,12 @@ def read_tokenizer_json(path: str | os.PathLike) -> TokenizerJson:
     """
     path = os.fspath(path)
     document = read_json(path)
+    if "model" not in document:
+        raise InputError(
+            f"{path} must be a tokenizer.json, with the key model",
+            f"the keys {format_list(document, 4) or 'none'}",
+            "Name the model's tokenizer.json or vocab.txt. " + OTHER_TOKENIZER,
+        )
     tokens, limit = _read_model(document.get("model"), path)
     normalizer = _single(document, "normalizer", "BertNormalizer", path)
     for name in ("clean_text", "handle_chinese_chars"):

@@ -17,6 +17,13 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
     "[MASK]",
 )
 CONTINUATION = "##"
+OTHER_TOKENIZER = (
+    "This package has BERT's WordPiece alone. Name a model with this tokenizer, or "
+    "train a vocabulary with electra_tf.build_vocab and pre-train with it"
+)
+"""Remedy where a tokenizer is of another kind."""
+# First characters of entries that begin a word, in other kinds of vocabularies.
+_OTHER_KINDS = {"\u2581": "SentencePiece", "\u0120": "byte-level BPE"}
 _BYTE_ORDER_MARK = "\ufeff"
 _BLANKS = " \t\r"
 _MAX_TOKENS = 1_000_000  # a tokenizer writes an id as one Unicode character
@@ -60,6 +67,7 @@ class Vocabulary:
                 f"{self.source} with {len(self.tokens):,}",
                 "Check that it is the right file",
             )
+        self._reject_other_kinds()
         missing = [token for token in SPECIAL_TOKENS if token not in self.ids]
         if missing:
             raise InputError(
@@ -86,6 +94,16 @@ class Vocabulary:
                 "Remove the second line, or write [unused1] there to keep the ids",
             )
 
+    def _reject_other_kinds(self) -> None:
+        for mark, kind in _OTHER_KINDS.items():
+            count = sum(token.startswith(mark) for token in self.tokens)
+            if count > len(self.tokens) / 20:
+                raise _other_kind(
+                    self.source,
+                    f"{kind}: {count:,} of {len(self.tokens):,} entries begin with "
+                    f"{mark!r}",
+                )
+
     @classmethod
     def read(cls, path: str | pathlib.Path) -> "Vocabulary":
         """Read a vocabulary file; the line number, from 0, is the id.
@@ -106,6 +124,8 @@ class Vocabulary:
             check_format(path, content[:HEAD_BYTES], is_decompressed=False)
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
+            if b"<unk>" in content and "\u2581".encode() in content:
+                raise _other_kind(path, "SentencePiece, a file of its model") from error
             raise InputError(rule, f"{path}: {error}", encoding_remedy(path)) from error
         except OSError as error:
             raise InputError(
@@ -173,3 +193,12 @@ class Vocabulary:
     def is_continuation(self) -> tuple[bool, ...]:
         """Whether each id continues a word (for whole-word masking)."""
         return tuple(token.startswith(CONTINUATION) for token in self.tokens)
+
+
+def _other_kind(path: str | pathlib.Path, received: str) -> InputError:
+    return InputError(
+        f"{path} must be a vocabulary of BERT's WordPiece, in which {CONTINUATION} "
+        "continues a word",
+        received,
+        OTHER_TOKENIZER,
+    )

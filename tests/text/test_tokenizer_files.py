@@ -145,7 +145,10 @@ def test_files_that_contradict_each_other_are_refused(tmp_path):
     config.write_text('{"do_lower_case": false}')
     with pytest.raises(InputError, match="do_lower_case"):
         open_tokenizer(path)
-    config.write_text('{"do_lower_case": true}')
+    config.write_text('{"strip_accents": false}')
+    with pytest.raises(InputError, match="strip_accents"):
+        open_tokenizer(path)
+    config.write_text('{"strip_accents": null}')
     vocabulary = path.with_name("vocab.txt")
     vocabulary.write_text("\n".join((*WORDS[:-1], "mine")))
     with pytest.raises(InputError, match="'mine' and '##n' with id 13"):
@@ -215,3 +218,10 @@ def test_added_tokens_that_are_not_read_are_refused(tmp_path):
     path.write_text(text.replace(f'"id": {len(WORDS)}', '"id": 77'))
     with pytest.raises(InputError, match=r"\[URL\].*77"):
         open_tokenizer(path)
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "tokenizer_config.json"])
+def test_another_json_is_named(tmp_path, name):
+    (tmp_path / name).write_text('{"<s>": 0, "\\u0120the": 1}')
+    with pytest.raises(InputError, match=rf"{name}.*'<s>'.*vocab\.txt"):
+        open_tokenizer(tmp_path / name)

@@ -130,3 +130,27 @@ def test_a_folder_or_a_pipe_is_not_read(tmp_path):
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(InputError, match="regular file"):
             Vocabulary.read(path)
+
+
+@pytest.mark.parametrize("special", [(), SPECIAL_TOKENS])
+@pytest.mark.parametrize(
+    ("mark", "kind"), [("\u2581", "SentencePiece"), ("\u0120", "BPE")]
+)
+def test_vocabularies_of_other_kinds_are_named(special, mark, kind):
+    tokens = (*special, "<unk>", f"{mark}the", f"{mark}a", "s", "ing")
+    with pytest.raises(InputError, match=f"{kind}.*2 of {len(tokens)}") as error:
+        Vocabulary(tokens)
+    assert "Add them" not in str(error.value)
+
+
+def test_a_model_of_sentencepiece_is_named(tmp_path):
+    spm = pytest.importorskip("sentencepiece")
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"the cat number {n} sat on {n * 7}" for n in range(300)))
+    spm.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(tmp_path / "m"), vocab_size=60,
+        minloglevel=2,
+    )  # fmt: skip
+    for name in ("m.model", "m.vocab"):
+        with pytest.raises(InputError, match="SentencePiece"):
+            Vocabulary.read(tmp_path / name)
