@@ -46,10 +46,14 @@ def test_the_best_layer_is_chosen_on_training_words():
     tags = np.array(["A", "B"] * 50)
     noise, clear = rng.normal(size=(2, 100, 1, 3))
     clear[tags == "B"] += 9
-    words = probe._Words(np.concatenate([noise, clear], 1), {"pos": tags})
-    assert probe._best_layer(words, 2, "pos") == 1
-    turned = probe._Words(words.states_XLD[:, ::-1], {"pos": tags})
-    assert probe._best_layer(turned, 2, "pos") == 0
+    train = np.concatenate([noise, clear], 1)
+    for order, best in ((slice(None), 1), (slice(None, None, -1), 0)):
+        # On the test words the other layer is better.
+        train_words = probe._Words(train[:, order], {"pos": tags})
+        test_words = probe._Words(train[:, order], {"pos": np.roll(tags, 1)})
+        found = probe._evaluate(train_words, test_words, "pos")
+        assert found["best_layer"] == best
+        assert found["best"] == found["layers"][best] == min(found["layers"]) == 0
 
 
 def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path):
