@@ -139,6 +139,17 @@ def test_the_executed_flops_of_a_step_are_those_counted_by_hand(tool):
     assert electra["original_flops"] > 1.5 * mlm["original_flops"]
 
 
+def test_a_late_start_of_the_discriminator_is_not_paid_for(read):
+    late = "late: {discriminator_start: 0.5, sets: [model.generator_width=0.25]}"
+    grid = read(GRID.replace("  untrained", f"  {late}\n  untrained"))
+    facts = {run.system: run.stages[-1].facts for run in reversed(grid.runs)}
+    assert facts["late"]["flops"] == pytest.approx(facts["electra"]["flops"], rel=0.01)
+    stage = next(run.stages[0] for run in grid.runs if run.system == "late")
+    steps = facts["late"]["steps"]
+    assert stage.config.objective.discriminator_start == steps // 2
+    assert steps > 1.3 * facts["electra"]["steps"]
+
+
 def test_all_systems_of_a_rung_have_the_same_flops(read):
     budgets = {}
     for run in read().runs:

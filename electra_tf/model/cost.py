@@ -5,9 +5,14 @@ FLOPs of its forward pass.
 """
 
 import dataclasses
+import math
 
 from electra_tf.config.objectives import FACTS
-from electra_tf.config.pretraining import EncoderConfig, ModelConfig
+from electra_tf.config.pretraining import (
+    EncoderConfig,
+    ModelConfig,
+    PretrainingConfig,
+)
 
 CHUNK_VALUES = 2**24
 """Logits of a softmax at all positions that exist at a time: 64 MiB."""
@@ -100,6 +105,25 @@ def step_flops(
             both = 3 * forward + (predict if is_frozen else 3 * predict)
             return round(generator_share * 3 * predict + (1 - generator_share) * both)
     return 3 * forward
+
+
+def training_flops(config: PretrainingConfig) -> int:
+    """Return the FLOPs that a whole training executes, recomputed logits included.
+
+    Args:
+        config: With a vocabulary size.
+    """
+    length, objective = config.records.max_length, config.objective
+    masked = math.ceil(config.masking.rate * length)
+    batch = BatchShape(config.input.rows_until(config.training.steps), length, masked)
+    return recomputed_flops(config.model, objective.name, batch) + step_flops(
+        config.model,
+        objective.name,
+        objective.has_generator,
+        batch,
+        objective.freeze_generator,
+        config.generator_share,
+    )
 
 
 def recomputed_flops(settings: ModelConfig, objective: str, batch: BatchShape) -> int:

@@ -50,13 +50,14 @@ class Stage:
         """Return its settings and costs, as its row stores them."""
         config = self.config
         rows = config.input.rows_until(config.training.steps)
-        share = _masked(config) / config.records.max_length
+        length = config.records.max_length
+        share = math.ceil(config.masking.rate * length) / length
         return {
             "name": self.name,
             "sets": list(self.sets),
             "steps": config.training.steps,
-            "positions": rows * config.records.max_length,
-            "flops": executed_flops(config),
+            "positions": rows * length,
+            "flops": cost.training_flops(config),
             "original_flops": training_flops(config, share),
         }
 
@@ -152,31 +153,6 @@ class Grid:
         return [name for name in self.content["scores"] if name in scores.TASKS]
 
 
-def executed_flops(config: PretrainingConfig) -> float:
-    """Return the FLOPs of the matmuls that a training runs, without lookups.
-
-    Args:
-        config: With a vocabulary size.
-    """
-    objective = config.objective
-    batch = cost.BatchShape(1, config.records.max_length, _masked(config))
-    step = cost.step_flops(
-        config.model,
-        objective.name,
-        objective.has_generator,
-        batch,
-        objective.freeze_generator,
-        config.generator_share,
-    )
-    step += cost.recomputed_flops(config.model, objective.name, batch)
-    return float(step) * config.input.rows_until(config.training.steps)
-
-
-def _masked(config: PretrainingConfig) -> int:
-    """Return the masked positions of a row, at most."""
-    return math.ceil(config.masking.rate * config.records.max_length)
-
-
 def _runs(content: Mapping, rung: str, seed: int) -> list[Run]:
     """Return the runs of one rung and seed."""
     base, systems = content["base"], content["systems"]
@@ -222,7 +198,7 @@ def _stage_of(
     steps = 10**5
     for _ in range(10):  # the first gives the number, unless steps differ in cost
         stage = _stage(name, base, system, seed, steps, order)
-        mean = executed_flops(stage.config) / steps
+        mean = cost.training_flops(stage.config) / steps
         paid = max(2, 2 * round(budget / mean / 2))  # even, for two stages
         if paid == steps:
             break
