@@ -2,6 +2,10 @@
 
 python -m electra_tf.evaluate --checkpoint=run --data=heldout
 
+Score its discriminator on the samples of another run's generator:
+
+python -m electra_tf.evaluate --checkpoint=run --data=heldout --generator=other
+
 Score a fine-tuned model on labelled data of its task:
 
 python -m electra_tf.evaluate --model=sst2 --data=dev.tsv
@@ -65,6 +69,12 @@ flags.DEFINE_integer(
     "batches", None, "With --checkpoint: batches to evaluate, at most. Default: all.",
     lower_bound=1, flag_values=FLAGS,
 )  # fmt: skip
+flags.DEFINE_string(
+    "generator", None,
+    "With --checkpoint: another run with the same vocabulary, whose generator fills "
+    "the masked positions. Default: the generator of --checkpoint.",
+    flag_values=FLAGS,
+)  # fmt: skip
 flags.DEFINE_enum(
     "task", None, (*score_file.NAMES, *_UNTRAINED),
     "Task of --predictions; with blimp and probe, of --checkpoint.",
@@ -88,7 +98,7 @@ _MODES = {
     "probe": ("task", "checkpoint", "untrained"),
     "task": ("predictions", "na_prob"),
     "model": ("text_columns", "label_column"),
-    "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
+    "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
 
 
@@ -123,7 +133,11 @@ def main() -> None:
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
         report = evaluation.evaluate_checkpoint(
-            checkpoint, data, FLAGS.batches, devices
+            checkpoint,
+            data,
+            FLAGS.batches,
+            devices,
+            FLAGS.generator and local_model(FLAGS.generator),
         )
     indent = 2 if mode == "task" else None
     text = json.dumps(report, indent=indent, allow_nan=mode == "task")

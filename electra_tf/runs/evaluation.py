@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tqdm import tqdm
@@ -11,13 +11,18 @@ from tqdm import tqdm
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign, open_as_checkpoint
 from electra_tf.pretraining import metrics
+from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.record_set import record_length, reraise_bad_records
 from electra_tf.training.trainer_state import restore_weights
 
 
 def evaluate_checkpoint(
-    path: str, data: str, max_batches: int | None, devices: tf.distribute.Strategy
+    path: str,
+    data: str,
+    max_batches: int | None,
+    devices: tf.distribute.Strategy,
+    generator: str | None = None,
 ) -> dict[str, Any]:
     """Compute the metrics and print a table.
 
@@ -26,35 +31,106 @@ def evaluate_checkpoint(
         data: Path or globs of the records.
         max_batches: Batches to evaluate, at most; None: all.
         devices: Strategy with the replicas.
+        generator: As `path`: the run whose generator fills the masked positions; None:
+            that of `path`.
 
     Returns:
         Checkpoint, step, number of records, and the metrics; an undefined metric is
         None.
+
+    Raises:
+        InputError: A checkpoint cannot be read, or the generator cannot fill the
+            positions for this discriminator.
     """
-    with open_as_checkpoint(path) as checkpoint:
-        experiment = Experiment.from_checkpoint(checkpoint)
-        if is_foreign(path):
-            experiment = _with_length_of(experiment, data, path)
-        record_set = experiment.open(data)
-        pretrainer = experiment.pretrainer(devices)
-        restore_weights(pretrainer, checkpoint)
-        pretrainer.optimizer.iterations.assign(checkpoint.step)
-        pretrainer.begin(checkpoint.step)
+    run = _open(path, devices, data)
+    other = None if generator is None else _open(generator, devices)
+    if other is not None:
+        _check_generator(run, other)
+    experiment = run.experiment
+    record_set = experiment.open(data)
     with reraise_bad_records(record_set):
-        evaluation = experiment.evaluation(pretrainer, devices, record_set, max_batches)
+        evaluation = experiment.evaluation(
+            run.pretrainer,
+            devices,
+            record_set,
+            max_batches,
+            other and other.pretrainer,
+        )
         batches = evaluation.count
         print(f"compiling, then evaluating {batches:,} batches", file=sys.stderr)
         # `disable=None` shows the progress bar on a terminal only.
         with tqdm(total=batches, unit="batch", disable=None) as bar:
             values = metrics.compute_metrics(evaluation(bar.update))
     rows = min(record_set.total, experiment.config.input.batch_size * batches)
-    name = path if is_foreign(path) else checkpoint.path
-    print(f"{name}, step {checkpoint.step:,}, on {rows:,} records")
+    print(f"{run.name}, step {run.step:,}, on {rows:,} records")
+    report = {"checkpoint": run.name, "step": run.step, "records": rows}
+    if other is not None:
+        print(f"replacements by {other.name}, step {other.step:,}")
+        report |= {"generator": other.name, "generator_step": other.step}
     for metric, value in values.items():
         number = f"{value:>10.5f}" if math.isfinite(value) else "-"
         print(f"  {metric:<28}{number}")
-    report = {"checkpoint": name, "step": checkpoint.step, "records": rows}
     return report | {k: v if math.isfinite(v) else None for k, v in values.items()}
+
+
+class _Run(NamedTuple):
+    """A checkpoint with its restored model."""
+
+    name: str
+    step: int
+    experiment: Experiment
+    pretrainer: Pretrainer
+
+
+def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -> _Run:
+    """Read a checkpoint; one of another library gets the length of the records."""
+    with open_as_checkpoint(path) as checkpoint:
+        experiment = Experiment.from_checkpoint(checkpoint)
+        if data is not None and is_foreign(path):
+            experiment = _with_length_of(experiment, data, path)
+        pretrainer = experiment.pretrainer(devices)
+        restore_weights(pretrainer, checkpoint)
+        pretrainer.optimizer.iterations.assign(checkpoint.step)
+        pretrainer.begin(checkpoint.step)
+        name = path if is_foreign(path) else checkpoint.path
+        return _Run(name, checkpoint.step, experiment, pretrainer)
+
+
+def _check_generator(run: _Run, other: _Run) -> None:
+    """Raise an error if a generator cannot fill positions for a discriminator."""
+    ours, theirs = run.experiment.config, other.experiment.config
+    facts = ours.objective.facts
+    if facts.head != "replaced_token" or facts.towers > 1 or run.pretrainer.stage == 1:
+        raise InputError(
+            "--checkpoint must have a trained discriminator of replaced tokens with "
+            "--generator",
+            f"{run.name}: objective.name: {ours.objective.name}, step {run.step:,}",
+            "Remove --generator, or name a checkpoint with a discriminator",
+        )
+    facts = theirs.objective.facts
+    if not facts.generator or facts.towers > 1:
+        raise InputError(
+            "--generator must have a generator of masked tokens",
+            f"{other.name}: objective.name: {theirs.objective.name}",
+            "Name a run of objective.name=electra",
+        )
+    tokens, others = (
+        one.experiment.tokenizer.vocabulary.tokens for one in (run, other)
+    )
+    if tokens != others:
+        raise InputError(
+            "--generator must have the vocabulary of --checkpoint",
+            f"{len(others):,} entries in {other.name}, {len(tokens):,} in {run.name}, "
+            f"{len(set(tokens) & set(others)):,} of them in both",
+            "Name a run that was trained on the same records",
+        )
+    length, limit = ours.records.max_length, theirs.model.max_positions
+    if length > limit:
+        raise InputError(
+            f"--generator must have the {length} positions of the records",
+            f"model.max_positions: {limit} in {other.name}",
+            "Name a run with as many positions",
+        )
 
 
 def _with_length_of(experiment: Experiment, data: str, path: str) -> Experiment:

@@ -209,6 +209,7 @@ class Experiment:
         strategy: tf.distribute.Strategy,
         record_set: RecordSet,
         max_batches: int | None,
+        generator: Pretrainer | None = None,
     ) -> Evaluation:
         """Create an evaluation on held-out records.
 
@@ -217,6 +218,7 @@ class Experiment:
             strategy: Strategy with the replicas.
             record_set: Held-out records.
             max_batches: Batches to evaluate, at most; None: all.
+            generator: As for `Pretrainer.test_step`.
 
         Returns:
             A callable that returns the metrics.
@@ -224,7 +226,7 @@ class Experiment:
         size, total = self.config.input.batch_size, record_set.total
         return Evaluation(
             strategy,
-            lambda batch, number: pretrainer.test_step(batch, number, as_ratios=False),
+            lambda batch, number: pretrainer.test_step(batch, number, False, generator),
             lambda host, hosts: evaluation_batches(
                 record_set, size, host=host, hosts=hosts
             ),

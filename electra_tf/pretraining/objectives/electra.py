@@ -119,11 +119,7 @@ class ElectraObjective(Objective):
         # its distribution replace them.
         corrupted, generated = self._corrupt(masked, rng, training, progress)
         # 2. The discriminator classifies every token as original or replaced.
-        disc_logits_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
-        )
-        counted_BL = self.discriminated(masked)
-        disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, counted_BL)
+        disc, metrics = self._discriminate(masked, corrupted, layer_ops)
         return Losses(
             parts={**generated.parts, "disc": disc},
             factors={
@@ -132,10 +128,44 @@ class ElectraObjective(Objective):
             },
             metrics={
                 **generated.metrics,
-                **discriminator_metrics(disc_logits_BL, corrupted, counted_BL, disc),
+                **metrics,
                 **self._scheduled_settings(progress),
             },
         )
+
+    def metrics_with_generator(
+        self,
+        generator: "ElectraObjective",
+        masked: MaskedBatch,
+        rng: RngStream,
+        progress: tf.Tensor | float,
+    ) -> dict[str, WeightedSum]:
+        """Return the metrics of the discriminator on samples of another generator.
+
+        Args:
+            generator: Objective of the other run, which samples by its own settings.
+            masked: Rows with masked positions.
+            rng: Random numbers of the step, for sampling.
+            progress: Completed share of the other run's training, for its schedules.
+
+        Returns:
+            Metrics of the other generator and of this discriminator.
+        """
+        corrupted, generated = generator._corrupt(masked, rng, False, progress)
+        layer_ops = make_layer_ops(rng, False, self._xla)
+        _, metrics = self._discriminate(masked, corrupted, layer_ops)
+        return {**generated.metrics, **metrics}
+
+    def _discriminate(
+        self, masked: MaskedBatch, corrupted: CorruptedBatch, layer_ops: FusedLayerOps
+    ) -> tuple[WeightedSum, dict[str, WeightedSum]]:
+        """Return the discriminator's loss and metrics."""
+        logits_BL = self.model.discriminator(
+            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
+        )
+        counted_BL = self.discriminated(masked)
+        loss = replaced_token_loss(logits_BL, corrupted.is_fake_BL, counted_BL)
+        return loss, discriminator_metrics(logits_BL, corrupted, counted_BL, loss)
 
     def _generator_losses(
         self, masked: MaskedBatch, rng: RngStream, training: bool
