@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -235,6 +236,12 @@ def warn(lines: Iterable[str]) -> None:
         print(f"warning: {line}", file=sys.stderr)
 
 
+def _format_warning(message, category, filename, lineno, line=None) -> str:
+    if category is UserWarning:
+        return f"warning: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+
+
 def require(flag_values: flags.FlagValues, *names: str) -> None:
     """Raise an InputError that lists the flags of `names` without a value."""
     missing = [f"--{name}" for name in names if not flag_values[name].value]
@@ -264,6 +271,7 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         print(f"{usage.strip()}\n\n{text}")
         return
     signal.signal(signal.SIGTERM, _raise_terminated)
+    warnings.formatwarning = _format_warning
     cpp_log.apply_level()
     # Imported modules are never freed; a collection that scans them takes seconds.
     gc.freeze()

@@ -23,6 +23,7 @@ from electra_tf import cli
 from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.remote_records import local_records, local_vocabulary
+from electra_tf.text.warnings import entry_warnings
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
@@ -69,6 +70,8 @@ def _pretrain() -> None:
     experiment = Experiment.resolve(
         data, vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
     )
+    if vocab:
+        cli.warn(entry_warnings(experiment.tokenizer))
     on_error = experiment.config.input.on_error
     record_set, evaluation_records = experiment.open(data, on_error), None
     experiment = experiment.with_counts(record_set)

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Literal
@@ -31,6 +32,7 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
 from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
 
 # In order of detection: a folder of ours may also have files of another format.
@@ -209,6 +211,9 @@ def read_model(
         model = PretrainedModel.of_sources(
             model.sources, tokenizer, model.path, step=model.step, run=model.run
         )
+    if model.tokenizer is not None and (vocab or formats[0] != "electra_tf"):
+        for line in entry_warnings(model.tokenizer):
+            warnings.warn(line, stacklevel=2)
     return model, formats[0]
 
 

@@ -22,6 +22,7 @@ from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import is_checkpoint
 
 if TYPE_CHECKING:
@@ -243,6 +244,8 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
         )
     model = dataclasses.replace(config.model, vocabulary_size=len(entries))
     tokenizer = Tokenizer(entries, config.tokenization)
+    for line in entry_warnings(tokenizer):
+        warnings.warn(line, stacklevel=2)
     return PretrainedEncoder(model.encoder, tokenizer, None, name)
 
 

@@ -1,10 +1,15 @@
 """Warnings about statistics of a vocabulary or of records that suggest a mistake."""
 
+import dataclasses
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import format_list
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CONTINUATION
 
-UNKNOWN_LIMIT = 0.05
+UNKNOWN_LIMIT = ENTRIES_LIMIT = 0.05
 PADDING_LIMIT = 0.6
 DISCARDED_LIMIT = 0.2
 LINES_LIMIT = 10_000
@@ -18,7 +23,10 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
         manifest: Manifest of the records.
         tokenizer: Tokenizer that built them.
     """
-    lines = unknown_warnings(manifest.unknown_share, tokenizer, manifest.too_long_words)
+    lines = entry_warnings(tokenizer)
+    lines += unknown_warnings(
+        manifest.unknown_share, tokenizer, manifest.too_long_words
+    )
     lines += _document_warnings(manifest)
     length = manifest.max_length
     if manifest.padding_share > PADDING_LIMIT:
@@ -52,6 +60,48 @@ def _document_warnings(manifest: Manifest) -> list[str]:
         "of its own, set --documents=line; otherwise end documents with a blank line, "
         "or set --documents=file"
     ]
+
+
+def entry_warnings(tokenizer: Tokenizer) -> list[str]:
+    """Return a warning if the settings change many entries, as a list.
+
+    No text has such an entry after it is lower-cased or stripped of accents.
+
+    Args:
+        tokenizer: The tokenizer.
+    """
+    settings, vocabulary = tokenizer.settings, tokenizer.vocabulary
+    changed = _changed_entries(tokenizer, settings)
+    if len(changed) <= ENTRIES_LIMIT * len(vocabulary):
+        return []
+    cause = "Use a vocabulary of these settings"
+    for flag, stored, change in (
+        ("--nolower_case", '"do_lower_case": false', {"lower_case": False}),
+        ("--strip_accents=never", '"strip_accents": false', {"strip_accents": "never"}),
+    ):
+        other = dataclasses.replace(settings, **change)
+        if len(_changed_entries(tokenizer, other)) < len(changed) / 2:
+            cause = (
+                f"Set {flag} in build_records, or write {{{stored}}} to "
+                "tokenizer_config.json beside vocab.txt"
+            )
+            break
+    return [
+        f"{len(changed) / len(vocabulary):.1%} of the entries of {vocabulary.source} "
+        f"can never occur (over {ENTRIES_LIMIT:.0%}), because texts are {settings}: "
+        f"{format_list(changed, 3)}. {cause}"
+    ]
+
+
+def _changed_entries(tokenizer: Tokenizer, settings: TokenizationConfig) -> list[str]:
+    table = CharacterTable(settings)
+    whole = {*settings.keep_whole, *settings.keep_whole_normalized}
+    entries = (
+        (entry, entry.removeprefix(CONTINUATION))
+        for entry in tokenizer.vocabulary.tokens
+        if not entry.startswith("[") and entry not in whole
+    )
+    return [entry for entry, word in entries if "".join(table.words(word)) != word]
 
 
 def unknown_warnings(

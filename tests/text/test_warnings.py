@@ -1,3 +1,4 @@
+import os
 import types
 
 import pytest
@@ -72,3 +73,33 @@ def test_over_long_words_are_reported():
     assert "3 words" in line
     assert "900 characters" in line
     assert "--split_unspaced=characters" in line
+
+
+MIXED = Vocabulary((*SPECIAL_TOKENS, "[unused1]", "The", "##S", "é", "a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, ["25.0%", "'The', '##S', 'é'", "--nolower_case", "do_lower_case"]),
+        ({"lower_case": False}, []),
+        (
+            {"lower_case": False, "strip_accents": "always"},
+            ["8.3%", "'é'", "--strip_accents=never"],
+        ),
+        ({"keep_whole": ("The",), "strip_accents": "never"}, ["8.3%", "'##S'"]),
+    ],
+)
+def test_entries_that_can_never_occur_are_counted(settings, words):
+    lines = warnings.entry_warnings(Tokenizer(MIXED, TokenizationConfig(**settings)))
+    assert len(lines) == bool(words)
+    assert all(word in lines[0] for word in words)
+
+
+def test_published_vocabularies_cause_no_warning():
+    data = os.environ.get("ELECTRA_TF_DATA")
+    if not data:
+        pytest.skip("ELECTRA_TF_DATA names no folder of data sets")
+    for name in ("bert_uncased_en", "bert_chinese"):
+        vocabulary = Vocabulary.read(os.path.join(data, "vocab", f"{name}.txt"))
+        assert warnings.entry_warnings(Tokenizer(vocabulary)) == []
