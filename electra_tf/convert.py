@@ -39,7 +39,9 @@ flags.DEFINE_enum(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
-    "vocab", None, "The vocabulary's file, for a source without one.",
+    "vocab", None,
+    "A vocabulary for a source without one, or in place of its own: a file of entries, "
+    "a tokenizer.json, or a folder with one of them.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(

@@ -4,6 +4,7 @@ Types are strict and unknown keys are errors. Derived values are properties.
 `loader.py` reads and writes the settings as YAML.
 """
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from electra_tf.config.objectives import (
     ObjectiveFacts,
     Sharing,
 )
+from electra_tf.errors import InputError
 
 section = functools.partial(
     pydantic.dataclasses.dataclass,
@@ -97,6 +99,9 @@ class TokenizationConfig:
     keep_whole_normalized: tuple[str, ...] = ()
     """The same, but also with other case and accents where these settings remove them:
     added tokens of Hugging Face with `normalized: true`."""
+    pad_id: Count = 0
+    """Id of [PAD] in files for other libraries. Here [PAD] is entry 0; a conversion
+    exchanges the two entries and their rows."""
 
     @property
     def strips_accents(self) -> bool:
@@ -117,6 +122,7 @@ class TokenizationConfig:
             "max_word_characters": 200,
             "keep_whole": (),
             "keep_whole_normalized": (),
+            "pad_id": 0,
         }
         lists = {n: tuple(v) for n, v in stored.items() if isinstance(v, list)}
         return {**added, **stored, **lists}
@@ -259,7 +265,12 @@ class ModelConfig:
     feed_forward: Positive | None = None
     """Inner width of the feed-forward layers; null: 4 x `width`."""
     vocabulary_size: Positive | None = None
-    """Rows of the token table; null: the vocabulary size of the records."""
+    """Rows of the token table; null: the vocabulary size of the records and
+    `spare_rows`."""
+    spare_rows: Count = 0
+    """Rows at the end of the token table without an entry in the vocabulary, as in a
+    table padded to a multiple of 8. No text has their ids, and no network predicts
+    them."""
     max_positions: Positive = 512
     """Rows of the position table: maximum length of an input."""
     segments: Positive = 2
@@ -298,6 +309,7 @@ class ModelConfig:
             heads=self.heads or max(1, self.width // 64),
             feed_forward=self.feed_forward or 4 * self.width,
             vocabulary_size=self.vocabulary_size or 0,
+            spare_rows=self.spare_rows,
             max_positions=self.max_positions,
             segments=self.segments,
             dropout=self.dropout,
@@ -327,6 +339,7 @@ class ModelConfig:
             heads=self.generator_heads or max(1, width // 64),
             feed_forward=self.generator_feed_forward or 4 * width,
             vocabulary_size=self.vocabulary_size or 0,
+            spare_rows=self.spare_rows,
             max_positions=self.max_positions,
             segments=self.segments,
             dropout=self.dropout,
@@ -334,6 +347,30 @@ class ModelConfig:
             initializer_range=self.initializer_range,
             layer_norm_epsilon=self.layer_norm_epsilon,
         )
+
+    def of_vocabulary(self, entries: int, source: str) -> "ModelConfig":
+        """Return the model with the token table of a vocabulary.
+
+        Args:
+            entries: Number of its entries.
+            source: Origin of the vocabulary, for messages.
+
+        Raises:
+            InputError: The table has other rows than for the entries and `spare_rows`.
+        """
+        rows = entries + self.spare_rows
+        if self.vocabulary_size not in (None, rows):
+            more = max(0, self.vocabulary_size - entries)
+            spare = f", or model.spare_rows={more} for rows without an entry"
+            raise InputError(
+                "model.vocabulary_size must be the entries of the vocabulary and "
+                "model.spare_rows",
+                f"{self.vocabulary_size}, with {entries} entries in {source} and "
+                f"{self.spare_rows} spare rows",
+                "Use records of the other vocabulary, or set "
+                f"model.vocabulary_size={rows} or null{spare if more else ''}",
+            )
+        return dataclasses.replace(self, vocabulary_size=rows)
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ModelConfig":
@@ -392,6 +429,8 @@ class EncoderConfig:
     """Standard deviation of initial weights."""
     layer_norm_epsilon: float = 1e-12
     """Added to the variance in layer norms."""
+    spare_rows: int = 0
+    """Rows at the end of the token table without an entry in the vocabulary."""
 
 
 @section()

@@ -261,6 +261,7 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
         "heads": main.heads,
         "feed_forward": main.feed_forward,
         "vocabulary_size": main.vocabulary_size,
+        "spare_rows": main.spare_rows,
         "max_positions": main.max_positions,
         "segments": main.segments,
         "dropout": main.dropout,

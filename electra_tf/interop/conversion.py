@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import os
 import re
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,6 @@ from typing import Literal
 import numpy as np
 
 from electra_tf import durable_files
-from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import (
     checkpoint,
@@ -28,10 +29,15 @@ from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.names import Format
 from electra_tf.interop.network import Activation, ForeignNetwork, Network, Role
 from electra_tf.interop.numpy_forward import hidden_states, logits
-from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.pretrained import (
+    BIAS,
+    TABLE,
+    PretrainedModel,
+    exchange_rows,
+)
 from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
-from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
 
@@ -61,6 +67,7 @@ _TASK_HEAD = re.compile(
     r"(^|[./])(classifier|qa_outputs|sequence_summary)\.|^task_specific/"
 )
 _UNFINISHED = ".unfinished"
+_Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +179,7 @@ def read_model(
     Args:
         path: A file, folder, prefix or hub id; or two, separated by a comma:
             discriminator and generator.
-        vocab: The vocabulary's file for a source without one.
+        vocab: A vocabulary for a source without one, or in place of its own.
         head: Options of a fine-tuned model's head; None: its encoder is read alone.
 
     Returns:
@@ -194,36 +201,57 @@ def read_model(
                 f"{part!r}{state}",
                 "Check the path",
             )
-        models.append(_read(name, part, head))
+        models.append(_read(name, part, vocab, head))
         formats.append(name)
     model = models[0]
     if len(models) > 1:
         model = PretrainedModel.of_sources(
             [source for one in models for source in one.sources],
-            model.tokenizer,
+            _common_tokenizer(models),
             path,
             step=model.step,
         )
-    if vocab is not None:
-        tokenizer = open_tokenizer(vocab).tokenizer(
-            model.tokenizer.settings if model.tokenizer else TokenizationConfig()
-        )
-        model = PretrainedModel.of_sources(
-            model.sources, tokenizer, model.path, step=model.step, run=model.run
-        )
-    if model.tokenizer is not None and (vocab or formats[0] != "electra_tf"):
+    if model.tokenizer is not None and formats[0] != "electra_tf":
         for line in entry_warnings(model.tokenizer):
             warnings.warn(line, stacklevel=2)
+    for note in model.notes:
+        _print_note(note)
     return model, formats[0]
 
 
-def _read(name: Format, path: str, head: HeadOptions | None) -> PretrainedModel:
+@functools.cache  # once a process; a command may read a model several times
+def _print_note(note: str) -> None:
+    print(f"note: {note}", file=sys.stderr)
+
+
+def _common_tokenizer(models: Sequence[PretrainedModel]) -> Tokenizer | None:
+    """Return the tokenizer of both halves of a pair."""
+    tokenizers = [model.tokenizer for model in models if model.tokenizer]
+    files = [tokenizer.vocabulary for tokenizer in tokenizers]
+    if len({vocabulary.file_tokens for vocabulary in files}) > 1:
+        raise InputError(
+            "A discriminator and its generator must have the same vocabulary",
+            " and ".join(f"{one.source}, {len(one):,} entries" for one in files),
+            "Name the two halves of one model, or pass --vocab with their vocabulary",
+        )
+    return next(iter(tokenizers), None)
+
+
+def _read(
+    name: Format, path: str, vocab: str | None, head: HeadOptions | None
+) -> PretrainedModel:
+    if name == "electra_tf" and vocab is not None:
+        raise InputError(
+            "--vocab must be left out for a model of this package, which has its own",
+            f"{vocab!r} for {path!r}",
+            "Leave it out",
+        )
     if name == "tf1":
-        model = tf1.read(path, head or HeadOptions())
-    elif name == "electra_tf" and is_finished(path):
-        model = _task_module().read(path)
+        model = tf1.read(path, vocab, head or HeadOptions())
+    elif name != "electra_tf":
+        model = _MODULES[name].read(path, vocab)
     else:
-        model = _MODULES[name].read(path)
+        model = (_task_module() if is_finished(path) else checkpoint).read(path)
     if head is None:
         return model.without_task_head()
     if model.head is None:
@@ -258,7 +286,7 @@ def convert_checkpoint(
         target: A folder that does not exist.
         format: Format of the target.
         part: Which networks of a pair to convert.
-        vocab: The vocabulary's file for a source without one.
+        vocab: A vocabulary for a source without one, or in place of its own.
         sharing: `none` gives a pair's networks tables of their own; `auto` shares equal
             ones and rejects copies that differ.
         force: Keep the target even if its outputs differ by more than 1e-4.
@@ -296,7 +324,8 @@ def convert_checkpoint(
     try:
         is_task = format == "electra_tf" and model.head is not None
         module = _task_module() if is_task else _MODULES[format]
-        written = module.write(model, unfinished)
+        ordered = model if format == "electra_tf" else model.in_original_order()
+        written = module.write(ordered, unfinished)
         comparisons = tuple(
             compare(old.foreign, new)
             for old, new in zip(model.sources, written, strict=True)
@@ -353,25 +382,46 @@ def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:
         source.activation, target.activation
     )  # fmt: skip
     common: Activation | None = "gelu_tanh" if by_tanh else None
-    ours, theirs = (hidden_states(n, *batch, common) for n in (source, target))
+    ours, theirs = (
+        hidden_states(n, *_ids_of(n, batch), common) for n in (source, target)
+    )
     hidden = max(_distance(a, b) for a, b in zip(ours, theirs, strict=True))
     one, other = (
-        logits(n, states[-1], common)
+        _logits(n, states[-1], common)
         for n, states in ((source, ours), (target, theirs))
     )
     difference = None if one is None or other is None else _distance(one, other)
     exact = None
     if by_tanh:
-        own = (hidden_states(n, *batch) for n in (source, target))
+        own = (hidden_states(n, *_ids_of(n, batch)) for n in (source, target))
         exact = max(_distance(a, b) for a, b in zip(*own, strict=True))
     return Comparison(source.role, hidden, difference, exact)
+
+
+def _ids_of(network: ForeignNetwork, batch: _Batch) -> _Batch:
+    """Return the batch with the ids that the network's own table has."""
+    token_ids, *others = batch
+    ids_V = np.arange(network.shape.vocabulary_size)
+    ids_V = exchange_rows({TABLE: ids_V}, network.pad_id)[TABLE]
+    return ids_V[token_ids], *others
+
+
+def _logits(
+    network: ForeignNetwork, x: np.ndarray, activation: Activation | None
+) -> np.ndarray | None:
+    """Return the head's logits; those of a masked LM in this package's order."""
+    values = logits(network, x, activation)
+    if network.role != "generator" or values is None:
+        return values
+    exchanged = exchange_rows({BIAS: np.moveaxis(values, -1, 0)}, network.pad_id)
+    return np.moveaxis(exchanged[BIAS], 0, -1)
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max())
 
 
-def _probe(network: ForeignNetwork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _probe(network: ForeignNetwork) -> _Batch:
     """Return ids of all parts of the vocabulary, both segments, and padding."""
     shape, rng = network.shape, np.random.default_rng(0)
     length = min(24, shape.max_positions)

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from electra_tf.errors import InputError
+from electra_tf.interop.pretrained import BIAS, TABLE
 from electra_tf.text.tokenizer import Tokenizer
-
-_TABLE, _BIAS = "/word_embeddings", "/head/output_bias"
 
 
 def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None:
@@ -56,7 +55,7 @@ def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None
 
 
 def extend_rows(
-    arrays: Mapping[str, np.ndarray], old: Tokenizer, new: Tokenizer
+    arrays: Mapping[str, np.ndarray], old: Tokenizer, new: Tokenizer, spare_rows: int
 ) -> dict[str, np.ndarray]:
     """Return weights with rows for the entries that a vocabulary appends.
 
@@ -68,17 +67,23 @@ def extend_rows(
         arrays: Weights by path: token tables [V, E], output biases [V], others.
         old: The tokenizer of the weights.
         new: The tokenizer that extends it.
+        spare_rows: Rows of the new tables without an entry, the last ones of the old
+            tables and zeros.
 
     Returns:
         The weights by path.
     """
     appended = new.vocabulary.tokens[len(old.vocabulary) :]
-    if not appended:
-        return dict(arrays)
     pieces = [old.spell(entry) for entry in appended]
     extended = dict(arrays)
     for path, array in arrays.items():
-        if path.endswith((_TABLE, _BIAS)):
-            means = np.stack([array[ids].mean(axis=0) for ids in pieces])
-            extended[path] = np.concatenate([array, means.astype(array.dtype)])
+        if path.endswith((TABLE, BIAS)):
+            entries, spare = np.split(array, [len(old.vocabulary)])
+            rows = len(new.vocabulary) + spare_rows
+            extended[path] = np.zeros((rows, *array.shape[1:]), array.dtype)
+            if kept := min(spare_rows, len(spare)):
+                extended[path][-kept:] = spare[-kept:]
+            extended[path][: len(entries)] = entries
+            for row, ids in enumerate(pieces, len(entries)):
+                extended[path][row] = array[ids].mean(axis=0)
     return extended

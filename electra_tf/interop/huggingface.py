@@ -26,7 +26,12 @@ from electra_tf.interop.network import (
     table_shape,
     to_foreign,
 )
-from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.pretrained import (
+    LeftOut,
+    PretrainedModel,
+    Source,
+    choose_tokenizer,
+)
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
 from electra_tf.text.json_file import read_json
@@ -82,11 +87,12 @@ def accepts(path: str) -> bool:
     return has_config and find_weights(path) is not None
 
 
-def read(path: str) -> PretrainedModel:
+def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`.
 
     Args:
         path: A folder of `save_pretrained`, or of a published model.
+        vocab: A vocabulary in place of the source's own.
 
     Returns:
         One network, or a pair.
@@ -98,7 +104,7 @@ def read(path: str) -> PretrainedModel:
     inner = os.path.join(path, GENERATOR)
     if accepts(inner):
         sources.append(_read_network(inner))
-    tokenizer = read_tokenizer(path)
+    tokenizer = choose_tokenizer(vocab, lambda: read_tokenizer(path), _DEFAULT)
     return PretrainedModel.of_sources(sources, tokenizer, path)
 
 
@@ -311,7 +317,6 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     Returns:
         The networks as they were written, read again from the files.
     """
-    written = []
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
@@ -332,8 +337,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             write_tokenizer(model.tokenizer, network.shape, folder)
         card = model_card(model, network)
         pathlib.Path(folder, "README.md").write_text(card, encoding="utf-8")
-        written.append(_read_network(folder).foreign)
-    return written
+    return [source.foreign for source in read(path).sources]
 
 
 def _stacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -374,7 +378,7 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         "model_type": "electra",
         "num_attention_heads": shape.heads,
         "num_hidden_layers": shape.depth,
-        "pad_token_id": 0,
+        "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
         "type_vocab_size": shape.segments,
         "vocab_size": shape.vocabulary_size,
@@ -421,7 +425,7 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
     strip = strip[settings.strip_accents]
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     special = dict(zip(names, SPECIAL_TOKENS, strict=True))
-    text = tokenizer.vocabulary.text
+    text = tokenizer.original_text
     pathlib.Path(folder, VOCABULARY).write_bytes(text.encode())
     _write_json(os.path.join(folder, "special_tokens_map.json"), special)
     _write_json(
@@ -450,9 +454,9 @@ def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:
     )
     from tokenizers import Tokenizer as FastTokenizer
 
-    ids, settings = tokenizer.vocabulary.ids, tokenizer.settings
+    ids, settings = tokenizer.original_ids, tokenizer.settings
     model = models.WordPiece(
-        dict(ids),
+        ids,
         unk_token=UNKNOWN,
         max_input_chars_per_word=settings.max_word_characters,
     )

@@ -23,7 +23,12 @@ from electra_tf.interop.network import (
     read_shape,
     to_foreign,
 )
-from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.pretrained import (
+    LeftOut,
+    PretrainedModel,
+    Source,
+    choose_tokenizer,
+)
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
@@ -58,11 +63,12 @@ def accepts(path: str) -> bool:
     return os.path.isfile(os.path.join(path, WEIGHTS))
 
 
-def read(path: str) -> PretrainedModel:
+def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a preset folder.
 
     Args:
         path: A folder of `ElectraBackbone.save_to_preset`.
+        vocab: A vocabulary in place of the source's own.
 
     Returns:
         An encoder.
@@ -96,9 +102,13 @@ def read(path: str) -> PretrainedModel:
             )  # fmt: skip
         left_out[name] = "pooled_dense, which ELECTRA has not"
     source = Source(network, foreign, left_out)
-    stored = find_tokenizer(path)
-    tokenizer = stored and stored.tokenizer()
+    tokenizer = choose_tokenizer(vocab, lambda: _read_tokenizer(path))
     return PretrainedModel.of_sources([source], tokenizer, path)
+
+
+def _read_tokenizer(folder: str) -> Tokenizer | None:
+    stored = find_tokenizer(folder)
+    return stored and stored.tokenizer()
 
 
 def _shape(values: Any, path: str) -> EncoderConfig:
@@ -147,7 +157,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
              "parameter_count": count, "date_saved": "", "tasks": []},
         )  # fmt: skip
         if model.tokenizer is not None:
-            text = model.tokenizer.vocabulary.text
+            text = model.tokenizer.original_text
             pathlib.Path(folder, KERAS_HUB_VOCABULARY).write_bytes(text.encode())
             _write_json(os.path.join(folder, TOKENIZER), _tokenizer(model.tokenizer))
         written += [source.foreign for source in read(folder).sources]

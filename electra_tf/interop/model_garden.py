@@ -27,7 +27,12 @@ from electra_tf.interop.network import (
     table_shape,
     to_foreign,
 )
-from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.pretrained import (
+    LeftOut,
+    PretrainedModel,
+    Source,
+    choose_tokenizer,
+)
 from electra_tf.interop.tensor_bundle import read_shapes, write_bundle
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -54,11 +59,12 @@ def accepts(path: str) -> bool:
     return prefix is not None and _WORDS in read_shapes(prefix)
 
 
-def read(path: str) -> PretrainedModel:
+def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read the item `encoder`, a pair's discriminator; its generator has a subfolder.
 
     Args:
         path: A prefix, one of its files, or a folder.
+        vocab: A vocabulary in place of the source's own.
 
     Returns:
         An encoder.
@@ -94,7 +100,8 @@ def read(path: str) -> PretrainedModel:
         left_out[name] = reasons[0]
     folder = os.path.dirname(prefix)
     source = Source(network, foreign, left_out)
-    return PretrainedModel.of_sources([source], tf1.read_tokenizer(folder), path)
+    tokenizer = choose_tokenizer(vocab, lambda: tf1.read_tokenizer(folder))
+    return PretrainedModel.of_sources([source], tokenizer, path)
 
 
 def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
@@ -158,7 +165,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             f'all_model_checkpoint_paths: "{_NAME}-1"\n'
         )
         if model.tokenizer is not None:
-            text = model.tokenizer.vocabulary.text
+            text = model.tokenizer.original_text
             pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
             settings = {"tokenization": tf1.tokenization_settings(model.tokenizer)}
             pathlib.Path(folder, tf1.SETTINGS).write_text(

@@ -99,6 +99,7 @@ class ForeignNetwork:
         activation: The function of its feed-forward layers and heads.
         source: Origin, for messages.
         head: The head of a fine-tuned model.
+        pad_id: Row of [PAD], which a `Network` has in row 0.
     """
 
     format: Format
@@ -109,6 +110,7 @@ class ForeignNetwork:
     activation: Activation = "gelu"
     source: str = ""
     head: TaskHead | None = None
+    pad_id: int = 0
 
     @property
     def has_projection(self) -> bool:

@@ -1,18 +1,22 @@
 """A pre-trained model between two formats: its networks and what belongs to them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import ForeignNetwork, Network, Role
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import open_tokenizer
 
 LeftOut = dict[str, str]
 """Tensors of a source that no target gets, with the reason."""
+TABLE, BIAS = "/word_embeddings", "head/output_bias"
+"""Ends of the paths of weights with a row for each entry of the vocabulary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +32,46 @@ class Source:
     """By the source's names, of the tensors if not all are float32."""
     slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Optimizer slots by path, `m/encoder/...` and `v/encoder/...`."""
+
+    def of_tokenizer(self, tokenizer: Tokenizer) -> "Source":
+        """Return the source with the rows of its tables in a tokenizer's order.
+
+        Args:
+            tokenizer: Its [PAD] is entry 0; it may be another in the source's file.
+
+        Raises:
+            InputError: The vocabulary has more entries than the table has rows.
+        """
+        vocabulary, network = tokenizer.vocabulary, self.network
+        rows = network.shape.vocabulary_size
+        if rows < len(vocabulary):
+            raise InputError(
+                f"The vocabulary must have at most an entry for each of the {rows:,} "
+                f"rows of the {network.role}'s token table",
+                f"{vocabulary.source}: {len(vocabulary):,} entries",
+                "Use the vocabulary that the model was trained with",
+            )
+        shape = dataclasses.replace(network.shape, spare_rows=rows - len(vocabulary))
+        source = dataclasses.replace(
+            self, network=dataclasses.replace(network, shape=shape)
+        )
+        if self.foreign.pad_id or not vocabulary.pad_id:
+            return source
+        foreign = dataclasses.replace(self.foreign, pad_id=vocabulary.pad_id)
+        return dataclasses.replace(
+            source.with_rows_exchanged(vocabulary.pad_id), foreign=foreign
+        )
+
+    def with_rows_exchanged(self, number: int) -> "Source":
+        """Return the source with a row exchanged with row 0 in all its tables.
+
+        Args:
+            number: Of the row.
+        """
+        weights = exchange_rows(self.network.weights, number)
+        network = dataclasses.replace(self.network, weights=weights)
+        slots = exchange_rows(self.slots, number)
+        return dataclasses.replace(self, network=network, slots=slots)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +111,8 @@ class PretrainedModel:
             more: Other arguments of the constructor.
 
         Raises:
-            InputError: Two networks are no pair, or the vocabulary has another size
-                than a token table.
+            InputError: Two networks are no pair, or the vocabulary has more entries
+                than a token table has rows.
         """
         sources = sorted(sources, key=lambda s: s.network.role == "generator")
         roles = [source.network.role for source in sources]
@@ -78,17 +122,38 @@ class PretrainedModel:
                 f"{path}: {' and '.join(roles)}",
                 "Name the two halves of one model",
             )
-        for source in sources:
-            rows = source.network.shape.vocabulary_size
-            if tokenizer is not None and rows != len(tokenizer.vocabulary):
-                raise InputError(
-                    f"The vocabulary must have an entry for each of the {rows:,} rows "
-                    f"of the {source.network.role}'s token table",
-                    f"{tokenizer.vocabulary.source}: {len(tokenizer.vocabulary):,} "
-                    "entries",
-                    "Use the vocabulary that the model was trained with",
-                )
+        if tokenizer is not None:
+            sources = [source.of_tokenizer(tokenizer) for source in sources]
+            if pad_id := tokenizer.vocabulary.pad_id:
+                settings = dataclasses.replace(tokenizer.settings, pad_id=pad_id)
+                tokenizer = Tokenizer(tokenizer.vocabulary, settings)
         return cls(tuple(sources), tokenizer, path, **more)
+
+    def in_original_order(self) -> "PretrainedModel":
+        """Return the model with the rows of its tables as another library has them."""
+        pad_id = self.tokenizer.settings.pad_id if self.tokenizer else 0
+        sources = (source.with_rows_exchanged(pad_id) for source in self.sources)
+        return dataclasses.replace(self, sources=tuple(sources))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader does to the vocabulary or the tables, for people."""
+        if self.tokenizer is None:
+            return []
+        vocabulary, shape = self.tokenizer.vocabulary, self.networks[0].shape
+        notes = []
+        if pad_id := self.tokenizer.settings.pad_id:
+            notes.append(
+                f"[PAD] has the id {pad_id} in files for other libraries, and 0 here: "
+                f"the two entries and their rows are exchanged"
+            )
+        if shape.spare_rows:
+            notes.append(
+                f"{shape.spare_rows:,} of {shape.vocabulary_size:,} rows of the token "
+                f"table have no entry in {vocabulary.source}: they are kept, and no "
+                "text has their ids"
+            )
+        return notes
 
     @property
     def head(self) -> TaskHead | None:
@@ -197,3 +262,43 @@ class PretrainedModel:
             np.array_equal(first.weights[p], second.weights[p]) for p in paths
         )
         return "all" if same else "embeddings"
+
+
+def choose_tokenizer(
+    vocab: str | None,
+    read_own: Callable[[], Tokenizer | None],
+    default: TokenizationConfig = TokenizationConfig(),
+) -> Tokenizer | None:
+    """Return the tokenizer of a source, or that of a vocabulary in place of it.
+
+    Args:
+        vocab: The vocabulary. Its settings are those that are stored with it, or else
+            the source's own.
+        read_own: Returns the source's tokenizer.
+        default: Settings where neither has them.
+    """
+    if vocab is None:
+        return read_own()
+    stored = open_tokenizer(vocab, pad_anywhere=True)
+    if stored.settings is None and (own := read_own()):
+        default = own.settings
+    return stored.tokenizer(default)
+
+
+def exchange_rows(
+    arrays: Mapping[str, np.ndarray], number: int
+) -> Mapping[str, np.ndarray]:
+    """Return weights or slots with a row exchanged with row 0 in tables and biases.
+
+    Args:
+        arrays: By path.
+        number: Of the row; 0: nothing is exchanged.
+    """
+    if not number:
+        return arrays
+    exchanged = dict(arrays)
+    for path, array in arrays.items():
+        if path.endswith((TABLE, BIAS)):
+            exchanged[path] = array.copy()
+            exchanged[path][[0, number]] = array[[number, 0]]
+    return exchanged

@@ -27,7 +27,12 @@ from electra_tf.interop.network import (
     table_shape,
     to_foreign,
 )
-from electra_tf.interop.pretrained import LeftOut, PretrainedModel, Source
+from electra_tf.interop.pretrained import (
+    LeftOut,
+    PretrainedModel,
+    Source,
+    choose_tokenizer,
+)
 from electra_tf.interop.task_heads import (
     TASK_ROLES,
     HeadOptions,
@@ -115,7 +120,9 @@ def accepts(path: str) -> bool:
     )
 
 
-def read(path: str, options: HeadOptions = _NO_OPTIONS) -> PretrainedModel:
+def read(
+    path: str, vocab: str | None = None, options: HeadOptions = _NO_OPTIONS
+) -> PretrainedModel:
     """Read the networks of a checkpoint, with optimizer slots where there are any.
 
     A `vocab.txt` beside the checkpoint is its vocabulary; an `electra_tf.json`, which
@@ -123,6 +130,7 @@ def read(path: str, options: HeadOptions = _NO_OPTIONS) -> PretrainedModel:
 
     Args:
         path: A prefix, one of its files, or a folder.
+        vocab: A vocabulary in place of the source's own.
         options: What the names of a fine-tuned head do not say.
 
     Returns:
@@ -150,9 +158,8 @@ def read(path: str, options: HeadOptions = _NO_OPTIONS) -> PretrainedModel:
     left_out = _left_out(tensors.keys() - used - slots, prefix)
     sources[0].left_out.update(left_out)
     step = int(tensors[_STEP]) if _STEP in tensors else 0
-    return PretrainedModel.of_sources(
-        sources, read_tokenizer(folder), prefix, step=step
-    )
+    tokenizer = choose_tokenizer(vocab, lambda: read_tokenizer(folder))
+    return PretrainedModel.of_sources(sources, tokenizer, prefix, step=step)
 
 
 def read_checkpoint(prefix: str) -> dict[str, np.ndarray]:
@@ -444,7 +451,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         "layer_norm_epsilon": model.networks[0].shape.layer_norm_epsilon,
     }
     if model.tokenizer is not None:
-        text = model.tokenizer.vocabulary.text
+        text = model.tokenizer.original_text
         pathlib.Path(path, "vocab.txt").write_bytes(text.encode())
         settings["tokenization"] = tokenization_settings(model.tokenizer)
     if head is not None:
@@ -457,10 +464,11 @@ def tokenization_settings(tokenizer: Tokenizer) -> dict[str, str | bool]:
     """Return a tokenizer's settings by name, for JSON.
 
     Args:
-        tokenizer: The tokenizer.
+        tokenizer: The tokenizer. Its `pad_id` is visible in the vocabulary file.
     """
-    names = TokenizationConfig.__dataclass_fields__
-    return {name: getattr(tokenizer.settings, name) for name in names}
+    settings = dataclasses.asdict(tokenizer.settings)
+    del settings["pad_id"]
+    return settings
 
 
 def _prefixes(network: Network, sharing: str, networks: int) -> Prefixes:

@@ -68,7 +68,8 @@ def load_weights(
             placed.ignored.update(source.left_out)
     if frozen:
         _check_frozen(parts, placed, model.path)
-    arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer)
+    spare = config.model.spare_rows
+    arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer, spare)
     arrays = add_differences(arrays, own)
     assign({name: own[name] for name in arrays}, arrays, model.path)
     step = f", step {model.step:,}" if model.step else ""
@@ -76,6 +77,7 @@ def load_weights(
         f"initial checkpoint {model.path}{step}:",
         *_describe(parts, variables, placed),
         *_describe_extension(model, tokenizer),
+        *_describe_spare_rows(model, spare),
         *_describe_activation(model),
         "  not loaded: optimizer slots, step, learning-rate schedule, record order",
         *settings,
@@ -180,6 +182,16 @@ def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[st
     return [
         f"  vocabulary: {now - before:,} entries appended to {before:,}; each starts "
         "as the mean of the wordpieces that spelt it before"
+    ]
+
+
+def _describe_spare_rows(model: PretrainedModel, spare_rows: int) -> list[str]:
+    there = model.networks[0].shape.spare_rows
+    if there <= spare_rows:
+        return []
+    return [
+        f"  not loaded: {there - spare_rows:,} of {there:,} rows without an entry; "
+        f"--set model.spare_rows={there} keeps them"
     ]
 
 

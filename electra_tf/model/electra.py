@@ -67,6 +67,7 @@ class MaskedLanguageModel(keras.layers.Layer):
             InitializerFactory(seed, shape.initializer_range),
             dtype,
             layer_norm_epsilon=shape.layer_norm_epsilon,
+            spare_rows=shape.spare_rows,
         )
         self.trainable = trainable
 
@@ -255,6 +256,7 @@ class Electra(keras.layers.Layer):
                 dtype,
                 "corrector",
                 shape.layer_norm_epsilon,
+                shape.spare_rows,
             )
         self.baseline = None
         if baseline:

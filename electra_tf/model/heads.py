@@ -13,6 +13,8 @@ from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
 from electra_tf.model.transformer import InitializerFactory, layer_norm
 
+_EXCLUDED = -1e9  # a logit whose softmax is exactly 0
+
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(keras.layers.Layer):
@@ -26,6 +28,7 @@ class MaskedLMHead(keras.layers.Layer):
         dtype: Keras dtype policy of the hidden layer; the head's is float32.
         name: Name of the layer.
         layer_norm_epsilon: Added to the variance in the layer norm.
+        spare_rows: Rows at the end of the table that are never predicted.
     """
 
     def __init__(
@@ -37,10 +40,12 @@ class MaskedLMHead(keras.layers.Layer):
         dtype: Any = None,
         name: str = "head",
         layer_norm_epsilon: float = 1e-12,
+        spare_rows: int = 0,
     ):
         super().__init__(name=name, dtype="float32")
         self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
         self.width, self.vocabulary_size = width, vocabulary_size
+        self.spare_rows = spare_rows
         self.dense = keras.layers.Dense(
             embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
             dtype=dtype,
@@ -60,9 +65,18 @@ class MaskedLMHead(keras.layers.Layer):
     ) -> Tensor:
         """Return logits, float32 [B, M, V], of hidden states [B, M, D]."""
         flat_XE = self.outputs(x_BMD)
-        bias_V = ops.convert_to_tensor(self.output_bias, "float32")
-        logits_XV = (layer_ops or LayerOps()).vocab_logits(flat_XE, table_VE, bias_V)
+        layer_ops = layer_ops or LayerOps()
+        logits_XV = layer_ops.vocab_logits(flat_XE, table_VE, self.logit_bias)
         return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
+
+    @property
+    def logit_bias(self) -> Tensor:
+        """Return the bias of the logits, float32 [V], which excludes spare rows."""
+        bias_V = ops.convert_to_tensor(self.output_bias, "float32")
+        if not self.spare_rows:
+            return bias_V
+        excluded = ops.full((self.spare_rows,), _EXCLUDED, "float32")
+        return ops.concatenate([bias_V[: -self.spare_rows], excluded])
 
     def outputs(self, x_BMD: Tensor) -> Tensor:
         """Return the vectors that are multiplied with the token table, float32 [X, E].
@@ -82,6 +96,7 @@ class MaskedLMHead(keras.layers.Layer):
             "seeds": self._seeds,
             "dtype": self._policy,
             "layer_norm_epsilon": self.layer_norm.epsilon,
+            "spare_rows": self.spare_rows,
         }
 
     @classmethod

@@ -54,6 +54,7 @@ class TwoTowerGenerator(keras.layers.Layer):
             InitializerFactory(head_seed, shape.initializer_range),
             dtype,
             layer_norm_epsilon=shape.layer_norm_epsilon,
+            spare_rows=shape.spare_rows,
         )
 
     def build(self, input_shape: Any = None) -> None:

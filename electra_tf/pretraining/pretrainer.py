@@ -95,15 +95,7 @@ class Pretrainer(keras.Model):
             InputError: The config has another vocabulary size.
         """
         tokens = SpecialTokens.from_vocabulary(vocabulary, token_counts)
-        size = tokens.vocabulary_size
-        if config.model.vocabulary_size not in (None, size):
-            raise InputError(
-                f"The vocabulary must have the {config.model.vocabulary_size} entries "
-                "of model.vocabulary_size",
-                f"{size} entries",
-                f"Set model.vocabulary_size={size} or null",
-            )
-        model = dataclasses.replace(config.model, vocabulary_size=size)
+        model = config.model.of_vocabulary(tokens.vocabulary_size, "the vocabulary")
         return cls(dataclasses.replace(config, model=model), tokens)
 
     def get_config(self) -> dict[str, Any]:

@@ -79,15 +79,7 @@ class Experiment:
         vocabulary = stored.vocabulary
         config = make_config(stored.base)
         stored.check(config.tokenization)
-        size = config.model.vocabulary_size
-        if size not in (None, len(vocabulary)):
-            raise InputError(
-                "model.vocabulary_size must equal the size of the vocabulary",
-                f"{size}, and {len(vocabulary)} entries in {path}",
-                f"Set model.vocabulary_size={len(vocabulary)} or null, or use records "
-                "of the other vocabulary",
-            )
-        model = dataclasses.replace(config.model, vocabulary_size=len(vocabulary))
+        model = config.model.of_vocabulary(len(vocabulary), path)
         config = dataclasses.replace(config, model=model)
         return cls(config, Tokenizer(vocabulary, config.tokenization))
 

@@ -208,7 +208,7 @@ def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tens
         scores_X = log_probabilities(
             model.main.head.outputs(x_BLD),
             tf.convert_to_tensor(model.encoder.embeddings.word_embeddings),
-            tf.convert_to_tensor(model.main.head.output_bias),
+            model.main.head.logit_bias,
             ids_X,
             ids_X,
         ).label_X

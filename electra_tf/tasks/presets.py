@@ -235,14 +235,7 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     config = loader.load_config(name, base=stored.base)
     stored.check(config.tokenization)
     entries = stored.vocabulary
-    if config.model.vocabulary_size not in (None, len(entries)):
-        raise InputError(
-            f"vocabulary must have {config.model.vocabulary_size} entries, as "
-            "model.vocabulary_size",
-            f"{os.fspath(vocabulary)!r}, {len(entries)} entries",
-            "Name the vocabulary of the config",
-        )
-    model = dataclasses.replace(config.model, vocabulary_size=len(entries))
+    model = config.model.of_vocabulary(len(entries), os.fspath(vocabulary))
     tokenizer = Tokenizer(entries, config.tokenization)
     for line in entry_warnings(tokenizer):
         warnings.warn(line, stacklevel=2)

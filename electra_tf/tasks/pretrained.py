@@ -71,16 +71,16 @@ class PretrainedEncoder:
         tokenizer = Tokenizer(Vocabulary.read(file), settings.tokenization)
         _, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())
         weights = _encoder_weights(weights, checkpoint.path)
-        rows = len(weights["embeddings/word_embeddings"])
+        shape = settings.model.encoder
+        rows = len(weights["embeddings/word_embeddings"]) - shape.spare_rows
         if rows != len(tokenizer.vocabulary):
             raise InputError(
                 f"{file} must have an entry for each of the {rows} rows of the "
-                "embedding table",
+                "embedding table without the spare ones",
                 f"{len(tokenizer.vocabulary)} entries",
                 "Use the vocabulary that the checkpoint was trained with",
             )
         identity = hashlib.sha256(checkpoint.read(WEIGHTS)).hexdigest()
-        shape = settings.model.encoder
         return cls(shape, tokenizer, weights, checkpoint.path, identity)
 
     @classmethod

@@ -15,7 +15,13 @@ from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import UNIT, CharacterTable
-from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+from electra_tf.text.vocab import (
+    CONTINUATION,
+    PAD,
+    UNKNOWN,
+    Vocabulary,
+    exchange_first,
+)
 from electra_tf.text.whole_entries import WholeEntries
 
 if TYPE_CHECKING:
@@ -55,6 +61,13 @@ class Tokenizer:
         vocabulary: Vocabulary,
         settings: TokenizationConfig = TokenizationConfig(),
     ):
+        if settings.pad_id >= len(vocabulary):
+            raise InputError(
+                "tokenization.pad_id must be below the size of the vocabulary",
+                f"{settings.pad_id}, with {len(vocabulary)} entries in "
+                f"{vocabulary.source}",
+                "Use the settings that are stored with the vocabulary",
+            )
         self.vocabulary = vocabulary
         self.settings = settings
         self._characters = CharacterTable(settings)
@@ -138,6 +151,18 @@ class Tokenizer:
         from electra_tf.text.graph_tokenizer import GraphTokenizer
 
         return GraphTokenizer(self.vocabulary, self.settings)
+
+    @property
+    def original_text(self) -> str:
+        """Content of the vocabulary file for other libraries."""
+        return exchange_first(self.vocabulary.text, self.settings.pad_id)
+
+    @property
+    def original_ids(self) -> dict[str, int]:
+        """Mapping from entry to id in other libraries."""
+        pad_id = self.settings.pad_id
+        first = self.vocabulary.tokens[pad_id]
+        return {**self.vocabulary.ids, first: 0, PAD: pad_id}
 
     def identity(self) -> dict[str, Any]:
         """Return the checksum and settings that `check_identity` compares."""

@@ -90,18 +90,27 @@ class StoredTokenizer:
         )
 
 
-def open_tokenizer(path: str | os.PathLike) -> StoredTokenizer:
+def open_tokenizer(
+    path: str | os.PathLike, pad_anywhere: bool = False
+) -> StoredTokenizer:
     """Open a vocabulary and the settings stored with it.
 
     Args:
         path: A text file with one entry per line, a `tokenizer.json`, or a folder with
             one of them.
+        pad_anywhere: As for `Vocabulary.read`.
 
     Raises:
         InputError: There is no vocabulary, a file is damaged, the settings belong to
             another vocabulary, or the tokenizer is not BERT's WordPiece.
     """
-    path = os.fspath(path)
+    stored = _open(os.fspath(path))
+    if not pad_anywhere:
+        stored.vocabulary.check_pad_id(stored.vocabulary.pad_id)
+    return stored
+
+
+def _open(path: str) -> StoredTokenizer:
     folder, name = os.path.split(path)
     if os.path.isdir(path):
         stored = find_tokenizer(path)
@@ -114,7 +123,7 @@ def open_tokenizer(path: str | os.PathLike) -> StoredTokenizer:
         return stored
     if name.endswith(".json"):
         if "registered_name" in read_json(path):
-            return open_tokenizer(os.path.join(folder, KERAS_HUB_VOCABULARY))
+            return _open(os.path.join(folder, KERAS_HUB_VOCABULARY))
         return _open_json(path, None)
     if settings_path(path).exists():
         return _open_own(path)
@@ -125,11 +134,11 @@ def open_tokenizer(path: str | os.PathLike) -> StoredTokenizer:
         return _open_keras_hub(preset)
     if name == VOCABULARY and os.path.exists(path):
         return find_tokenizer(folder)
-    return StoredTokenizer(Vocabulary.read(path), None, path)
+    return StoredTokenizer(Vocabulary.read(path, pad_anywhere=True), None, path)
 
 
 def find_tokenizer(folder: str) -> StoredTokenizer | None:
-    """Open the tokenizer in a folder.
+    """Open the tokenizer in a folder, with [PAD] anywhere in its vocabulary.
 
     Args:
         folder: Of a model or a vocabulary.
@@ -146,7 +155,7 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
     has_text = os.path.isfile(text)
     if has_text and settings_path(text).exists():
         return _open_own(text)
-    vocabulary = Vocabulary.read(text) if has_text else None
+    vocabulary = Vocabulary.read(text, pad_anywhere=True) if has_text else None
     if os.path.isfile(fast):
         return _open_json(fast, vocabulary)
     config = _read_config(folder)
@@ -190,7 +199,7 @@ def _open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
     if vocabulary is not None:
         _check_entries(vocabulary, content)
     if vocabulary is None or len(vocabulary) < len(content.tokens):
-        vocabulary = Vocabulary(content.tokens, path)
+        vocabulary = Vocabulary.pad_first(content.tokens, path)
     config.check(content.settings)
     content.check_ids(Tokenizer(vocabulary, content.settings))
     return StoredTokenizer(vocabulary, content.settings, path)
@@ -201,7 +210,7 @@ def _check_entries(vocabulary: Vocabulary, content: TokenizerJson) -> None:
 
     It may lack the tokens that were added to the model's entries.
     """
-    ours, theirs = vocabulary.tokens, [token.strip() for token in content.tokens]
+    ours, theirs = vocabulary.file_tokens, [token.strip() for token in content.tokens]
     pairs = enumerate(zip(ours, theirs, strict=False))
     line = next((i for i, (a, b) in pairs if a.strip() != b), None)
     if line is not None:
@@ -344,5 +353,6 @@ def _open_keras_hub(folder: str) -> StoredTokenizer:
         strip_accents="lowered" if lower_case == strips
         else "always" if strips else "never",
     )  # fmt: skip
-    vocabulary = Vocabulary.read(os.path.join(folder, KERAS_HUB_VOCABULARY))
+    file = os.path.join(folder, KERAS_HUB_VOCABULARY)
+    vocabulary = Vocabulary.read(file, pad_anywhere=True)
     return StoredTokenizer(vocabulary, settings, path)

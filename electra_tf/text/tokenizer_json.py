@@ -84,10 +84,13 @@ class TokenizerJson:
         theirs.no_truncation()
         framed = theirs.post_processor is not None
         first, last = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
+        pad_id = tokenizer.vocabulary.pad_id
+        file_ids = {0: pad_id, pad_id: 0}
         for text in (*_SENTENCES, *_texts_of(tokenizer.settings)):
             expected = theirs.encode(text, add_special_tokens=framed).ids
             ids = tokenizer.encode(text)
             ids = [first, *ids, last] if framed else ids
+            ids = [file_ids.get(number, number) for number in ids]
             if ids != expected:
                 raise InputError(
                     f"The ids of {self.path} must be those of the library `tokenizers`",

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+from collections.abc import Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.text.bounded_files import read_small_file
@@ -53,6 +54,8 @@ class Vocabulary:
     tokens: tuple[str, ...]
     source: str = dataclasses.field(default="vocabulary", compare=False)
     content: str | None = dataclasses.field(default=None, compare=False, repr=False)
+    pad_id: int = dataclasses.field(default=0, compare=False)
+    """Id that [PAD] has in the file, if `read` exchanged it with the first entry."""
 
     def __post_init__(self):
         if not all(isinstance(token, str) for token in self.tokens):
@@ -76,12 +79,7 @@ class Vocabulary:
                 + " ".join(missing),
                 "Add them, or train a vocabulary with electra_tf.build_vocab",
             )
-        if self.ids[PAD] != 0:
-            raise InputError(
-                f"{PAD} must be the first entry, because padding is written as id 0",
-                f"{self.source} with {PAD} on line {self.ids[PAD] + 1}",
-                "Move it to the first line; the ids of the other entries change",
-            )
+        self.check_pad_id(self.ids[PAD])
         if len(self.ids) != len(self.tokens):
             first: dict[str, int] = {}
             for line, token in enumerate(self.tokens, 1):
@@ -104,13 +102,34 @@ class Vocabulary:
                     f"{mark!r}",
                 )
 
+    def check_pad_id(self, pad_id: int) -> None:
+        """Reject a file in which [PAD] is not the first entry.
+
+        Args:
+            pad_id: Id of [PAD] in the file.
+
+        Raises:
+            InputError: It is not 0.
+        """
+        if pad_id:
+            raise InputError(
+                f"{PAD} must be the first entry, because padding is written as id 0",
+                f"{self.source} with {PAD} on line {pad_id + 1}",
+                "For a trained model, run `electra-tf convert --from=MODEL "
+                "--to=FOLDER`, which reorders vocabulary and weights, and use the "
+                f"vocab.txt that it writes. For a new model, move {PAD} to the first "
+                "line",
+            )
+
     @classmethod
-    def read(cls, path: str | pathlib.Path) -> "Vocabulary":
+    def read(cls, path: str | pathlib.Path, pad_anywhere: bool = False) -> "Vocabulary":
         """Read a vocabulary file; the line number, from 0, is the id.
 
         Args:
             path: A UTF-8 text file with one entry per line, as BERT, ELECTRA and
                 Hugging Face write it.
+            pad_anywhere: Exchange [PAD] with the first entry. Only for a vocabulary
+                with weights, whose rows must be exchanged too.
 
         Returns:
             The validated vocabulary.
@@ -133,7 +152,22 @@ class Vocabulary:
                 str(error),
                 "Check the path, or train a vocabulary with electra_tf.build_vocab",
             ) from error
-        return cls.parse(text, str(path))
+        pad_id = _pad_id(text) if pad_anywhere else 0
+        vocabulary = cls.parse(exchange_first(text, pad_id), str(path))
+        return dataclasses.replace(vocabulary, pad_id=pad_id)
+
+    @classmethod
+    def pad_first(cls, tokens: Sequence[str], source: str) -> "Vocabulary":
+        """Return the vocabulary of entries with [PAD] and the first one exchanged.
+
+        Args:
+            tokens: Entries in the order of a model's rows.
+            source: Path of the file, for error messages.
+        """
+        pad_id = tokens.index(PAD) if PAD in tokens else 0
+        entries = list(tokens)
+        entries[0], entries[pad_id] = entries[pad_id], entries[0]
+        return cls(tuple(entries), source, pad_id=pad_id)
 
     @classmethod
     def parse(cls, text: str, source: str = "vocabulary") -> "Vocabulary":
@@ -164,6 +198,13 @@ class Vocabulary:
                 )
         tokens = tuple(line.strip() or line.strip(_BLANKS) for line in lines)
         return cls(tokens, source, text)
+
+    @property
+    def file_tokens(self) -> tuple[str, ...]:
+        """Entries in the order of the file."""
+        tokens, pad_id = list(self.tokens), self.pad_id
+        tokens[0], tokens[pad_id] = tokens[pad_id], tokens[0]
+        return tuple(tokens)
 
     @property
     def text(self) -> str:
@@ -202,3 +243,21 @@ def _other_kind(path: str | pathlib.Path, received: str) -> InputError:
         received,
         OTHER_TOKENIZER,
     )
+
+
+def exchange_first(text: str, number: int) -> str:
+    """Return the content of a vocabulary file with two lines exchanged.
+
+    Args:
+        text: The content.
+        number: Id of the entry that is exchanged with entry 0.
+    """
+    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    lines = text.removeprefix(mark).split("\n")
+    lines[0], lines[number] = lines[number], lines[0]
+    return mark + "\n".join(lines)
+
+
+def _pad_id(text: str) -> int:
+    lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
+    return next((i for i, line in enumerate(lines) if line.strip() == PAD), 0)

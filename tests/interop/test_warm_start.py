@@ -212,11 +212,13 @@ def test_a_generator_wider_than_the_discriminator_has_no_settings(folder, public
         load(resolve(folder, *sets), public / "generator")
 
 
-def with_vocabulary(experiment, tokens, **settings):
+def with_vocabulary(experiment, tokens, spare=0, **settings):
     vocabulary = Vocabulary(tuple(tokens))
     tokenization = dataclasses.replace(experiment.config.tokenization, **settings)
     model = dataclasses.replace(
-        experiment.config.model, vocabulary_size=len(vocabulary)
+        experiment.config.model,
+        vocabulary_size=len(vocabulary) + spare,
+        spare_rows=spare,
     )
     config = dataclasses.replace(
         experiment.config, model=model, tokenization=tokenization
@@ -261,6 +263,30 @@ def test_appended_entries_start_as_the_mean_of_their_pieces(folder, ours, public
     for name, values in expected.items():
         np.testing.assert_array_equal(after[name], values, err_msg=name)
     assert "4 entries appended to 1,000" in text
+
+
+def test_rows_without_an_entry_are_loaded_as_far_as_the_run_has_them(folder, tmp_path):
+    padded = resolve(folder, "model.spare_rows=8", "training.seed=1")
+    assert padded.config.model.vocabulary_size == 1008
+    source = padded.save_checkpoint(padded.pretrainer(), str(tmp_path))
+    expected = open_checkpoint(source).weights()
+    table = f"{MAIN}/encoder/embeddings/word_embeddings"
+    assert expected[table].shape[0] == 1008
+    _, after, text = load(resolve(folder), source)
+    np.testing.assert_array_equal(after[table], expected[table][:1000])
+    assert "8 of 8 rows without an entry" in text
+    (flag,) = re.findall(r"--set (model\.spare_rows=\d+)", text)
+    _, after, text = load(resolve(folder, flag), source)
+    np.testing.assert_array_equal(after[table], expected[table])
+    assert "without an entry" not in text
+    # New entries take the place of rows without an entry, not their values.
+    entries = padded.tokenizer.vocabulary.tokens
+    extended = with_vocabulary(resolve(folder), [*entries, "##izationism"], spare=7)
+    _, after, text = load(extended, source)
+    ids = longest_first("##izationism", list(entries))
+    mean = expected[table][ids].mean(0)
+    np.testing.assert_allclose(after[table][1000], mean, atol=1e-7)
+    np.testing.assert_array_equal(after[table][1001:], expected[table][1001:])
 
 
 def test_another_vocabulary_names_the_first_entry_that_differs(folder):

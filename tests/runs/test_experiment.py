@@ -87,7 +87,8 @@ def test_records_without_a_vocabulary_need_vocab(folder, tmp_path):
 @pytest.mark.parametrize(
     ("sets", "pattern"),
     [
-        (["model.vocabulary_size=999"], r"999, and 1000 .*vocabulary_size=1000"),
+        (["model.vocabulary_size=999"], r"999, with 1000 .*vocabulary_size=1000"),
+        (["model.vocabulary_size=1008"], r"1008, with 1000 .*spare_rows=8"),
         (["tokenization.lower_case=false"], "lower_case"),
     ],
 )

@@ -76,7 +76,7 @@ class AllTokensMLMObjective(ElectraObjective):
         softmax = log_probabilities(
             network.head.outputs(x_BLD),
             tf.convert_to_tensor(network.encoder.embeddings.word_embeddings),
-            tf.convert_to_tensor(network.head.output_bias),
+            network.head.logit_bias,
             original_X,
             input_X,
         )

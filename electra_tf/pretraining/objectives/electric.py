@@ -90,7 +90,7 @@ class ElectricObjective(ElectraObjective):
         log_q = log_probabilities(
             hidden_XE,
             tf.convert_to_tensor(cloze.table),
-            tf.convert_to_tensor(cloze.head.output_bias),
+            cloze.head.logit_bias,
             tf.reshape(masked.input_ids_BL, [-1]),
             tf.reshape(noisy.corrupted_ids_BL, [-1]),
         )
@@ -140,9 +140,9 @@ class ElectricObjective(ElectraObjective):
             tf.convert_to_tensor(self.model.cloze.table),
             transpose_b=True,
         )
-        logits_XV += tf.convert_to_tensor(self.model.cloze.head.output_bias)
+        logits_XV += self.model.cloze.head.logit_bias
         logits_BMV = tf.reshape(tf.stop_gradient(logits_XV), [rows, slots, -1])
-        logits_BMV = tf.ensure_shape(logits_BMV, [rows, slots, self._vocabulary_size])
+        logits_BMV = tf.ensure_shape(logits_BMV, [rows, slots, logits_XV.shape[-1]])
         predictions = mlm_predictions(logits_BMV, masked.labels_BM)
         sampled_BM = self.sample_replacements(
             logits_BMV, predictions, masked.labels_BM, rng, progress

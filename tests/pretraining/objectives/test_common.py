@@ -4,10 +4,11 @@ import tensorflow as tf
 
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import ObjectiveConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
-from pretraining.synthetic import TOKENS, batch, config, model_of
+from pretraining.synthetic import TOKENS, VOCABULARY, batch, config, model_of
 
 
 def weighted_sum(total, weight):
@@ -72,3 +73,27 @@ def test_facts_are_those_of_the_networks_and_losses(name):
         ObjectiveConfig(name=name, **{**none, weight: 1.0})
     fields = ObjectiveConfig.__dataclass_fields__
     assert {*facts.weights, *facts.unused} <= set(fields)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_rows_without_an_entry_are_never_sampled_or_predicted(name):
+    spare = 6
+    shape = {"vocabulary_size": VOCABULARY + spare, "spare_rows": spare}
+    settings = config(objective={"name": name}, **{**model_of(name), **shape})
+    objective = OBJECTIVES[name](settings, TOKENS)
+    objective.model.build()
+    biases = [v for v in objective.model.weights if v.path.endswith("output_bias")]
+    tables = [v for v in objective.model.weights if "word_embeddings" in v.path]
+    assert biases
+    for bias in biases:
+        bias.assign(np.where(np.arange(VOCABULARY + spare) < VOCABULARY, 0.0, 50.0))
+    masked_rows = objective.mask(batch([16, 12]), make_rng(0, 0, TRAINING))
+    with tf.GradientTape() as tape:
+        losses = objective.losses(masked_rows, make_rng(0, 0, TRAINING), training=True)
+        total = sum(part.total for part in losses.parts.values())
+    # A row that is predicted would have nearly all of the probability.
+    assert float(total) < 5 * 28 * np.log(VOCABULARY)
+    for gradient in tape.gradient(total, [*biases, *tables]):
+        if gradient is not None:
+            dense = tf.convert_to_tensor(gradient)
+            np.testing.assert_array_equal(dense[VOCABULARY:], 0)
