@@ -1,6 +1,6 @@
 """Losses of classes, scores, tags and spans, as weighted sums over examples."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -18,6 +18,24 @@ class Loss(NamedTuple):
     """float32: weights of the correct predictions; for scores, the squared error."""
 
 
+def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Return class ids, and the probabilities of the classes if labels are these.
+
+    Args:
+        labels_B: As for `class_loss`.
+
+    Returns:
+        int32 [B], the most probable class; float32 [B, C] or None.
+    """
+    labels_B = tf.convert_to_tensor(labels_B)
+    if labels_B.shape.rank == 2 and labels_B.shape[1] == 1:
+        labels_B = labels_B[:, 0]
+    if labels_B.shape.rank != 2:
+        return tf.cast(labels_B, tf.int32), None
+    probabilities_BC = tf.cast(labels_B, tf.float32)
+    return tf.argmax(probabilities_BC, -1, tf.int32), probabilities_BC
+
+
 def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) -> Loss:
     """Compute the cross-entropy of classes.
 
@@ -29,15 +47,10 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
     Returns:
         Sums over the rows.
     """
-    labels_B = tf.convert_to_tensor(labels_B)
-    if labels_B.shape.rank == 2 and labels_B.shape[1] == 1:
-        labels_B = labels_B[:, 0]
-    if labels_B.shape.rank == 2:
-        probabilities_BC = tf.cast(labels_B, tf.float32)
+    labels_B, probabilities_BC = class_targets(labels_B)
+    if probabilities_BC is not None:
         losses_B = tf.nn.softmax_cross_entropy_with_logits(probabilities_BC, logits_BC)
-        labels_B = tf.argmax(probabilities_BC, -1, tf.int32)
     else:
-        labels_B = tf.cast(labels_B, tf.int32)
         losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_B, logits_BC)
     correct_B = tf.cast(tf.argmax(logits_BC, -1, tf.int32) == labels_B, tf.float32)
     return Loss(

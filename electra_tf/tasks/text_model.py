@@ -27,6 +27,7 @@ from electra_tf.tasks.batching import (
     eval_dataset,
     prediction_batch_indices,
 )
+from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.keras_inputs import (
     check_compile_arguments,
     check_iterator,
@@ -89,6 +90,12 @@ class TextModel(keras.Model, abc.ABC):
     """Whether targets are classes, which `class_weight` can weight."""
     takes_columns = False
     """Whether targets of the shape [N, 1] are one target for each text."""
+    metric_kind: str | None = None
+    """What metrics of `compile` compare: `classes`, `scores`, or None: unsupported."""
+    num_outputs = 1
+    """Number of classes, or 1."""
+    _user_metrics: CompiledMetrics | None = None
+    """Metrics of `compile`; None: not compiled."""
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
 
@@ -199,6 +206,19 @@ class TextModel(keras.Model, abc.ABC):
     @abc.abstractmethod
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
         """Return a model of the same task and settings with other initial weights."""
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return targets, outputs and weights, a row for each text or word.
+
+        Args:
+            targets: Targets of a batch.
+            outputs: Outputs of the head.
+            weights_B: float32.
+
+        Returns:
+            Arguments of `CompiledMetrics.update`.
+        """
+        return targets, outputs, weights_B
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class.
@@ -485,6 +505,17 @@ class TextModel(keras.Model, abc.ABC):
 
     # Compiling, resetting, saving.
 
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """Loss, metrics of `compile`, and the model's own if its name is not taken."""
+        own = super().metrics
+        if self._user_metrics is None:
+            return own
+        compiled = self._user_metrics.metrics
+        names = {metric.name for metric in compiled}
+        own = [metric for metric in own if metric.name not in names]
+        return [*own[:1], *compiled, *own[1:]]
+
     def compile(self, optimizer: Any = None, **arguments: Any) -> None:
         """Compile as Keras does, with the published optimizer by default.
 
@@ -493,11 +524,23 @@ class TextModel(keras.Model, abc.ABC):
                 for its number of steps.
             arguments: Other arguments of Keras's `compile`, such as `metrics`, but no
                 `loss`.
+
+        Raises:
+            InputError: An argument or a metric does not apply to the model.
         """
-        check_compile_arguments(type(self).__name__, arguments)
+        name = type(self).__name__
+        check_compile_arguments(name, arguments)
+        names = {False: "metrics", True: "weighted_metrics"}
+        weighted = {key: arguments.get(name) for key, name in names.items()}
+        with self.distribute_strategy.scope():
+            metrics = CompiledMetrics(
+                name, self.metric_kind, self.num_outputs, weighted
+            )
         # XLA would compile the whole step again for each length of batches.
         arguments["jit_compile"] = False
         super().compile(optimizer=optimizer, **arguments)
+        self._compile_metrics = None  # Keras would pass logits to all metrics
+        self._user_metrics = metrics
         self.has_own_optimizer = optimizer is not None
         self._compile = functools.partial(self.compile, **arguments)
 
@@ -591,12 +634,14 @@ class TextModel(keras.Model, abc.ABC):
         self._loss_tracker.update_state(loss, sums.weight)
         metric = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
         self._mean_quality.update_state(metric, sums.weight)
-        batch = inputs, targets, outputs, weights_B
-        if self._compile_metrics is not None:
+        if self._user_metrics is not None and self._user_metrics.metrics:
             # Padding rows have no token; unweighted metrics would count them.
             real_B = inputs["padding_mask"][:, 0] > 0
-            batch = tf.nest.map_structure(lambda t: tf.boolean_mask(t, real_B), batch)
-        return self.compute_metrics(*batch)
+            batch = tf.nest.map_structure(
+                lambda t: tf.boolean_mask(t, real_B), (targets, outputs, weights_B)
+            )
+            self._user_metrics.update(*self.metric_rows(*batch))
+        return self.compute_metrics(inputs, targets, outputs, weights_B)
 
     def _prepare_optimizer(self, steps: int, first_epoch: int, epochs: int) -> None:
         """Create the published optimizer for this `fit`, unless the caller set one."""

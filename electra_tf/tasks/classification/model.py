@@ -49,6 +49,7 @@ class TextClassifier(TextModel):
     """
 
     has_classes = takes_columns = True
+    metric_kind = "classes"
 
     def __init__(
         self,
@@ -112,6 +113,11 @@ class TextClassifier(TextModel):
         has_head = preset.has_head(cls, num_classes, labels)
         head = _class_names(num_classes, labels, has_head)
         return preset.build(cls, has_head, **head)
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of classes."""
+        return len(self.labels)
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
@@ -223,7 +229,7 @@ class TextRegressor(TextModel):
         model.predict(["a fine film"])  # a score between about 0 and 5
     """
 
-    metric_name = "mse"
+    metric_name, metric_kind = "mse", "scores"
     takes_columns = True
 
     def __init__(
@@ -308,6 +314,12 @@ class TextRegressor(TextModel):
         """
         loss = score_loss(outputs, targets, weights_B)
         return loss._replace(metric_sum=loss.metric_sum * (self.high - self.low) ** 2)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return true and predicted scores [B, 1], in the units of `low` and `high`."""
+        targets_B1 = tf.reshape(tf.cast(targets, tf.float32), [-1, 1])
+        scores = (self.low + t * (self.high - self.low) for t in (targets_B1, outputs))
+        return *scores, weights_B
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

@@ -52,6 +52,7 @@ class TokenClassifier(TextModel):
     """
 
     takes_pairs = False
+    metric_kind = "classes"
 
     def __init__(
         self,
@@ -122,6 +123,11 @@ class TokenClassifier(TextModel):
         head = _tag_names(tags, labels, has_head)
         return preset.build(cls, has_head, **head)
 
+    @property
+    def num_outputs(self) -> int:
+        """Number of tags."""
+        return len(self.tags)
+
     def make_head(self, seed: int) -> TokenClassificationHead:
         """Create the head, with a logit for each tag."""
         return TokenClassificationHead(self.shape.width, len(self.tags), seed)
@@ -135,6 +141,12 @@ class TokenClassifier(TextModel):
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Return the cross-entropy of the tags at first wordpieces."""
         return tag_loss(outputs, targets, weights_B)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return tags, logits and weights of all words."""
+        weights_BL = tf.broadcast_to(weights_B[:, None], tf.shape(targets))
+        rows = targets, outputs, weights_BL
+        return tuple(tf.boolean_mask(t, targets != IGNORE_LABEL) for t in rows)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

@@ -1,0 +1,288 @@
+"""Metrics of `compile`, each with the targets and predictions that it is written for.
+
+A model has logits and class ids. Keras's metrics are written for probabilities, for ids
+of predicted classes or for logits, and for class ids or one-hot rows as targets.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.losses import class_targets
+
+
+class Form(NamedTuple):
+    """Targets and predictions that a metric is written for."""
+
+    targets: str
+    """`given`, `ids`, `one_hot`; or `distribution`: one-hot, or the given shares."""
+    predictions: str
+    """`probabilities`, `ids` or `logits`."""
+    binary: bool = False
+    """Whether only class 1 of two is meant, as a sigmoid would give it."""
+
+
+_CUSTOM = Form("given", "probabilities")
+
+# Classes of `keras.metrics`, and functions that have no class of their name.
+_CLASS_METRICS = {
+    Form("ids", "ids"): "Accuracy IoU MeanIoU",
+    Form("one_hot", "ids"): "OneHotIoU OneHotMeanIoU",
+    Form("ids", "probabilities"): """SparseCategoricalAccuracy
+        SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy""",
+    Form("one_hot", "probabilities"): """CategoricalAccuracy CategoricalHinge F1Score
+        FBetaScore TopKCategoricalAccuracy""",
+    Form("distribution", "probabilities"): """CategoricalCrossentropy CosineSimilarity
+        KLDivergence LogCoshError MeanAbsoluteError MeanSquaredError
+        MeanSquaredLogarithmicError Poisson R2Score RootMeanSquaredError
+        categorical_focal_crossentropy huber log_cosh""",
+    Form("one_hot", "probabilities", True): """AUC BinaryAccuracy BinaryIoU
+        FalseNegatives FalsePositives Precision PrecisionAtRecall Recall
+        RecallAtPrecision SensitivityAtSpecificity SpecificityAtSensitivity
+        TrueNegatives TruePositives""",
+    Form("distribution", "probabilities", True): """BinaryCrossentropy
+        binary_focal_crossentropy""",
+}
+_SCORE_METRICS = """LogCoshError MeanAbsoluteError MeanAbsolutePercentageError
+    MeanSquaredError MeanSquaredLogarithmicError Poisson R2Score RootMeanSquaredError
+    huber log_cosh"""
+
+_LEAVE_OUT = "Leave it out"
+_REFUSED = {
+    "Mean Sum": (
+        "takes values, not targets and predictions",
+        "Pass keras.metrics.MeanMetricWrapper(function) or the function itself",
+    ),
+    "Metric": ("has no computation of its own", "Pass one of its subclasses"),
+    "PearsonCorrelation ConcordanceCorrelation": (
+        "is a mean over rows or batches, not the correlation over all texts",
+        "Compute it from predict(texts), with scipy.stats.pearsonr",
+    ),
+    "Hinge SquaredHinge": (
+        "takes decision values below and above 0, which no probability is",
+        "Use CategoricalHinge, or leave it out",
+    ),
+    "MeanAbsolutePercentageError": ("divides by the target, 0 in one-hot rows", None),
+}
+
+
+def _by_key(table: Mapping[Any, str]) -> dict[str, Any]:
+    return {_key(name): value for value, row in table.items() for name in row.split()}
+
+
+def _key(name: str) -> str:
+    """Return one key for `KLDivergence` and `kl_divergence`."""
+    return name.replace("_", "").lower()
+
+
+_FORMS = {
+    "classes": _by_key(_CLASS_METRICS),
+    "scores": _by_key({_CUSTOM: _SCORE_METRICS}),
+}
+_REASONS = {_key(n): why for names, why in _REFUSED.items() for n in names.split()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Compiled:
+    metric: keras.metrics.Metric
+    form: Form
+    is_weighted: bool
+
+
+class CompiledMetrics:
+    """Metrics of `compile`, validated for a model.
+
+    Args:
+        model: Name of the model's class, for messages.
+        kind: `classes`, `scores`, or None: the model supports no metric.
+        num_outputs: Number of classes; 1 for scores.
+        weighted: Names, functions and metrics: of `weighted_metrics` and of `metrics`,
+            by whether they use the weights of texts.
+
+    Raises:
+        InputError: A metric is unknown, does not apply to the model, or has the name of
+            another one.
+    """
+
+    def __init__(
+        self, model: str, kind: str | None, num_outputs: int, weighted: Mapping
+    ):
+        self._model, self._kind, self._num_outputs = model, kind, num_outputs
+        self._compiled = [
+            self._compile(identifier, is_weighted)
+            for is_weighted, identifiers in weighted.items()
+            for identifier in keras.tree.flatten(identifiers or [])
+        ]
+        names = ["loss", *(metric.name for metric in self.metrics)]
+        repeated = {name for name in names if names.count(name) > 1}
+        if repeated:
+            raise InputError(
+                "Each metric of compile must have a name of its own",
+                f"{format_list(sorted(repeated))} among {format_list(names)}",
+                'Set the name, as in keras.metrics.AUC(name="second")',
+            )
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """The metrics, in the order of `compile`."""
+        return [compiled.metric for compiled in self._compiled]
+
+    def update(self, targets: Any, outputs: Any, weights: Any) -> None:
+        """Update all metrics.
+
+        Args:
+            targets: Class ids [N] or shares of the classes [N, C]; scores [N, 1].
+            outputs: Logits [N, C]; predicted scores [N, 1].
+            weights: float32 [N].
+        """
+        self._update(self._compiled, targets, outputs, weights)
+
+    def _update(self, metrics: Sequence[_Compiled], *rows: Any) -> None:
+        targets, outputs, weights = rows
+        values = dict.fromkeys(c.form for c in metrics)
+        for form in values:
+            values[form] = targets, outputs
+            if self._kind == "classes":
+                values[form] = _class_values(form, targets, outputs)
+        for compiled in metrics:
+            arguments = {"sample_weight": weights} if compiled.is_weighted else {}
+            compiled.metric.update_state(*values[compiled.form], **arguments)
+
+    def _compile(self, identifier: Any, is_weighted: bool) -> _Compiled:
+        metric = _metric(identifier)
+        if self._kind is None:
+            reason = "compares one value per text; an answer has a start and an end"
+            raise self._error(metric, reason, "Compile without metrics")
+        key, is_keras = _lookup(metric)
+        form = _FORMS[self._kind].get(key) if is_keras else _CUSTOM
+        if form is None:
+            unknown = "compares classes" if key in _FORMS["classes"] else "is not known"
+            raise self._error(metric, *_REASONS.get(key, (unknown, None)))
+        if is_keras and self._kind == "classes":
+            form = self._configured(form, metric, is_weighted)
+        compiled = _Compiled(metric, form, is_weighted)
+        self._try(compiled)
+        return compiled
+
+    def _configured(self, form: Form, metric: Any, is_weighted: bool) -> Form:
+        """Apply the settings of a metric to the form of its class."""
+        config = {**metric.get_config(), **getattr(metric, "_fn_kwargs", {})}
+        if config.get("from_sorted_ids"):
+            raise self._error(metric, "takes sorted ids", "Set from_sorted_ids=False")
+        count = getattr(metric, "num_classes", self._num_outputs)
+        if count < self._num_outputs:
+            remedy = f"Use a metric such as keras.metrics.MeanIoU({self._num_outputs})"
+            raise self._error(metric, f"has num_classes={count}", remedy)
+        if is_weighted and "int" in str(metric.dtype):
+            reason = f"rounds weights to its dtype, {metric.dtype}"
+            raise self._error(metric, reason, 'Set dtype="float32"')
+        if getattr(metric, "sparse_y_true", True) is False:
+            form = form._replace(targets="one_hot")
+        if getattr(metric, "sparse_y_pred", True) is False:
+            form = form._replace(predictions="probabilities")
+        chosen = {config.get(name) for name in ("class_id", "top_k")} != {None}
+        all_classes = chosen or config.get("multi_label") or self._num_outputs != 2
+        one_class = form.binary and not all_classes
+        if config.get("from_logits"):
+            if form.binary and not one_class:
+                reason = "has from_logits=True, but the logits are those of a softmax"
+                raise self._error(metric, reason, "Set from_logits=False")
+            form = form._replace(predictions="logits")
+        return form._replace(binary=one_class)
+
+    def _try(self, compiled: _Compiled) -> None:
+        """Update a metric, without effect on its state, to find errors and build it."""
+        targets, outputs = tf.zeros([4, 1]), tf.zeros([4, self._num_outputs])
+        if self._kind == "classes":
+            targets = tf.zeros([4], tf.int32)
+        weights = tf.ones([4])
+        try:
+            with keras.StatelessScope():
+                self._update([compiled], targets, outputs, weights)
+        except Exception as error:
+            reason = f"fails with {type(error).__name__}: {error}"
+            raise self._error(compiled.metric, reason, "Correct it") from error
+
+    def _error(self, metric: Any, reason: str, remedy: str | None) -> InputError:
+        function = getattr(metric, "_fn", metric)
+        if type(metric) is not keras.metrics.MeanMetricWrapper:
+            function = type(metric)
+        name = getattr(function, "__name__", type(function).__name__)
+        counted = {"classes": f" of {self._num_outputs} classes"}
+        model = self._model + counted.get(self._kind, "")
+        return InputError(
+            f"A metric of compile must suit a {model}",
+            f"{name} {metric.name!r}, which {reason}",
+            remedy or _LEAVE_OUT,
+        )
+
+
+def _metric(identifier: Any) -> keras.metrics.Metric:
+    """Return the metric of a name, a function, a class or a metric, as Keras does."""
+    if identifier in ("accuracy", "acc"):
+        return keras.metrics.SparseCategoricalAccuracy(identifier)
+    try:
+        metric = keras.metrics.get(identifier)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            "A metric of compile must be a metric of Keras, its name, or a function",
+            f"{identifier!r:.80}",
+            'Pass for example "accuracy", "auc", or keras.metrics.AUC()',
+        ) from error
+    if isinstance(metric, keras.losses.Loss):
+        raise InputError(
+            "A metric of compile must weight each text alike",
+            f"the loss {type(metric).__name__}, which averages each batch",
+            "Pass the metric or the function of Keras with its name",
+        )
+    if not isinstance(metric, keras.metrics.Metric):
+        name = re.sub(r"\W", "", getattr(metric, "__name__", type(metric).__name__))
+        name = re.sub("([a-z0-9])([A-Z])", r"\1_\2", name).lower()  # as Keras does
+        metric = keras.metrics.MeanMetricWrapper(metric, name)
+    if isinstance(identifier, str):
+        metric.name = identifier
+    return metric
+
+
+def _lookup(metric: keras.metrics.Metric) -> tuple[str, bool]:
+    """Return the key of a metric or its function, and whether Keras defines it."""
+    if type(metric) is keras.metrics.MeanMetricWrapper:
+        name, module = (
+            str(getattr(metric._fn, attribute, ""))
+            for attribute in ("__name__", "__module__")
+        )
+        return _key(name), module.startswith("keras.")
+    general = ("Metric", "Mean", "Sum", "MeanMetricWrapper")
+    for kind in type(metric).__mro__:
+        if kind.__module__.startswith("keras."):
+            is_own = kind is not type(metric) and kind.__name__ in general
+            return _key(kind.__name__), not is_own
+    return "", False
+
+
+def _class_values(form: Form, targets: Any, logits_NC: Any) -> tuple[Any, Any]:
+    """Convert targets and logits to those of a form."""
+    ids_N, shares_NC = class_targets(targets)
+    one_hot_NC = tf.one_hot(ids_N, logits_NC.shape[-1])
+    convert: dict[str, Callable[[], Any]] = {
+        "given": lambda: targets,
+        "ids": lambda: ids_N,
+        "one_hot": lambda: one_hot_NC,
+        "distribution": lambda: one_hot_NC if shares_NC is None else shares_NC,
+    }
+    targets = convert[form.targets]()
+    predictions = logits_NC
+    if form.predictions == "probabilities":
+        predictions = tf.nn.softmax(logits_NC)
+    elif form.predictions == "ids":
+        predictions = tf.argmax(logits_NC, -1, tf.int32)
+    if form.binary:
+        targets = targets[:, 1:]
+        zero = predictions[:, :1] if form.predictions == "logits" else 0.0
+        predictions = predictions[:, 1:] - zero
+    return targets, predictions
