@@ -68,6 +68,8 @@ def main() -> None:
         lines = nbest.score_lines(scorer, source, FLAGS.format)
     with staged(FLAGS.output) as output:
         nbest.write(lines, output)
+    for line in scorer.unknown.lines("input"):
+        print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

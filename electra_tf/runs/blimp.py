@@ -3,6 +3,7 @@
 import collections
 import glob
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,8 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
     sentences = [pair[f"sentence_{kind}"] for pair in pairs for kind in ("good", "bad")]
     names = [f"{pair['place']}" for pair in pairs for _ in range(2)]
     scores = [s.score for s in scorer.score(sentences, names.__getitem__)]
+    for line in scorer.unknown.lines(data):
+        print(line, file=sys.stderr)
     results: dict[str, list[bool]] = collections.defaultdict(list)
     phenomena: dict[str, str] = {}
     for number, pair in enumerate(pairs):

@@ -14,6 +14,7 @@ from electra_tf.pretraining import metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.record_set import record_length, reraise_bad_records
+from electra_tf.text.warnings import UnknownCounter
 from electra_tf.training.trainer_state import restore_weights
 
 
@@ -48,6 +49,12 @@ def evaluate_checkpoint(
         _check_generator(run, other)
     experiment = run.experiment
     record_set = experiment.open(data)
+    if manifest := record_set.manifest:
+        unknown = UnknownCounter(experiment.tokenizer)
+        unknown.wordpieces = manifest.tokens
+        unknown.unknown = round(manifest.unknown_share * manifest.tokens)
+        for line in unknown.lines(data):
+            print(line, file=sys.stderr)
     with reraise_bad_records(record_set):
         evaluation = experiment.evaluation(
             run.pretrainer,

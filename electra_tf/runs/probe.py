@@ -8,6 +8,7 @@ compares short pre-training runs, whose fine-tuned scores are too noisy.
 import glob
 import os
 import random
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from electra_tf.text import compression
 from electra_tf.text.bounded_files import check_items, max_items, read_file
 from electra_tf.text.file_formats import encoding_remedy
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
+from electra_tf.text.warnings import UnknownCounter
 
 SENTENCES = {"train": 1000, "test": 500}
 """Sentences of each split, drawn with a fixed seed."""
@@ -64,7 +66,7 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
     splits, left_out = {}, 0
     for split, count in SENTENCES.items():
         sentences = _draw(_read(data, split), count)
-        splits[split], missing = _encode(encoder, pretrained, sentences)
+        splits[split], missing = _encode(encoder, pretrained, sentences, split)
         left_out += missing
     report: dict[str, Any] = {
         "checkpoint": path,
@@ -143,6 +145,7 @@ def _encode(
     encoder: Encoder,
     pretrained: PretrainedEncoder,
     sentences: Sequence[Sequence[Sequence[str]]],
+    name: str,
 ) -> tuple[_Words, int]:
     """Return states and tags of the words, and the number of too long sentences."""
     ids = pretrained.tokenizer.vocabulary.ids
@@ -159,6 +162,10 @@ def _encode(
         rows.append(row)
         firsts.append(first)
         tags += [columns[1:] for columns in sentence]
+    unknown = UnknownCounter(pretrained.tokenizer)
+    unknown.add(rows)
+    for line in unknown.lines(name):
+        print(line, file=sys.stderr)
     states = []
     for start in range(0, len(rows), _BATCH):
         part = tf.ragged.constant(rows[start : start + _BATCH], tf.int32)

@@ -1,6 +1,7 @@
 """Score texts with the main network of a pre-trained model."""
 
 import dataclasses
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
+from electra_tf.text.warnings import UnknownCounter
 from electra_tf.training.trainer_state import assign
 
 RULES: dict[Scoring, str] = {
@@ -70,6 +72,11 @@ class TextScorer:
     positions' shape."""
     batch_size: int = 32
     """Rows that are computed together."""
+
+    @functools.cached_property
+    def unknown(self) -> UnknownCounter:
+        """Counter of the [UNK] of all scored texts."""
+        return UnknownCounter(self.tokenizer)
 
     @classmethod
     def from_preset(cls, path: str | os.PathLike, batch_size: int = 32) -> "TextScorer":
@@ -123,6 +130,7 @@ class TextScorer:
         iterator = enumerate(texts)
         while window := list(itertools.islice(iterator, WINDOW)):
             rows = [self._encode(text, names(index)) for index, text in window]
+            self.unknown.add(rows)
             totals = np.zeros(len(rows))
             for owners, values in self._batches(rows):
                 np.add.at(totals, owners, values)

@@ -21,6 +21,7 @@ from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.warnings import UnknownCounter
 from electra_tf.training.checkpoint import foreign_weights, is_checkpoint
 
 FORMATS = ("text", "jsonl", "tsv")
@@ -134,7 +135,8 @@ def predict_items(
         output_format: One of `FORMATS`.
         nbest: Number of candidates in each record of a QuestionAnswerer, best first;
             None: the answer alone.
-        log: Called with a warning if inputs are truncated.
+        log: Called with a warning if inputs are truncated, and at the end with the
+            share of [UNK].
 
     Yields:
         Lines in the order of the items. If the items have ids, each line begins with
@@ -151,12 +153,14 @@ def predict_items(
     if output_format == "tsv" and (header := _header(model)):
         yield f"id\t{header}" if have_ids else header
     items = itertools.chain(first, items)
-    done = 0
+    done, unknown = 0, UnknownCounter(model.tokenizer)
     while chunk := list(itertools.islice(items, _CHUNK_ITEMS)):
         if output_format != "jsonl":
             _check_ids(chunk, have_ids, done)
-        yield from _format_chunk(model, chunk, output_format, nbest, log)
+        yield from _format_chunk(model, chunk, output_format, nbest, log, unknown)
         done += len(chunk)
+    for line in unknown.lines("input"):
+        log(line)
 
 
 def _check_nbest(model: TextModel, output_format: str, nbest: int | None) -> None:
@@ -203,9 +207,11 @@ def _format_chunk(
     output_format: str,
     nbest: int | None,
     log: Callable[[str], None],
+    unknown: UnknownCounter,
 ) -> Iterator[str]:
     values = [item.value for item in items]
     examples = model.examples(values)
+    unknown.add(examples.ids)
     if examples.truncated:
         log(
             f"{examples.truncated:,} of {len(items):,} inputs were truncated to the "

@@ -205,23 +205,16 @@ class MultiSeedRunner:
         )
         if self._task.label_counts:
             self._log(f"train: {self._task.label_counts}")
-        self._log_truncation(model)
+        self._log_inputs(model)
         self._model = model
         return model
 
-    def _log_truncation(self, model: TextModel) -> None:
-        # SQuAD's long contexts become several windows; only questions are truncated.
-        squad = self._task.name.startswith("squad")
-        setting = "max_query_length" if squad else "max_length"
-        limit = getattr(self._settings.data, setting)
+    def _log_inputs(self, model: TextModel) -> None:
         for name, split in self._task.splits.items():
             train = name == "train"
             examples = self._examples if train else model.examples(split.items)
-            if examples.truncated:
-                self._log(
-                    f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
-                    f"truncated to data.{setting}={limit}"
-                )
+            for line in self._task.describe_inputs(model, name, examples):
+                self._log(line)
 
     def _checkpoint(self, number: int) -> TrialCheckpoint:
         training = self._settings.training

@@ -11,6 +11,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.batching import EncodedExamples
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.warnings import UnknownCounter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,29 @@ class Task(abc.ABC):
         self, start: PretrainedEncoder, settings: FinetuningConfig, seed: int
     ) -> TextModel:
         """Create a model of this task on an encoder."""
+
+    def describe_inputs(
+        self, model: TextModel, name: str, examples: EncodedExamples
+    ) -> list[str]:
+        """Return lines about truncated inputs and [UNK] of a split.
+
+        Args:
+            model: A model of this task.
+            name: Name of the split.
+            examples: The encoded split.
+        """
+        # SQuAD's long contexts become several windows; only questions are truncated.
+        squad = self.name.startswith("squad")
+        setting = "max_query_length" if squad else "max_length"
+        unknown = UnknownCounter(model.tokenizer)
+        unknown.add(examples.ids)
+        lines = unknown.lines(name)
+        if examples.truncated:
+            lines.append(
+                f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
+                f"truncated to data.{setting}={getattr(model.settings.data, setting)}"
+            )
+        return lines
 
     @abc.abstractmethod
     def training_examples(self, model: TextModel) -> EncodedExamples:

@@ -158,6 +158,8 @@ def _scores(
 ) -> dict[str, float | None]:
     scores: dict[str, float | None] = {}
     for name, split in task.eval_splits.items():
+        for line in task.describe_inputs(model, name, model.examples(split.items)):
+            log(line)
         predictions = task.predictions(model, split)
         if description := task.degenerate(split, predictions):
             log(f"DEGENERATE: the model {description} on {name}")

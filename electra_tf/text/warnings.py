@@ -1,13 +1,15 @@
-"""Warnings about statistics of a vocabulary or of records that suggest a mistake."""
+"""Warnings about statistics of a vocabulary, of records or of texts that suggest a
+mistake."""
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import format_list
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CONTINUATION
+from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN
 
 UNKNOWN_LIMIT = ENTRIES_LIMIT = 0.05
 PADDING_LIMIT = 0.6
@@ -118,6 +120,59 @@ def unknown_warnings(
         return []
     cause = _unknown_cause(tokenizer, too_long)
     return [f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%}): {cause}"]
+
+
+class UnknownCounter:
+    """Count the [UNK] of the texts of a trained model, whose vocabulary is fixed.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self.wordpieces = self.unknown = 0
+
+    def add(self, texts: Iterable[Sequence[int]]) -> None:
+        """Count the wordpieces of texts, [CLS] and [SEP] left out.
+
+        Args:
+            texts: Token ids of each text.
+        """
+        ids = self._tokenizer.vocabulary.ids
+        for text in texts:
+            self.wordpieces += len(text) - text.count(ids[CLS]) - text.count(ids[SEP])
+            self.unknown += text.count(ids[UNKNOWN])
+
+    def lines(self, name: str) -> list[str]:
+        """Return a line about the share of [UNK], above 5% with its cause.
+
+        Args:
+            name: Name of the split or of the file.
+
+        Returns:
+            One line; none if there is no [UNK].
+        """
+        if not self.unknown:
+            return []
+        share = self.unknown / self.wordpieces
+        line = (
+            f"{name}: {self.unknown:,} of {self.wordpieces:,} wordpieces are [UNK] "
+            f"({share:.2%})"
+        )
+        if share <= UNKNOWN_LIMIT:
+            return [line]
+        cause = (
+            "the vocabulary of the model lacks the words or characters of these texts. "
+            "Use a model of their language, script and case"
+        )
+        if 2 * self._tokenizer.too_long[0] > self.unknown:
+            cause = (
+                "there are words of more than "
+                f"{self._tokenizer.settings.max_word_characters} characters. Write "
+                "spaces between their parts, or use a model of their language"
+            )
+        return [f"warning: {line}: {cause}"]
 
 
 def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> list[str]:

@@ -56,7 +56,7 @@ def test_the_best_layer_is_chosen_on_training_words():
         assert found["best"] == found["layers"][best] == min(found["layers"]) == 0
 
 
-def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path):
+def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path, capsys):
     rng = random.Random(1)
 
     def line():
@@ -73,6 +73,7 @@ def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path):
         (tmp_path / f"{split}.txt").write_text("\n".join(lines))
     report = evaluate_probe(str(pretrained), str(tmp_path))
     assert report["pos"]["best"] < 60
+    assert "[UNK]" not in capsys.readouterr().err
     assert report["long_sentences"] < 5
 
 

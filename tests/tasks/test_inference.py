@@ -102,6 +102,21 @@ def test_several_chunks_keep_their_order(start):
     assert len(set(scores[:7])) == 7
 
 
+def test_unknown_wordpieces_are_reported_once(start):
+    for model, line in (
+        (TextClassifier(start, ["bad", "good"]), "the كتاب"),
+        (TokenClassifier(start, ["N", "V"]), "the كتاب"),
+        (QuestionAnswerer(start, None), '{"question": "the", "context": "كتاب"}'),
+    ):
+        logged = []
+        predict(model, [line] * 1100, log=logged.append)
+        assert len(logged) == 1
+        assert "warning" in logged[0]
+        assert "1,100 of 2,200" in logged[0]
+        predict(model, ["the file"] if "{" not in line else [], log=logged.append)
+        assert len(logged) == 1
+
+
 def test_a_tagger_writes_words_and_tags(start):
     model = TokenClassifier(start, ["N", "V"])
     words = ["the", "file", "is"]

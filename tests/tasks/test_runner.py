@@ -101,6 +101,20 @@ def test_each_seed_has_its_line(uninterrupted):
     assert "16 training examples, 4 steps in 2 epochs; dev 16" in lines[0]
 
 
+def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):
+    texts, lines = [f"{text} كتاب" for text in TEXTS], []
+    make_runner(tmp_path, lines, Sorting(texts), data_max_length=8)._initial_model(5)
+    for name, count in (("train", 16), ("dev", 16), ("test", 4)):
+        (line,) = [line for line in lines if f"{name}: {count} of {count}" in line]
+        assert "truncated to data.max_length=8" in line
+    lines.clear()
+    make_runner(tmp_path, lines, Sorting(texts))._initial_model(5)
+    unknown = [line for line in lines if "[UNK]" in line]
+    for name, count in (("train", 16), ("dev", 16), ("test", 4)):
+        assert sum(f"{name}: {count} of " in line for line in unknown) == 1
+    assert len(unknown) == 3
+
+
 def test_run_writes_predictions_and_the_best_model(uninterrupted):
     folder, done, _ = uninterrupted
     best = max(done, key=lambda t: t.scores["dev_accuracy"])

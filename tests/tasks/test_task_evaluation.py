@@ -54,6 +54,23 @@ def test_a_classifier_is_scored_with_its_labels_and_stored_columns(models, tmp_p
         evaluate(models, "classifier", data)
 
 
+@pytest.mark.parametrize("kind", ["classifier", "tagger", "answerer"])
+def test_unknown_wordpieces_are_reported(models, tmp_path, kind):
+    model, lines = models[kind], []
+    if kind == "classifier":
+        path = tmp_path / "a.csv"
+        path.write_text(f"text,label\nكتاب,{model.labels[0]}\n")
+    elif kind == "tagger":
+        path = tmp_path / "a.txt"
+        path.write_text(f"كتاب {model.tags[0]}\n")
+    else:
+        path = tmp_path / "a.json"
+        squad(path)
+        path.write_text(path.read_text().replace("the", "كتاب"))
+    evaluate_model(model, str(SAVED / kind), str(path), log=lines.append)
+    assert sum("[UNK]" in line and "data: " in line for line in lines) == 1
+
+
 def test_columns_must_be_stored_or_set(models, tmp_path):
     model = models["tagger"]  # its settings have no columns
     assert task_evaluation.stored_columns(str(tmp_path), model) == Columns()

@@ -67,6 +67,29 @@ def test_the_cause_of_many_unknown_tokens_is_named(vocabulary, settings, long, w
     assert words in line
 
 
+def unknown_lines(*texts):
+    tokenizer = Tokenizer(UNCASED)
+    counter = warnings.UnknownCounter(tokenizer)
+    ids = UNCASED.ids
+    rows = [[ids["[CLS]"], *tokenizer.encode(t), ids["[SEP]"]] for t in texts]
+    counter.add(rows)
+    return counter.lines("dev")
+
+
+def test_unknown_wordpieces_of_texts_are_counted_without_special_tokens():
+    assert unknown_lines("the of", "") == []
+    (line,) = unknown_lines(*["the of"] * 20, "the cat")
+    assert "dev: 1 of 42" in line
+    assert "2.38%" in line
+    assert "warning" not in line
+    (line,) = unknown_lines("the cat", "كتاب")
+    assert line.startswith("warning: dev: 2 of 3")
+    assert "66.67%" in line
+    (line,) = unknown_lines("M" * 300)
+    assert "100.00%" in line
+    assert "200 characters" in line
+
+
 def test_over_long_words_are_reported():
     assert warnings.long_word_warnings(0, 0, Tokenizer(UNCASED)) == []
     (line,) = warnings.long_word_warnings(3, 900, Tokenizer(UNCASED))
