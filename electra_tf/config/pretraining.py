@@ -135,7 +135,9 @@ class TokenizationConfig:
         split = split if self.split_unspaced == "characters" else ""
         whole = len(self.keep_whole) + len(self.keep_whole_normalized)
         kept = f", {whole:,} entries kept whole" if whole else ""
-        return f"{case}, {accents} accents{split}{kept}"
+        limit = f", words of up to {self.max_word_characters} characters"
+        limit = limit if self.max_word_characters != 200 else ""
+        return f"{case}, {accents} accents{split}{limit}{kept}"
 
 
 @section()

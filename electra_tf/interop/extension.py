@@ -1,12 +1,21 @@
 """Weights for a vocabulary that extends the one they were trained with."""
 
+import dataclasses
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.pretrained import BIAS, TABLE
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CONTINUATION, UNKNOWN
+
+# Rows that BERT's vocabularies reserve for one's own words.
+_UNUSED = re.compile(r"\[unused\d+\]")
+_LISTS = ("keep_whole", "keep_whole_normalized")
+_FREE = ("max_word_characters", *_LISTS)
 
 
 def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None:
@@ -23,7 +32,7 @@ def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None
     """
     required = (
         "The records must have the vocabulary of the initial checkpoint, or one that "
-        "appends entries to it"
+        "appends entries to it or writes them over [unusedN]"
     )
     if old is None:
         raise InputError(
@@ -32,34 +41,66 @@ def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None
             "Copy the model's vocab.txt beside its weights, or pass --vocab to "
             "`electra-tf convert` and begin from the result",
         )
-    if old.settings != new.settings:
-        raise InputError(
-            "The tokenizer's settings must be those of the initial checkpoint",
-            f"{old.settings} in {source}, {new.settings} in the records",
-            "Build the records with the checkpoint's vocabulary and settings",
-        )
+    _check_settings(old.settings, new.settings, source)
     before, now = old.vocabulary.tokens, new.vocabulary.tokens
-    if now[: len(before)] == before:
-        return
     here = next(
-        (i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b),
+        (
+            i for i, (a, b) in enumerate(zip(before, now, strict=False))
+            if a != b and not _UNUSED.fullmatch(a)
+        ),
         len(now),
-    )
+    )  # fmt: skip
+    if here >= len(before):
+        return
     other = repr(now[here]) if here < len(now) else "the end of the vocabulary"
     raise InputError(
         required,
         f"{source}: entry {here} is {before[here]!r}, in the records {other}",
         "Build the records with the checkpoint's vocab.txt, or with a copy that has "
-        "new entries at its end",
+        "new entries at its end or in place of [unusedN]",
     )
+
+
+def _check_settings(
+    old: TokenizationConfig, new: TokenizationConfig, source: str
+) -> None:
+    """Reject other settings, apart from other limits and more entries kept whole."""
+    before, now = map(dataclasses.asdict, (old, new))
+    differing = [
+        name for name in before
+        if (name not in _FREE and before[name] != now[name])
+        or (name in _LISTS and set(before[name]) - set(now[name]))
+    ]  # fmt: skip
+    if differing:
+        lines = [f"{n} is {before[n]!r}, in the records {now[n]!r}" for n in differing]
+        raise InputError(
+            "The tokenizer's settings must be those of the initial checkpoint",
+            f"{source}: {'; '.join(lines)}",
+            "Build the records with the checkpoint's vocabulary and settings",
+        )
+
+
+def new_entries(old: Tokenizer, new: Tokenizer) -> dict[int, str]:
+    """Return by id the entries that a vocabulary appends or writes over [unusedN].
+
+    Args:
+        old: The tokenizer of the weights.
+        new: The tokenizer that extends it.
+    """
+    before = old.vocabulary.tokens
+    return {
+        number: entry
+        for number, entry in enumerate(new.vocabulary.tokens)
+        if number >= len(before) or before[number] != entry
+    }
 
 
 def extend_rows(
     arrays: Mapping[str, np.ndarray], old: Tokenizer, new: Tokenizer, spare_rows: int
 ) -> dict[str, np.ndarray]:
-    """Return weights with rows for the entries that a vocabulary appends.
+    """Return weights with rows for the new entries of a vocabulary.
 
-    An appended entry was spelt with several wordpieces before. Its embedding, and its
+    A new entry was spelt with several wordpieces before. Its embedding, and its
     bias in a masked-LM head, start as the mean of theirs, so its logit starts as the
     mean of their logits.
 
@@ -73,8 +114,8 @@ def extend_rows(
     Returns:
         The weights by path.
     """
-    appended = new.vocabulary.tokens[len(old.vocabulary) :]
-    pieces = [old.spell(entry) for entry in appended]
+    entries = new_entries(old, new)
+    pieces = {number: _pieces(old, entry) for number, entry in entries.items()}
     extended = dict(arrays)
     for path, array in arrays.items():
         if path.endswith((TABLE, BIAS)):
@@ -84,6 +125,15 @@ def extend_rows(
             if kept := min(spare_rows, len(spare)):
                 extended[path][-kept:] = spare[-kept:]
             extended[path][: len(entries)] = entries
-            for row, ids in enumerate(pieces, len(entries)):
+            for row, ids in pieces.items():
                 extended[path][row] = array[ids].mean(axis=0)
     return extended
+
+
+def _pieces(old: Tokenizer, entry: str) -> list[int]:
+    """Return the ids that spell an entry, which may have signs and capitals."""
+    unknown = [old.vocabulary.ids[UNKNOWN]]
+    ids = old.spell(entry)
+    if ids == unknown and not entry.startswith(CONTINUATION):
+        ids = old.encode(entry)
+    return ids or unknown

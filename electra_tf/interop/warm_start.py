@@ -8,15 +8,16 @@ import numpy as np
 
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop.conversion import read_model
-from electra_tf.interop.extension import check_vocabulary, extend_rows
+from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.network import Network
 from electra_tf.interop.placement import Parts, Place, check_shapes, place_of
 from electra_tf.interop.plain_weights import add_differences, plain_weights
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CONTINUATION
 from electra_tf.training.checkpoint import WEIGHTS, is_checkpoint, open_checkpoint
 from electra_tf.training.run_directory import changed_fields
 from electra_tf.training.trainer_state import assign
@@ -176,13 +177,29 @@ def _describe(parts: Parts, variables: dict[str, Any], placed: _Placed) -> list[
 
 
 def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[str]:
-    before, now = len(model.tokenizer.vocabulary), len(tokenizer.vocabulary)
-    if before == now:
+    before, entries = (
+        model.tokenizer.vocabulary,
+        new_entries(model.tokenizer, tokenizer),
+    )
+    if not entries:
         return []
-    return [
-        f"  vocabulary: {now - before:,} entries appended to {before:,}; each starts "
-        "as the mean of the wordpieces that spelt it before"
+    appended = sum(number >= len(before) for number in entries)
+    lines = [
+        f"  vocabulary: {appended:,} entries appended to {len(before):,} and "
+        f"{len(entries) - appended:,} written over [unusedN]; each starts as the mean "
+        "of the wordpieces that spelt it before"
     ]
+    absent = [
+        entry for number, entry in entries.items()
+        if not entry.startswith(CONTINUATION) and tokenizer.encode(entry) != [number]
+    ]  # fmt: skip
+    if absent:
+        lines.append(
+            f"  {len(absent):,} of them occur in no text, because texts are "
+            f"{tokenizer.settings} and split at signs: {format_list(absent, 3)}. Build "
+            "the records with --keep_whole=ENTRY,... to find them"
+        )
+    return lines
 
 
 def _describe_spare_rows(model: PretrainedModel, spare_rows: int) -> list[str]:

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from runs.test_experiment import resolve
 
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import convert_checkpoint, read_model
-from electra_tf.interop.extension import check_vocabulary
+from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.placement import check_shapes
 from electra_tf.interop.warm_start import hash_weights, load_weights
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.trainer_state import training_state
 
@@ -303,8 +304,36 @@ def test_another_vocabulary_names_the_first_entry_that_differs(folder):
         check(changed)
     with pytest.raises(InputError, match=f"entry 999 is {entries[999]!r}.*the end"):
         check(entries[:-1])
-    with pytest.raises(InputError, match=r"lower-cased.*cased"):
+    with pytest.raises(InputError, match=r"lower_case is True.*False"):
         check(entries, lower_case=False)
+
+
+def test_words_over_unused_entries_start_as_the_mean_of_their_pieces():
+    words = (*SPECIAL_TOKENS, "[unused0]", "[unused1]", "[unused2]", "a", "##b", "[")
+    old = Tokenizer(Vocabulary((*words, "]", "c")))
+    changed = (*words[:5], "ab", "[AC]", *words[7:], "]", "c", "##bb", "[AB]")
+    settings = TokenizationConfig(keep_whole=("[AC]",), max_word_characters=100)
+    new = Tokenizer(Vocabulary(changed), settings)
+    check_vocabulary(old, new, "source")
+    table = np.arange(26, dtype=np.float32).reshape(13, 2) ** 2
+    arrays = {"x/word_embeddings": table, "head/output_bias": table[:, 0], "y": table}
+    extended = extend_rows(arrays, old, new, spare_rows=0)
+    ids = old.vocabulary.ids
+    expected = {
+        5: ["a", "##b"], 6: ["[", "[UNK]", "]"], 13: ["##b", "##b"],
+        14: ["[", "a", "##b", "]"],
+    }  # fmt: skip
+    assert new_entries(old, new) == {n: changed[n] for n in expected}
+    for path in ("x/word_embeddings", "head/output_bias"):
+        assert len(extended[path]) == 15
+        for row in range(15):
+            pieces = [ids[piece] for piece in expected.get(row, [changed[row]])]
+            np.testing.assert_allclose(
+                extended[path][row], arrays[path][pieces].mean(axis=0)
+            )
+    assert extended["y"] is table
+    with pytest.raises(InputError, match="keep_whole"):
+        check_vocabulary(new, Tokenizer(new.vocabulary), "source")
 
 
 def test_a_source_without_a_vocabulary_is_an_error(folder, ours, tmp_path):
