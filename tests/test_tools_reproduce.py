@@ -1,6 +1,7 @@
 """The grid of systems: equal compute, units of work, rows, and their scores."""
 
 import json
+import lzma
 import runpy
 import signal
 import subprocess
@@ -29,7 +30,7 @@ systems:
   warm: {warm_start: {system: mlm, share: 0.3}, sets: [model.generator_width=0.25]}
   untrained: {steps: 2, seeds: 1, sets: [objective.name=mlm]}
 """
-MODULES = "grid", "metrics", "page", "reproduce", "scores", "statistics_of_rows"
+MODULES = "grid", "metrics", "page", "reproduce", "scores", "bootstrap"
 
 
 @pytest.fixture
@@ -242,8 +243,11 @@ def test_scores_of_stored_rows_are_those_of_the_libraries(tool):
     from scipy import stats
     from sklearn import metrics
 
-    rows_of, score = tool("scores").rows_of, tool("metrics").score
+    rows_of = tool("scores").rows_of
     arrays, rng = tool("metrics").arrays, np.random.default_rng(0)
+
+    def score(name, columns):
+        return tool("metrics").score(name, columns, np.ones((1, columns.shape[-1])))[0]
 
     def answers(values):
         lines = [f"{n}\t{value}\n" for n, value in enumerate(values)]
@@ -288,7 +292,147 @@ def test_chunks_are_counted_as_the_package_scores_them(tool):
     assert found == {"tp": [[2, 0, 0]], "fp": [[0, 2, 0]], "fn": [[0, 1, 0]]}
     values = tool("metrics").arrays(found)[0]
     f1 = score_spans(*columns)["f1"]
-    assert tool("metrics").score("chunking", values) == pytest.approx(f1)
+    score = tool("metrics").score("chunking", values, np.ones((1, 3)))
+    assert score == pytest.approx(f1)
+
+
+@pytest.mark.parametrize("task", ["cola", "stsb", "sst2", "mnli", "chunking"])
+def test_weights_of_rows_are_the_rows_repeated(task, tool):
+    rng, score = np.random.default_rng(0), tool("metrics").score
+    columns = rng.integers(2, size=(2, 30)).astype(float)
+    if task == "chunking":
+        columns = rng.integers(4, size=(3, 30)).astype(float)
+    if task == "stsb":
+        columns = rng.integers(6, size=(2, 30)) / 2
+    weights = rng.multinomial(30, np.full(30, 1 / 30), 5).astype(float)
+    found = score(task, columns, weights)
+    for value, counts in zip(found, weights.astype(int), strict=True):
+        repeated = np.repeat(columns, counts, 1)
+        expected = score(task, repeated, np.ones((1, 30)))[0]
+        assert value == pytest.approx(expected)
+
+
+def right(rng, share, rows=400):
+    """Return answers of three seeds of fine-tuning with a share of right ones."""
+    values = np.zeros((3, 1, rows))
+    values[:, :, : round(share * rows)] = 1
+    return values[:, :, rng.permutation(rows)]
+
+
+def test_the_bootstrap_finds_a_known_difference(tool):
+    bootstrap, rng = tool("bootstrap"), np.random.default_rng(0)
+
+    def samples(shares, name):
+        runs = [bootstrap.sampled_scores("mnli", right(rng, s)) for s in shares]
+        return bootstrap.resample(runs, name)
+
+    difference = samples([0.9] * 3, "a") - samples([0.6] * 3, "b")
+    value, low, high = bootstrap.interval(difference)
+    assert value == pytest.approx(30)
+    assert 20 < low < 28 < 32 < high < 40
+    # One run of one share of right rows: only the rows vary, as a binomial number.
+    alone = samples([0.6], "c")[1:]
+    assert alone.std() == pytest.approx(100 * np.sqrt(0.6 * 0.4 / 400), rel=0.05)
+    # Three seeds that differ much are drawn, two are not.
+    assert samples([0.2, 0.5, 0.8], "d")[1:].std() > 10
+    assert samples([0.2, 0.8], "e")[1:].std() < 5
+
+
+def test_the_bootstrap_of_equal_systems_is_around_0(tool):
+    bootstrap, rng = tool("bootstrap"), np.random.default_rng(0)
+    trials = np.concatenate([right(rng, share) for share in (0.6, 0.65, 0.7)], 0)
+    runs = [bootstrap.sampled_scores("mnli", trials[i::3]) for i in range(3)]
+    found = bootstrap.resample(runs, "a") - bootstrap.resample(runs, "b")
+    value, low, high = bootstrap.interval(found)
+    assert value == 0
+    assert -8 < low < 0 < high < 8
+    assert np.array_equal(
+        found, bootstrap.resample(runs, "a") - bootstrap.resample(runs, "b")
+    )
+
+
+def test_the_crossing_of_two_rungs_is_on_their_line(tool):
+    crossings = tool("bootstrap").crossings
+    differences = np.array([[-2.0, -2, 1], [-1.0, -3, 2]])
+    found = crossings(differences, [10, 100])
+    assert found[0] == pytest.approx(1000)
+    assert found[1] == np.inf  # it falls, the data's line rises
+    assert found[2] == pytest.approx(1)
+
+
+LADDER = GRID.replace("cola, probe", "chunking, sst2, cola, stsb, mnli, blimp")
+
+
+@pytest.fixture
+def rows(tool, read, tmp_path):
+    """Write rows in which ELECTRA is ahead of MLM, more so at the second rung."""
+    rng, folder = np.random.default_rng(0), tmp_path / "rows"
+    folder.mkdir()
+    grid = read(LADDER)
+    for run in grid.runs:
+        if run.system == "warm" or run.name == "electra-1k-seed1":
+            continue
+        share = {"mlm": 0.5, "electra": 0.7, "untrained": 0.4}[run.system]
+        share += 0.2 * (run.rung == "4k") * (run.system == "electra")
+        found = {}
+        for name in ("sst2", "cola"):
+            gold, wrong = "01" * 150, rng.random((2, 300)) > share
+            texts = [
+                "".join(str(int(g) ^ w) for g, w in zip(gold, line, strict=True))
+                for line in wrong
+            ]
+            found[name] = {"gold": gold, "predicted": texts}
+        noise = rng.normal(scale=1 / share, size=(2, 300))
+        scores = np.linspace(0, 5, 300)
+        found["stsb"] = {
+            "gold": scores.tolist(),
+            "predicted": (scores + noise).tolist(),
+        }
+        answers = (rng.random((2, 300)) < share).astype(int)
+        found["mnli"] = {"right": ["".join(map(str, line)) for line in answers]}
+        counts = answers.tolist()
+        found["chunking"] = {"tp": counts, "fp": (1 - answers).tolist(), "fn": counts}
+        names = [*found, "blimp"]
+        each = {name: tool("reproduce")._each(name, found[name]) for name in found}
+        facts = [stage.facts for stage in run.stages]
+        row = {
+            "system": run.system, "rung": run.rung, "seed": run.seed, "stages": facts,
+            "positions": facts[0]["positions"], "flops": facts[0]["flops"],
+            "original_flops": facts[0]["original_flops"], "cpu_seconds": 50,
+            "done": dict.fromkeys(names, "2026-11-25"),
+            "scores": each | {"blimp": 55.5},
+        }  # fmt: skip
+        (folder / f"{run.name}.json").write_text(json.dumps(row))
+        packed = lzma.compress(json.dumps(found).encode())
+        (folder / f"{run.name}.rows.json.xz").write_bytes(packed)
+    return folder
+
+
+def test_the_page_says_what_holds_and_what_is_missing(run_tool, rows, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra `quickstart`")
+    output = tmp_path / "page"
+    flags = f"--rows={rows}", f"--page={output}", "--report_only"
+    run_tool(TOOL / "reproduce.py", tmp_path / "grid.yaml", *flags)
+    text = (output / "results.md").read_text()
+    assert "- warm-1k-seed0: not trained" in text
+    assert "- mlm-1k-seed0" not in text
+    lines = [
+        line for line in text.splitlines() if line.startswith("| 4k | electra - mlm")
+    ]
+    assert len(lines) == 1
+    assert "not the seeds (1)" in lines[0]
+    assert "electra wins (+" in text
+    assert "use electra." in text
+    assert "| untrained |" in text
+    drawn = (output / "results.svg").read_bytes()
+    assert b"electra 4k" in drawn
+    run_tool(TOOL / "reproduce.py", tmp_path / "grid.yaml", *flags)
+    assert (output / "results.md").read_text() == text
+    assert (output / "results.svg").read_bytes() == drawn
+    for path in rows.glob("electra*"):
+        path.unlink()
+    run_tool(TOOL / "reproduce.py", tmp_path / "grid.yaml", *flags)
+    assert "No rung has two systems yet." in (output / "results.md").read_text()
 
 
 def given(path, tmp_path, folder):

@@ -129,9 +129,11 @@ def _accuracies(
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits
 
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_ITERATIONS))
-    with warnings.catch_warnings():
+    # Threads that wait for a core that others use make a fit ten times slower.
+    with threadpool_limits(1), warnings.catch_warnings():
         # The number of iterations is fixed, so that a probe has a bounded time.
         warnings.filterwarnings("ignore", message="lbfgs failed to converge")
         probe.fit(train.states_XLD[:, layer], train.tags[kind])

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import metrics
+import numpy as np
 import page
 import scores
 from grid import Grid, Run
@@ -65,7 +66,7 @@ def main() -> None:
                 parser.error(f"a grid that runs must have {flags}")
             Runner(grid, options).run()
         if options.page:
-            page.write(options.rows, options.page)
+            page.write(grid, options.rows, options.page)
     except InputError as error:
         raise SystemExit(f"error: {error}") from error
 
@@ -303,8 +304,9 @@ def package() -> dict[str, str]:
 
 def _each(name: str, rows: dict[str, Any]) -> list[float]:
     """Return the score of each fine-tuning seed."""
-    columns = metrics.arrays(rows)
-    return [round(metrics.score(name, seed), 4) for seed in columns]
+    seeds = metrics.arrays(rows)
+    ones = np.ones((1, seeds.shape[-1]))
+    return [round(float(metrics.score(name, seed, ones)[0]), 4) for seed in seeds]
 
 
 def _mean(name: str, rows: dict[str, Any]) -> float:
