@@ -55,11 +55,22 @@ _PARTS = {
     False: "",
     True: " with joint_prediction or answerable",
 }
-_OTHER_NETWORKS = {
-    "huggingface": "it classifies texts by a layer with gelu before the output, and "
-    "predicts the start and end of an answer independently, without a logit of no "
-    "answer: fine-tune with --set=model.joint_prediction=false and "
-    "--set=model.answerable=false for such a head"
+_CLASSIFIERS = (
+    "its classifier and regressor have a layer with gelu before the output",
+    "Pass --drop_head to convert the encoder alone, or --format=tf1, which has this "
+    "head",
+)
+# How the head of a role differs in Hugging Face, and what to do.
+_OTHER_HEADS: dict[Role, tuple[str, str]] = {
+    "classifier": _CLASSIFIERS,
+    "regressor": _CLASSIFIERS,
+    "question_answerer": (
+        "it predicts the start and end of an answer independently, without a logit of "
+        "no answer",
+        "Fine-tune with --set=model.joint_prediction=false and "
+        "--set=model.answerable=false for such a head, or pass --drop_head to convert "
+        "the encoder alone",
+    ),
 }
 # It writes models of Keras, which `interop` may not import.
 _TASK_MODULE = "electra_tf.tasks.finished_models"
@@ -350,11 +361,14 @@ def convert_checkpoint(
 def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
     """Reject a fine-tuned model whose head the target would not get."""
     if model.head is not None and not model.head.exists_in(format):
+        reason = "no heads", "Pass --drop_head to convert the encoder alone"
+        if format == "huggingface":
+            reason = _OTHER_HEADS[model.head.role]
         raise InputError(
             f"The target must have the head of a {model.head.role}"
             + _PARTS[model.head.joint_prediction or model.head.answerable],
-            f"{model.path!r} for {format}: {_OTHER_NETWORKS.get(format, 'no heads')}",
-            "Pass --drop_head to convert the encoder alone",
+            f"{model.path!r} for {format}: {reason[0]}",
+            reason[1],
         )
     left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
     heads = {n: why for n, why in left_out.items() if _TASK_HEAD.search(n)}

@@ -33,7 +33,13 @@ from electra_tf.interop.pretrained import (
     choose_tokenizer,
 )
 from electra_tf.interop.task_heads import TaskHead
-from electra_tf.interop.tensor_files import SAFETENSORS, find_weights, read_tensors
+from electra_tf.interop.tensor_files import (
+    SAFETENSORS,
+    SHARD,
+    WEIGHTS,
+    find_weights,
+    read_tensors,
+)
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import (
@@ -45,6 +51,7 @@ from electra_tf.text.tokenizer_files import (
 )
 from electra_tf.text.tokenizer_json import STRIP_ACCENTS, WORD_LIMIT
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN
+from electra_tf.training.checkpoint import folder_of
 from electra_tf.training.checkpoint_manager import safetensors_parts
 
 # Settings of transformers where a folder's files have none.
@@ -83,8 +90,17 @@ def accepts(path: str) -> bool:
     Args:
         path: Any path.
     """
-    has_config = os.path.isfile(os.path.join(path, CONFIG))
-    return has_config and find_weights(path) is not None
+    folder, weights = _find(path)
+    return weights is not None and os.path.isfile(os.path.join(folder, CONFIG))
+
+
+def _find(path: str) -> tuple[str, str | None]:
+    """Return the folder and the weights of a path to a folder or to a file in it."""
+    folder = folder_of(path, (CONFIG, *WEIGHTS))
+    if folder == path and SHARD.fullmatch(os.path.basename(path)):
+        folder = os.path.dirname(path) or os.curdir
+    is_weights = folder != path and os.path.basename(path) in WEIGHTS
+    return folder, path if is_weights else find_weights(folder)
 
 
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
@@ -100,17 +116,17 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     Raises:
         InputError: The config or a tensor is missing, damaged or of another model.
     """
-    sources = [_read_network(path)]
+    path, weights = _find(path)
+    sources = [_read_network(path, weights)]
     inner = os.path.join(path, GENERATOR)
     if accepts(inner):
-        sources.append(_read_network(inner))
+        sources.append(_read_network(inner, find_weights(inner)))
     tokenizer = choose_tokenizer(vocab, lambda: read_tokenizer(path), _DEFAULT)
     return PretrainedModel.of_sources(sources, tokenizer, path)
 
 
-def _read_network(folder: str) -> Source:
+def _read_network(folder: str, weights: str | None) -> Source:
     config = read_json(os.path.join(folder, CONFIG))
-    weights = find_weights(folder)
     if weights is None:
         raise InputError(
             "A Hugging Face model must have model.safetensors or pytorch_model.bin",

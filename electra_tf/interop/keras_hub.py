@@ -38,6 +38,7 @@ from electra_tf.text.tokenizer_files import (
     TOKENIZER,
     find_tokenizer,
 )
+from electra_tf.training.checkpoint import folder_of
 
 WEIGHTS = "model.weights.h5"
 # KerasHub registers both names; earlier versions, of KerasNLP, wrote the second.
@@ -51,6 +52,7 @@ _SIZES = {
     "vocabulary_size": "vocab_size",
     "max_positions": "max_sequence_length",
 }
+_FILES = (WEIGHTS, CONFIG, "metadata.json")  # that stand for the folder as a path
 _EPSILON = 1e-12  # of KerasHub's layer norms, which have no setting
 
 
@@ -60,7 +62,7 @@ def accepts(path: str) -> bool:
     Args:
         path: Any path.
     """
-    return os.path.isfile(os.path.join(path, WEIGHTS))
+    return os.path.isfile(os.path.join(folder_of(path, _FILES), WEIGHTS))
 
 
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
@@ -76,6 +78,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     Raises:
         InputError: The folder has another class of model, or is damaged.
     """
+    path = folder_of(path, _FILES)
     config = read_json(os.path.join(path, CONFIG))
     if config.get("registered_name") not in (_BACKBONE, _KERAS_NLP):
         raise InputError(

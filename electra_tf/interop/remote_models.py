@@ -5,14 +5,16 @@ import re
 
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
+from electra_tf.interop.tensor_files import WEIGHTS
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.cache import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text.records import VOCABULARY
-from electra_tf.training.checkpoint import CHECKPOINTS
+from electra_tf.training.checkpoint import CHECKPOINTS, FILES
 from electra_tf.training.checkpoint_manifest import MANIFEST, parse_manifest
 from electra_tf.training.metric_logger import METRICS
 
+_FILES = (*FILES, *WEIGHTS, "config.json", "model.weights.h5")
 _STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
 
 
@@ -50,6 +52,8 @@ def _fetch(url: str) -> str:
     if MODEL in objects:
         objects = {n: info for n, info in objects.items() if "/" not in n}
         return os.path.join(fetch(source, objects), name)
+    if not objects and name in _FILES and name in folder.find():
+        return _fetch(parent)
     if not objects and (files := _with_prefix(folder, name)):
         return os.path.join(fetch(folder, files, folder="."), name)
     return local_path(url)

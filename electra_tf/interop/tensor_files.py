@@ -6,6 +6,7 @@ is an error that names the file and the tensor.
 
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,9 @@ from electra_tf.text.bounded_files import parse_json, read_small_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"
+SHARD = re.compile(r"(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)")
+WEIGHTS = (SAFETENSORS, SAFETENSORS + _INDEX, TORCH, TORCH + _INDEX)
+"""Files of weights of a Hugging Face folder; the first that exists is read."""
 _MAX_HEADER = 1 << 25  # bytes
 _DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
@@ -36,7 +40,7 @@ def find_weights(folder: str | os.PathLike) -> str | None:
     Args:
         folder: Any path.
     """
-    for name in (SAFETENSORS, SAFETENSORS + _INDEX, TORCH, TORCH + _INDEX):
+    for name in WEIGHTS:
         if pathlib.Path(folder, name).is_file():
             return os.path.join(folder, name)
     return None

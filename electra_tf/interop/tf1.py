@@ -44,6 +44,7 @@ from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer
+from electra_tf.training.checkpoint import folder_of
 
 # adam_m and adam_v in the original, m and v with us.
 _SLOTS = {"m": "adam_m", "v": "adam_v"}
@@ -84,6 +85,7 @@ def find_prefix(path: str) -> str | None:
         path: A prefix, one of its files, or a folder with one checkpoint or a
             `checkpoint` file that names the newest.
     """
+    path = folder_of(path, ("checkpoint",))
     if os.path.isdir(path):
         path = _newest(path) or path
     path = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)

@@ -26,6 +26,7 @@ from electra_tf.tasks.finished_models import load_finished
 from electra_tf.tasks.inference import load
 from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.training.checkpoint import is_checkpoint
 from electra_tf.training.disk_errors import reraise_full_disk
 
 _logger = logging.getLogger(__name__)
@@ -74,7 +75,8 @@ def load_exportable(
             f"{path!r}, which does not exist",
             "Check the path",
         )
-    if not is_finished(path) and os.path.isfile(path):
+    is_pretrained = is_checkpoint(path) or is_foreign(path)
+    if os.path.isfile(path) and not is_pretrained and not is_finished(path):
         return task_export(load(path), target)  # raises with the kind of the file
     model = None
     if is_finished(path):

@@ -104,7 +104,8 @@ def check_ids(
     inputs = token_ids, segment_ids, padding_mask
     inputs = [tf.ensure_shape(ids_BL, [None, None]) for ids_BL in inputs]
     inputs = dict(zip(IDS, inputs, strict=True))
-    ends = dict(zip(IDS, (shape.vocabulary_size, shape.segments, 2), strict=True))
+    entries = shape.vocabulary_size - shape.spare_rows
+    ends = dict(zip(IDS, (entries, shape.segments, 2), strict=True))
     size = tf.shape(inputs[IDS[0]])
     # Sizes first: a check of values has a tensor as large as its input.
     sizes = [assert_max_positions(size[0], size[1], limits)]

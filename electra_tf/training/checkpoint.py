@@ -18,7 +18,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ from electra_tf.training.checkpoint_manifest import (
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG = "config.yaml"
+FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
+"""Files of a checkpoint that stand for it as a path."""
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 NAME = re.compile(r"step_(\d+)")
 """Names of the folders."""
@@ -112,6 +114,7 @@ def open_checkpoint(path: str) -> Checkpoint:
     Raises:
         InputError: No checkpoint, or a file with a wrong size or checksum.
     """
+    path = folder_of(path, FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
         paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
         if not paths and (kind := foreign_weights(path)):
@@ -132,6 +135,17 @@ def open_checkpoint(path: str) -> Checkpoint:
     for name, (size, sha256) in manifest["files"].items():
         verify_file(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
+
+
+def folder_of(path: str, names: Container[str]) -> str:
+    """Return the folder of a model's file, or the path if it is no such file.
+
+    Args:
+        path: Any path.
+        names: Of the files that stand for their folder.
+    """
+    folder, name = os.path.split(path)
+    return folder or os.curdir if name in names and os.path.isfile(path) else path
 
 
 def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
@@ -168,6 +182,7 @@ def is_checkpoint(path: str) -> bool:
     Returns:
         True also for a checkpoint with damaged files.
     """
+    path = folder_of(path, FILES)
     folders = path, os.path.join(path, CHECKPOINTS)
     has_manifest = pathlib.Path(path, MANIFEST).exists()
     return has_manifest or any(map(saved_steps, folders))

@@ -213,10 +213,15 @@ def test_heads_that_a_library_lacks_are_refused_unless_dropped(
     name, format, finished, tmp_path
 ):
     file, target = finished / f"{name}.keras", tmp_path / "out"
-    with pytest.raises(InputError, match="drop_head"):
+    with pytest.raises(InputError, match="drop_head") as error:
         convert_checkpoint(file, target, format)
     assert not target.exists()
     if format == "huggingface":
+        is_span = name == "spans"
+        assert ("joint_prediction=false" in error.value.remedy) == is_span
+        assert ("--format=tf1" in error.value.remedy) != is_span
+        if not is_span:
+            assert not convert_checkpoint(file, tmp_path / "tf1", "tf1").left_out
         report = convert_checkpoint(file, target, format, drop_head=True)
         assert any("head" in name for name in report.left_out)
         assert report.comparisons[0].logits is None
