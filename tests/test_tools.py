@@ -256,6 +256,52 @@ def test_install_rejects_unsupported_python(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
+_STUB = """#!/usr/bin/env bash
+# Stands in for Python: `-m venv DIR` makes an environment with this file in it.
+if [ "$1 $2" = "-m venv" ]; then
+    mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+else
+    echo "$0 $*"
+fi
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("install", ".venv"),
+        ("install serving,interop-test", ".venv"),
+        ("install test", ".venv-test"),
+        ("install docs,test", ".venv-test"),
+        ("test -m slow", ".venv-test"),
+        ("faults", ".venv-test"),
+        ("serve_check", ".venv-test"),
+        ("tpu_compile", ".venv-test"),
+        ("count_flops", ".venv"),
+        ("quickstart", ".venv"),
+    ],
+)
+def test_the_extra_test_leaves_the_environment_of_trainings_alone(
+    tmp_path, command, folder
+):
+    (tmp_path / "tools").mkdir()
+    program, *arguments = command.split()
+    for name in ("install", program):
+        shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    (tmp_path / "python").write_text(_STUB)
+    (tmp_path / "python").chmod(0o755)
+    result = subprocess.run(
+        [tmp_path / "tools" / program, *arguments],
+        env={**os.environ, "PYTHON": str(tmp_path / "python")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [path.name for path in tmp_path.glob(".venv*")] == [folder]
+    assert f"{folder}/bin/python" in result.stdout.splitlines()[-1]
+
+
 def test_unknown_benchmark_lists_all():
     result = subprocess.run(
         [ROOT / "tools" / "benchmark", "nothing"], capture_output=True, text=True
