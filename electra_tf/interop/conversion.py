@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from electra_tf import durable_files
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop import (
     checkpoint,
     huggingface,
@@ -466,7 +466,15 @@ def _slots_left_out(model: PretrainedModel, format: Format) -> dict[str, str]:
 
 def _tokenizer_left_out(model: PretrainedModel, format: Format) -> dict[str, str]:
     settings = model.tokenizer and model.tokenizer.settings
-    if not settings or settings.split_unspaced == "none" or format == "electra_tf":
+    if not settings or format == "electra_tf":
         return {}
-    name = f"tokenization.split_unspaced: {settings.split_unspaced}"
-    return {name: f"{format} splits words at spaces alone: insert spaces beforehand"}
+    left_out = {}
+    if settings.split_unspaced != "none":
+        name = f"tokenization.split_unspaced: {settings.split_unspaced}"
+        why = f"{format} splits words at spaces alone: insert spaces beforehand"
+        left_out[name] = why
+    whole = (*settings.keep_whole, *settings.keep_whole_normalized)
+    if whole and format != "huggingface":
+        name = f"tokenization.keep_whole: {format_list(whole, 3)}"
+        left_out[name] = f"{format} splits them as any text"
+    return left_out

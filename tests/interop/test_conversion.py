@@ -487,6 +487,28 @@ def test_a_splitting_that_the_target_lacks_is_reported(converted, tmp_path):
     assert "split_unspaced" not in str(report)
 
 
+def test_entries_kept_whole_are_converted(converted, tmp_path):
+    model = ours.read(str(converted))
+    entries = model.tokenizer.vocabulary.tokens[5:8]
+    settings = dataclasses.replace(
+        model.tokenizer.settings,
+        keep_whole=entries[:2],
+        keep_whole_normalized=entries[2:],
+        max_word_characters=120,
+    )
+    tokenizer = Tokenizer(model.tokenizer.vocabulary, settings)
+    ours.write(dataclasses.replace(model, tokenizer=tokenizer), str(tmp_path / "kept"))
+    report = convert_checkpoint(tmp_path / "kept", tmp_path / "hf", "huggingface")
+    assert "keep_whole" not in str(report)
+    assert huggingface.read_tokenizer(str(tmp_path / "hf")).settings == settings
+    convert_checkpoint(tmp_path / "hf", tmp_path / "back")
+    assert ours.read(str(tmp_path / "back")).tokenizer.settings == settings
+    report = convert_checkpoint(tmp_path / "kept", tmp_path / "tf1", "tf1")
+    assert f"keep_whole: {entries[0]!r}" in str(report)
+    tokenizer = read_model(str(tmp_path / "tf1"))[0].tokenizer
+    assert tokenizer.settings == settings  # from electra_tf.json
+
+
 def test_target_that_exists_is_refused(converted, tmp_path):
     (tmp_path / "file").write_text("kept")
     with pytest.raises(InputError, match=str(tmp_path)):
