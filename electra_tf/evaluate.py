@@ -57,13 +57,25 @@ flags.DEFINE_string(
 )
 flags.DEFINE_list(
     "text_columns", None,
-    "With --model: columns of the texts in a table. Default: those of training.",
+    "With --model: columns of the texts in a table, or key of the words in JSON. "
+    "Default: those of training.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_string(
     "label_column", None,
-    "With --model: column of the label or score. Default: that of training.",
+    "With --model: column of the label or score, or key of the tags in JSON. Default: "
+    "that of training.",
     flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_string(
+    "split_column", None,
+    "With --model: column of a table with names of splits; dev and test are scored. "
+    "Default: that of training.", flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_list(
+    "tag_names", None,
+    "With --model: names of tags that are integers in JSON. Default: those of "
+    "training.", flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_integer(
     "batches", None, "With --checkpoint: batches to evaluate, at most. Default: all.",
@@ -97,7 +109,7 @@ _MODES = {
     "blimp": ("task", "checkpoint"),
     "probe": ("task", "checkpoint", "untrained"),
     "task": ("predictions", "na_prob"),
-    "model": ("text_columns", "label_column"),
+    "model": ("text_columns", "label_column", "split_column", "tag_names"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
 
@@ -126,7 +138,10 @@ def main() -> None:
         path = local_model(FLAGS.model)
         model = inference.load(path)
         columns = task_evaluation.Columns(
-            tuple(FLAGS.text_columns or ()), FLAGS.label_column
+            tuple(FLAGS.text_columns or ()),
+            FLAGS.label_column,
+            FLAGS.split_column,
+            tuple(FLAGS.tag_names or ()),
         )
         report = task_evaluation.evaluate_model(model, path, data, columns)
         print(task_evaluation.format_report(report))

@@ -24,11 +24,19 @@ SETTINGS = {
     "text_columns": "data.text_columns",
     "label_column": "data.label_column",
     "score_column": "data.score_column",
+    "split_column": "data.split_column",
+    "tag_names": "data.tag_names",
     "early_stopping": "training.early_stopping",
     "keep": "training.keep",
     "on_error": "data.on_error",
 }
-_COLUMN_FLAGS = ("text_columns", "label_column", "score_column")
+_COLUMN_FLAGS = {  # tasks that have a flag
+    "text_columns": ("csv", "chunking", "tagging"),
+    "label_column": ("csv", "chunking", "tagging"),
+    "score_column": ("csv",),
+    "split_column": ("csv",),
+    "tag_names": ("chunking", "tagging"),
+}
 flags.DEFINE_enum(
     "task", None, finetuning.TASK_NAMES, "Required: the task.", flag_values=FLAGS
 )
@@ -59,13 +67,7 @@ def main() -> None:
 
 def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
-    column_flags = [f"--{name}" for name in _COLUMN_FLAGS if FLAGS[name].present]
-    if column_flags and FLAGS.task != "csv":
-        raise InputError(
-            f"{', '.join(column_flags)} must be used with --task=csv",
-            f"--task={FLAGS.task}",
-            "Remove these flags, or set --task=csv",
-        )
+    _check_column_flags()
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     with synced(FLAGS.output, "--output", last=(finetuning.RESULTS,)) as output:
         finetuning.run_finetuning(
@@ -76,6 +78,24 @@ def _finetune() -> None:
             FLAGS.trials,
             lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
             devices,
+        )
+
+
+def _check_column_flags() -> None:
+    """Raise an error for flags of another task."""
+    wrong = [
+        name
+        for name, tasks in _COLUMN_FLAGS.items()
+        if FLAGS[name].present and FLAGS.task not in tasks
+    ]
+    if wrong:
+        names = ", ".join(f"--{name}" for name in wrong)
+        tasks = _COLUMN_FLAGS[wrong[0]]
+        raise InputError(
+            f"{names} must be used with "
+            + " or ".join(f"--task={task}" for task in tasks),
+            f"--task={FLAGS.task}",
+            f"Remove {names}, or set --task={tasks[0]}",
         )
 
 

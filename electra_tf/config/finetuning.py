@@ -27,11 +27,17 @@ class DataConfig:
     """Positions of an input, at most. Longer texts are truncated, pairs in their longer
     text. Longer sentences to tag and SQuAD contexts are split into several inputs."""
     text_columns: tuple[str, ...] = ()
-    """`csv`: column of the text, or the two columns of a pair."""
+    """`csv`: column of the text, or the two columns of a pair. `tagging` of JSON: key
+    of the list of words. A name with a comma needs quotes: --text_columns='"a, b"'."""
     label_column: str | None = None
-    """`csv`: column of the class."""
+    """`csv`: column of the class. `tagging` of JSON: key of the list of tags."""
     score_column: str | None = None
     """`csv`: column of the score, in place of a class."""
+    split_column: str | None = None
+    """`csv`: column of one table with the words train, dev (or validation, valid, val)
+    and test."""
+    tag_names: tuple[str, ...] = ()
+    """`tagging` of JSON: names of the tags that are written as 0, 1, 2, ..."""
     dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of the training data that is held out if there is no dev file: the same
     share of each class, or whole articles of SQuAD."""

@@ -1,14 +1,26 @@
-"""Read the inputs of `predict`: lines of text, tables, questions in SQuAD's format."""
+"""Read the inputs of `predict`: lines, tables, JSON, column files, questions."""
 
 import dataclasses
 import io
+import itertools
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from electra_tf.errors import InputError
-from electra_tf.tasks.data.tables import read_table, require_columns
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.column_sample import is_column_file
+from electra_tf.tasks.data.conll import COLUMN_SUFFIXES, read_conll, without_headers
+from electra_tf.tasks.data.json_records import SUFFIXES, describe_json
+from electra_tf.tasks.data.sentences import WORD_KEYS
+from electra_tf.tasks.data.tables import (
+    conversion,
+    print_note,
+    read_json,
+    read_table,
+    require_columns,
+)
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.model import TokenClassifier
@@ -19,6 +31,8 @@ from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
 
 _TABLES = (".csv", ".tsv")
+_MARKUP = (".html", ".htm", ".xml")
+_HEAD_LINES = 100  # by which the format of lines is recognised
 _ID = "id"
 STANDARD_INPUT = "standard input"
 
@@ -31,6 +45,8 @@ class Item:
     """An element of the argument `x` of `model.examples`."""
     id: str | int | None = None
     """Id of the record in the file; None: it has none."""
+    is_split: bool = dataclasses.field(default=False, compare=False)
+    """Whether the words of a tagger are a text that was split at white space."""
 
 
 def check_input(path: str | None) -> None:
@@ -49,12 +65,13 @@ def check_input(path: str | None) -> None:
         raise InputError(
             "--input must be a file", f"{path!r}, {reason}", "Check the path"
         )
-    if inner_suffix(path) == ".parquet":
+    kind = inner_suffix(path)
+    if conversion(path) or kind in _MARKUP:
         raise InputError(
-            "--input must be lines of text, a table (.csv, .tsv, .jsonl) or questions "
-            "in SQuAD's format (.json)",
-            f"{path!r}, a Parquet file",
-            "Convert it to .jsonl",
+            "--input must be lines of text, a table (.csv, .tsv, .jsonl, .json), a "
+            "column file for a tagger (.conll), or questions in SQuAD's format (.json)",
+            f"{path!r}, a {kind} file",
+            conversion(path) or "Write its texts to a .txt file, one on each line",
         )
 
 
@@ -97,15 +114,16 @@ def read_items(
 
     Args:
         model: The model that predicts.
-        path: A table (.csv, .tsv), questions in SQuAD's format (.json, for a
-            QuestionAnswerer), or lines: texts or JSON objects. None: lines of standard
-            input.
+        path: A table (.csv, .tsv); JSON (.jsonl, .ndjson, .json): lines of objects or
+            texts, a list of them, or for a QuestionAnswerer SQuAD's layout; for a
+            TokenClassifier a column file, whose tags are not read; or lines: texts or
+            JSON objects. None: lines of standard input.
         columns: Columns of the texts in a table or in JSON objects; None: `stored`, or
             else `text` and `text_b`, `words`, or `question` and `context`.
         stored: Columns that the model was trained with.
 
     Yields:
-        An item for each row, question or line.
+        An item for each row, question, sentence or line.
 
     Raises:
         InputError: A record is not an input of the model (the message has the file and
@@ -113,14 +131,47 @@ def read_items(
     """
     check_input(path)
     choices = _column_choices(model, columns, stored)
-    suffix = inner_suffix(path) if path else ""
-    if suffix in _TABLES:
+    noted = False
+    for item in _items(model, path, choices, is_table=columns is not None):
+        if item.is_split and not noted:
+            print_note(
+                "note: a text is split into words at white space only: 'Bern.' is one "
+                'word. Write {"words": ["Bern", "."]} to split it otherwise'
+            )
+            noted = True
+        yield item
+
+
+def _items(
+    model: TextModel,
+    path: str | None,
+    choices: Sequence[tuple[str, ...]],
+    is_table: bool,
+) -> Iterator[Item]:
+    """Yield the items of a file by its suffix and its first lines.
+
+    `is_table`: a .tsv for a tagger is a table, as its columns are named.
+    """
+    suffix, name = inner_suffix(path) if path else "", path or STANDARD_INPUT
+    if suffix == ".csv" or (suffix == ".tsv" and is_table):
         yield from _read_table_items(model, path, choices)
-    elif suffix == ".json" and isinstance(model, QuestionAnswerer):
-        yield from (Item(q, q.id) for q in read_squad_ignoring_offsets(path))
+        return
+    if suffix == ".json":
+        yield from _read_json_items(model, path, choices)
+        return
+    lines = _read_lines(path)
+    head = list(itertools.islice(lines, _HEAD_LINES))
+    lines = itertools.chain(head, lines)
+    if suffix in SUFFIXES and head and head[0].removeprefix("\ufeff")[:1] == "[":
+        yield from _read_json_items(model, path, choices)
+    elif _is_column_file(model, suffix, head, choices):
+        yield from _read_column_items(model, path, head)
+    elif suffix == ".tsv":
+        yield from _read_table_items(model, path, choices)
     else:
-        count, name = 0, path or STANDARD_INPUT
-        items = read_line_items(model, _read_lines(path), choices, name)
+        _check_lines(model, suffix, head, name)
+        count, is_json = 0, suffix in SUFFIXES
+        items = read_line_items(model, lines, choices, name, is_json)
         for count, item in enumerate(items, 1):  # noqa: B007 - used after the loop
             yield item
         if not count and path:
@@ -129,7 +180,110 @@ def read_items(
                 "Check the path",
             )  # fmt: skip
         if not count:
-            print("standard input has no lines: no predictions", file=sys.stderr)
+            print_note("standard input has no lines: no predictions")
+
+
+def _check_lines(model: TextModel, suffix: str, head: Sequence[str], name: str) -> None:
+    """Raise an error for lines that are parts of a JSON document, or columns."""
+    first = head[0].strip().removeprefix("\ufeff") if head else ""
+    if suffix in COLUMN_SUFFIXES:
+        raise InputError(
+            "Columns of words must be the input of a TokenClassifier",
+            f"{name} for a {type(model).__name__}",
+            "Write texts, one on each line of a .txt file",
+        )
+    if suffix not in SUFFIXES and (first in ("[", "{") or _is_list(first)):
+        raise InputError(
+            "A line must be a text or a JSON object",
+            f"{name} with the first line {first!r:.40}, which begins a JSON list or an "
+            "object of several lines",
+            "Save it as a file whose name ends with .json, and pass that as --input; "
+            f"if it is a text, write it as {json.dumps({'text': first})!s:.80}",
+        )
+
+
+def _is_list(line: str) -> bool:
+    """Return whether a line is a JSON list of objects or strings."""
+    if not line.startswith(("[{", '["')):
+        return False
+    try:
+        return isinstance(parse_json(line, "line 1"), list)
+    except ValueError:
+        return False
+
+
+def _is_column_file(
+    model: TextModel,
+    suffix: str,
+    head: Sequence[str],
+    choices: Sequence[tuple[str, ...]],
+) -> bool:
+    """Return whether an input of a TokenClassifier has a word on each line."""
+    if not isinstance(model, TokenClassifier) or suffix in SUFFIXES:
+        return False
+    if suffix in COLUMN_SUFFIXES:
+        return True
+    header = head[0].rstrip("\r\n").split("\t") if head else []
+    if suffix == ".tsv" and any(set(names) <= set(header) for names in choices):
+        return False
+    return is_column_file(head, model.tags)
+
+
+def _read_column_items(
+    model: TokenClassifier, path: str | None, head: Sequence[str]
+) -> Iterator[Item]:
+    if path is None:
+        raise InputError(
+            "Standard input must be texts or JSON objects, one on each line",
+            "columns of words and tags",
+            "Save it as a file whose name ends with .conll, and pass that as --input",
+        )
+    settings, log = (
+        model.settings.data,
+        DataErrorLog("stop", "", "Columns must be even"),
+    )
+    columns = settings.word_column, settings.tag_column
+    with_tags = any(len(line.split()) > 1 for line in head)
+    if not with_tags:
+        columns = 0, None
+    sentences = read_conll(path, *columns, log, notify=print_note)
+    if with_tags:
+        sentences = without_headers({"": sentences}, print_note)[""]
+    print_note(f"{path}: read as columns, word {columns[0]}; its tags are not used")
+    yield from (Item(list(sentence.words)) for sentence in sentences)
+
+
+def _read_json_items(
+    model: TextModel, path: str, choices: Sequence[tuple[str, ...]]
+) -> Iterator[Item]:
+    log = DataErrorLog("stop", "", "JSON must be readable")
+    is_empty = True
+    for line, value in read_json(path, log):
+        is_empty, answerer = False, isinstance(model, QuestionAnswerer)
+        if answerer and isinstance(value, dict) and "data" in value:
+            yield from (Item(q, q.id) for q in read_squad_ignoring_offsets(path))
+        else:
+            yield _to_item(model, value, choices, f"{path}, line {line}")
+    if is_empty:
+        raise InputError(
+            "--input must have one or more records", f"{path!r} with none",
+            "Check the path",
+        )  # fmt: skip
+
+
+def _to_item(
+    model: TextModel, value: Any, choices: Sequence[tuple[str, ...]], place: str
+) -> Item:
+    """Convert a JSON object or a text."""
+    if isinstance(value, dict):
+        return _parse_record(model, value, choices, place)
+    if isinstance(value, str):
+        return _parse_text(model, value, place)
+    raise InputError(
+        "A record of JSON must be an object or a string",
+        f"{place}: {describe_json(value)}",
+        "Write it as an object with the keys of its texts",
+    )
 
 
 def read_line_items(
@@ -137,6 +291,7 @@ def read_line_items(
     lines: Iterable[str],
     choices: Sequence[tuple[str, ...]] | None = None,
     name: str = STANDARD_INPUT,
+    is_json: bool = False,
 ) -> Iterator[Item]:
     """Parse lines of text or JSON.
 
@@ -147,6 +302,7 @@ def read_line_items(
         choices: Keys of the texts in JSON objects, in order of preference; None: the
             standard ones.
         name: Source of the lines, for messages.
+        is_json: Whether each line must be JSON; blank ones are skipped.
 
     Yields:
         An item for each line.
@@ -154,17 +310,20 @@ def read_line_items(
     Raises:
         InputError: A line is not an input of the model.
     """
-    choices = choices or [_standard_names(model)]
+    choices = choices or _column_choices(model, None, ())
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if number == 1:
             line = line.removeprefix("\ufeff")
         place = f"{name}, line {number}"
-        record = _parse_json(line, place)
-        if record is not None:
-            yield _parse_record(model, record, choices, place, line)
-        else:
-            yield Item(_parse_text(model, line, place))
+        if is_json and line.strip():
+            yield _to_item(model, _parse_value(line, place), choices, place)
+        elif not is_json:
+            record = _parse_json(line, place)
+            if record is None:
+                yield _parse_text(model, line, place)
+            else:
+                yield _parse_record(model, record, choices, place)
 
 
 def _standard_names(model: TextModel) -> tuple[str, ...]:
@@ -181,7 +340,10 @@ def _column_choices(
     """Return the columns to look for, in order of preference."""
     standard = _standard_names(model)
     if columns is None:
-        return [*([tuple(stored)] if stored else []), standard]
+        usual = [standard]
+        if isinstance(model, TokenClassifier):
+            usual = [(key,) for key in WORD_KEYS]
+        return [*([tuple(stored)] if stored else []), *usual]
     if len(columns) != len(standard):
         raise InputError(
             f"--text_columns must name {len(standard)} "
@@ -214,7 +376,8 @@ def _read_table_items(
         ) from error
     for row in rows:
         texts = tuple(row.values[column] for column in columns)
-        yield Item(_to_value(model, texts, f"{row}"), row.values.get(_ID))
+        item_id, is_split = row.values.get(_ID), isinstance(model, TokenClassifier)
+        yield Item(_to_value(model, texts, f"{row}"), item_id, is_split)
 
 
 def _parse_record(
@@ -222,7 +385,6 @@ def _parse_record(
     record: Mapping[str, Any],
     choices: Sequence[tuple[str, ...]],
     place: str,
-    line: str,
 ) -> Item:
     names = _choose_columns(choices, record)
     words = isinstance(model, TokenClassifier)
@@ -232,11 +394,15 @@ def _parse_record(
         for name in names
     )
     if not valid:
+        nested = [
+            key for key, value in record.items() if isinstance(value, dict | list)
+        ]
         raise InputError(
-            f"A line must be a JSON object with {' and '.join(names)}, each a "
+            f"A record must be a JSON object with {' and '.join(names)}, each a "
             + ("list of strings" if words else "string"),
-            f"{place}: {line!r:.80}",
-            "Correct the line, or name the keys with --text_columns",
+            f"{place}: {json.dumps(record, ensure_ascii=False)!r:.80}",
+            "Correct the record, or name the keys with --text_columns"
+            + f"; keys within {format_list(nested)} are not read" * bool(nested),
         )
     item_id = record.get(_ID)
     if not isinstance(item_id, str | int | None):
@@ -246,7 +412,8 @@ def _parse_record(
             "Correct the line",
         )
     texts = tuple(record[name] for name in names)
-    return Item(_to_value(model, texts, place), item_id)
+    is_split = words and isinstance(texts[0], str)
+    return Item(_to_value(model, texts, place), item_id, is_split)
 
 
 def _to_value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
@@ -265,8 +432,8 @@ def _to_value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
     return texts[0] if len(texts) == 1 else texts
 
 
-def _parse_text(model: TextModel, line: str, place: str) -> Any:
-    """Convert a line that is not JSON to an input of `model.examples`."""
+def _parse_text(model: TextModel, line: str, place: str) -> Item:
+    """Convert a text, or two of a pair with a tab between them."""
     if isinstance(model, QuestionAnswerer):
         raise InputError(
             "A line must be a JSON object with question and context",
@@ -275,9 +442,9 @@ def _parse_text(model: TextModel, line: str, place: str) -> Any:
             "file in SQuAD's format",
         )
     if isinstance(model, TokenClassifier):
-        return line.split()
+        return Item(line.split(), is_split=True)
     if not model.pairs:
-        return line
+        return Item(line)
     texts = line.split("\t")
     if len(texts) != 2:
         raise InputError(
@@ -285,7 +452,20 @@ def _parse_text(model: TextModel, line: str, place: str) -> Any:
             f"{place}, with {len(texts)}",
             "Correct the line, or write JSON objects with text and text_b",
         )
-    return tuple(texts)
+    return Item(tuple(texts))
+
+
+def _parse_value(line: str, place: str) -> Any:
+    try:
+        return parse_json(line, place)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            "Each line of a .jsonl must be JSON",
+            f"{place}: {error}",
+            "Correct the line; lines of texts belong in a .txt file",
+        ) from error
 
 
 def _parse_json(line: str, place: str) -> dict[str, Any] | None:

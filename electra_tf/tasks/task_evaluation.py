@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,28 +16,39 @@ from electra_tf.tasks.classification.metrics import (
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.classification.splits import make_split
 from electra_tf.tasks.classification.task import ClassificationTask
-from electra_tf.tasks.data.conll import Sentence, read_conll
-from electra_tf.tasks.data.tables import FORMATS, TFDS, read_rows, require_columns
+from electra_tf.tasks.data.conll import ENDINGS, Sentence
+from electra_tf.tasks.data.json_records import SUFFIXES
+from electra_tf.tasks.data.sentences import read_sentences, require_json
+from electra_tf.tasks.data.spelling import other_spelling
+from electra_tf.tasks.data.split_column import (
+    require_one_file,
+    require_splits,
+    split_rows,
+    unused_split_column,
+)
+from electra_tf.tasks.data.split_files import find_split
+from electra_tf.tasks.data.tables import (
+    FORMATS,
+    TFDS,
+    Row,
+    print_note,
+    read_rows,
+    require_columns,
+)
 from electra_tf.tasks.runner import CONFIG
 from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
+from electra_tf.tasks.squad.reader import find_squad, read_squad_ignoring_offsets
 from electra_tf.tasks.squad.task import SquadTask
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.tagging.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.tagging.task import TaggingTask
 from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.compression import SUFFIXES, inner_suffix
+from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog
 
 _RULE = "The data must be labelled, for the task that the model was trained on"
-_COLUMN_FILES = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
 _MAX_LINE = 1 << 20  # characters of the first line of a config.yaml
-_QUESTIONS = (".json", "-v2.0.json", "-v1.1.json")
-
-
-def _print(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +59,15 @@ class Columns:
     """Column of the text, or of both texts of a pair; empty: not set."""
     target: str | None = None
     """Column of the label or the score; None: not set."""
+    split: str | None = None
+    """Column of the names of splits, of which dev and test are scored."""
+    tag_names: tuple[str, ...] = ()
+    """Names of tags that are integers."""
+
+    def or_else(self, other: "Columns") -> "Columns":
+        """Return these columns, and others where these are not set."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Columns(*(own or others for own, others in pairs))
 
 
 def stored_task(path: str) -> str | None:
@@ -79,8 +98,10 @@ def stored_columns(path: str, model: TextModel) -> Columns:
         Columns of its settings, or of its GLUE task; empty if neither has any.
     """
     data = model.settings.data
-    if data.text_columns:
-        return Columns(tuple(data.text_columns), data.label_column or data.score_column)
+    if data.text_columns or data.label_column or data.tag_names:
+        target = data.label_column or data.score_column
+        names = tuple(data.tag_names)
+        return Columns(tuple(data.text_columns), target, data.split_column, names)
     row = glue.TASKS.get(stored_task(path) or "")
     return Columns(row.texts, row.label) if row else Columns()
 
@@ -90,7 +111,7 @@ def evaluate_model(
     path: str,
     data: str,
     columns: Columns = Columns(),
-    log: Callable[[str], None] = _print,
+    log: Callable[[str], None] = print_note,
 ) -> dict[str, Any]:
     """Score a model on labelled data.
 
@@ -112,19 +133,13 @@ def evaluate_model(
             label (the message has the file and the line).
     """
     is_text = isinstance(model, TextClassifier | TextRegressor)
-    if not is_text and columns != Columns():
-        raise InputError(
-            "--text_columns and --label_column must be used with a TextClassifier or a "
-            "TextRegressor",
-            f"them with a {type(model).__name__}",
-            "Leave them out",
-        )
+    _check_flags(model, columns)
     if is_text:
         task = _text_task(model, path, data, columns, log)
     elif isinstance(model, TokenClassifier):
-        task = _tagging_task(model, path, data)
+        task = _tagging_task(model, path, data, columns, log)
     else:
-        task = _squad_task(model, data)
+        task = _squad_task(model, data, log)
     report: dict[str, Any] = {"task": task.name, "data": data}
     report["examples"] = {name: len(split) for name, split in task.eval_splits.items()}
     if isinstance(model, QuestionAnswerer) and model.null_threshold is not None:
@@ -134,6 +149,32 @@ def evaluate_model(
             f"stored with the model, {model.null_threshold:.6g}"
         )
     return report | _scores(task, model, log)
+
+
+def _check_flags(model: TextModel, columns: Columns) -> None:
+    """Raise an error for columns that a model of another kind has."""
+    tagger, answerer = TokenClassifier, QuestionAnswerer
+    wrong = [
+        flag
+        for flag, value, without in (
+            ("--text_columns", columns.texts, answerer),
+            ("--label_column", columns.target, answerer),
+            ("--split_column", columns.split, (tagger, answerer)),
+            (
+                "--tag_names",
+                columns.tag_names,
+                (TextClassifier, TextRegressor, answerer),
+            ),
+        )
+        if value and isinstance(model, without)
+    ]
+    if wrong:
+        names = ", ".join(wrong)
+        raise InputError(
+            f"{names} must be used with a model that reads such columns",
+            f"a {type(model).__name__}",
+            f"Leave {names} out",
+        )
 
 
 def format_report(report: Mapping[str, Any]) -> str:
@@ -181,7 +222,9 @@ def _text_task(
     stored, name = stored_columns(path, model), stored_task(path)
     glue_task = glue.TASKS.get("mnli" if name == "ax" else name or "")
     is_glue = glue_task is not None and columns == Columns()
-    columns = Columns(columns.texts or stored.texts, columns.target or stored.target)
+    given_split, columns = columns.split, columns.or_else(stored)
+    if given_split and not os.path.isfile(data):
+        require_one_file(given_split, data)
     _check_columns(model, columns)
     labels = getattr(model, "labels", None)
     bounds = (model.low, model.high) if labels is None else (0.0, 1.0)
@@ -189,27 +232,59 @@ def _text_task(
     splits = {}
     for split, file in _tables(data, name if is_glue else None).items():
         errors = DataErrorLog("stop", "", _RULE)
-        rows = glue.read(file, name, errors) if is_glue else read_rows(file, errors)
-        has_labels = any(row.values.get(columns.target, "").strip() for row in rows)
-        if split == "test" and not has_labels:
-            log(f"{file} has no labels, and is not scored")
-            continue
-        require_columns(rows, (*columns.texts, columns.target))
-        splits[split] = make_split(
-            rows,
-            columns.texts,
-            columns.target,
-            errors,
-            has_scores=labels is None,
-            labels=labels,
-            bounds=allowed,
-        )
+        if is_glue:
+            parts = {split: glue.read(file, name, errors)}
+        else:
+            rows = read_rows(file, errors, log)
+            parts = _parts(rows, split, columns, given_split, log)
+        for part, rows in parts.items():
+            has_labels = any(r.values.get(columns.target, "").strip() for r in rows)
+            if part == "test" and not has_labels:
+                log(f"test of {file} has no labels, and is not scored")
+                continue
+            require_columns(rows, (*columns.texts, columns.target))
+            splits[part] = make_split(
+                rows,
+                columns.texts,
+                columns.target,
+                errors,
+                has_scores=labels is None,
+                labels=labels,
+                bounds=allowed,
+            )
     if is_glue:
         return ClassificationTask(name, splits, glue_task.metrics, labels, bounds)
     metrics = REGRESSION_METRICS if labels is None else classification_metrics(labels)
     return ClassificationTask(
         name or "csv", splits, metrics, labels, bounds, clipped=False
     )
+
+
+def _parts(
+    rows: list[Row],
+    split: str,
+    columns: Columns,
+    given: str | None,
+    log: Callable[[str], None],
+) -> dict[str, list[Row]]:
+    """Return the rows of a file; those of dev and test, if a column has splits."""
+    column = columns.split
+    if given:
+        require_columns(rows, [given])
+    if column is None or column not in rows[0].values:
+        used = (*columns.texts, columns.target)
+        if unused := unused_split_column([row.values for row in rows], used):
+            log(
+                f"warning: the column {unused!r} of {rows[0].source} holds names of "
+                "splits, but is not used: rows of train are scored too. Pass "
+                f"--split_column={unused} to score dev and test"
+            )
+        return {split: rows}
+    errors = DataErrorLog("stop", "", _RULE)
+    parts = split_rows(rows, column, errors)
+    require_splits(parts, ["dev", "test"], rows[0].source)
+    log(f"dev and test by the column {column!r}, without train")
+    return {name: part for name, part in parts.items() if name != "train"}
 
 
 def _check_columns(model: TextModel, columns: Columns) -> None:
@@ -255,12 +330,8 @@ def _files(data: str, endings: Sequence[str]) -> dict[str, str]:
     """Return the file, or dev and test of a folder, by split."""
     if os.path.isfile(data):
         return {"data": data}
-    files = {}
-    for split in ("dev", "test"):
-        names = (f"{split}{e}{suffix}" for e in endings for suffix in SUFFIXES)
-        paths = (os.path.join(data, name) for name in names)
-        if path := next(filter(os.path.isfile, paths), None):
-            files[split] = path
+    paths = {split: find_split(data, split, endings) for split in ("dev", "test")}
+    files = {split: path for split, path in paths.items() if path}
     if files:
         return files
     raise InputError(
@@ -279,17 +350,26 @@ class _KnownTags(TaggingTask):
         Task.__init__(self, name, splits, "f1" if self.spans else "accuracy")
 
 
-def _tagging_task(model: TokenClassifier, path: str, data: str) -> TaggingTask:
-    config, splits = model.settings.data, {}
-    for split, file in _files(data, _COLUMN_FILES).items():
-        if inner_suffix(file) in (".csv", ".json", ".jsonl"):
-            raise InputError(
-                _RULE,
-                f"{file!r} for a TokenClassifier",
-                "Name a file with a word on a line",
-            )
+def _tagging_task(
+    model: TokenClassifier,
+    path: str,
+    data: str,
+    columns: Columns,
+    log: Callable[[str], None],
+) -> TaggingTask:
+    is_given, splits = columns != Columns(), {}
+    columns = columns.or_else(stored_columns(path, model))
+    config = dataclasses.replace(
+        model.settings.data,
+        text_columns=columns.texts,
+        label_column=columns.target,
+        tag_names=columns.tag_names,
+    )
+    for split, file in _files(data, ENDINGS).items():
         errors = DataErrorLog("stop", "", _RULE)
-        sentences = read_conll(file, config.word_column, config.tag_column, errors)
+        if is_given:
+            require_json(file)
+        sentences = read_sentences(file, config, errors, log)
         for sentence in sentences:
             _check_tags(sentence, model.tags)
         splits[split] = Split(sentences, [sentence.tags for sentence in sentences])
@@ -310,19 +390,25 @@ def _check_tags(sentence: Sentence, tags: Sequence[str]) -> None:
         raise InputError(
             f"A tag must be one of the model's: {', '.join(tags[:20])}"
             + ", ..." * (len(tags) > 20),
-            f"{sentence.source}:{sentence.line + index}: {sentence.tags[index]!r}",
+            f"{sentence.source}:{sentence.line_of(index)}: {sentence.tags[index]!r}"
+            + other_spelling(sentence.tags[index], tags),
             "Correct the tag, or check that the file has the tags of training",
         )
 
 
-def _squad_task(model: QuestionAnswerer, data: str) -> SquadTask:
+def _squad_task(
+    model: QuestionAnswerer, data: str, log: Callable[[str], None]
+) -> SquadTask:
     name, splits = "squad1" if model.null_threshold is None else "squad2", {}
-    for split, file in _files(data, _QUESTIONS).items():
-        if inner_suffix(file) != ".json":
+    for split, file in _question_files(data, name).items():
+        if inner_suffix(file) not in SUFFIXES:
             raise InputError(
-                _RULE, f"{file!r} for a QuestionAnswerer", "Name a file of SQuAD's JSON"
+                _RULE,
+                f"{file!r} for a QuestionAnswerer",
+                "Name a file of SQuAD's JSON, or JSON lines with id, question, context "
+                "and answers",
             )
-        questions = read_squad_ignoring_offsets(file)
+        questions = read_squad_ignoring_offsets(file, log)
         if not any(q.answers or q.impossible for q in questions):
             raise InputError(
                 _RULE, f"{file!r}, whose questions have no answers", "Name another file"
@@ -330,3 +416,11 @@ def _squad_task(model: QuestionAnswerer, data: str) -> SquadTask:
         answers = [question.located for question in questions]
         splits[split] = Split(questions, answers)
     return SquadTask(name, splits)
+
+
+def _question_files(data: str, name: str) -> dict[str, str]:
+    if os.path.isdir(data):
+        paths = {split: find_squad(data, split, name) for split in ("dev", "test")}
+        if files := {split: path for split, path in paths.items() if path}:
+            return files
+    return _files(data, (".json",))

@@ -118,5 +118,119 @@ def test_check_input_and_check_output(tmp_path):
         with pytest.raises(InputError, match=words):
             check_input(str(path))
     (tmp_path / "x.parquet").write_bytes(b"")
-    with pytest.raises(InputError, match="Parquet"):
+    with pytest.raises(InputError, match=r"x\.parquet.*pandas.read_parquet"):
         check_input(str(tmp_path / "x.parquet"))
+
+
+TWO = [{"id": 1, "text": "the file"}, {"id": 2, "text": "of the"}]
+
+
+def write(path, text):
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.ndjson"])
+@pytest.mark.parametrize("indent", [None, 1, "lines"])
+def test_json_of_two_records_has_two_items(models, tmp_path, name, indent):  # noqa: F811
+    text = "\n\n".join(map(json.dumps, TWO)) + "\n"
+    if indent != "lines":
+        text = json.dumps(TWO, indent=indent)
+    path = write(tmp_path / name, text)
+    items = read_items(models["classifier"], path)
+    assert pairs(items) == [(1, "the file"), (2, "of the")]
+    path = write(tmp_path / name, '["the file",\n "of the"]')
+    items = read_items(models["classifier"], path)
+    assert pairs(items) == [(None, "the file"), (None, "of the")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "[]", "a.json' with none"),
+        ("a.json", '{"data": [{"text": "a"}]}', "line 1: .*keys within 'data'"),
+        ("a.json", '[{"text": {"en": "a"}}]', "line 1: .*keys within 'text'"),
+        ("a.json", '{\n "text": "a"\n', "invalid JSON"),
+        ("a.jsonl", "a text\n", "a.jsonl, line 1: "),
+        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', 'a.jsonl, line 2: .*"txt"'),
+        ("a.jsonl", "3\n", "a.jsonl, line 1: int 3"),
+        ("a.txt", "[\n]", r"a\.txt with the first line '\['.*\.json"),
+        ("a.txt", "{\n}", r"a\.txt with the first line '{'"),
+        ("a.txt", '[{"text": "a"}]', r"a\.txt with the first line"),
+        ("a.conll", "a O\n", "a.conll for a TextClassifier"),
+        ("a.xlsx", "", "read_excel"),
+        ("a.xml.gz", "<a>", "a .xml file"),
+    ],
+)
+def test_other_formats_are_named(models, tmp_path, name, text, words):  # noqa: F811
+    with pytest.raises(InputError, match=words):
+        list(read_items(models["classifier"], write(tmp_path / name, text)))
+
+
+def test_texts_may_begin_with_brackets(models, tmp_path):  # noqa: F811
+    texts = ["[laughs] good", "[1] a note", "{x} y", "[", "{"]
+    path = write(tmp_path / "a.txt", "\n".join(texts))
+    assert [item.value for item in read_items(models["classifier"], path)] == texts
+    path = write(tmp_path / "b.txt", '{"text": "["}\n')
+    assert [item.value for item in read_items(models["classifier"], path)] == ["["]
+
+
+COLUMNS = "-DOCSTART- -X- O\n\nthe DT O\nfile NN B-NP\n\nof IN O\n"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.conll", "a.tsv", "a.bio.gz", "a"])
+@pytest.mark.parametrize("document", [True, False])
+def test_a_column_file_is_tagged_word_by_word(
+    models, tmp_path, capsys, name, document  # noqa: F811
+):  # fmt: skip
+    text = COLUMNS if document else COLUMNS.partition("\n\n")[2]
+    path = write(tmp_path / name, text.replace(" ", "\t") if "tsv" in name else text)
+    items = list(read_items(models["tagger"], path))
+    assert [item.value for item in items] == [["the", "file"], ["of"]]
+    assert f"{path}: read as columns, word 0" in capsys.readouterr().err
+
+
+def test_columns_without_tags_and_sentences_of_one_length(models, tmp_path):  # noqa: F811
+    model = models["tagger"]
+    path = write(tmp_path / "a.conll", "the\nfile\n\nof\n")
+    assert [i.value for i in read_items(model, path)] == [["the", "file"], ["of"]]
+    path = write(tmp_path / "a.txt", "the file .\nof and .\n\nto in .\n")
+    assert len(list(read_items(model, path))) == 4
+    path = write(tmp_path / "a.tsv", "words\tid\nthe file\t3\n")
+    assert pairs(read_items(model, path)) == [("3", ["the", "file"])]
+
+
+@pytest.mark.parametrize("key", ["words", "tokens"])
+def test_white_space_is_said_to_split_texts_of_a_tagger(
+    models, tmp_path, capsys, key  # noqa: F811
+):  # fmt: skip
+    model = models["tagger"]
+    path = write(tmp_path / "a.jsonl", json.dumps({key: ["the", "file."]}))
+    assert pairs(read_items(model, path)) == [(None, ["the", "file."])]
+    assert "white space" not in capsys.readouterr().err
+    for name, text in (
+        ("a.txt", "the file.\nof\n"),
+        ("a.json", '["the file.", "of"]'),
+        ("b.json", json.dumps([{key: "the file."}, {key: "of"}])),
+        ("a.csv", f"{key}\nthe file.\nof\n"),
+    ):
+        items = list(read_items(model, write(tmp_path / name, text)))
+        assert [item.value for item in items] == [["the", "file."], ["of"]]
+        assert capsys.readouterr().err.count("white space only") == 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
+def test_flat_questions_are_answered(models, tmp_path, name):  # noqa: F811
+    record = {"question": "who?", "context": "the user", "answers": {"text": ["x"]}}
+    records = [{"id": 5, **record}, {"id": "b", **record}]
+    for text in (json.dumps(records), "\n".join(map(json.dumps, records))):
+        items = read_items(models["answerer"], write(tmp_path / name, text))
+        assert pairs(items) == [(n, ("who?", "the user")) for n in (5, "b")]
+
+
+def test_integer_ids_of_squad_are_kept(models, tmp_path):  # noqa: F811
+    path = squad(tmp_path / "new.json")
+    path.write_text(path.read_text().replace('"a"', "7").replace('"t"', "null"))
+    items = list(read_items(models["answerer"], str(path)))
+    assert [item.id for item in items] == ["7", "b"]

@@ -1,6 +1,7 @@
 """Scores of saved models on labelled files, and errors for other data."""
 
 import dataclasses
+import gzip
 import json
 
 import numpy as np
@@ -146,10 +147,80 @@ def test_a_tagger_is_scored_on_words(models, tmp_path):
     with pytest.raises(InputError, match=r"odd\.txt:3: '.*ODD'"):
         evaluate(models, "tagger", tmp_path / "odd.txt")
     data = table(tmp_path / "new.csv", ["a"] * 5)
-    with pytest.raises(InputError, match=r"new\.csv' for a TokenClassifier"):
+    with pytest.raises(InputError, match=r"new\.csv', a \.csv file"):
         evaluate(models, "tagger", data)
-    with pytest.raises(InputError, match="with a TokenClassifier"):
+    with pytest.raises(InputError, match=r"--text_columns.*new\.txt"):
         evaluate(models, "tagger", tmp_path / "new.txt", Columns(("a",)))
+    with pytest.raises(InputError, match=r"--split_column .*a TokenClassifier"):
+        evaluate(models, "tagger", tmp_path / "new.txt", Columns(split="a"))
+
+
+@pytest.mark.parametrize("name", ["new.jsonl", "new.json", "new.jsonl.gz"])
+def test_a_tagger_is_scored_on_json(models, tmp_path, name):
+    model, path = models["tagger"], tmp_path / name
+    tags = model.predict([text.split() for text in TEXTS])
+    names = sorted({tag for sentence in tags for tag in sentence})
+
+    def write(of):
+        rows = zip(TEXTS, tags, strict=True)
+        records = [{"tokens": text.split(), **of(sentence)} for text, sentence in rows]
+        text = "\n".join(map(json.dumps, records))
+        path.write_bytes(
+            gzip.compress(text.encode()) if "gz" in name else text.encode()
+        )
+
+    write(lambda sentence: {"ner_tags": list(sentence)})
+    assert evaluate(models, "tagger", path)["accuracy"] == 100
+    write(lambda sentence: {"x": [names.index(t) for t in sentence], "tags": ["O"]})
+    columns = Columns(("tokens",), "x", None, tuple(names))
+    assert evaluate(models, "tagger", path, columns)["accuracy"] == 100
+    with pytest.raises(InputError, match=rf"{name}:1: 'x' has .*--tag_names"):
+        evaluate(models, "tagger", path, Columns(("tokens",), "x"))
+
+
+def test_dev_and_test_of_a_split_column_are_scored(models, tmp_path):
+    model, messages = models["classifier"], []
+    best = [model.labels[n] for n in np.argmax(model.predict(TEXTS), -1)]
+    wrong = [model.labels[(model.labels.index(label) + 1) % 2] for label in best]
+    words = ("train", "Dev", "validation", "test", "train")
+    rows = zip(words, TEXTS, [wrong[0], *best[1:4], wrong[4]], strict=True)
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join(["split,text,label", *map(",".join, rows)]) + "\n")
+    folder = str(SAVED / "classifier")
+    report = evaluate_model(model, folder, str(path), Columns(), messages.append)
+    assert report["examples"] == {"data": 5}
+    assert report["accuracy"] == 60
+    assert "--split_column=split" in messages[0]
+    columns = Columns(split="split")
+    report = evaluate_model(model, folder, str(path), columns, messages.append)
+    assert report["examples"] == {"dev": 2, "test": 1}
+    assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
+    for column, words in (("text", "no split"), ("part", "without 'part'")):
+        with pytest.raises(InputError, match=words):
+            evaluate(models, "classifier", path, Columns(split=column))
+    with pytest.raises(InputError, match="one table"):
+        evaluate(models, "classifier", tmp_path, columns)
+
+
+def test_flat_questions_are_scored(models, tmp_path):
+    records = [
+        {"id": 1, "context": "the user can change it", "question": "who can change?",
+         "answers": {"text": ["the user"], "answer_start": [0]}},
+        {"id": 2, "context": "the user", "question": "why?",
+         "answers": {"text": [], "answer_start": []}},
+    ]  # fmt: skip
+    reports = []
+    for name, text in (
+        ("a.jsonl", "\n".join(map(json.dumps, records))),
+        ("b.json", json.dumps(records)),
+    ):
+        (tmp_path / name).write_text(text)
+        reports.append(evaluate(models, "answerer", tmp_path / name))
+        assert reports[-1].pop("examples") == {"data": 2}
+        assert reports[-1].pop("data").endswith(name)
+    assert reports[0] == reports[1]
+    (tmp_path / "validation.jsonl").write_text(json.dumps(records[0]))
+    assert evaluate(models, "answerer", tmp_path)["examples"] == {"dev": 1}
 
 
 def squad(path, labelled=True):

@@ -1,8 +1,6 @@
 """Read a table of texts with a column of classes or scores (`--task=csv`)."""
 
-import glob
 import os
-import pathlib
 from collections.abc import Callable, Sequence
 
 from electra_tf.config.finetuning import DataConfig
@@ -19,19 +17,23 @@ from electra_tf.tasks.classification.splits import (
     suspicious_labels,
 )
 from electra_tf.tasks.classification.task import ClassificationTask
+from electra_tf.tasks.data.split_column import (
+    require_one_file,
+    require_splits,
+    split_rows,
+    unused_split_column,
+)
+from electra_tf.tasks.data.split_files import STEMS, find_split
 from electra_tf.tasks.data.tables import (
     FORMATS,
     TFDS,
+    Row,
     has_tfds,
     read_rows,
     require_columns,
 )
 from electra_tf.tasks.task import Split
-from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataErrorLog
-
-# Names of a folder's files, without the ending.
-_STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 
 
 def csv_task(
@@ -60,9 +62,8 @@ def csv_task(
     target, has_scores = _target_column(settings), settings.label_column is None
     splits: dict[str, Split] = {}
     labels = None
-    for name, path in _find_files(data).items():
-        errors_before = log.counts.total()
-        rows = read_rows(path, log)
+    for name, (rows, bad_rows) in _read(data, settings, log, print_line).items():
+        errors_before, path = log.counts.total(), rows[0].source
         target_values = (row.values.get(target, "") for row in rows)
         labelled = name != "test" or any(map(str.strip, target_values))
         columns = (*settings.text_columns, *([target] if labelled else []))
@@ -77,11 +78,11 @@ def csv_task(
         )
         for line in empty_texts(split):
             print_line(f"csv: warning: {line}")
-        if name == "train":
+        if name == "train" or settings.split_column:
             splits[name] = split  # with its places, which a dev split needs
         else:
-            new_errors = log.counts.total() - errors_before
-            splits[name] = drop_places(split, path, new_errors)
+            bad_rows += log.counts.total() - errors_before
+            splits[name] = drop_places(split, path, bad_rows)
         if name == "train" and not has_scores:
             labels = sorted(set(split.targets))
             for line in suspicious_labels(rows, target):
@@ -92,6 +93,38 @@ def csv_task(
     if labels is None:
         return _score_task(splits, target, print_line)
     return _class_task(splits, labels, target, print_line)
+
+
+def _read(
+    data: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    print_line: Callable[[str], None],
+) -> dict[str, tuple[list[Row], int]]:
+    """Return the rows of each split, train first, and the number of bad rows."""
+    column, result = settings.split_column, {}
+    if column and not os.path.isfile(data):
+        require_one_file(column, data)
+    for name, path in _find_files(data).items():
+        errors_before = log.counts.total()
+        rows = read_rows(path, log, print_line)
+        result[name] = rows, log.counts.total() - errors_before
+    rows, bad_rows = result["train"]
+    if column:
+        require_columns(rows, [column])
+        splits = split_rows(rows, column, log)
+        require_splits(splits, ["train"], data)
+        sizes = ", ".join(f"{name} {len(part):,}" for name, part in splits.items())
+        print_line(f"csv: rows by {column!r}: {sizes}")
+        return {name: (part, bad_rows) for name, part in splits.items()}
+    used = (*settings.text_columns, settings.label_column, settings.score_column)
+    if unused := unused_split_column([row.values for row in rows], used):
+        print_line(
+            f"csv: warning: the column {unused!r} of {rows[0].source} holds names of "
+            "splits, but is not used: rows of dev and test are trained on. Pass this "
+            f"file as --data and --split_column={unused}"
+        )
+    return result
 
 
 def _score_task(
@@ -167,26 +200,12 @@ def _find_files(data: str) -> dict[str, str]:
         }
     if os.path.isfile(data):
         return {"train": data}
-    files = {}
-    for name, stems in _STEMS.items():
-        patterns = [
-            f"{glob.escape(data)}/{stem}{kind}{suffix}"
-            for stem in stems
-            for kind in FORMATS
-            for suffix in SUFFIXES
-        ]
-        paths = [path for pattern in patterns for path in glob.glob(pattern)]
-        if len(paths) > 1:
-            raise InputError(
-                f"{data} must contain one file of {name}",
-                ", ".join(pathlib.Path(path).name for path in paths),
-                "Remove all but one of them",
-            )
-        if paths:
-            files[name] = paths[0]
+    paths = {name: find_split(data, name, FORMATS) for name in STEMS}
+    files = {name: path for name, path in paths.items() if path}
     if "train" not in files:
         raise InputError(
-            "--data must be a table, or a folder with a train.csv (or .tsv, .jsonl)",
+            "--data must be a table, or a folder with a train.csv (or "
+            f"{', '.join(FORMATS)})",
             f"{data!r}, where there is no such file",
             "Check the path",
         )

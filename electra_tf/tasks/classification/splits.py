@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.spelling import other_spelling, several_spellings
 from electra_tf.tasks.data.tables import Row
 from electra_tf.tasks.task import Split
 from electra_tf.text.data_errors import DataError, DataErrorLog
@@ -17,7 +17,6 @@ from electra_tf.text.data_errors import DataError, DataErrorLog
 _EMPTY_VALUES = frozenset(
     ["nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"]
 )
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
 
 
 def make_split(
@@ -62,7 +61,9 @@ def make_split(
             text = row.values.get(target_column, "")
             value, kind = _parse_target(text, has_scores, labels, bounds)
             detail = f"{target_column!r} is {row.values.get(target_column)!r}"
-            detail += "" if kind is None else _allowed(has_scores, labels, bounds)
+            detail += (
+                "" if kind is None else _allowed(value, has_scores, labels, bounds)
+            )
         if kind:
             log.add(DataError(row.source, row.line, kind, detail, "Correct that row"))
             continue
@@ -126,23 +127,12 @@ def suspicious_labels(rows: Sequence[Row], column: str) -> list[str]:
         for label in sorted(counts)
         if label.casefold() in _EMPTY_VALUES
     ]
-    for kind, key in (("number", _as_number), ("word", _as_word)):
-        groups: dict[Any, list[str]] = {}
-        for label in sorted(counts):
-            if (value := key(label)) is not None:
-                groups.setdefault(value, []).append(label)
-        for group in groups.values():
-            if len(group) > 1:
-                shown = ", ".join(f"{x!r} ({counts[x]:,} rows)" for x in group[:10])
-                lines.append(
-                    f"the labels {shown} are different classes; they are probably one "
-                    f"{kind} in several spellings: use one spelling"
-                )
+    lines += several_spellings(counts, "labels", "rows")
     quoted = [label for label in sorted(counts) if label[0] == label[-1] == '"']
     if quoted:
         lines.append(
             f"the labels {format_list(quoted)} contain quotes, which are part of the "
-            "label in a .tsv: remove the quotes, or convert the file to .csv"
+            "label: remove the quotes"
         )
     spaced = [value for value in values if value.strip() and value != value.strip()]
     if spaced:
@@ -298,20 +288,14 @@ def _parse_target(
 
 
 def _allowed(
-    has_scores: bool, labels: Sequence[str] | None, bounds: tuple[float, float]
+    value: Any,
+    has_scores: bool,
+    labels: Sequence[str] | None,
+    bounds: tuple[float, float],
 ) -> str:
     """Return the allowed targets as the end of a message."""
     if has_scores and np.all(np.isfinite(bounds)):
         return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
     if has_scores or labels is None:
         return ""
-    return f"; known: {format_list(labels)}"
-
-
-def _as_number(label: str) -> float | None:
-    return float(label) if _NUMBER.fullmatch(label) else None
-
-
-def _as_word(label: str) -> str | None:
-    """Return a word without differences of case and spaces; None for numbers."""
-    return None if _NUMBER.fullmatch(label) else " ".join(label.casefold().split())
+    return other_spelling(value, labels) + f"; known: {format_list(labels)}"

@@ -9,18 +9,23 @@ import sys
 from collections.abc import Callable, Mapping
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.json_records import SUFFIXES
+from electra_tf.tasks.data.split_files import find_split
 from electra_tf.tasks.tagging.schemes import is_span_scheme
 from electra_tf.text.bounded_files import check_items, max_items, read_lines
-from electra_tf.text.compression import BROKEN, SUFFIXES
+from electra_tf.text.compression import BROKEN
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
 
-_DOCUMENT = "-DOCSTART-"
+DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
 _SENTENCE_VALUES = 4  # of memory, a sentence takes what this number of words does
 # `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
 _COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
-_ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".iob2", "")
+COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
+"""Suffixes that only column files have."""
+ENDINGS = (".txt", ".tsv", *COLUMN_SUFFIXES, "", *SUFFIXES)
+"""Endings of files of sentences: columns, or JSON."""
 # Names of columns in header lines.
 _WORD_NAMES = frozenset(["word", "words", "token", "tokens", "form", "text", "surface"])
 _TAG_NAMES = frozenset(
@@ -56,7 +61,13 @@ class Sentence:
     """One tag for each word, unchanged from the file; None: unlabelled."""
     source: str
     line: int
-    """Line number of the first word, from 1; word i is on line `line` + i."""
+    """Line number of the first word, from 1."""
+    is_one_line: bool = dataclasses.field(default=False, repr=False)
+    """Whether all words are on that line; otherwise word i is on line `line` + i."""
+
+    def line_of(self, index: int) -> int:
+        """Return the line number of a word."""
+        return self.line if self.is_one_line else self.line + index
 
 
 def read_conll(
@@ -112,7 +123,7 @@ def read_conll(
 
 
 def find_columns(data: str, split: str) -> str | None:
-    """Find the column file of a split.
+    """Find the file of a split's sentences.
 
     Args:
         data: Folder of the files; or one file, which is `train`.
@@ -120,15 +131,13 @@ def find_columns(data: str, split: str) -> str | None:
 
     Returns:
         Path of the file; None if there is none.
+
+    Raises:
+        InputError: There are several.
     """
     if os.path.isfile(data):
         return data if split == "train" else None
-    for ending in _ENDINGS:
-        for suffix in SUFFIXES:
-            path = os.path.join(data, f"{split}{ending}{suffix}")
-            if os.path.isfile(path):
-                return path
-    return None
+    return find_split(data, split, ENDINGS)
 
 
 def without_headers(
@@ -153,7 +162,7 @@ def without_headers(
     first_counts = collections.Counter(s.tags[0] for s in firsts.values() if s.tags)
     result = dict(files)
     for split, first in firsts.items():
-        if first.tags is None:
+        if first.tags is None or first.is_one_line:
             continue
         word, tag = first.words[0], first.tags[0]
         is_name = word.lower() in _WORD_NAMES, tag.lower() in _TAG_NAMES
@@ -218,7 +227,7 @@ class _Reader:
 
     def _add_line(self, number: int, raw: bytes) -> None:
         line = self._decode(number, raw)
-        if line is not None and (not line.strip(_BLANKS) or line.startswith(_DOCUMENT)):
+        if line is not None and (not line.strip(_BLANKS) or line.startswith(DOCUMENT)):
             self._end_sentence()
             return
         if line is not None and not self._first and _COMMENT.match(line):

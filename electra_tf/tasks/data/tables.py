@@ -1,45 +1,40 @@
-"""Read rows from TSV, CSV and JSON lines, plain or compressed, and from TFDS.
+"""Read rows from TSV, CSV and JSON, plain or compressed, and from TFDS.
 
-A .csv has quoting; a .tsv has none, as in GLUE. The first line names the columns,
-unless the caller does.
+The first line of a .csv or .tsv names the columns, unless the caller does.
 """
 
-import collections
-import contextlib
-import csv
 import dataclasses
 import difflib
-import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.bounded_files import (
-    MAX_LINE,
-    check_items,
-    max_items,
-    parse_json,
-    read_file,
-)
-from electra_tf.text.compression import BROKEN, inner_suffix
+from electra_tf.tasks.data.delimited import named_records
+from electra_tf.tasks.data.json_records import SUFFIXES, describe_json, json_values
+from electra_tf.tasks.data.spelling import fold, quote_names
+from electra_tf.text.bounded_files import MAX_LINE, check_items, max_items, read_file
+from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
 from electra_tf.text.sources import load_tfds
 
 TFDS = "tfds:"
-_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
-# Of Chinese and Japanese keyboards.
-_FULL_WIDTH = {"，": "full-width comma", "；": "full-width semicolon"}
-FORMATS = (".tsv", ".csv", ".jsonl", ".ndjson")
-_FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+FORMATS = (".tsv", ".csv", *SUFFIXES)
+_HEAD = 64  # bytes
 _ROW_VALUES = 4  # of memory, a row takes what this number of values does
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
-
-# Lines of a record and its fields; None: invalid quoting.
-_Record = tuple[range, list[str] | None]
+_CONVERSIONS = {
+    ".parquet": "pandas.read_parquet(FILE).to_csv('NEW.csv', index=False)",
+    **dict.fromkeys(
+        [".xlsx", ".xls", ".ods"],
+        "pandas.read_excel(FILE).to_csv('NEW.csv', index=False), or save it as CSV",
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,16 +53,25 @@ class Row:
         return f"{self.source}:{self.line}"
 
 
+def print_note(line: str) -> None:
+    """Print a line to standard error, as standard output may be data."""
+    print(line, file=sys.stderr)
+
+
 def read_table(
-    path: str, log: DataErrorLog, names: Sequence[str] | None = None
+    path: str,
+    log: DataErrorLog,
+    names: Sequence[str] | None = None,
+    notify: Callable[[str], None] | None = print_note,
 ) -> list[Row]:
     """Read all rows of a file.
 
     Args:
-        path: File with the suffix .tsv, .csv, .jsonl or .ndjson, and then optionally
-            .gz or .xz.
+        path: File with a suffix of `FORMATS`, and then optionally .gz or .xz.
         log: Collects bad rows.
         names: Names of the columns, for a file without a header line.
+        notify: Called with a line about quotes around the fields of a .tsv; None: a
+            .tsv has no quoting, as in GLUE.
 
     Returns:
         The valid rows.
@@ -82,23 +86,42 @@ def read_table(
         raise InputError(
             f"A table must be one of {', '.join(FORMATS)}, plain, .gz or .xz",
             repr(path),
-            "Rename or convert it",
+            conversion(path) or "Name a table",
         )
-    text = _decoded(path)
-    bad = _undecoded(text, path, log)
-    if kind in (".jsonl", ".ndjson"):
-        rows = list(_json_rows(text, path, log, bad))
+    if kind in SUFFIXES:
+        rows = list(_json_rows(path, log))
     else:
-        if names is None:
-            _check_separator(text, path, "," if kind == ".csv" else "\t")
-        records = _tsv(text) if kind == ".tsv" else _csv(text, path, log)
-        with _long_fields():
-            rows = list(_named(records, path, log, names, bad))
+        text = _decoded(path)
+        bad = _undecoded(text, path, log)
+        separator = _SEPARATORS[kind]
+        records = named_records(text, path, separator, log, names, bad, notify)
+        rows = [Row(values, path, line) for line, values in records]
     if not rows:
         raise InputError(
             "A table must have one or more rows", f"{path} with none", "Check the file"
         )
     return rows
+
+
+def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
+    """Yield the values of a JSON file, each with the number of its first line.
+
+    Args:
+        path: Lines of values, one list, or one object, plain, .gz or .xz.
+        log: Collects lines that are not UTF-8 or not JSON.
+
+    Raises:
+        InputError: As for `read_table`.
+    """
+    is_document = inner_suffix(path) == ".json" or _begins_with_bracket(path)
+    text = _decoded(path, None if is_document else MAX_LINE)
+    yield from json_values(text, path, log, _undecoded(text, path, log))
+
+
+def conversion(path: str) -> str:
+    """Return how to convert a file of a table that is not read; empty: unknown."""
+    command = _CONVERSIONS.get(inner_suffix(path))
+    return f"Convert it: {command}" if command else ""
 
 
 def read_text(path: str, log: DataErrorLog) -> str:
@@ -135,35 +158,53 @@ def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
     known = list(dict.fromkeys(name for row in rows for name in row.values))
     missing = [name for name in columns if name not in known]
     if missing:
+        nested = dict.fromkeys(name for row in rows for name in sorted(row.nested))
         raise InputError(
             f"The table must have the columns {format_list(columns)}",
             f"{rows[0].source} without {format_list(missing)}; it has "
             f"{format_list(known, 30)}",
             _similar_columns(missing, known)
+            + _nested_columns(nested)
             + "Name columns of the first line, or check that this is the right file"
             + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
         )
 
 
+def _nested_columns(nested: Iterable[str]) -> str:
+    names = format_list(nested)
+    return names and (
+        f"Keys within {names}, a list or an object, are no columns: write them as "
+        "columns of their own, for example with pandas.json_normalize. "
+    )
+
+
 def _similar_columns(missing: Sequence[str], known: Sequence[str]) -> str:
     """Return hints to columns with similar names."""
-    hints = []
+    hints = {}
     for name in missing:
         same = [k for k in known if k.strip(" \t\"'") == name.strip()]
-        alike = [k for k in known if k.strip().casefold() == name.strip().casefold()]
+        alike = [k for k in known if fold(k) == fold(name)]
+        commas = [
+            k for k in known if name in map(str.strip, k.split(",")) and k != name
+        ]
         joined = [k for k in known if name in re.split("[，；、]", k) and k != name]
         close = difflib.get_close_matches(name, known, 1, 0.8)
-        guess = next(iter([*same, *alike, *joined, *close]), None)
+        guess = next(iter([*same, *alike, *commas, *joined, *close]), None)
         if guess is None:
             continue
         why = ""
         if guess != guess.strip():
             why = ", with a space around its name in the first line: remove that space"
+        elif guess in commas:
+            option = f"--text_columns='\"{guess}\"'"
+            hints[f"A name with a comma needs quotes: {option}. "] = None
+            continue
         elif guess in joined:
             why = ", where a full-width comma or semicolon joins two names: write ','"
         elif guess in same:
             why = ", with quotes, which a .tsv keeps: remove them from the first line"
-        hints.append(f"For {name!r} did you mean {guess!r}{why}? ")
+        name, guess = quote_names([name, guess])
+        hints[f"For {name} did you mean {guess}{why}? "] = None
     return "".join(hints)
 
 
@@ -204,12 +245,15 @@ def read_tfds(name: str, split: str) -> list[Row]:
     return rows
 
 
-def read_rows(path: str, log: DataErrorLog) -> list[Row]:
+def read_rows(
+    path: str, log: DataErrorLog, notify: Callable[[str], None] = print_note
+) -> list[Row]:
     """Read a table file, or a split of a data set that TFDS has prepared.
 
     Args:
         path: File, or `tfds:NAME@SPLIT`.
         log: As for `read_table`.
+        notify: As for `read_table`.
 
     Returns:
         The rows.
@@ -218,7 +262,7 @@ def read_rows(path: str, log: DataErrorLog) -> list[Row]:
         InputError: As for `read_table` and `read_tfds`.
     """
     if not path.startswith(TFDS):
-        return read_table(path, log)
+        return read_table(path, log, notify=notify)
     name, _, split = path.removeprefix(TFDS).partition("@")
     return read_tfds(name, split)
 
@@ -263,6 +307,15 @@ def _decoded(path: str, max_line: int | None = MAX_LINE) -> str:
     return text
 
 
+def _begins_with_bracket(path: str) -> bool:
+    try:
+        with open_compressed(path) as file:
+            head = file.read(_HEAD)
+    except (OSError, *BROKEN):
+        return False  # `_decoded` raises the error
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
 def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
     """Return the numbers of the lines that are not UTF-8, and report each."""
     if not _UNDECODED.search(text):
@@ -278,133 +331,13 @@ def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
     return frozenset(bad)
 
 
-@contextlib.contextmanager
-def _long_fields() -> Iterator[None]:
-    """Raise the limit of the csv module on the length of a field."""
-    before = csv.field_size_limit(_FIELD_LIMIT)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def _check_separator(text: str, path: str, expected: str) -> None:
-    """Raise an error if the columns of the first line have another separator."""
-    line = text.partition("\n")[0].removesuffix("\r")
-    names = _SEPARATORS | _FULL_WIDTH
-    counts = {character: line.count(character) for character in names}
-    actual = max(counts, key=lambda character: counts[character])
-    if counts[expected] or not counts[actual]:
-        return
-    number = f"{counts[actual]:,} {names[actual]}{'s' * (counts[actual] > 1)}"
-    kind = {",": ".csv", "\t": ".tsv"}
-    remedy = (
-        f"Convert it: pandas.read_csv(FILE, sep={actual!r})"
-        ".to_csv('NEW.csv', index=False)"
-    )
-    if actual in kind:
-        remedy = f"Rename the file to {kind[actual]}"
-    if actual in _FULL_WIDTH:
-        remedy = (
-            f"Between columns write the {_SEPARATORS[expected]} of an English "
-            f"keyboard, {expected!r}, in this line and in all others; inside of a text "
-            f"{actual!r} may stay"
-        )
-    raise InputError(
-        f"A {kind[expected]} must have {_SEPARATORS[expected]}s between its columns",
-        f"{path}:1 with {number} and no {_SEPARATORS[expected]}: {line!r:.80}",
-        remedy,
-    )
-
-
-def _tsv(text: str) -> Iterator[_Record]:
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    # Drop empty lines at the end. With one column an empty line is an empty text.
-    while "\t" in lines[0] and not lines[-1].removesuffix("\r"):
-        lines.pop()
-    for number, line in enumerate(lines, 1):
-        yield range(number, number + 1), line.removesuffix("\r").split("\t")
-
-
-def _csv(text: str, path: str, log: DataErrorLog) -> Iterator[_Record]:
-    reader, line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
-    while True:
-        try:
-            record = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            detail = f"{error}, in the row from here to line {reader.line_num}"
-            remedy = 'Quote a field with commas or quotes as "...", its quotes as ""'
-            log.add(DataError(path, line, "broken quoting", detail, remedy))
-            yield range(line, reader.line_num + 1), None
-        else:
-            if record:
-                yield range(line, reader.line_num + 1), record
-        line = reader.line_num + 1
-
-
-def _named(
-    records: Iterator[_Record],
-    path: str,
-    log: DataErrorLog,
-    names: Sequence[str] | None,
-    bad: frozenset[int],
-) -> Iterator[Row]:
-    """Yield the valid records as rows, and report those of another width."""
-    values, most = 0, max_items(path)
-    for lines, record in records:
-        values += _ROW_VALUES + len(record or ())
-        check_items(values, f"{path}:{lines[0]}", most)
-        readable = record is not None and bad.isdisjoint(lines)
-        if names is None:
-            names = _header(record if readable else None, f"{path}:{lines[0]}")
-        elif readable and len(record) == len(names):
-            yield Row(dict(zip(names, record, strict=True)), path, lines[0])
-        elif readable:
-            kind = "another number of columns"
-            detail = f"{len(record)} columns, not {len(names)}"
-            if record == [""]:
-                detail = f"an empty line, not {len(names)} columns"
-            remedy = "Check the separators of that line"
-            log.add(DataError(path, lines[0], kind, detail, remedy))
-
-
-def _header(record: list[str] | None, place: str) -> list[str]:
-    if record is None:
-        raise InputError(
-            "The first line must name the columns",
-            f"{place}, unreadable",
-            "Correct the line",
-        )
-    counts = collections.Counter(filter(None, record))
-    repeated = {name for name, count in counts.items() if count > 1}
-    if repeated:
-        raise InputError(
-            "Column names must be unique",
-            f"{place}, with several columns {format_list(sorted(repeated))}",
-            "Rename all but one of them",
-        )
-    return record
-
-
-def _json_rows(
-    text: str, path: str, log: DataErrorLog, bad: frozenset[int]
-) -> Iterator[Row]:
-    items, most = 0, max_items(path)
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip() or number in bad:
-            continue
-        try:
-            values = parse_json(line, f"{path}:{number}")
-            if not isinstance(values, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            log.add(
-                DataError(path, number, "invalid JSON", str(error), "Correct the line")
-            )
+def _json_rows(path: str, log: DataErrorLog) -> Iterator[Row]:
+    items, most = 0, None
+    for number, values in read_json(path, log):
+        most = most or max_items(path)
+        if not isinstance(values, dict):
+            detail = f"{describe_json(values)}, not an object"
+            log.add(DataError(path, number, "invalid JSON", detail, "Correct the line"))
             continue
         items += _ROW_VALUES + len(values)
         check_items(items, f"{path}:{number}", most)

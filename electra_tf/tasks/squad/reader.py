@@ -1,22 +1,29 @@
-"""Read questions from SQuAD's JSON, versions 1.1 and 2.0."""
+"""Read questions from SQuAD's JSON, versions 1.1 and 2.0, and from flat records.
 
+A flat record is one question with its context, as the library `datasets` writes SQuAD.
+"""
+
+import collections
 import dataclasses
 import os
 import pathlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.text.bounded_files import max_items, parse_json, read_file
-from electra_tf.text.compression import BROKEN, SUFFIXES
+from electra_tf.tasks.data.json_records import SUFFIXES, describe_json
+from electra_tf.tasks.data.split_column import unused_split_column
+from electra_tf.tasks.data.split_files import find_split
+from electra_tf.tasks.data.tables import print_note, read_json
+from electra_tf.text import compression
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.file_formats import encoding_remedy
 
 STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
 """Suffixes of `train` and `dev` in the names of the published files."""
 
 _NEVER_BLANK = ("id", "question", "context")
+_FLAT = frozenset(["question", "context"])  # keys of a question that is a record
 _KINDS = {str: "a string", list: "a list", int: "an integer", bool: "true or false"}
 
 
@@ -65,9 +72,15 @@ def _occurs_at(text: str, start: int, context: str) -> bool:
     return bool(text.strip()) and start >= 0 and context.startswith(text, start)
 
 
-def read_squad(path: str | pathlib.Path, log: DataErrorLog) -> list[Question]:
-    """Read a file in SQuAD's layout, plain, .gz or .xz.
+def read_squad(
+    path: str | pathlib.Path,
+    log: DataErrorLog,
+    notify: Callable[[str], None] = print_note,
+) -> list[Question]:
+    """Read a file in SQuAD's layout, or flat records; plain, .gz or .xz.
 
+    A flat record has id, question, context and optionally title and answers with lists
+    of text and answer_start; records are lines, a list, or the list under `data`.
     A question without the key `answers` is unlabelled; it serves for prediction only.
     The kinds of errors are `missing_key`, `wrong_type`, `blank`, `duplicate_id`,
     `no_answers`, `impossible_with_answers`, `blank_answer`, `offset` (the context has
@@ -77,6 +90,7 @@ def read_squad(path: str | pathlib.Path, log: DataErrorLog) -> list[Question]:
     Args:
         path: Path of the file.
         log: Collects errors with file, article, paragraph and question.
+        notify: Called with a line about an unused key of splits.
 
     Returns:
         The questions in the order of the file.
@@ -84,7 +98,13 @@ def read_squad(path: str | pathlib.Path, log: DataErrorLog) -> list[Question]:
     Raises:
         InputError: The file is not readable JSON, or `log` stops at an error.
     """
-    return list(_Reader(str(path), log).questions(_articles(path)))
+    articles = _articles(str(path), log)
+    if unused := unused_split_column([a for a in articles if isinstance(a, dict)], ()):
+        notify(
+            f"warning: {path}: {unused!r} holds names of splits, but is not used: "
+            "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
+        )
+    return list(_Reader(str(path), log).questions(articles))
 
 
 class _IgnoreOffsetsLog(DataErrorLog):
@@ -98,11 +118,14 @@ class _IgnoreOffsetsLog(DataErrorLog):
             super().add(error)
 
 
-def read_squad_ignoring_offsets(path: str | pathlib.Path) -> list[Question]:
+def read_squad_ignoring_offsets(
+    path: str | pathlib.Path, notify: Callable[[str], None] = print_note
+) -> list[Question]:
     """Read a file for prediction or scoring, which do not depend on answer offsets.
 
     Args:
         path: As for `read_squad`.
+        notify: As for `read_squad`.
 
     Returns:
         The questions in the order of the file.
@@ -110,7 +133,7 @@ def read_squad_ignoring_offsets(path: str | pathlib.Path) -> list[Question]:
     Raises:
         InputError: The file has an error other than a wrong offset.
     """
-    return read_squad(path, _IgnoreOffsetsLog())
+    return read_squad(path, _IgnoreOffsetsLog(), notify)
 
 
 def find_squad(folder: str, split: str, task: str) -> str | None:
@@ -124,12 +147,11 @@ def find_squad(folder: str, split: str, task: str) -> str | None:
     Returns:
         Path of the file; None if there is none.
     """
-    for stem in (f"{split}{STEMS[task]}", split):
-        for suffix in SUFFIXES:
-            path = os.path.join(folder, f"{stem}.json{suffix}")
-            if os.path.isfile(path):
-                return path
-    return None
+    published = os.path.join(folder, f"{split}{STEMS[task]}.json")
+    for suffix in compression.SUFFIXES:
+        if os.path.isfile(published + suffix):
+            return published + suffix
+    return find_split(folder, split, SUFFIXES)
 
 
 def drop_untrainable(
@@ -170,7 +192,8 @@ def split_by_article(
     """Split questions into train and dev so that each article is in one of them.
 
     Args:
-        questions: Questions in any order. Without titles, each context is an article.
+        questions: Questions in any order. Each context is an article if there are not
+            several titles.
         share: Approximate share of the questions for dev, between 0 and 1: whole
             articles in random order are added until it is reached.
         seed: Seed of the order of the articles.
@@ -181,10 +204,12 @@ def split_by_article(
     Raises:
         InputError: There are fewer than two articles, or `share` is not in (0, 1).
     """
-    sizes: dict[str, int] = {}
-    for question in questions:
-        article = _article(question)
-        sizes[article] = sizes.get(article, 0) + 1
+    has_titles = len({question.title for question in questions}) > 1
+
+    def article_of(question: Question) -> str:
+        return (has_titles and question.title) or question.context
+
+    sizes = collections.Counter(map(article_of, questions))
     if len(sizes) < 2 or not 0 < share < 1:
         raise InputError(
             "A split by article must have two or more articles and 0 < data.dev_share "
@@ -201,42 +226,26 @@ def split_by_article(
             break
         dev_articles.add(article)
         count += sizes[article]
-    train = [q for q in questions if _article(q) not in dev_articles]
-    return train, [q for q in questions if _article(q) in dev_articles]
+    train = [q for q in questions if article_of(q) not in dev_articles]
+    return train, [q for q in questions if article_of(q) in dev_articles]
 
 
-def _article(question: Question) -> str:
-    return question.title or question.context
-
-
-def _articles(path: str | pathlib.Path) -> list[Any]:
-    """Return the list under `data`."""
-    required = "A SQuAD file must be UTF-8 JSON with a list of articles under `data`"
-    remedy = "Check the path; compressed files end with .gz or .xz"
-    try:
-        text = read_file(path, max_line=None).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(required, f"{path}: {error}", encoding_remedy(path)) from error
-    except (OSError, *BROKEN) as error:
-        raise InputError(required, f"{path}: {error}", remedy) from error
-    if not text.strip():
-        raise InputError(required, f"{path}, an empty file", remedy)
-    try:
-        loaded = parse_json(text, str(path), max_items(path))
-    except InputError:
-        raise
-    except ValueError as error:
-        received = f"{path}, which is not valid JSON: {error}"
-        raise InputError(required, received, "Check the file") from error
-    articles = loaded.get("data") if isinstance(loaded, dict) else None
-    if not isinstance(articles, list) or not articles:
-        content = (
-            "the keys " + ", ".join(map(repr, loaded))
-            if isinstance(loaded, dict)
-            else f"a {type(loaded).__name__}"
-        )
-        raise InputError(required, f"{path} with {content:.200}", "Check the file")
-    return articles
+def _articles(path: str, log: DataErrorLog) -> list[Any]:
+    """Return the articles under `data`, or flat records."""
+    values = [value for _, value in read_json(path, log)]
+    if len(values) == 1 and isinstance(values[0], dict) and "data" in values[0]:
+        values = values[0]["data"]
+    is_list = isinstance(values, list)
+    first = values[0] if is_list and values else None
+    if isinstance(first, dict) and ("paragraphs" in first or "context" in first):
+        return values
+    raise InputError(
+        "A file of questions must have SQuAD's layout, or a JSON object with id, "
+        "question, context and answers on each line",
+        f"{path} with "
+        + ("no records" if values == [] else describe_json(first or values)),
+        "Check the file",
+    )
 
 
 class _BadRecordError(Exception):
@@ -247,12 +256,17 @@ class _BadRecordError(Exception):
         self.kind, self.detail, self.remedy = kind, detail, remedy
 
 
-def _get(record: Any, key: str, kind: type) -> Any:
-    """Return the value of a key of a JSON object; raise if its type is wrong."""
+def _get(record: Any, key: str, kind: type, default: Any = None) -> Any:
+    """Return the value of a key of a JSON object; raise if its type is wrong.
+
+    Null is like a missing key where there is a default.
+    """
     if not isinstance(record, dict):
         raise _BadRecordError(
             "wrong_type", f"{record!r:.50} is not a JSON object", "Write an object"
         )
+    if default is not None and record.get(key) is None:
+        return default
     if key not in record:
         raise _BadRecordError("missing_key", f"no `{key}`", f"Add the key `{key}`")
     value = record[key]
@@ -267,6 +281,26 @@ def _get(record: Any, key: str, kind: type) -> Any:
     return value
 
 
+def _id(qa: Any) -> str:
+    """Return the id of a question; an integer as text."""
+    if isinstance(qa, dict) and type(qa.get("id")) is int:
+        return str(qa["id"])
+    return _get(qa, "id", str)
+
+
+def _transposed(answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answers of lists of texts and offsets."""
+    texts, starts = _get(answers, "text", list), _get(answers, "answer_start", list)
+    if len(texts) != len(starts):
+        raise _BadRecordError(
+            "wrong_type",
+            f"`answers` has {len(texts)} `text` and {len(starts)} `answer_start`",
+            "Write one `answer_start` for each `text`",
+        )
+    pairs = zip(texts, starts, strict=True)
+    return [{"text": text, "answer_start": start} for text, start in pairs]
+
+
 class _Reader:
     """Reader of the articles of one file, which reports errors with their place."""
 
@@ -278,10 +312,13 @@ class _Reader:
     def questions(self, articles: list[Any]) -> Iterator[Question]:
         """Yield the questions of all articles."""
         for number, article in enumerate(articles, 1):
+            if isinstance(article, dict) and not _FLAT.isdisjoint(article):
+                yield from self._flat(article, f"{self._path}, record {number}")
+                continue
             place = f"{self._path}, article {number}"
             try:
                 paragraphs = _get(article, "paragraphs", list)
-                title = _get({"title": "", **article}, "title", str)
+                title = _get(article, "title", str, "")
             except _BadRecordError as bad:
                 self._report(place, bad)
                 continue
@@ -298,12 +335,25 @@ class _Reader:
                         qa, context, title, f"{where}, question {qa_number}"
                     )
 
+    def _flat(self, record: dict[str, Any], place: str) -> Iterator[Question]:
+        """Yield the question of a record with its context; no answer: impossible."""
+        try:
+            context = _get(record, "context", str)
+            title = _get(record, "title", str, "")
+        except _BadRecordError as bad:
+            self._report(place, bad)
+            return
+        answers = record.get("answers")
+        if "is_impossible" not in record and isinstance(answers, dict):
+            record = {**record, "is_impossible": answers.get("text") == []}
+        yield from self._question(record, context, title, place)
+
     def _question(
         self, qa: Any, context: str, title: str, place: str
     ) -> Iterator[Question]:
         self._record += 1
         try:
-            name = _get(qa, "id", str)
+            name = _id(qa)
             place = f"{place} (id {name})"
             text = _get(qa, "question", str)
             if name in self._ids:
@@ -312,7 +362,7 @@ class _Reader:
                     f"{self._ids[name]} has the same id",
                     "Give each question a unique id",
                 )
-            impossible = "is_impossible" in qa and _get(qa, "is_impossible", bool)
+            impossible = _get(qa, "is_impossible", bool, False)
             pairs = self._answer_pairs(qa, impossible)
         except _BadRecordError as bad:
             self._report(place, bad)
@@ -339,11 +389,16 @@ class _Reader:
         self, qa: dict[str, Any], impossible: bool
     ) -> list[tuple[str, int]]:
         """Return text and offset of each answer in the file."""
-        if "answers" not in qa:
+        answers = qa.get("answers")
+        if answers is None:
             return []
+        if isinstance(answers, dict):  # of datasets: lists, not a list of objects
+            answers = _transposed(answers)
+        else:
+            answers = _get(qa, "answers", list)
         pairs = [
             (_get(answer, "text", str), _get(answer, "answer_start", int))
-            for answer in _get(qa, "answers", list)
+            for answer in answers
         ]
         if not pairs and not impossible:
             raise _BadRecordError(

@@ -160,7 +160,7 @@ def squad_task(
         if missing:
             raise InputError(
                 f"--data must be a file of questions, or a folder with train.json and "
-                f"dev.json (or train{STEMS[name]}.json)",
+                f"dev.json (or .jsonl, train{STEMS[name]}.json)",
                 f"{data!r} without {' and '.join(sorted(missing))}",
                 "Check the path; a single file is split by article",
             )

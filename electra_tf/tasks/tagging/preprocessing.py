@@ -189,7 +189,7 @@ def _gold_ids(sentence: Sentence, tag_ids: Mapping[str, int]) -> list[int]:
             raise InputError(
                 f"A tag must be one of the {len(tag_ids)} tags of the model: "
                 f"{format_list(sorted(tag_ids))}",
-                f"{sentence.source}:{sentence.line + word} with "
+                f"{sentence.source}:{sentence.line_of(word)} with "
                 f"{sentence.tags[word]!r}{converted}",
                 "Correct it, or train with data that has this tag",
             )

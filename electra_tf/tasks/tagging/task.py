@@ -11,12 +11,9 @@ import numpy as np
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.batching import EncodedExamples
-from electra_tf.tasks.data.conll import (
-    Sentence,
-    find_columns,
-    read_conll,
-    without_headers,
-)
+from electra_tf.tasks.data.conll import Sentence, find_columns, without_headers
+from electra_tf.tasks.data.sentences import read_sentences, require_json
+from electra_tf.tasks.data.spelling import other_spelling, several_spellings
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
 from electra_tf.tasks.tagging.model import TokenClassifier
@@ -66,17 +63,22 @@ class TaggingTask(Task):
     @property
     def notes(self) -> list[str]:
         """Lines on the detected scheme and the scoring of the tags."""
+        train = self.splits["train"]
+        counts = collections.Counter(tag for tags in train.targets for tag in tags)
+        spellings = several_spellings(counts, "tags", "words")
+        lines = [f"{self.name}: warning: {line}" for line in spellings]
         if not self.spans:
             marked = [tag for tag in self.tags if _MARKED.match(tag)]
             odd = [tag for tag in marked if not is_span_scheme({tag})]
             why = "F1 of spans needs tags such as B-NP, I-NP and O"
             if odd and {OUTSIDE, *marked} == {OUTSIDE, *self.tags}:
                 why += f"; {format_list(odd, 3)} have another mark than B, I, E and S"
-            return [f"{self.name}: {len(self.tags):,} tags, scored by accuracy ({why})"]
-        lines = [
+            scoring = f"{len(self.tags):,} tags, scored by accuracy ({why})"
+            return [*lines, f"{self.name}: {scoring}"]
+        lines.append(
             f"{self.name}: the tags mark spans, in the scheme {self.scheme}: scored by "
             f"F1 of whole spans, predictions are written in {self.scheme}"
-        ]
+        )
         if self._misfits:
             odd = self.splits["train"].items[self._misfits[0]]
             lines.append(
@@ -142,12 +144,12 @@ def tagging_task(
     log: DataErrorLog,
     notify: Callable[[str], None] = print,
 ) -> TaggingTask:
-    """Read column files.
+    """Read files of sentences with tags.
 
     Args:
         name: `chunking` or `tagging`.
-        data: Folder with train.txt, and optionally dev.txt and test.txt (or .conll and
-            other suffixes, .gz or .xz); or one file.
+        data: Folder with train.txt, and optionally dev.txt and test.txt (or .conll,
+            .jsonl and other suffixes, .gz or .xz); or one file.
         settings: The columns, and the share of train that becomes dev without a dev
             file.
         log: Collects bad lines.
@@ -196,14 +198,17 @@ def _read(
 ) -> dict[str, list[Sentence]]:
     """Read the files of all splits, without header lines."""
     files = {}
+    path = find_columns(data, "train")
+    if path and (settings.text_columns or settings.label_column or settings.tag_names):
+        require_json(path)
     for split in ("train", "dev", "test"):
         if path := find_columns(data, split):
-            columns = settings.word_column, settings.tag_column
-            files[split] = read_conll(path, *columns, log, notify=notify)
+            files[split] = read_sentences(path, settings, log, notify)
     if "train" not in files:
         raise InputError(
-            "--data must be a column file, or a folder with train.txt and optionally "
-            "dev.txt and test.txt (also .conll, .tsv, .bio, .gz, .xz)",
+            "--data must be a file of sentences, or a folder with train.txt and "
+            "optionally dev.txt and test.txt (also .conll, .tsv, .bio, .jsonl, .gz, "
+            ".xz)",
             f"{data!r} without train",
             "Check the path",
         )
@@ -249,7 +254,7 @@ def _drop_stray_tags(sentences: list[Sentence], log: DataErrorLog) -> list[Sente
             "Correct that line, or delete it if it is a header; nearly all other tags "
             "are O, or B, I, E or S with a hyphen and a type"
         )
-        where = sentence.source, sentence.line + odd[0]
+        where = sentence.source, sentence.line_of(odd[0])
         log.add(DataError(*where, "a tag that marks no span", detail, remedy))
     if not valid:
         raise InputError(
@@ -286,10 +291,11 @@ def _has_known_tags(sentence: Sentence, tags: Sequence[str], log: DataErrorLog) 
         converted = to_bioes(converted)
     for index, tag in enumerate(converted):
         if tag not in tags:
-            detail = f"{sentence.tags[index]!r}; its sentence is dropped"
+            tag = sentence.tags[index]
+            detail = f"{tag!r}{other_spelling(tag, tags)}; its sentence is dropped"
             known = format_list(tags)
             remedy = f"Correct it, or add it to the training data; known: {known}"
-            where = sentence.source, sentence.line + index
+            where = sentence.source, sentence.line_of(index)
             log.add(DataError(*where, "a tag training does not have", detail, remedy))
             return False
     return True

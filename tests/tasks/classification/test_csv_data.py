@@ -1,5 +1,6 @@
 """Tables of texts with classes or scores become tasks; bad rows and columns raise."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -323,3 +324,66 @@ def test_label_counts(folder, log):
     assert task.label_counts == "1 of class 'NaN', 3 of class 'a', 1,200 of class 'b'"
     task = csv_task(folder(train_csv=rows_of(many), dev_csv=rows_of(many)), TABLE, log)
     assert task.label_counts.endswith("3 of class 'class 19', and 5 more")
+
+
+def table_of_splits(folder, words, name="all_csv"):
+    rows = [f"{word},t{n},{'ab'[n % 2]}" for n, word in enumerate(words)]
+    data = folder(**{name: ["split,text,label", *rows]})
+    return f"{data}/{name.replace('_', '.')}"
+
+
+@pytest.mark.parametrize("dev", ["dev", "valid", " Validation", "VAL"])
+def test_a_column_of_splits_divides_one_table(folder, log, dev):
+    settings = dataclasses.replace(TABLE, split_column="split")
+    words = ["test", "train", dev, "train", dev, "test", "train"]
+    path, lines = table_of_splits(folder, words), []
+    task = csv_task(path, settings, log, lines.append)
+    assert {name: split.items for name, split in task.splits.items()} == {
+        "train": ["t1", "t3", "t6"], "dev": ["t2", "t4"], "test": ["t0", "t5"],
+    }  # fmt: skip
+    assert task.splits["test"].places == [f"{path}:2", f"{path}:7"]
+    assert "train 3, dev 2, test 2" in lines[0]
+    assert not any("is not used" in line for line in lines)
+
+
+def test_a_column_of_splits_without_dev_and_errors(folder, log, report):
+    settings = dataclasses.replace(TABLE, split_column="split")
+    path = table_of_splits(folder, ["train"] * 30 + ["test"])
+    task = csv_task(path, settings, log)
+    assert {name: len(split) for name, split in task.splits.items()} == {
+        "train": 26, "dev": 4, "test": 1,
+    }  # fmt: skip
+    path = table_of_splits(folder, ["train"] * 30 + ["", "eval"])
+    with pytest.raises(InputError, match=r"all\.csv:32: no split: 'split' is ''"):
+        csv_task(path, settings, log)
+    assert len(csv_task(path, settings, report).splits["train"]) == 26
+    assert report.counts == {"no split": 2}
+    with pytest.raises(InputError, match="rows of train"):
+        csv_task(table_of_splits(folder, ["test", "dev"]), settings, log)
+    with pytest.raises(InputError, match="without 'split'"):
+        csv_task(f"{folder(a_csv=rows_of({'a': 3}))}/a.csv", settings, log)
+    with pytest.raises(InputError, match="--split_column=split"):
+        csv_task(folder(train_csv=rows_of({"a": 3})), settings, log)
+
+
+def test_an_unused_column_of_splits_is_reported(folder, log):
+    for words, reported in (
+        (["train", "dev", "Test "] * 5, True),
+        (["train"] * 15, False),
+        (["train", "dev", "other"] * 5, False),
+        (["train", "", "test"] * 5, False),
+    ):
+        lines = []
+        csv_task(table_of_splits(folder, words), TABLE, log, lines.append)
+        assert any("--split_column=split" in line for line in lines) == reported
+
+
+def test_labels_in_two_unicode_forms_are_reported(folder, log):
+    lines, rows = [], rows_of({"caf\xe9": 20, "cafe\u0301": 20})
+    csv_task(folder(train_csv=rows), TABLE, log, lines.append)
+    assert r"'caf\xe9' (20 rows)" in lines[0] + lines[1]
+    assert r"'cafe\u0301' (20 rows)" in lines[0] + lines[1]
+    data = folder(train_csv=rows_of({"caf\xe9": 3, "a": 3}), dev_csv=rows[-2:])
+    (pathlib.Path(data) / "dev.csv").write_text("text,label\nx,cafe\u0301\n", "utf-8")
+    with pytest.raises(InputError, match=r"another spelling of 'caf\\xe9'"):
+        csv_task(data, TABLE, log)

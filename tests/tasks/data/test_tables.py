@@ -1,7 +1,9 @@
+import contextlib
 import csv
 import gzip
 import json
 import lzma
+import os
 import time
 
 import numpy as np
@@ -335,3 +337,140 @@ def test_a_file_without_text_raises(content, tmp_path):
     path.write_bytes(content)
     with pytest.raises(InputError, match="empty file"):
         read_table(str(path), DataErrorLog("stop", ""))
+
+
+RECORDS = [{"text": "a, b", "label": 1}, {"text": "\u00e9", "label": 2}]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson", "a.json.gz"])
+@pytest.mark.parametrize(
+    ("layout", "lines"), [("lines", [1, 2]), ("list", [1, 1]), ("indented", [2, 6])]
+)
+def test_json_is_lines_or_one_list(read, name, layout, lines):
+    text = {
+        "lines": "\n".join(map(json.dumps, RECORDS)) + "\n",
+        "list": "\ufeff" + json.dumps(RECORDS),
+        "indented": json.dumps(RECORDS, indent=1, ensure_ascii=False),
+    }[layout]
+    content = gzip.compress(text.encode()) if name.endswith("gz") else text
+    assert read(content, name)[:2] == ([("a, b", "1"), ("\u00e9", "2")], lines)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "a.json with none"),
+        ('[{"a": 1},', "a.json, invalid JSON"),
+        ('[{"a": 1}] x', "a.json, invalid JSON.*Extra data"),
+        ('{\n "a": [1,\n', "a.json, invalid JSON"),
+        ('[1, {"a": 1}]', "a.json:1: invalid JSON: int 1"),
+        (b'[\n{"a": "x"},\n{"a": "' + LATIN + b'"}]', "a.json:3: another encoding"),
+    ],
+)
+def test_json_documents_that_are_no_records_raise(read, content, words):
+    with pytest.raises(InputError, match=words):
+        read(content, "a.json")
+
+
+def test_a_record_of_a_list_with_a_bad_line_is_dropped(read):
+    content = b'[\n{"a": "x"},\n{"a":\n "' + LATIN + b'"},\n{"a": "y"}]'
+    values, lines, problems = read(content, "a.json", "report")
+    assert (values, lines) == ([("x",), ("y",)], [2, 5])
+    assert sum(problems.values()) == 1
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "sep=|", "sep=\t", "sep=,"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_separator_line_of_excel_is_read(read, name, first, mark):
+    separator = first.strip('"')[-1]
+    lines = [mark + first, f"text{separator}label", f'"a{separator}b"{separator}1']
+    for end in ("\n", "\r\n"):
+        content = end.join([*lines, f"c{separator}2", ""])
+        expected = [(f"a{separator}b", "1"), ("c", "2")], [3, 4]
+        assert read(content, name)[:2] == expected
+    with pytest.raises(InputError, match=rf"{name}:4: another number of columns"):
+        read("\n".join([*lines, "c"]), name)
+
+
+QUOTED = {
+    "doubled": ('t\tl\n"say ""x"""\t1\nplain\t2\n', [('say "x"', "1"), ("plain", "2")]),
+    "all fields": ('"t"\t"l"\n"a"\t"1"\n"b"\t"2"\n', [("a", "1"), ("b", "2")]),
+    "a column": ('t\tl\n"a"\t1\n"b"\t2\n', [("a", "1"), ("b", "2")]),
+    "a tab": ('t\tl\n"a\tb"\t1\nc\t2\n', [("a\tb", "1"), ("c", "2")]),
+    "a line break": ('t\tl\n"a\nb"\t1\nc\t2\n', [("a\nb", "1"), ("c", "2")]),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), QUOTED.values(), ids=QUOTED)
+def test_a_tsv_with_quotes_around_fields_is_read_without_them(
+    tmp_path, content, expected
+):
+    path, notes = tmp_path / "a.tsv", []
+    for text in (content, content.replace("\n", "\r\n").replace("a\r\n", "a\n")):
+        path.write_bytes(text.encode())
+        log = DataErrorLog("stop", "")
+        rows = read_table(str(path), log, notify=notes.append)
+        assert [tuple(row.values.values()) for row in rows] == expected
+    assert all(f"{path}: " in note for note in notes)
+    assert len(notes) == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        't\tl\n"good" film\t1\nbad\t2\n',
+        't\tl\n"good film\t1\nbad"\t2\n',
+        't\tl\n"good"\t1\nbad\t2\n',
+        't\tl\n"good"\t1\n"bad" film\t2\n"say ""x"""\t2\n',
+        't\tl\n"\t1\n"\t2\n',
+    ],
+)
+def test_quotes_of_other_files_are_characters(read, content):
+    expected = [tuple(line.split("\t")) for line in content.split("\n")[1:-1]]
+    assert read(content)[0] == expected
+
+
+def test_quotes_that_stay_in_most_rows_are_reported(tmp_path):
+    path, notes = tmp_path / "a.tsv", []
+    path.write_text('t\tl\n"a"\t1\n"b"\t2\n"c"x\t2\n"d"\t2\n')
+    read_table(str(path), DataErrorLog("stop", ""), notify=notes.append)
+    assert notes[0].startswith(f"warning: {path}: ")
+    assert "line 4" in notes[0]
+    read_table(str(path), DataErrorLog("stop", ""), notify=None)
+    assert len(notes) == 1
+
+
+def test_the_files_of_glue_have_no_quoting(data):
+    for path in sorted(data.glob("glue/**/*.tsv*"))[:20]:
+        notes = []
+        with contextlib.suppress(InputError):  # files without a header line
+            read_table(
+                str(path), DataErrorLog("report", os.devnull), None, notes.append
+            )
+        assert not any("read without" in note for note in notes), path
+
+
+def test_a_table_of_another_format_has_a_conversion(read):
+    for name, words in (("a.xlsx", "read_excel"), ("a.parquet", "read_parquet")):
+        with pytest.raises(InputError, match=words):
+            read("x", name)
+
+
+@pytest.mark.parametrize(
+    ("known", "names", "words"),
+    [
+        ("Review, the text", ("Review", "the text"), "='\"Review, the text\"'"),
+        ("cafe\u0301", ("caf\xe9",), r"'caf\\xe9' did you mean 'cafe\\u0301'"),
+    ],
+)
+def test_names_with_commas_and_other_unicode_forms_are_suggested(known, names, words):
+    with pytest.raises(InputError) as caught:
+        require_columns([Row({known: "a"}, "f.csv", 2)], names)
+    assert words.replace("\\\\", "\\") in str(caught.value)
+
+
+def test_keys_within_an_object_are_no_columns():
+    row = Row({"review": '{"text": "a"}'}, "f.jsonl", 1, frozenset(["review"]))
+    with pytest.raises(InputError, match=r"f\.jsonl without 'review.text'.*json_norm"):
+        require_columns([row], ["review.text"])

@@ -1,0 +1,85 @@
+"""Splits of one table by a column with the words train, dev and test."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.tables import Row
+from electra_tf.text.data_errors import DataError, DataErrorLog
+
+_WORDS = {"train": "train", "test": "test"}
+_WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
+
+
+def split_rows(
+    rows: Sequence[Row], column: str, log: DataErrorLog
+) -> dict[str, list[Row]]:
+    """Return the rows of each split that occurs: train, dev, test.
+
+    Args:
+        rows: Rows of one table.
+        column: Column of the words; case and spaces do not matter.
+        log: Log that receives rows of no split, which are left out.
+    """
+    splits: dict[str, list[Row]] = {"train": [], "dev": [], "test": []}
+    for row in rows:
+        split = _split_of(row.values.get(column))
+        if split:
+            splits[split].append(row)
+            continue
+        detail = f"{column!r} is {row.values.get(column)!r}; the row is left out"
+        remedy = f"Write one of {', '.join(_WORDS)}"
+        log.add(DataError(row.source, row.line, "no split", detail, remedy))
+    return {name: rows for name, rows in splits.items() if rows}
+
+
+def unused_split_column(
+    records: Sequence[Mapping[str, Any]], used: Iterable[str]
+) -> str | None:
+    """Return a column that holds names of several splits and nothing else.
+
+    Args:
+        records: Values by column.
+        used: Columns with another meaning.
+    """
+    if not records:
+        return None
+    for column in records[0].keys() - set(used):
+        splits = {_split_of(record.get(column)) for record in records}
+        if len(splits) > 1 and None not in splits:
+            return column
+    return None
+
+
+def require_one_file(column: str, data: str) -> None:
+    """Raise an error: a column of splits belongs to one file.
+
+    Args:
+        column: Value of `data.split_column`.
+        data: Value of --data, a folder or a data set of TFDS.
+    """
+    raise InputError(
+        "--split_column must be used with one table as --data",
+        f"--split_column={column} with {data!r}",
+        "Name the file, or leave --split_column out",
+    )
+
+
+def require_splits(splits: Mapping[str, Any], names: Sequence[str], path: str) -> None:
+    """Raise an error if a column of splits has none of those that are needed.
+
+    Args:
+        splits: Result of `split_rows`.
+        names: Splits, of which there must be one.
+        path: The file, for the message.
+    """
+    if splits.keys().isdisjoint(names):
+        raise InputError(
+            f"The column of splits must have rows of {' or '.join(names)}",
+            f"{path} with {format_list(splits) or 'none'}",
+            "Check the column, or leave --split_column out",
+        )
+
+
+def _split_of(word: Any) -> str | None:
+    return _WORDS.get(word.strip().casefold()) if isinstance(word, str) else None
