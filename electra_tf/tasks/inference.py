@@ -16,7 +16,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.prediction_inputs import Item, read_line_items
+from electra_tf.tasks.prediction_records import Item, read_line_items
 from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier

@@ -1,19 +1,17 @@
 """Read the inputs of `predict`: lines, tables, JSON, column files, questions."""
 
-import dataclasses
 import io
 import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from typing import TextIO
 
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
 from electra_tf.tasks.data.column_sample import is_column_file
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES, read_conll, without_headers
-from electra_tf.tasks.data.json_records import SUFFIXES, describe_json
-from electra_tf.tasks.data.sentences import WORD_KEYS
+from electra_tf.tasks.data.json_records import SUFFIXES, begins_json
 from electra_tf.tasks.data.tables import (
     conversion,
     print_note,
@@ -21,11 +19,21 @@ from electra_tf.tasks.data.tables import (
     read_table,
     require_columns,
 )
+from electra_tf.tasks.prediction_records import (
+    ID,
+    STANDARD_INPUT,
+    Item,
+    choose_columns,
+    column_choices,
+    read_line_items,
+    to_item,
+    to_value,
+)
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.bounded_files import MAX_LINE, long_line, parse_json
+from electra_tf.text.bounded_files import MAX_LINE, long_line
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
@@ -33,20 +41,6 @@ from electra_tf.text.file_formats import encoding_remedy
 _TABLES = (".csv", ".tsv")
 _MARKUP = (".html", ".htm", ".xml")
 _HEAD_LINES = 100  # by which the format of lines is recognised
-_ID = "id"
-STANDARD_INPUT = "standard input"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
-    """Input of a model with its id."""
-
-    value: Any
-    """An element of the argument `x` of `model.examples`."""
-    id: str | int | None = None
-    """Id of the record in the file; None: it has none."""
-    is_split: bool = dataclasses.field(default=False, compare=False)
-    """Whether the words of a tagger are a text that was split at white space."""
 
 
 def check_input(path: str | None) -> None:
@@ -130,7 +124,7 @@ def read_items(
             the line), or there are no records.
     """
     check_input(path)
-    choices = _column_choices(model, columns, stored)
+    choices = column_choices(model, columns, stored)
     noted = False
     for item in _items(model, path, choices, is_table=columns is not None):
         if item.is_split and not noted:
@@ -186,13 +180,14 @@ def _items(
 def _check_lines(model: TextModel, suffix: str, head: Sequence[str], name: str) -> None:
     """Raise an error for lines that are parts of a JSON document, or columns."""
     first = head[0].strip().removeprefix("\ufeff") if head else ""
-    if suffix in COLUMN_SUFFIXES:
+    is_tagger = isinstance(model, TokenClassifier)
+    if suffix in COLUMN_SUFFIXES or (not is_tagger and is_column_file(head, ())):
         raise InputError(
             "Columns of words must be the input of a TokenClassifier",
             f"{name} for a {type(model).__name__}",
             "Write texts, one on each line of a .txt file",
         )
-    if suffix not in SUFFIXES and (first in ("[", "{") or _is_list(first)):
+    if suffix not in SUFFIXES and (begins_json(first) and not first.startswith('{"')):
         raise InputError(
             "A line must be a text or a JSON object",
             f"{name} with the first line {first!r:.40}, which begins a JSON list or an "
@@ -200,16 +195,6 @@ def _check_lines(model: TextModel, suffix: str, head: Sequence[str], name: str) 
             "Save it as a file whose name ends with .json, and pass that as --input; "
             f"if it is a text, write it as {json.dumps({'text': first})!s:.80}",
         )
-
-
-def _is_list(line: str) -> bool:
-    """Return whether a line is a JSON list of objects or strings."""
-    if not line.startswith(("[{", '["')):
-        return False
-    try:
-        return isinstance(parse_json(line, "line 1"), list)
-    except ValueError:
-        return False
 
 
 def _is_column_file(
@@ -263,7 +248,7 @@ def _read_json_items(
         if answerer and isinstance(value, dict) and "data" in value:
             yield from (Item(q, q.id) for q in read_squad_ignoring_offsets(path))
         else:
-            yield _to_item(model, value, choices, f"{path}, line {line}")
+            yield to_item(model, value, choices, f"{path}, line {line}")
     if is_empty:
         raise InputError(
             "--input must have one or more records", f"{path!r} with none",
@@ -271,100 +256,11 @@ def _read_json_items(
         )  # fmt: skip
 
 
-def _to_item(
-    model: TextModel, value: Any, choices: Sequence[tuple[str, ...]], place: str
-) -> Item:
-    """Convert a JSON object or a text."""
-    if isinstance(value, dict):
-        return _parse_record(model, value, choices, place)
-    if isinstance(value, str):
-        return _parse_text(model, value, place)
-    raise InputError(
-        "A record of JSON must be an object or a string",
-        f"{place}: {describe_json(value)}",
-        "Write it as an object with the keys of its texts",
-    )
-
-
-def read_line_items(
-    model: TextModel,
-    lines: Iterable[str],
-    choices: Sequence[tuple[str, ...]] | None = None,
-    name: str = STANDARD_INPUT,
-    is_json: bool = False,
-) -> Iterator[Item]:
-    """Parse lines of text or JSON.
-
-    Args:
-        model: The model that predicts.
-        lines: JSON objects for any model; or texts, for a model of pairs two texts
-            separated by a tab, for a TokenClassifier words separated by spaces.
-        choices: Keys of the texts in JSON objects, in order of preference; None: the
-            standard ones.
-        name: Source of the lines, for messages.
-        is_json: Whether each line must be JSON; blank ones are skipped.
-
-    Yields:
-        An item for each line.
-
-    Raises:
-        InputError: A line is not an input of the model.
-    """
-    choices = choices or _column_choices(model, None, ())
-    for number, line in enumerate(lines, 1):
-        line = line.rstrip("\r\n")
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        place = f"{name}, line {number}"
-        if is_json and line.strip():
-            yield _to_item(model, _parse_value(line, place), choices, place)
-        elif not is_json:
-            record = _parse_json(line, place)
-            if record is None:
-                yield _parse_text(model, line, place)
-            else:
-                yield _parse_record(model, record, choices, place)
-
-
-def _standard_names(model: TextModel) -> tuple[str, ...]:
-    if isinstance(model, QuestionAnswerer):
-        return ("question", "context")
-    if isinstance(model, TokenClassifier):
-        return ("words",)
-    return ("text", "text_b") if model.pairs else ("text",)
-
-
-def _column_choices(
-    model: TextModel, columns: Sequence[str] | None, stored: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Return the columns to look for, in order of preference."""
-    standard = _standard_names(model)
-    if columns is None:
-        usual = [standard]
-        if isinstance(model, TokenClassifier):
-            usual = [(key,) for key in WORD_KEYS]
-        return [*([tuple(stored)] if stored else []), *usual]
-    if len(columns) != len(standard):
-        raise InputError(
-            f"--text_columns must name {len(standard)} "
-            f"column{'s' * (len(standard) > 1)} for this {type(model).__name__}",
-            f"--text_columns={','.join(columns)}",
-            "Name a column for each text of the model",
-        )
-    return [tuple(columns)]
-
-
-def _choose_columns(choices: Sequence[tuple[str, ...]], names: Iterable[str]) -> tuple:
-    """Return the first choice whose columns all exist, or else the first choice."""
-    existing = set(names)
-    return next((c for c in choices if existing.issuperset(c)), choices[0])
-
-
 def _read_table_items(
     model: TextModel, path: str, choices: Sequence[tuple[str, ...]]
 ) -> Iterator[Item]:
     rows = read_table(path, DataErrorLog("stop", "", "A table must be readable"))
-    columns = _choose_columns(choices, rows[0].values)
+    columns = choose_columns(choices, rows[0].values)
     try:
         require_columns(rows, columns)
     except InputError as error:
@@ -376,112 +272,8 @@ def _read_table_items(
         ) from error
     for row in rows:
         texts = tuple(row.values[column] for column in columns)
-        item_id, is_split = row.values.get(_ID), isinstance(model, TokenClassifier)
-        yield Item(_to_value(model, texts, f"{row}"), item_id, is_split)
-
-
-def _parse_record(
-    model: TextModel,
-    record: Mapping[str, Any],
-    choices: Sequence[tuple[str, ...]],
-    place: str,
-) -> Item:
-    names = _choose_columns(choices, record)
-    words = isinstance(model, TokenClassifier)
-    valid = all(
-        isinstance(record.get(name), str)
-        or (words and isinstance(record.get(name), list))
-        for name in names
-    )
-    if not valid:
-        nested = [
-            key for key, value in record.items() if isinstance(value, dict | list)
-        ]
-        raise InputError(
-            f"A record must be a JSON object with {' and '.join(names)}, each a "
-            + ("list of strings" if words else "string"),
-            f"{place}: {json.dumps(record, ensure_ascii=False)!r:.80}",
-            "Correct the record, or name the keys with --text_columns"
-            + f"; keys within {format_list(nested)} are not read" * bool(nested),
-        )
-    item_id = record.get(_ID)
-    if not isinstance(item_id, str | int | None):
-        raise InputError(
-            f"`{_ID}` must be a string or a whole number",
-            f"{place}: {item_id!r:.80}",
-            "Correct the line",
-        )
-    texts = tuple(record[name] for name in names)
-    is_split = words and isinstance(texts[0], str)
-    return Item(_to_value(model, texts, place), item_id, is_split)
-
-
-def _to_value(model: TextModel, texts: tuple[Any, ...], place: str) -> Any:
-    """Convert the texts of a record to an input of `model.examples`."""
-    if isinstance(model, TokenClassifier):
-        (words,) = texts
-        return words.split() if isinstance(words, str) else words
-    if isinstance(model, QuestionAnswerer):
-        for name, text in zip(("question", "context"), texts, strict=True):
-            if not text.strip():
-                raise InputError(
-                    "A question and its context must not be empty",
-                    f"{place}: an empty {name}",
-                    "Correct or remove the record",
-                )
-    return texts[0] if len(texts) == 1 else texts
-
-
-def _parse_text(model: TextModel, line: str, place: str) -> Item:
-    """Convert a text, or two of a pair with a tab between them."""
-    if isinstance(model, QuestionAnswerer):
-        raise InputError(
-            "A line must be a JSON object with question and context",
-            f"{place}: {line!r:.80}",
-            "Write each question as a JSON object on its own line, or name a .json "
-            "file in SQuAD's format",
-        )
-    if isinstance(model, TokenClassifier):
-        return Item(line.split(), is_split=True)
-    if not model.pairs:
-        return Item(line)
-    texts = line.split("\t")
-    if len(texts) != 2:
-        raise InputError(
-            "A line must be two texts separated by a tab, as the model takes pairs",
-            f"{place}, with {len(texts)}",
-            "Correct the line, or write JSON objects with text and text_b",
-        )
-    return Item(tuple(texts))
-
-
-def _parse_value(line: str, place: str) -> Any:
-    try:
-        return parse_json(line, place)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(
-            "Each line of a .jsonl must be JSON",
-            f"{place}: {error}",
-            "Correct the line; lines of texts belong in a .txt file",
-        ) from error
-
-
-def _parse_json(line: str, place: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        value = parse_json(line, place)
-    except ValueError as error:
-        if not line.startswith('{"'):  # a text may begin with a brace
-            return None
-        raise InputError(
-            'A line that begins with {" must be a JSON object',
-            f"{place}: {error}",
-            'Correct the line, or write the text itself as {"text": "..."}',
-        ) from error
-    return value if isinstance(value, dict) else None
+        item_id, is_split = row.values.get(ID), isinstance(model, TokenClassifier)
+        yield Item(to_value(model, texts, f"{row}"), item_id, is_split)
 
 
 def _bounded_lines(file: TextIO, name: str) -> Iterator[str]:

@@ -11,12 +11,14 @@ import numpy as np
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classification import glue, metrics
 from electra_tf.tasks.data.conll import find_columns, read_conll, without_headers
+from electra_tf.tasks.data.json_records import SUFFIXES
 from electra_tf.tasks.data.tables import TFDS, Row, read_text, require_columns
 from electra_tf.tasks.squad.metrics import score_v1, score_v2
 from electra_tf.tasks.squad.reader import find_squad, read_squad_ignoring_offsets
 from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
 from electra_tf.tasks.tagging.schemes import is_span_scheme
 from electra_tf.text.bounded_files import check_items, max_items, parse_json
+from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog
 
 NAMES = (*glue.TASKS, "squad1", "squad2", "chunking", "tagging")
@@ -128,7 +130,7 @@ def _score_glue(
         count, rows = len(rows), _align_rows(rows, predicted, data, predictions)
         if len(rows) < count:
             log(f"{len(rows):,} of {count:,} rows have a prediction and are scored")
-    gold = [row.values[glue_task.label] for row in rows]
+    gold = [row.values.get(glue_task.label, "") for row in rows]
     places = [f"row {n} of {predictions}" for n in range(1, len(predicted.labels) + 1)]
     numbers = (
         _to_numbers(task, gold, list(map(str, rows))),
@@ -242,6 +244,13 @@ def _score_tags(
     data: str, predictions: str, log: Callable[[str], None]
 ) -> dict[str, Any]:
     errors = DataErrorLog("stop", "", "Columns must be words and tags")
+    for path in (data, predictions):
+        if inner_suffix(path) in (*SUFFIXES, ".csv"):
+            raise InputError(
+                "Tags must be columns: a word and its tag on each line",
+                f"{path!r}, a file of another format",
+                "Write them as columns; finetune writes its predictions so, with tags",
+            )
     files = {
         path: read_conll(path, 0, -1, errors, notify=log)
         for path in (data, predictions)

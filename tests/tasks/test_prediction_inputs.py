@@ -7,12 +7,8 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.inference import predict_items
-from electra_tf.tasks.prediction_inputs import (
-    check_input,
-    check_output,
-    read_items,
-    read_line_items,
-)
+from electra_tf.tasks.prediction_inputs import check_input, check_output, read_items
+from electra_tf.tasks.prediction_records import read_line_items
 from tasks.test_task_evaluation import models, squad  # noqa: F401 - a fixture
 
 
@@ -159,7 +155,10 @@ def test_json_of_two_records_has_two_items(models, tmp_path, name, indent):  # n
         ("a.txt", "{\n}", r"a\.txt with the first line '{'"),
         ("a.txt", '[{"text": "a"}]', r"a\.txt with the first line"),
         ("a.conll", "a O\n", "a.conll for a TextClassifier"),
+        ("a.txt", "-DOCSTART- O\n\nthe O\n", "a.txt for a TextClassifier"),
         ("a.xlsx", "", "read_excel"),
+        ("a.csv", '{"text": "a"}\n', "a.csv:1: JSON"),
+        ("a.tsv", "[\n", "a.tsv:1: JSON"),
         ("a.xml.gz", "<a>", "a .xml file"),
     ],
 )

@@ -65,7 +65,10 @@ def make_split(
                 "" if kind is None else _allowed(value, has_scores, labels, bounds)
             )
         if kind:
-            log.add(DataError(row.source, row.line, kind, detail, "Correct that row"))
+            remedy = "Correct that row"
+            if nested:
+                remedy += "; of pandas: to_json(FILE, orient='records', lines=True)"
+            log.add(DataError(row.source, row.line, kind, detail, remedy))
             continue
         targets.append(value)
         places.append(str(row))

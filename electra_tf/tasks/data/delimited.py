@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.json_records import begins_json
 from electra_tf.text.bounded_files import check_items, max_items
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
@@ -17,6 +18,7 @@ _FULL_WIDTH = {"，": "full-width comma", "；": "full-width semicolon"}
 _SUFFIXES = {",": ".csv", "\t": ".tsv"}
 # First line by which Excel knows the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n')
+_QUOTED_FIELD = re.compile(r'(?:^|[\t\n])"')
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
 _ROW_VALUES = 4  # of memory, a row takes what this number of values does
 
@@ -49,7 +51,15 @@ def named_records(
     if match := _SEPARATOR_LINE.match(text):
         separator, text, first, has_quotes = match[1], text[match.end() :], 2, True
     elif names is None:
-        _check_separator(text, path, separator)
+        line = text.partition("\n")[0]
+        if begins_json(line):
+            raise InputError(
+                f"A {_SUFFIXES[separator]} must have the names of columns in its first "
+                "line",
+                f"{path}:1: JSON: {line!r:.60}",
+                "Rename the file to .json",
+            )
+        _check_separator(line.removesuffix("\r"), path, separator)
     if not has_quotes and notify:
         has_quotes = _is_quoted(text, path, notify)
     with _long_fields():
@@ -69,9 +79,8 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _check_separator(text: str, path: str, expected: str) -> None:
+def _check_separator(line: str, path: str, expected: str) -> None:
     """Raise an error if the columns of the first line have another separator."""
-    line = text.partition("\n")[0].removesuffix("\r")
     names = _SEPARATORS | _FULL_WIDTH
     counts = {character: line.count(character) for character in names}
     actual = max(counts, key=lambda character: counts[character])
@@ -103,9 +112,11 @@ def _is_quoted(text: str, path: str, notify: Callable[[str], None]) -> bool:
 
     GLUE's files have quotes as characters; pandas and Excel write them around fields.
     """
-    plain = [line for _, line in _tsv(text, 1)]
-    if not any(field.startswith('"') for line in plain for field in line):
+    if not _QUOTED_FIELD.search(text):
         return False
+    values = text.count("\t") + _ROW_VALUES * text.count("\n")
+    check_items(values, path, max_items(path))
+    plain = [line for _, line in _tsv(text, 1)]
     header = plain[0]
     try:
         with _long_fields():

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.text.bounded_files import max_items, parse_json
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
@@ -38,11 +38,21 @@ def json_values(
         yield from _lines(text, path, log, bad)
 
 
+def begins_json(line: str) -> bool:
+    """Return whether the first line of a file is JSON, or begins an indented value."""
+    line = line.removeprefix("\ufeff").strip()
+    if line in ("[", "{"):
+        return True
+    try:
+        return line.startswith(('{"', "[{", '["')) and bool(parse_json(line, "line 1"))
+    except ValueError:
+        return False
+
+
 def describe_json(value: Any) -> str:
     """Describe a value of JSON, for a message."""
     if isinstance(value, dict):
-        keys = ", ".join(map(repr, value))
-        return f"an object with the keys {keys}" if value else "an empty object"
+        return f"an object with the keys {format_list(value) or 'none'}"
     return f"{type(value).__name__} {value!r:.60}"
 
 
@@ -52,7 +62,7 @@ def _document(text: str, start: int, path: str) -> dict[str, Any] | None:
     if text[start] != "{" or end < 0:
         return None
     try:
-        parse_json(text[start:end], path)
+        parse_json(text[start:end], path, max_items(path))
     except ValueError:
         if text[end:].lstrip().startswith("{"):
             return None
@@ -94,11 +104,14 @@ def _items(
 def _lines(
     text: str, path: str, log: DataErrorLog, bad: Collection[int]
 ) -> Iterator[tuple[int, Any]]:
+    most = max_items(path)
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or number in bad:
             continue
         try:
-            yield number, parse_json(line, f"{path}:{number}")
+            yield number, parse_json(line, f"{path}:{number}", most)
+        except InputError:
+            raise
         except ValueError as error:
             remedy = "Correct the line"
             log.add(DataError(path, number, "invalid JSON", str(error), remedy))

@@ -7,10 +7,11 @@ from typing import Any
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import Sentence, read_conll
-from electra_tf.tasks.data.json_records import SUFFIXES, describe_json
+from electra_tf.tasks.data.json_records import SUFFIXES, begins_json, describe_json
 from electra_tf.tasks.data.split_column import unused_split_column
 from electra_tf.tasks.data.tables import read_json
-from electra_tf.text.compression import inner_suffix
+from electra_tf.text.bounded_files import MAX_LINE
+from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
 WORD_KEYS = ("words", "tokens")
@@ -53,8 +54,22 @@ def read_sentences(
         )
     if kind in SUFFIXES:
         return _read_json(path, settings, log, notify)
+    if begins_json(_first_line(path)):
+        raise InputError(
+            "A file of JSON must be named .jsonl or .json",
+            f"{path!r}, whose first line is JSON",
+            "Rename the file",
+        )
     columns = settings.word_column, settings.tag_column
     return read_conll(path, *columns, log, notify=notify)
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open_compressed(path) as file:
+            return file.readline(MAX_LINE).decode("utf-8", "replace")
+    except (OSError, *BROKEN):
+        return ""  # `read_conll` raises or reports the error
 
 
 def require_json(path: str) -> None:

@@ -1,6 +1,6 @@
 """Splits of one table by a column with the words train, dev and test."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
@@ -34,7 +34,7 @@ def split_rows(
 
 
 def unused_split_column(
-    records: Sequence[Mapping[str, Any]], used: Iterable[str]
+    records: Sequence[Mapping[str, Any]], used: Collection[str | None]
 ) -> str | None:
     """Return a column that holds names of several splits and nothing else.
 
@@ -42,9 +42,8 @@ def unused_split_column(
         records: Values by column.
         used: Columns with another meaning.
     """
-    if not records:
-        return None
-    for column in records[0].keys() - set(used):
+    columns = records[0] if records else {}
+    for column in [name for name in columns if name not in used]:
         splits = {_split_of(record.get(column)) for record in records}
         if len(splits) > 1 and None not in splits:
             return column

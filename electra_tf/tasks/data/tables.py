@@ -115,7 +115,13 @@ def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """
     is_document = inner_suffix(path) == ".json" or _begins_with_bracket(path)
     text = _decoded(path, None if is_document else MAX_LINE)
-    yield from json_values(text, path, log, _undecoded(text, path, log))
+    count, most = 0, max_items(path)
+    for line, value in json_values(text, path, log, _undecoded(text, path, log)):
+        nested = value.values() if isinstance(value, dict) else ()
+        count += _ROW_VALUES + sum(len(v) for v in nested if isinstance(v, list))
+        count += len(nested)
+        check_items(count, f"{path}:{line}", most)
+        yield line, value
 
 
 def conversion(path: str) -> str:
@@ -332,15 +338,11 @@ def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
 
 
 def _json_rows(path: str, log: DataErrorLog) -> Iterator[Row]:
-    items, most = 0, None
     for number, values in read_json(path, log):
-        most = most or max_items(path)
         if not isinstance(values, dict):
             detail = f"{describe_json(values)}, not an object"
             log.add(DataError(path, number, "invalid JSON", detail, "Correct the line"))
             continue
-        items += _ROW_VALUES + len(values)
-        check_items(items, f"{path}:{number}", most)
         known = {k: _to_text(v) for k, v in values.items() if v is not None}
         nested = {k for k, v in values.items() if isinstance(v, dict | list)}
         yield Row(known, path, number, frozenset(nested))

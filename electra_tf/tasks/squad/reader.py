@@ -99,7 +99,8 @@ def read_squad(
         InputError: The file is not readable JSON, or `log` stops at an error.
     """
     articles = _articles(str(path), log)
-    if unused := unused_split_column([a for a in articles if isinstance(a, dict)], ()):
+    records = [article for article in articles if isinstance(article, dict)]
+    if unused := unused_split_column(records, (*_NEVER_BLANK, "title")):
         notify(
             f"warning: {path}: {unused!r} holds names of splits, but is not used: "
             "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"

@@ -84,6 +84,9 @@ def test_other_formats_and_splits_are_reported(read):
     for name in ("a.csv", "a.csv.gz", "a.parquet"):
         with pytest.raises(InputError, match=rf"{name}', a "):
             read([GOOD], name)
+    for name in ("a.txt", "a.conll", "a.tsv", "a.txt.gz"):
+        with pytest.raises(InputError, match=rf"{name}', whose first line is JSON"):
+            read([GOOD], name)
     _, notes, _ = read([{**GOOD, "split": "train"}, {**GOOD, "split": "test"}])
     assert "'split'" in notes[0]
     assert read([{**GOOD, "split": "train"}] * 2)[1] == []
