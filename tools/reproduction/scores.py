@@ -243,13 +243,13 @@ def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) ->
     if tenth:
         key = _premise if name == "mnli" else str
         train, dev, _ = split(train, 2 * [len(train) // 10], key)
-    partial = folder.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    partial = folder.with_name(f"{name}.{os.getpid()}")
+    partial.mkdir(parents=True, exist_ok=True)
     for stem, items in (("train", train), ("dev", dev)):
         path = partial / f"{stem}{task.suffix}"
         path.write_text(head + "".join(items), encoding="utf-8", newline="")
-    partial.rename(folder)
+    if not folder.exists():  # another process may have written it
+        partial.rename(folder)
 
 
 def split(
