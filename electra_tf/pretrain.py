@@ -31,7 +31,8 @@ for _name, _text in {
     "data": "Required: folder of build_records, or globs of record files.",
     "model_dir": "Required except for --dry_run: run directory, new or to resume.",
     "evaluation_data": "Held-out records for evaluation during training.",
-    "vocab": "The vocabulary, if it is not in the --data folder.",
+    "vocab": "The vocabulary, if it is not in the --data folder: a file with one entry "
+    "per line, a tokenizer.json, or a folder with one of them.",
     "init_checkpoint": "Weights of a new run: a checkpoint or run directory, a Hugging "
     "Face folder, a TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset; or "
     "DISCRIMINATOR,GENERATOR.",

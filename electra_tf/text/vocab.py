@@ -152,6 +152,13 @@ class Vocabulary:
                 str(error),
                 "Check the path, or train a vocabulary with electra_tf.build_vocab",
             ) from error
+        if text.lstrip().startswith("{"):
+            raise InputError(
+                rule,
+                f"{path}, a JSON object",
+                "Call electra_tf.Tokenizer.read, which reads a tokenizer.json and its "
+                "settings, or pass the path to --vocab",
+            )
         pad_id = _pad_id(text) if pad_anywhere else 0
         vocabulary = cls.parse(exchange_first(text, pad_id), str(path))
         return dataclasses.replace(vocabulary, pad_id=pad_id)

@@ -225,3 +225,10 @@ def test_another_json_is_named(tmp_path, name):
     (tmp_path / name).write_text('{"<s>": 0, "\\u0120the": 1}')
     with pytest.raises(InputError, match=rf"{name}.*'<s>'.*vocab\.txt"):
         open_tokenizer(tmp_path / name)
+
+
+def test_the_vocabulary_of_a_json_is_read_with_its_settings(tmp_path):
+    path, fast = write_fast(tmp_path / "m")
+    with pytest.raises(InputError, match=r"Tokenizer\.read"):
+        Vocabulary.read(path)
+    assert Tokenizer.read(path).encode(TEXT) == ids_of(fast, TEXT)
