@@ -5,9 +5,9 @@ import re
 
 from electra_tf.errors import InputError
 from electra_tf.interop.tensor_files import find_weights
+from electra_tf.text.tokenizer_files import FILES
 
 _ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?")
-_TEXTS = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
 _SAFETENSORS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -64,7 +64,7 @@ def local_folder(path: str) -> str:
             folder = snapshot_download(
                 match["name"],
                 revision=match["revision"],
-                allow_patterns=[*_TEXTS, *weights],
+                allow_patterns=[*FILES, *weights],
             )
         except (HfHubHTTPError, OSError, ValueError) as error:
             cause = str(error).strip().partition("\n")[0]

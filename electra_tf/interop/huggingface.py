@@ -444,9 +444,11 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
     text = tokenizer.original_text
     pathlib.Path(folder, VOCABULARY).write_bytes(text.encode())
     _write_json(os.path.join(folder, "special_tokens_map.json"), special)
+    whole = {"added_tokens_decoder": _added_tokens(tokenizer)}
     _write_json(
         os.path.join(folder, TOKENIZER_CONFIG),
         special
+        | (whole if settings.keep_whole or settings.keep_whole_normalized else {})
         | {
             "do_lower_case": settings.lower_case,
             "strip_accents": strip,
@@ -457,6 +459,25 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
     )
     fast = _fast_tokenizer(tokenizer, strip)
     fast.save(os.path.join(folder, TOKENIZER))
+
+
+def _added_tokens(tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
+    """Return the entries that are kept whole, as transformers 4 stores them."""
+    settings, ids = tokenizer.settings, tokenizer.original_ids
+    flags = dict.fromkeys(("lstrip", "rstrip", "single_word"), False)
+    return {
+        str(ids[name]): {
+            **flags,
+            "content": name,
+            "normalized": name in settings.keep_whole_normalized,
+            "special": name in SPECIAL_TOKENS,
+        }
+        for name in (
+            *SPECIAL_TOKENS,
+            *settings.keep_whole,
+            *settings.keep_whole_normalized,
+        )
+    }
 
 
 def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:

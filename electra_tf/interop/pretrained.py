@@ -49,7 +49,10 @@ class Source:
                 f"The vocabulary must have at most an entry for each of the {rows:,} "
                 f"rows of the {network.role}'s token table",
                 f"{vocabulary.source}: {len(vocabulary):,} entries",
-                "Use the vocabulary that the model was trained with",
+                "Use the vocabulary that the model was trained with. If tokens were "
+                "added to the tokenizer alone, call "
+                "model.resize_token_embeddings(len(tokenizer)) in transformers, and "
+                "save both",
             )
         shape = dataclasses.replace(network.shape, spare_rows=rows - len(vocabulary))
         source = dataclasses.replace(

@@ -14,12 +14,7 @@ from electra_tf.storage.outputs import local_files, temporary_folder, upload
 from electra_tf.text import records
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import settings_path
-from electra_tf.text.tokenizer_files import (
-    FILES,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    VOCABULARY,
-)
+from electra_tf.text.tokenizer_files import FILES, SETTINGS, VOCABULARY
 
 _REMEDY = "Upload the folder again, or build the records again with --overwrite"
 # Of the records of the original, which has no manifest.
@@ -70,7 +65,7 @@ def local_vocabulary(path: str | None) -> str | None:
     source, folder = ObjectFolder(parent), "."
     names = {name, settings_path(name).name}
     if name == VOCABULARY or name.endswith(".json"):
-        names |= {TOKENIZER, TOKENIZER_CONFIG}
+        names.update(SETTINGS)
     if source.info(name) is None:
         source, folder = ObjectFolder(path), name
         names = {*FILES, settings_path(VOCABULARY).name}

@@ -17,7 +17,10 @@ from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.tokenizer_json import (
     STRIP_ACCENTS,
     WORD_LIMIT,
+    AddedToken,
     TokenizerJson,
+    add_tokens,
+    parse_added,
     read_tokenizer_json,
 )
 from electra_tf.text.vocab import CONTINUATION, OTHER_TOKENIZER, UNKNOWN, Vocabulary
@@ -28,8 +31,11 @@ VOCABULARY, TOKENIZER, TOKENIZER_CONFIG, CONFIG = (
     "tokenizer_config.json",
     "config.json",
 )
+ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-FILES = (VOCABULARY, TOKENIZER, TOKENIZER_CONFIG, CONFIG, KERAS_HUB_VOCABULARY)
+SETTINGS = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)
+"""Files of Hugging Face that may be beside a `vocab.txt`."""
+FILES = (VOCABULARY, *SETTINGS, KERAS_HUB_VOCABULARY)
 """Files of a tokenizer in a folder, beside those of `Tokenizer.save`."""
 # Classes of transformers whose words and wordpieces are BERT's.
 _CLASSES = ("Bert", "Electra", "DistilBert", "ConvBert", "MobileBert", "LayoutLM")
@@ -162,9 +168,36 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
     _check_class(config, has_json=False)
     if vocabulary is None:
         return _reject_others(folder)
-    if not config.values:
+    added = _read_added_files(folder, config)
+    if not config.values and not added:
         return StoredTokenizer(vocabulary, None, text)
-    return StoredTokenizer(vocabulary, config.settings(), config.path)
+    tokens, settings = add_tokens(
+        vocabulary.file_tokens, config.settings(), added, os.path.join(folder, ADDED)
+    )
+    if len(tokens) > len(vocabulary):
+        vocabulary = Vocabulary.pad_first(tokens, text)
+    return StoredTokenizer(vocabulary, settings, config.path)
+
+
+def _read_added_files(folder: str, config: "_Config") -> tuple[AddedToken, ...]:
+    """Return the added tokens of a folder without a `tokenizer.json`."""
+    path, file = (os.path.join(folder, name) for name in (ADDED, SPECIAL))
+    ids = read_json(path) if os.path.isfile(path) else {}
+    special = read_json(file) if os.path.isfile(file) else {}
+    special = config.values | special
+    names = special.get("additional_special_tokens")
+    names = names if isinstance(names, list) else []
+    exact = [one.get("content") if isinstance(one, dict) else one for one in names]
+    decoder = config.values.get("added_tokens_decoder")
+    decoder = decoder if isinstance(decoder, dict) else {}
+    added = {
+        name: {"content": name, "id": number, "normalized": name not in exact}
+        for name, number in ids.items()
+    }
+    for number, one in decoder.items():
+        if isinstance(one, dict) and number.isdecimal():
+            added[str(one.get("content"))] = {**one, "id": int(number)}
+    return parse_added([*added.values()], path)
 
 
 def _open_own(path: str) -> StoredTokenizer:
@@ -200,9 +233,24 @@ def _open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
         _check_entries(vocabulary, content)
     if vocabulary is None or len(vocabulary) < len(content.tokens):
         vocabulary = Vocabulary.pad_first(content.tokens, path)
+    _check_added(os.path.dirname(path), content)
     config.check(content.settings)
     content.check_ids(Tokenizer(vocabulary, content.settings))
     return StoredTokenizer(vocabulary, content.settings, path)
+
+
+def _check_added(folder: str, content: TokenizerJson) -> None:
+    """Reject an `added_tokens.json` with tokens that the `tokenizer.json` lacks."""
+    path = os.path.join(folder, ADDED)
+    ids = read_json(path) if os.path.isfile(path) else {}
+    own = dict(enumerate(content.tokens))
+    differing = [name for name, number in ids.items() if own.get(number) != name]
+    if differing:
+        raise InputError(
+            f"{path} must have the tokens of {content.path}",
+            f"{differing[0]!r} with id {ids[differing[0]]!r:.40}",
+            f"Delete {ADDED}, or save the tokenizer again with transformers",
+        )
 
 
 def _check_entries(vocabulary: Vocabulary, content: TokenizerJson) -> None:

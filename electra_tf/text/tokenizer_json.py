@@ -135,7 +135,7 @@ def read_tokenizer_json(path: str | os.PathLike) -> TokenizerJson:
         strip_accents=STRIP_ACCENTS[strip],
         max_word_characters=limit,
     )
-    added = _read_added(document, path)
+    added = parse_added(document.get("added_tokens") or [], path)
     all_tokens, settings = add_tokens(tokens, settings, added, path)
     return TokenizerJson(path, all_tokens, len(tokens), settings)
 
@@ -246,8 +246,16 @@ def _single(
     return parts[0]
 
 
-def _read_added(document: Mapping[str, Any], path: str) -> tuple[AddedToken, ...]:
-    added = document.get("added_tokens") or []
+def parse_added(added: Iterable[Any], path: str) -> tuple[AddedToken, ...]:
+    """Return added tokens in order of id.
+
+    Args:
+        added: Objects with `content` and `id`, as in a `tokenizer.json`.
+        path: Their file, for messages.
+
+    Raises:
+        InputError: One is damaged, or has `single_word`.
+    """
     try:
         tokens = [
             AddedToken(one["content"], one["id"], one.get("normalized", False))
