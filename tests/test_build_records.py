@@ -37,6 +37,24 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_lines_of_text_without_blank_lines_are_warned_of(here, tmp_path):
+    lines = ["the user of the file", "with the file", "in and on the file"]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    (tmp_path / "a.csv").write_text("\n".join(["id,text", *map("7,{}".format, lines)]))
+    for number, (name, documents) in enumerate(
+        [("a.txt", "blank_line"), ("a.txt", "line"), ("a.csv", "blank_line")]
+    ):
+        output = tmp_path / str(number)
+        flags = arguments(tmp_path / name, output, workers=1, documents=documents)
+        result = here("build_records", *flags)
+        assert result.returncode == 0, result.stderr
+        is_joined = number == 0
+        assert ("--documents=line" in result.stderr) == is_joined
+        manifest = json.loads((output / "manifest.json").read_text())
+        assert manifest["documents"] == (1 if is_joined else 3)
+        assert manifest["sentences"] == 3
+
+
 def test_records_are_built_and_can_be_rebuilt(command, text, tmp_path, vocabulary):
     output = tmp_path / "out"
     compressed = tmp_path / "more.txt.gz"

@@ -239,7 +239,9 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         raise InputError(
             "A config must be a readable YAML file or the name of an installed config",
             f"{str(path)!r} ({error})",
-            _hint(path),
+            "Save it in UTF-8"
+            if isinstance(error, UnicodeDecodeError)
+            else _hint(path),
         ) from error
     tree = _parse(text, str(path)) or {}
     if not isinstance(tree, dict):
