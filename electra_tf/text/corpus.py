@@ -26,7 +26,7 @@ from electra_tf.text.rows import (
     MAX_ROW_BYTES,
     SEPARATORS,
     column_values,
-    json_values,
+    json_rows,
     parquet_values,
 )
 from electra_tf.text.sources import (
@@ -301,7 +301,7 @@ class CorpusReader:
 
         number = 0
         try:
-            for number, (text, row) in enumerate(json_values(read), 1):
+            for number, (text, row) in enumerate(json_rows(read), 1):
                 if _UNDECODED.search(text):
                     self._report_undecoded(path, number, f"in row {number}")
                     row = json.loads(_UNDECODED.sub("", text), strict=False)

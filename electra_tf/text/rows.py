@@ -18,10 +18,11 @@ _BLOCK = 1 << 16  # characters
 _BETWEEN = re.compile(r"[\s,\ufeff]*")
 _Missing = Callable[[Sequence[str]], InputError]
 _Report = Callable[[int, str, str, str], None]
-_SEPARATOR_LINE = re.compile(r"sep=(.)\s*\Z")  # Excel reads it and shows no row
+# First line by which Excel knows the separator.
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*\Z')
 
 
-def json_values(read: Callable[[int], str]) -> Iterator[tuple[str, Any]]:
+def json_rows(read: Callable[[int], str]) -> Iterator[tuple[str, Any]]:
     """Yield the values of a JSON list, or values that follow one another.
 
     Args:
@@ -99,12 +100,11 @@ def column_values(
     quoting = csv.QUOTE_MINIMAL
     if separator == "\t" and not header.startswith('"'):
         quoting = csv.QUOTE_NONE
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_BYTES))
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
     while True:
         number = skipped + reader.line_num + 2
         try:
-            row = next(reader, None)
+            row = _next_row(reader)
         except csv.Error as error:
             last = skipped + reader.line_num + 1
             detail = f"{error}, in the row to line {last}; row not read"
@@ -121,6 +121,15 @@ def column_values(
             detail = f"{len(row)} columns, not {len(names)}; row not read"
             remedy = "Check the separators of that row"
             report(number, "another number of columns", detail, remedy)
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """Return the next row, with long fields; None at the end."""
+    before = csv.field_size_limit(MAX_ROW_BYTES)  # of all readers of the process
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(before)
 
 
 def _header(line: str, separators: str, field: str) -> tuple[list[str], str]:

@@ -1,3 +1,4 @@
+import csv
 import gzip
 import json
 import lzma
@@ -95,7 +96,7 @@ JSON_LINES = '{"text": "one\\ntwo"}\n{"text": "say \\"a, b\\""}\n{"text":"中\t;
 TABLES = {
     "a.csv": 'id,text\n1,"one\n\ntwo"\n\n2,"say ""a, b"""\n3,中\t;\n',
     "b.csv": '\ufeffid;text\r\n1;"one\r\ntwo"\r\n2;"say ""a, b"""\r\n3;"中\t;"\r\n',
-    "c.csv": 'sep=;\r\ntext;id\r\n"one\r\ntwo";1\r\n"say ""a, b""";2\r\n"中\t;";3\r\n',
+    "c.csv": '"sep=;"\r\ntext;id\r\n"one\r\ntwo";1\r\n"say ""a, b""";2\r\n"中\t;";3',
     "d.tsv": '"id"\t"text"\n1\t"one\ntwo"\n2\t"say ""a, b"""\n3\t"中\t;"\n',
     "e.json": json.dumps(
         [{"id": 1, "text": "one\n\ntwo"}, {"text": 'say "a, b"'}, {"text": "中\t;"}]
@@ -173,6 +174,15 @@ def test_long_rows_of_json_lists_are_read_in_bounded_time(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(rows, ensure_ascii=False))
     documents, _, _ = read(tmp_path, tmp_path / "a.json")
     assert [d[2] for d in documents] == [[text.strip()] for text in texts]
+
+
+def test_long_fields_of_tables_are_read_and_the_limit_of_csv_stays(tmp_path):
+    before = csv.field_size_limit()
+    long = "x" * (before + 1)
+    (tmp_path / "a.csv").write_text(f"id,text\n1,{long}\n")
+    documents, _, _ = read(tmp_path, tmp_path / "a.csv")
+    assert [d[2] for d in documents] == [[long]]
+    assert csv.field_size_limit() == before
 
 
 def test_parquet_without_pyarrow_is_an_error(tmp_path, monkeypatch):

@@ -179,6 +179,18 @@ def test_readers_name_archives_and_encodings(tmp_path, name, suffix, pack):
             READERS[name](str(path))
 
 
+def test_readers_accept_carriage_returns_as_line_ends(tmp_path):
+    def read(name, text):
+        (tmp_path / name).write_bytes(text.replace("\n", "\r").encode())
+        return READERS[name](str(tmp_path / name))
+
+    for name, comma in (("a.csv", ","), ("a.tsv", "\t")):
+        rows = read(name, f"text{comma}label\na b{comma}1\nc{comma}0\n")
+        assert [list(row.values.values()) for row in rows] == [["a b", "1"], ["c", "0"]]
+    sentences = read("train.txt", "the O\nfile B-X\n\na O\n")
+    assert [sentence.words for sentence in sentences] == [("the", "file"), ("a",)]
+
+
 CP1252 = {  # the files, and what remains of them
     "a.csv": b"review,label\nna\xefve,1\n",
     "a.jsonl": b'{"text": "na\xefve"}\n',
