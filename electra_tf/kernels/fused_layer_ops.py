@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.kernels.rng import DropoutSeeds, apply_dropout
+from electra_tf.kernels.weak_functions import custom_gradient
 from electra_tf.model.layer_ops import LayerOps
 
 _MAX_TRANSPOSED_COLUMNS = 512  # of kernels that `matmul` transposes
@@ -75,7 +76,7 @@ class FusedLayerOps(LayerOps):
         """Apply dropout with the seeds of the step."""
         seeds, rate = self._seeds(x, dropout), dropout.rate
 
-        @tf.custom_gradient
+        @custom_gradient
         def fused(x: tf.Tensor):
             def gradient(upstream):
                 return _maybe_dropout(upstream, seeds, rate)
@@ -101,7 +102,7 @@ class FusedLayerOps(LayerOps):
         on_cpu = self._on_cpu
         bias_B11K = tf.cast(bias_B11K, tf.float32)
 
-        @tf.custom_gradient
+        @custom_gradient
         def fused(queries_BNLH, keys_BNKH, values_BNKH):
             scores_BNLK = tf.matmul(queries_BNLH, keys_BNKH, transpose_b=True)
             weights_BNLK = tf.nn.softmax(tf.cast(scores_BNLK, tf.float32) + bias_B11K)
@@ -152,7 +153,7 @@ class FusedLayerOps(LayerOps):
         seeds, rate = self._seeds(x, dropout), dropout.rate
         on_cpu = self._on_cpu
 
-        @tf.custom_gradient
+        @custom_gradient
         def fused(x, bias, residual, gamma, beta):
             normed, total, mean, scale = _bias_dropout_add_norm(
                 gamma, beta, x, bias, residual, seeds, rate, norm.epsilon, on_cpu
@@ -197,7 +198,7 @@ def _copy_for_lookup_and_matmul(
     dense gradient of the lookup would be another table, mostly zero.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def copy(table_VE: tf.Tensor):
         def gradient(grad_lookup, grad_matmul_VE):
             if not isinstance(grad_lookup, tf.IndexedSlices):
@@ -214,7 +215,7 @@ def _copy_for_lookup_and_matmul(
     return copy(table_VE)
 
 
-@tf.custom_gradient
+@custom_gradient
 def _vocab_logits(x_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
     def gradient(upstream_XV: tf.Tensor):
         with tf.name_scope("vocabulary_backward"):
@@ -234,7 +235,7 @@ def _sum_rows(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(total, dtype)
 
 
-@tf.custom_gradient
+@custom_gradient
 def _bias_gelu(x: tf.Tensor, bias: tf.Tensor):
     def gradient(upstream):
         grad_x = _bias_gelu_backward(upstream, x, bias)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.kernels.fused_layer_ops import xla_compiled
+from electra_tf.kernels.weak_functions import custom_gradient
 
 
 class WeightedSum(NamedTuple):
@@ -44,7 +45,7 @@ def mlm_predictions(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> MLMPredictio
     max_logit_BM = tf.reduce_max(logits_BMV, -1)
     label_logit_BM = tf.gather(logits_BMV, labels_BM, batch_dims=2)
 
-    @tf.custom_gradient
+    @custom_gradient
     def softmax(logits_BMV: tf.Tensor):
         probabilities_BMV = tf.nn.softmax(logits_BMV)
         # log(sum(exp(x))) = max(x) - log(max(softmax(x))): no second pass over V.

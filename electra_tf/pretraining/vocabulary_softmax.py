@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.kernels.weak_functions import custom_gradient
 from electra_tf.model.cost import CHUNK_VALUES
 
 
@@ -56,7 +57,7 @@ def log_probabilities(
 
     labels_KC, others_KC = split(labels_X), split(others_X)
 
-    @tf.custom_gradient
+    @custom_gradient
     def compute(hidden_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
         hidden_KCE = split(hidden_XE)
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.kernels.weak_functions import weak_function
 
 LENGTHS = (
     *(8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
@@ -291,7 +292,10 @@ def training_dataset(
 
     signature = tf.nest.map_structure(_spec, examples.batch([0], size))
     batches = len(prediction_batch_indices(examples.lengths, size))
-    dataset = tf.data.Dataset.from_generator(next_epoch, output_signature=signature)
+    dataset = tf.data.Dataset.from_generator(
+        weak_function(next_epoch), output_signature=signature
+    )
+    dataset.owned_function = next_epoch
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = (

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.kernels.weak_functions import weak_function
 from electra_tf.tasks.batching import EncodedExamples
 
 _Examples = Callable[[Sequence[Any], Sequence[Any] | None, Any, Any], EncodedExamples]
@@ -135,17 +136,20 @@ def tokenize_dataset(
     flat_first = tf.nest.flatten(encoded_first)
     dtypes = [array.dtype for array in flat_first]
 
+    def encode_flat(*flat: np.ndarray) -> list[np.ndarray]:
+        return tf.nest.flatten(encode_batch(flat))
+
+    encode_weakly = weak_function(encode_flat)
+
     def tokenize(*batch: Any) -> Any:
-        arrays = tf.numpy_function(
-            lambda *flat: tf.nest.flatten(encode_batch(flat)),
-            tf.nest.flatten(batch),
-            dtypes,
-        )
+        arrays = tf.numpy_function(encode_weakly, tf.nest.flatten(batch), dtypes)
         for array, first_array in zip(arrays, flat_first, strict=True):
             array.set_shape([None] * first_array.ndim)
         return tf.nest.pack_sequence_as(encoded_first, arrays)
 
-    return dataset.map(tokenize)
+    tokenized = dataset.map(tokenize)
+    tokenized.owned_function = encode_flat
+    return tokenized
 
 
 def _to_list(column: Any) -> list[Any]:
