@@ -20,6 +20,7 @@ from electra_tf.preset_files import preset_folder, preset_names
 from electra_tf.storage.objects import is_url
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
 from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
+from electra_tf.tasks.saved_optimizer import restore_optimizer
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
@@ -138,9 +139,10 @@ class PresetArguments:
 
 
 def load_model(path: str | os.PathLike) -> keras.Model:
-    """Load a model that `save` wrote, without compiling it.
+    """Load a model that `save` wrote, compiled with its optimizer.
 
-    No code in the file is run.
+    No code in the file is run. Optimizers other than those of this package and of
+    `keras.optimizers`, and other arguments of `compile`, are ignored with a line.
 
     Args:
         path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
@@ -167,7 +169,9 @@ def load_model(path: str | os.PathLike) -> keras.Model:
             "Check the path; load a checkpoint with from_preset of a model class",
         )
     check_saved_file(file)
-    return load_saved_file(file)
+    model = load_saved_file(file)
+    restore_optimizer(model, file)
+    return model
 
 
 def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:

@@ -9,7 +9,7 @@ import json
 import math
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -132,7 +132,8 @@ def _limited_weights(limit: int) -> Iterator[None]:
     """Return a context in which layers of this thread have at most `limit` values.
 
     Keras builds a whole model before it reads weights, and a config can describe layers
-    of any class and size. Every stored value takes a byte or more.
+    of any class and size. Every stored value takes a byte or more. Models within the
+    model are not compiled.
     """
     original, thread, values = keras.layers.Layer.add_weight, threading.get_ident(), 0
 
@@ -144,8 +145,40 @@ def _limited_weights(limit: int) -> Iterator[None]:
                 raise ValueError(f"{limit:,} bytes of weights for a larger model")
         return original(layer, shape, *args, **kwargs)
 
-    keras.layers.Layer.add_weight = add_weight
+    inner_models = []
+
+    def not_compiled(compile_from_config: Callable) -> Callable:
+        def call(model: keras.Model, *args: Any, **kwargs: Any) -> None:
+            if threading.get_ident() == thread:
+                inner_models.append(model)
+            else:
+                compile_from_config(model, *args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_replaced(keras.layers.Layer, "add_weight", add_weight))
+        for kind in _defining("compile_from_config", keras.Model):
+            new = not_compiled(kind.compile_from_config)
+            stack.enter_context(_replaced(kind, "compile_from_config", new))
+        yield
+    for model in inner_models:
+        model.compiled = False  # which Keras sets
+
+
+def _defining(name: str, kind: type) -> set[type]:
+    """Return the classes above and below a class that define an attribute."""
+    kinds, below = {*kind.__mro__}, [kind]
+    while below:
+        kinds.update(below := [k for b in below for k in b.__subclasses__()])
+    return {k for k in kinds if name in vars(k)}
+
+
+@contextlib.contextmanager
+def _replaced(kind: type, name: str, value: Any) -> Iterator[None]:
+    original = getattr(kind, name)
+    setattr(kind, name, value)
     try:
         yield
     finally:
-        keras.layers.Layer.add_weight = original
+        setattr(kind, name, original)

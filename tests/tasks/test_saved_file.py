@@ -152,3 +152,103 @@ def test_layers_of_other_classes_are_not_larger_than_their_weights(tmp_path):
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 200_000  # KiB; the layer would take 16 GB
     assert electra_tf.load_model(path).count_params() == 10
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Return a file of a model compiled with SGD and a metric, after three updates."""
+    model = electra_tf.TextClassifier(tiny.start(), ["a", "b"], tiny.settings())
+    model.compile(keras.optimizers.SGD(0.5, momentum=0.9), metrics=["accuracy"])
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.iterations.assign(3)
+    model.optimizer.variables[2].assign(np.ones(model.optimizer.variables[2].shape))
+    path = tmp_path_factory.mktemp("compiled") / "model.keras"
+    model.save(path)
+    return model, path
+
+
+def with_compile(path, target, change):
+    """Write a file with another `compile_config`."""
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as output:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "config.json":
+                config = json.loads(data)
+                change(config["compile_config"])
+                data = json.dumps(config)
+            output.writestr(name, data)
+    return target
+
+
+def test_the_optimizer_is_restored(compiled, capsys):
+    model, path = compiled
+    loaded = electra_tf.load_model(path)
+    assert isinstance(loaded.optimizer, keras.optimizers.SGD)
+    assert loaded.has_own_optimizer
+    for one, other in zip(tiny.slots(model), tiny.slots(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "metrics" in capsys.readouterr().err  # they are ignored
+    assert not load(str(path)).compiled  # the commands do not need it
+
+
+def test_the_published_optimizer_continues(tmp_path, capsys):
+    settings = tiny.settings(optimizer_layer_decay=0.8)
+    model = electra_tf.TextClassifier(tiny.start(), ["a", "b"], settings)
+    rule, depth = settings.optimizer, model.shape.depth
+    model.compile(electra_tf.create_optimizer(rule, 30, depth))
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.iterations.assign(20)
+    model.save(tmp_path / "model.keras")
+    loaded = electra_tf.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.schedule.steps == 30
+    assert int(loaded.optimizer.iterations) == 20
+    assert loaded.optimizer.multipliers == model.optimizer.multipliers
+    assert not loaded.has_own_optimizer
+    assert "ignored" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        ({"module": "os", "class_name": "system"}, "os.system"),
+        ({"module": "tests", "class_name": "Own", "registered_name": "a>Own"}, "Own"),
+        ({"class_name": "__lambda__"}, "__lambda__"),
+        ({"class_name": ["SGD"]}, "SGD"),
+        ({"registered_name": "electra_tf>Optimizer"}, "SGD"),
+        ({"class_name": "Adam"}, "momentum"),
+        ({"class_name": "deserialize"}, "deserialize"),
+        ({"class_name": "MultiOptimizer", "config": {}}, "MultiOptimizer"),
+        ({"config": {"learning_rate": {"class_name": "Dense"}}}, "Dense"),
+        ({"config": {"no_decay": ["(a+)+$"]}}, "(a+)+$"),
+        ({"config": {"momentum": 0.0}}, "variables"),
+        (b"SGD", "optimizer"),
+    ],
+)
+def test_other_optimizers_are_ignored_with_a_line(
+    entry, word, compiled, tmp_path, capsys
+):
+    def change(config):
+        if isinstance(entry, bytes):
+            config["optimizer"] = entry.decode()
+        else:
+            config["optimizer"] |= entry
+            config["metrics"] = [{"module": "os", "class_name": "getcwd"}]
+
+    path = with_compile(compiled[1], tmp_path / "model.keras", change)
+    model = electra_tf.load_model(path)
+    assert not model.compiled
+    lines = capsys.readouterr().err
+    assert "optimizer" in lines
+    assert word in lines
+    assert "metrics" in lines
+
+
+def test_inner_models_are_not_compiled(compiled, tmp_path):
+    names = ("token_ids", "segment_ids", "padding_mask")
+    inputs = {n: keras.Input([None], dtype="int32", name=n) for n in names}
+    outer = keras.Model(inputs, keras.layers.Dense(3)(compiled[0](inputs)))
+    outer.compile("sgd", "mse")
+    outer.save(tmp_path / "model.keras")
+    loaded = electra_tf.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.optimizer, keras.optimizers.SGD)
+    assert not loaded.get_layer(compiled[0].name).compiled

@@ -1,0 +1,137 @@
+"""Restore the optimizer of a .keras file, which may come from a stranger."""
+
+import inspect
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import h5py
+import keras
+
+from electra_tf.training.optimizer import Optimizer
+
+_OURS = (
+    "Optimizer",
+    "WarmupPolynomialDecay",
+    "_GeneratorMultipliers",
+    "_LayerwiseMultipliers",
+)
+_MODULES = ("keras.optimizers", "keras.optimizers.schedules")
+_MAX_DEPTH = 20  # of a config
+_PATTERN = r"[\w/.^$|-]*"  # without repetitions, which can take very long
+# Arguments of `compile` that need no line if they have these values.
+_DEFAULTS = {
+    "run_eagerly": (False,),
+    "steps_per_execution": (1,),
+    "jit_compile": (False, True, "auto"),
+    "auto_scale_loss": (True,),
+}
+
+
+def restore_optimizer(model: keras.Model, path: str) -> None:
+    """Compile a model with the optimizer of its file, and print what is ignored.
+
+    Only optimizers and schedules of this package and of Keras are created. Other
+    arguments of `compile`, such as metrics, are not read.
+
+    Args:
+        model: The model that was loaded from the file, not compiled.
+        path: A .keras file that `check_saved_file` accepts.
+    """
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json")).get("compile_config") or {}
+        if not isinstance(config, dict):
+            _print(path, "compile_config", f"a {type(config).__name__}")
+            return
+        optimizer = config.pop("optimizer", None)
+        if optimizer is not None:
+            try:
+                _check(optimizer)
+                restored = _restored(model, optimizer, archive)
+                model.compile(optimizer=restored)
+                # As in `TextModel.compile_from_config`.
+                model.has_own_optimizer = not isinstance(restored, Optimizer)
+            except Exception as error:  # Keras raises errors of many classes
+                lines = str(error).strip().splitlines() or [""]
+                _print(path, "optimizer", f"{type(error).__name__}: {lines[0]}"[:300])
+    ignored = [
+        name
+        for name, value in config.items()
+        if value and value not in _DEFAULTS.get(name, ())
+    ]
+    if ignored:
+        reason = "pass what you need to compile(optimizer=model.optimizer, ...)"
+        _print(path, ", ".join(ignored)[:200], reason)
+
+
+def _print(path: str, names: str, reason: str) -> None:
+    print(f"{path}: ignored {names} of compile: {reason}", file=sys.stderr)
+
+
+def _check(config: Any) -> None:
+    """Raise a ValueError unless all classes in a config are known and not nested."""
+    names = list(_class_names(config, 0))
+    optimizers = [n for n in names if n in (("", "Optimizer"), (_MODULES[0], n[1]))]
+    if len(optimizers) != 1:
+        raise ValueError("not one optimizer of electra_tf or keras.optimizers")
+
+
+def _class_names(config: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield module and name of each class; raise a ValueError for an unknown one."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("a config of many levels")
+    if isinstance(config, Mapping):
+        if "class_name" in config:
+            yield _known_class(config)
+        patterns = config.get("no_decay", ())
+        if not all(re.fullmatch(_PATTERN, pattern) for pattern in patterns):
+            raise ValueError(f"no_decay={patterns!r:.100}")
+        config = list(config.values())
+    if isinstance(config, list):
+        for value in config:
+            yield from _class_names(value, depth + 1)
+
+
+def _known_class(config: Mapping[str, Any]) -> tuple[str, str]:
+    module, name = config.get("module"), config["class_name"]
+    registered = config.get("registered_name")
+    if name in _OURS and registered == f"electra_tf>{name}":
+        return "", name
+    if isinstance(name, str) and module in _MODULES and registered in (None, name):
+        namespace = keras.optimizers
+        if module == _MODULES[1]:
+            namespace = keras.optimizers.schedules
+        if inspect.isclass(getattr(namespace, name, None)):
+            return module, name
+    raise ValueError(f"the class {module}.{name}"[:200])
+
+
+def _restored(
+    model: keras.Model, config: Any, archive: zipfile.ZipFile
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer with its variables."""
+    optimizer = keras.optimizers.deserialize(config)
+    optimizer.build(model.trainable_variables)
+    with archive.open("model.weights.h5") as file, h5py.File(file, "r") as weights:
+        stored = _item(_item(weights, "optimizer"), "vars")
+        if len(stored) != len(optimizer.variables):
+            raise ValueError(f"{len(stored)} variables for {len(optimizer.variables)}")
+        for index, variable in enumerate(optimizer.variables):
+            dataset = _item(stored, str(index))
+            if dataset.shape != tuple(variable.shape):
+                raise ValueError(f"the shape {dataset.shape} for {variable.shape}")
+            variable.assign(dataset[()])
+    return optimizer
+
+
+def _item(group: h5py.Group, name: str) -> Any:
+    """Return a group or a dataset that lies in the file itself."""
+    item = group[name]
+    is_link = not isinstance(group.get(name, getlink=True), h5py.HardLink)
+    is_outside = getattr(item, "is_virtual", False) or getattr(item, "external", None)
+    if is_link or is_outside:
+        raise ValueError(f"{name} in another file")
+    return item
