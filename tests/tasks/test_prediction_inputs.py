@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pytest
 
@@ -233,3 +234,24 @@ def test_integer_ids_of_squad_are_kept(models, tmp_path):  # noqa: F811
     path.write_text(path.read_text().replace('"a"', "7").replace('"t"', "null"))
     items = list(read_items(models["answerer"], str(path)))
     assert [item.id for item in items] == ["7", "b"]
+
+
+def test_remedies_for_inputs_of_other_formats(models, tmp_path):  # noqa: F811
+    model = models["classifier"]
+    for text in (json.dumps(TWO), json.dumps(TWO, indent=1)):
+        path = tmp_path / "a.txt"
+        path.write_text(text)
+        with pytest.raises(InputError) as caught:
+            list(read_items(model, str(path)))
+        suffix = re.search(r"ends with (\.\w+)", caught.value.remedy)[1]
+        items = read_items(model, str(path.rename(path.with_suffix(suffix))))
+        assert pairs(items) == [(1, "the file"), (2, "of the")]
+    path.write_text("[\nmore\n")
+    with pytest.raises(InputError) as caught:
+        list(read_items(model, str(path)))
+    path.write_text(re.search(r"\{.*\}", caught.value.remedy)[0] + "\nmore\n")
+    assert [item.value for item in read_items(model, str(path))] == ["[", "more"]
+    path.write_text('{"review": "a"}\n')
+    with pytest.raises(InputError, match="--text_columns"):
+        list(read_items(model, str(path)))
+    assert pairs(read_items(model, str(path), ("review",))) == [(None, "a")]

@@ -176,6 +176,18 @@ def test_sentences_must_match(tmp_path, text, message):
         )
 
 
+def test_other_formats_and_missing_labels_are_named(tmp_path):
+    gold = tmp_path / "gold.jsonl"
+    gold.write_text('{"tokens": ["a"], "ner_tags": ["O"]}\n')
+    with pytest.raises(InputError, match=r"gold\.jsonl"):
+        score_predictions("tagging", str(gold), predictions(tmp_path, "a O\n"))
+    record = {"sentence1": "a", "sentence2": "b", "label": "entailment"}
+    records = [record, {**record, "label": None}]
+    gold.write_text("\n".join(map(json.dumps, records)))
+    with pytest.raises(InputError, match=r"'' in .*gold\.jsonl:2"):
+        score_predictions("rte", str(gold), predictions(tmp_path, "entailment\n" * 2))
+
+
 def test_squad_scores_ignore_offsets(tmp_path):
     paragraph = {
         "context": "It was John.",

@@ -280,6 +280,9 @@ def _parquet() -> bytes:
 _CSV = b'text,label\n"The cat, sat","a"\nA dog,b\n"two\nlines",a\n' + b"x y,b\n" * 5
 _TSV = b"text\tlabel\nThe cat sat\ta\nA dog\tb\n" + b"x y\tb\n" * 5
 _ROWS = b'{"text": "The cat", "label": 1}\n{"text": "A dog", "label": 2.0}\n' * 3
+_LIST = json.dumps(list(map(json.loads, _ROWS.splitlines())), indent=1).encode()
+_QUOTED = b'text\tlabel\n"The ""cat"" sat"\ta\n"A\tdog"\tb\n' + b'"x y"\tb\n' * 5
+_TAGS = b'{"tokens": ["EU", "of", "."], "ner_tags": ["B-X", "O", "O"]}\n' * 4
 _COLA = b"gj04\t1\t\tThe cat sat .\ngj04\t0\t*\tSat cat the .\n" * 3
 _CONLL = b"EU NNP B-NP\nof VBZ O\n. . O\n\nPeter NNP B-NP\nB. NNP I-NP\n\n" * 3
 
@@ -295,6 +298,15 @@ def _article(title: str, number: int) -> dict[str, Any]:
     }
 
 
+def _flat(number: int) -> bytes:
+    count = number % 3
+    record = {"id": number, "title": f"T{number % 2}", "question": "Who sat ?"}
+    record |= {"context": "The cat sat on the mat ."}
+    answers = {"text": ["The cat"] * count, "answer_start": [0] * count}
+    return json.dumps({**record, "answers": answers}).encode() + b"\n"
+
+
+_FLAT = b"".join(map(_flat, range(6)))
 _SQUAD = json.dumps(
     {"version": "v2.0", "data": [_article("Cats", 1), _article("Dogs", 3)]}
 ).encode()
@@ -302,7 +314,9 @@ _SQUAD = json.dumps(
 
 def _tables() -> st.SearchStrategy[Case]:
     named = {(".csv", ".csv.gz"): _CSV, (".tsv", ".tsv.xz"): _TSV}
+    named[(".tsv",)] = _QUOTED
     named[(".jsonl", ".ndjson", ".jsonl.gz")] = _ROWS
+    named[(".json", ".jsonl")] = _LIST
     return st.one_of(
         one_file(tuple(f"train{end}" for end in ends), mutated_text(base) | noise())
         for ends, base in named.items()
@@ -410,8 +424,12 @@ def _input_cases(draw) -> Case:
             [
                 ("classifier", "in.txt", _LINES),
                 ("classifier", "in.csv", _TABLE_LINES),
-                ("classifier", "in.jsonl.gz", _LINES),
+                ("classifier", "in.jsonl.gz", _LINES.splitlines(True)[1] * 2),
+                ("classifier", "in.json", _LIST),
                 ("tagger", "in.txt", _TAGGED),
+                ("tagger", "in.conll.gz", _CONLL),
+                ("tagger", "in.txt", b"-DOCSTART- -X- O\n\n" + _CONLL),
+                ("answerer", "in.json", _FLAT),
                 ("answerer", "in.json", _SQUAD),
                 ("answerer", "in.jsonl", b'{"question": "Who ?", "context": "A"}\n'),
             ]
@@ -656,6 +674,11 @@ KINDS: dict[str, Kind] = {
     "GLUE": Kind(4, _glue_cases(), functools.partial(_read_task, "cola", path=".")),
     "CoNLL": Kind(6, one_file(("a.txt", "a.txt.gz"), mutated_text(_CONLL) | noise()),
                   functools.partial(_read_task, "chunking")),
+    "JSON of tags": Kind(3, one_file(("a.jsonl", "a.json"), json_like(
+                             _TAGS.split(b"\n")[0]) | mutated_text(_TAGS)),
+                         functools.partial(_read_task, "tagging")),
+    "flat SQuAD": Kind(3, one_file(("a.jsonl", "a.json.gz"), mutated_text(_FLAT)),
+                       functools.partial(_read_task, "squad2")),
     "SQuAD": Kind(6, one_file(("train.json", "train.json.xz"), json_like(_SQUAD)),
                   functools.partial(_read_task, "squad2")),
     "predictions": Kind(6, _prediction_cases(), _read_predictions),

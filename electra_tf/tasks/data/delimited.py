@@ -40,7 +40,8 @@ def named_records(
     Args:
         text: Content of the file.
         path: The file, for messages.
-        separator: A comma, or a tab for a .tsv, where quotes are usually characters.
+        separator: A comma, which may be a semicolon in the file; or a tab for a .tsv,
+            where quotes are usually characters.
         log: Collects invalid records.
         names: Names of the columns; None: the first line has them.
         bad: Numbers of lines that are not UTF-8.
@@ -59,6 +60,8 @@ def named_records(
                 f"{path}:1: JSON: {line!r:.60}",
                 "Rename the file to .json",
             )
+        if separator == "," and ";" in line and "," not in line:
+            separator = ";"  # of Excel where numbers have a decimal comma
         _check_separator(line.removesuffix("\r"), path, separator)
     if not has_quotes and notify:
         has_quotes = _is_quoted(text, path, notify)

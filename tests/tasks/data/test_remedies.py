@@ -63,10 +63,10 @@ def test_renaming_a_table_of_another_separator(tmp_path, name, separator, quote)
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("separator", [";", "|"])
-def test_converting_a_table_of_another_separator(tmp_path, separator, mark):
+@pytest.mark.parametrize(("name", "separator"), [("a.tsv", ";"), ("a.csv", "|")])
+def test_converting_a_table_of_another_separator(tmp_path, name, separator, mark):
     pandas = pytest.importorskip("pandas")
-    path = table(tmp_path / "a.csv", f"{mark}text{separator}label", separator)
+    path = table(tmp_path / name, f"{mark}text{separator}label", separator)
     with pytest.raises(InputError) as caught:
         texts(path)
     command = caught.value.remedy.partition(": ")[2]

@@ -240,8 +240,9 @@ def test_require_columns_suggests_similar_names(known, words):
 @pytest.mark.parametrize(
     ("name", "line", "words"),
     [
-        ("a.csv", "id;text;label;x", "a.csv:1 with 3 semicolons and no comma"),
-        ("a.csv", '"text";"label"', "a.csv:1 with 1 semicolon and no comma"),
+        ("a.csv", "id|text|label|x", "a.csv:1 with 3 vertical bars and no comma"),
+        ("a.csv", '"text"|"label"', "a.csv:1 with 1 vertical bar and no comma"),
+        ("a.tsv", "text;label", "a.tsv:1 with 1 semicolon and no tab"),
         ("a.csv", "text\tlabel", "a.csv:1 with 1 tab and no comma.* .tsv"),
         ("a.tsv", "text,label", "a.tsv:1 with 1 comma and no tab.* .csv"),
         ("a.csv", "label，review", "a.csv:1 with 1 full-width comma .* ','"),
@@ -391,6 +392,14 @@ def test_the_separator_line_of_excel_is_read(read, name, first, mark):
         assert read(content, name)[:2] == expected
     with pytest.raises(InputError, match=rf"{name}:4: another number of columns"):
         read("\n".join([*lines, "c"]), name)
+
+
+@pytest.mark.parametrize("header", ["text;label", '"text";"label"', "\ufefftext;label"])
+def test_a_csv_may_have_semicolons(read, header):
+    values, lines, _ = read(f'{header}\n"a;b";1\nc, d;2\n', "a.csv")
+    assert (values, lines) == ([("a;b", "1"), ("c, d", "2")], [2, 3])
+    with pytest.raises(InputError, match=r"a\.csv:2: another number of columns"):
+        read(f"{header}\na,1\n", "a.csv")
 
 
 QUOTED = {
