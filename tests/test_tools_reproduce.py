@@ -30,7 +30,10 @@ systems:
   warm: {warm_start: {system: mlm, share: 0.3}, sets: [model.generator_width=0.25]}
   untrained: {steps: 2, seeds: 1, sets: [objective.name=mlm]}
 """
-MODULES = "grid", "metrics", "page", "reproduce", "scores", "bootstrap"
+MODULES = (
+    *("bootstrap", "conclusions", "grid", "metrics", "page", "plots"),
+    *("reproduce", "results", "scores"),
+)
 
 
 @pytest.fixture
@@ -399,6 +402,7 @@ def rows(tool, read, tmp_path):
             "system": run.system, "rung": run.rung, "seed": run.seed, "stages": facts,
             "positions": facts[0]["positions"], "flops": facts[0]["flops"],
             "original_flops": facts[0]["original_flops"], "cpu_seconds": 50,
+            "processor": "a model",
             "done": dict.fromkeys(names, "2026-11-25"),
             "scores": each | {"blimp": 55.5},
         }  # fmt: skip

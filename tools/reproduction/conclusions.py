@@ -1,0 +1,117 @@
+"""What the differences between systems show, by a rule that was fixed before."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from bootstrap import crossings, interval
+from results import PRIMARY, Results, cell
+
+_AGREE = 3  # of the tasks, for a system that wins
+
+
+def conclusions(results: Results) -> list[str]:
+    """Return what holds for each pair of systems, by the rule that was fixed before."""
+    lines = []
+    for first, second in results.pairs:
+        budgets = {
+            rung: float(results.grid.content["rungs"][rung]["positions"])
+            for rung in results.rungs
+            if results.difference((first, second), rung, PRIMARY)
+        }
+        if budgets:
+            lines.append(f"- {_conclusion(results, first, second, budgets)}")
+    reading = (
+        "A system wins at a budget if the interval of its difference is above 0, at "
+        f"least {_AGREE} of the {len(PRIMARY)} tasks agree, and the difference is not "
+        "smaller than at the budget before."
+    )
+    lines += _advice(results)
+    return [
+        "## What holds",
+        reading,
+        "\n".join(lines) or "No rung has two systems yet.",
+    ]
+
+
+def _advice(results: Results) -> Iterator[str]:
+    """Yield for each rung the systems that no other one is ahead of."""
+    for rung in results.rungs:
+        scored = [s for s in results.systems if results.finished(s, rung, PRIMARY)]
+        worse = set()
+        for pair in itertools.permutations(scored, 2):
+            found = results.difference(pair, rung, PRIMARY)
+            if found and interval(found[0])[1] > 0:
+                worse.add(pair[1])
+        if len(scored) > 1:
+            best = " or ".join(system for system in scored if system not in worse)
+            yield f"- With the compute of {rung} positions of masked LM, use {best}."
+
+
+def _conclusion(
+    results: Results, first: str, second: str, budgets: Mapping[str, float]
+) -> str:
+    curve = [results.difference((first, second), rung, PRIMARY)[0] for rung in budgets]
+    texts, previous = [], None
+    for rung, values in zip(budgets, curve, strict=True):
+        texts.append(
+            f"{rung}: {_verdict(results, (first, second), rung, values, previous)}"
+        )
+        previous = values[0]
+    return (
+        f"{first} and {second}. "
+        + "; ".join(texts)
+        + ". "
+        + _crossing(first, curve, budgets)
+    )
+
+
+def _verdict(
+    results: Results,
+    pair: Sequence[str],
+    rung: str,
+    values: np.ndarray,
+    previous: float | None,
+) -> str:
+    """Return who is ahead at a rung."""
+    value, low, high = interval(values)
+    tasks = [results.difference(pair, rung, [name])[0][0] for name in PRIMARY]
+    side = 1 if value >= 0 else -1
+    agree = sum(side * difference > 0 for difference in tasks)
+    figures = f"{cell(values, '+')}, {agree} of {len(PRIMARY)} tasks agree"
+    if (seeds := results.difference(pair, rung, PRIMARY)[1]) < 3:
+        figures += f", {seeds} seeds"
+    if low <= 0 <= high:
+        return f"no difference shown ({figures})"
+    name = pair[0] if side > 0 else pair[1]
+    if agree < _AGREE:
+        return f"{name} is ahead in the mean, not on most tasks ({figures})"
+    if previous is None:
+        return f"{name} is ahead; one budget shows no trend ({figures})"
+    if side * (value - previous) < 0:
+        return f"{name} is ahead by less than at the budget before ({figures})"
+    return f"{name} wins ({figures})"
+
+
+def _crossing(
+    first: str, curve: Sequence[np.ndarray], budgets: Mapping[str, float]
+) -> str:
+    """Return at which budget the difference changes its sign."""
+    if len(curve) < 2:
+        return "One budget gives no crossing."
+    found = interval(crossings(np.stack(curve), [*budgets.values()]))
+    least, most = min(budgets.values()), max(budgets.values())
+    texts = [
+        f"below {least:.3g}"
+        if x < least
+        else f"{x:.3g}"
+        if math.isfinite(x)
+        else "never"
+        for x in found
+    ]
+    return (
+        f"{first} {'gains' if curve[-1][0] > curve[0][0] else 'loses'} with the "
+        f"budget; the line through the differences crosses 0 at {texts[0]} positions "
+        f"({'extrapolated, ' if found[0] > most else ''}{texts[1]} to {texts[2]})."
+    )

@@ -1,0 +1,96 @@
+"""Scores of the finished runs of a grid, and bootstrap samples of them."""
+
+import functools
+import itertools
+import json
+import lzma
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import metrics
+import numpy as np
+from bootstrap import interval, resample, sampled_scores
+from grid import Grid
+
+PRIMARY = "chunking", "sst2", "cola", "stsb", "mnli"
+"""Tasks whose unweighted mean is the primary score, fixed before the first run."""
+
+
+class Results:
+    """Scores of the finished runs, and samples of them.
+
+    Args:
+        grid: The grid.
+        folder: Of the rows.
+    """
+
+    def __init__(self, grid: Grid, folder: pathlib.Path):
+        self.grid, self._folder = grid, folder
+        self.rows = {
+            run: json.loads(path.read_text(encoding="utf-8"))
+            for run in grid.runs
+            if (path := folder / f"{run.name}.json").exists()
+        }
+        self.rungs = [*dict.fromkeys(run.rung for run in grid.runs if run.rung)]
+        self.systems = [*dict.fromkeys(run.system for run in grid.runs if run.rung)]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the pairs of systems that are compared, the later one first."""
+        return [(b, a) for a, b in itertools.combinations(self.systems, 2)]
+
+    def finished(self, system: str, rung: str, tasks: Sequence[str]) -> dict[int, Any]:
+        """Return the runs by seed that have the scores of all given tasks."""
+        return {
+            run.seed: run
+            for run, row in self.rows.items()
+            if (run.system, run.rung) == (system, rung)
+            and set(tasks) <= set(row["scores"])
+        }
+
+    def mean(
+        self, system: str, rung: str, tasks: Sequence[str], seeds: Sequence[int]
+    ) -> np.ndarray:
+        """Return the mean of some tasks over some seeds: [1 + SAMPLES]."""
+        runs = self.finished(system, rung, tasks)
+        return np.mean(
+            [
+                resample(
+                    [self._samples(runs[seed], task) for seed in seeds],
+                    f"{system} {rung} {task}",
+                )
+                for task in tasks
+            ],
+            0,
+        )
+
+    def difference(
+        self, pair: Sequence[str], rung: str, tasks: Sequence[str]
+    ) -> tuple[np.ndarray, int] | None:
+        """Return the first system minus the second, and the number of their seeds."""
+        first, second = (self.finished(system, rung, tasks) for system in pair)
+        if not (seeds := sorted(set(first) & set(second))):
+            return None
+        a, b = (self.mean(system, rung, tasks, seeds) for system in pair)
+        return a - b, len(seeds)
+
+    @functools.cache  # noqa: B019
+    def _samples(self, run: Any, task: str) -> np.ndarray:
+        path = self._folder / f"{run.name}.rows.json.xz"
+        rows = json.loads(lzma.decompress(path.read_bytes()))[task]
+        return sampled_scores(task, metrics.arrays(rows))
+
+
+def primary_of(row: Mapping[str, Any]) -> float | None:
+    """Return a run's primary score; None: a task is missing."""
+    if not set(PRIMARY) <= set(row["scores"]):
+        return None
+    return statistics.fmean(statistics.fmean(row["scores"][n]) for n in PRIMARY)
+
+
+def cell(values: np.ndarray, sign: str = "") -> str:
+    """Return a score or a difference with its interval, or nothing for no seeds."""
+    value, low, high = interval(values)
+    return f"{value:{sign}.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
