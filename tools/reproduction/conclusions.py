@@ -101,17 +101,14 @@ def _crossing(
     if len(curve) < 2:
         return "One budget gives no crossing."
     found = interval(crossings(np.stack(curve), [*budgets.values()]))
+    slope = np.polyfit(np.log([*budgets.values()]), [v[0] for v in curve], 1)[0]
     least, most = min(budgets.values()), max(budgets.values())
-    texts = [
-        f"below {least:.3g}"
-        if x < least
-        else f"{x:.3g}"
-        if math.isfinite(x)
-        else "never"
+    at, low, high = (
+        f"below {least:.3g}" if x < least else f"{x:.3g}" if x < math.inf else "never"
         for x in found
-    ]
+    )
     return (
-        f"{first} {'gains' if curve[-1][0] > curve[0][0] else 'loses'} with the "
-        f"budget; the line through the differences crosses 0 at {texts[0]} positions "
-        f"({'extrapolated, ' if found[0] > most else ''}{texts[1]} to {texts[2]})."
+        f"{first} {'gains' if slope > 0 else 'loses'} with the budget. The line "
+        f"through the differences is 0 at these positions of masked LM: {at} "
+        f"({'extrapolated, ' if found[0] > most else ''}interval {low} to {high})."
     )
