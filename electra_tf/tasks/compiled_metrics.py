@@ -65,7 +65,7 @@ _REFUSED = {
     ),
     "Hinge SquaredHinge": (
         "takes decision values below and above 0, which no probability is",
-        "Use CategoricalHinge, or leave it out",
+        None,
     ),
     "MeanAbsolutePercentageError": ("divides by the target, 0 in one-hot rows", None),
 }

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import Inputs
+from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.text_inputs import is_texts, to_array, to_rows
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -247,11 +248,35 @@ def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
 
     Returns:
         Inputs, targets, and weights float32 [B], 1 by default.
+
+    Raises:
+        InputError: There are no targets, or several weights for a row.
     """
     inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
+    require_targets(targets)
     if weights_B is None:
         weights_B = tf.ones([tf.shape(inputs["token_ids"])[0]])
-    return inputs, targets, tf.cast(weights_B, tf.float32)
+    weights_B = squeeze_column(weights_B)
+    if weights_B.shape.rank not in (None, 1):
+        raise _bad_weights(f"the shape {list(weights_B.shape)}")
+    return inputs, targets, tf.reshape(tf.cast(weights_B, tf.float32), [-1])
+
+
+def require_targets(y: Any) -> None:
+    """Raise an error if there are no targets.
+
+    Args:
+        y: Targets of ids.
+
+    Raises:
+        InputError: They are None.
+    """
+    if y is None:
+        raise InputError(
+            "fit and evaluate must have y, the target of each row of ids",
+            "ids without targets",
+            "Pass y",
+        )
 
 
 def check_length(length: int, max_positions: int) -> None:

@@ -18,6 +18,17 @@ class Loss(NamedTuple):
     """float32: weights of the correct predictions; for scores, the squared error."""
 
 
+def squeeze_column(values: Any) -> tf.Tensor:
+    """Return [B] for values [B, 1], and other values unchanged.
+
+    Args:
+        values: One number for each row, or rows.
+    """
+    values = tf.convert_to_tensor(values)
+    is_column = values.shape.rank == 2 and values.shape[1] == 1
+    return values[:, 0] if is_column else values
+
+
 def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Return class ids, and the probabilities of the classes if labels are these.
 
@@ -27,11 +38,10 @@ def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
     Returns:
         int32 [B], the most probable class; float32 [B, C] or None.
     """
-    labels_B = tf.convert_to_tensor(labels_B)
-    if labels_B.shape.rank == 2 and labels_B.shape[1] == 1:
-        labels_B = labels_B[:, 0]
+    labels_B = squeeze_column(labels_B)
     if labels_B.shape.rank != 2:
-        return tf.cast(labels_B, tf.int32), None
+        # Traced for [B] and for [B, 1], the rank is unknown.
+        return tf.reshape(tf.cast(labels_B, tf.int32), [-1]), None
     probabilities_BC = tf.cast(labels_B, tf.float32)
     return tf.argmax(probabilities_BC, -1, tf.int32), probabilities_BC
 
@@ -67,13 +77,14 @@ def score_loss(
 
     Args:
         outputs_B1: float32.
-        scores_B: float32, in the units of the head's output.
+        scores_B: float32, in the units of the head's output; also [B, 1].
         weights_B: float32; 0 in padding rows.
 
     Returns:
         Sums over the rows.
     """
-    errors_B = tf.square(outputs_B1[:, 0] - tf.cast(scores_B, tf.float32))
+    scores_B = tf.reshape(tf.cast(scores_B, tf.float32), [-1])
+    errors_B = tf.square(outputs_B1[:, 0] - scores_B)
     total = tf.reduce_sum(errors_B * weights_B)
     return Loss(total, tf.reduce_sum(weights_B), total)
 

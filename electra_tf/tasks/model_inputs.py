@@ -24,6 +24,7 @@ from electra_tf.tasks.keras_inputs import (
     check_steps_per_epoch,
     positive_or_default,
     require_ids,
+    require_targets,
     split_texts,
     to_targets,
     to_weights,
@@ -143,6 +144,10 @@ def encode_inputs(model: "TextModel", x: Any, y: Any, weights: Weights) -> tuple
     if isinstance(x, Mapping):
         require_ids(x)
         check_length(x["token_ids"].shape[1], model.shape.max_positions)
+        require_targets(y)
+        if model.takes_columns and np.ndim(y) == 2 and np.shape(y)[1] == 1:
+            y = np.reshape(y, -1)
+        sample_weight = to_weights(sample_weight, x["token_ids"].shape[0])
     return x, y, (sample_weight, class_weight)
 
 

@@ -636,9 +636,9 @@ class TextModel(keras.Model, abc.ABC):
         self._mean_quality.update_state(metric, sums.weight)
         if self._user_metrics is not None and self._user_metrics.metrics:
             # Padding rows have no token; unweighted metrics would count them.
-            real_B = inputs["padding_mask"][:, 0] > 0
+            real_N = tf.where(inputs["padding_mask"][:, 0] > 0)[:, 0]
             batch = tf.nest.map_structure(
-                lambda t: tf.boolean_mask(t, real_B), (targets, outputs, weights_B)
+                lambda t: tf.gather(t, real_N), (targets, outputs, weights_B)
             )
             self._user_metrics.update(*self.metric_rows(*batch))
         return self.compute_metrics(inputs, targets, outputs, weights_B)

@@ -267,6 +267,36 @@ def test_columns_of_a_data_frame(model):
     np.testing.assert_array_equal(predictions, model.predict((TEXTS, TEXTS[::-1])))
 
 
+@pytest.mark.parametrize("name", ["classes", "scores"])
+def test_columns_of_targets_and_weights_of_ids(models, name):
+    x, y = TASKS[name]
+    inputs, targets, _ = models[name].examples(x, y).batch(range(24), 24)
+    evaluate = models[name].evaluate
+    expected = evaluate(inputs, targets, WEIGHTS, verbose=0)
+    columns = targets[:, None], WEIGHTS[:, None]
+    assert evaluate(inputs, *columns, verbose=0) == pytest.approx(expected)
+    assert evaluate(inputs, targets, WEIGHTS.tolist(), verbose=0) == expected
+    models[name].compile(models[name].optimizer)
+    batches = tf.data.Dataset.from_tensors((inputs, *columns))
+    assert evaluate(batches, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_targets_and_weights_of_ids_are_validated(models):
+    model = models["tags"]
+    inputs, tags_BL, _ = model.examples(SENTENCES, TAGS).batch(range(24), 24)
+    weights_BL = np.ones(tags_BL.shape)
+    for data in (
+        (inputs, tags_BL, weights_BL),
+        (tf.data.Dataset.from_tensors((inputs, tags_BL, weights_BL)),),
+    ):
+        with pytest.raises(InputError, match=rf"\[24, {tags_BL.shape[1]}\]"):
+            model.evaluate(*data, verbose=0)
+    with pytest.raises(InputError, match="ids without targets"):
+        model.evaluate(inputs, verbose=0)
+    with pytest.raises(InputError, match=r"sample_weight.*-1"):
+        model.evaluate(inputs, tags_BL, -np.ones(24), verbose=0)
+
+
 def test_unweighted_metrics_ignore_padding_rows():
     model = make_model("classes")
     metrics = [keras.metrics.SparseCategoricalAccuracy("unweighted")]
