@@ -549,9 +549,16 @@ class TextModel(keras.Model, abc.ABC):
 
         Args:
             config: The compile config that Keras saved.
+
+        Raises:
+            InputError: An argument or a metric does not apply to the model.
         """
         arguments = keras.saving.deserialize_keras_object(config)
-        self.compile(**{name: value for name, value in arguments.items() if value})
+        try:
+            self.compile(**{name: value for name, value in arguments.items() if value})
+        except InputError as error:
+            remedy = "Load the model with electra_tf.load_model, which ignores metrics"
+            raise InputError(error.required, error.received, remedy) from error
         # The file does not store whether `fit` created the optimizer, so its class
         # decides: `fit` creates an `Optimizer`.
         self.has_own_optimizer = not isinstance(self.optimizer, Optimizer)

@@ -500,6 +500,14 @@ print(devices.num_replicas_in_sync)
 """
 
 
+def test_a_saved_metric_that_is_refused_now():
+    model = make_model("scores")
+    model.compile("sgd", metrics=["mse"])
+    config = model.get_compile_config() | {"metrics": ["auc"]}
+    with pytest.raises(InputError, match=r"AUC.*electra_tf\.load_model"):
+        model.compile_from_config(config)
+
+
 @pytest.mark.slow
 def test_metrics_on_two_replicas_equal_scikit_learn():
     done = subprocess.run(
