@@ -134,8 +134,13 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
 
 def _header(line: str, separators: str, field: str) -> tuple[list[str], str]:
     """Return the names of the columns and their separator."""
-    rows = [next(csv.reader([line], delimiter=s), []) for s in separators]
-    headers = list(zip(rows, separators, strict=True))
+    headers = []
+    for separator in separators:
+        try:
+            names = next(csv.reader([line], delimiter=separator), [])
+        except csv.Error:  # a carriage return within the line
+            names = line.split(separator)
+        headers.append((names, separator))
     found = [header for header in headers if field in header[0]]
     return (found or sorted(headers, key=lambda h: -len(h[0])))[0]
 

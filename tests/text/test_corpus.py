@@ -140,6 +140,14 @@ def test_a_table_without_the_field_is_an_error_with_its_columns(tmp_path, name):
     assert [d[2] for d in documents] == ROWS
 
 
+def test_a_header_with_a_carriage_return_is_an_error_with_its_columns(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"id,te\rxt\n1,a\n")
+    with pytest.raises(InputError, match=r"a\.csv.*id"):
+        read(tmp_path, tmp_path / "a.csv")
+    documents, _, _ = read(tmp_path, tmp_path / "a.csv", field="te\rxt")
+    assert [d[2] for d in documents] == [["a"]]
+
+
 BAD_ROWS = {
     "a.csv": ("text,id\na,1\nb\nc,3\n", {"another number of columns": 1}, 3),
     "b.csv": ('text,id\na,1\n"b"x,2\nc,3\n', {"broken quoting": 1}, 3),

@@ -257,7 +257,7 @@ def _read_corpus(folder: pathlib.Path, case: Case) -> None:
     from electra_tf.text.corpus import CorpusReader
 
     def read(log):
-        for documents in ("blank_line", "file"):
+        for documents in ("blank_line", "line", "file"):
             settings = CorpusConfig(documents=documents)
             for document in CorpusReader([str(folder / case.name)], settings, log):
                 _require(document.lines)
@@ -668,6 +668,10 @@ KINDS: dict[str, Kind] = {
     "text": Kind(8, one_file(_TEXTS, mutated_text(_PROSE) | noise()), _read_corpus),
     "JSON lines": Kind(5, one_file(("a.jsonl", "a.json.gz"), mutated_text(_JSONL)),
                        _read_corpus),
+    "corpus table": Kind(4, one_file(("a.csv", "a.tsv.gz", "a.tsv"),
+                         mutated_text(_CSV) | mutated_text(_QUOTED)), _read_corpus),
+    "corpus list": Kind(3, one_file(("a.json", "a.txt", "a.json.xz"),
+                        json_like(_LIST) | mutated_text(_LIST)), _read_corpus),
     "Parquet": Kind(2, st.deferred(
         lambda: one_file("a.parquet", mutated_bytes(_parquet()))), _read_corpus),
     "table": Kind(10, _tables(), functools.partial(_read_task, "csv")),
