@@ -4,7 +4,8 @@ python -m electra_tf.finetune --task=rte --data=glue --checkpoint=run \\
     --output=rte --trials=5
 
 Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
-have data), squad1, squad2, chunking, tagging (any CoNLL file) and csv (any table).
+have data), squad1, squad2, chunking, tagging (any CoNLL file, or JSON of words and
+tags) and csv (any table).
 Run the same command again to resume a run that was stopped or killed.
 """
 
