@@ -62,12 +62,12 @@ def local_vocabulary(path: str | None) -> str | None:
     if path is None or not is_url(path):
         return path
     parent, name = split_url(path)
-    source, folder = ObjectFolder(parent), "."
+    source = ObjectFolder(parent)
     names = {name, settings_path(name).name}
     if name == VOCABULARY or name.endswith(".json"):
         names.update(SETTINGS)
     if source.info(name) is None:
-        source, folder = ObjectFolder(path), name
+        source, name = ObjectFolder(path), ""
         names = {*FILES, settings_path(VOCABULARY).name}
     infos = {n: source.info(n) for n in names}
     files = {n: info for n, info in infos.items() if info is not None}
@@ -77,7 +77,7 @@ def local_vocabulary(path: str | None) -> str | None:
             f"{path}, which does not exist",
             "Check the URL",
         )
-    return os.path.join(fetch(source, files, folder=folder), name)
+    return os.path.join(fetch(source, files, folder="."), name)
 
 
 def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
