@@ -76,10 +76,10 @@ MAY_USE = {
         *("pydantic", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
     },
     "tasks": {
-        *("keras", "numpy", "pydantic", "scipy", "sklearn", "tensorflow"),
+        *("h5py", "keras", "numpy", "pydantic", "scipy", "sklearn", "tensorflow"),
         "tensorflow_datasets",
     },
-    "runs": {"sklearn", "keras", "numpy", "tensorflow", "tqdm"},
+    "runs": {"sklearn", "keras", "numpy", "tensorflow", "threadpoolctl", "tqdm"},
     "serving": {
         *("ai_edge_litert", "google", "numpy", "onnx", "onnxruntime", "tensorflow"),
         *("tensorflow_serving", "tensorflow_text", "tf2onnx"),
