@@ -92,7 +92,7 @@ class StoredTokenizer:
             f"The settings must be those of {self.source}, "
             f"{ {name: required[name] for name in names} }",
             f"{ {name: requested[name] for name in names} }",
-            "Remove these settings, or train another vocabulary",
+            f"Remove these settings, or correct {self.source} if it is wrong",
         )
 
 
@@ -203,7 +203,7 @@ def _read_added_files(folder: str, config: "_Config") -> tuple[AddedToken, ...]:
 def _open_own(path: str) -> StoredTokenizer:
     """Open a vocabulary and the settings that `Tokenizer.save` wrote beside it."""
     vocabulary, file = Vocabulary.read(path), settings_path(path)
-    remedy = "pass --lower_case, --strip_accents and --split_unspaced"
+    remedy = "pass --lower_case, --strip_accents, --split_unspaced and --keep_whole"
     try:
         stored = TokenizationConfig.complete(read_json(file))
         sha256 = stored["vocabulary_sha256"]

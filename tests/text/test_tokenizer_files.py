@@ -134,6 +134,11 @@ def test_settings_beside_vocab_txt_are_read(tmp_path):
     expected = TokenizationConfig(lower_case=False, max_word_characters=100)
     assert open_tokenizer(path).settings == expected
     assert open_tokenizer(tmp_path).settings == expected
+    with pytest.raises(InputError, match=r"correct .*tokenizer_config\.json"):
+        open_tokenizer(path).check(TokenizationConfig())
+    config = {"do_lower_case": True}  # as the message says
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    open_tokenizer(path).check(TokenizationConfig(max_word_characters=100))
     # Only beside a file of that name.
     shutil.copy(path, tmp_path / "other.txt")
     assert open_tokenizer(tmp_path / "other.txt").settings is None
