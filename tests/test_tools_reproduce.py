@@ -104,6 +104,9 @@ HEAD = GRID.partition("systems:")[0]
         (f"{HEAD}systems: {{a: {{seed: 2}}}}\n", "seed"),
         (f"{HEAD}systems: {{a-b: {{}}}}\n", "a-b"),
         (GRID.replace("cola", "colla"), "colla"),
+        (GRID.replace("reference: mlm", "reference: bert"), "bert"),
+        (GRID.replace("{system: mlm", "{system: bert"), "bert"),
+        (GRID.replace("tuned_at: 4k", "tuned_at: 9k"), "9k"),
     ],
 )
 def test_keys_of_a_grid_file_are_checked(content, received, read):

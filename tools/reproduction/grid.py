@@ -245,10 +245,17 @@ def _check(path: pathlib.Path, content: Any) -> None:
                 f"{name}: {system!r:.80}",
                 "Correct the name or the key",
             )
-    unknown = [n for n in content["scores"] if n not in scores.NAMES]
-    if unknown:
-        raise InputError(
-            f"scores in {path} must be of {', '.join(scores.NAMES)}",
-            ", ".join(map(str, unknown)),
-            "Correct the name",
-        )
+    systems, rungs = content["systems"], content["rungs"]
+    starts = [s["warm_start"]["system"] for s in systems.values() if "warm_start" in s]
+    tuned = content["finetune"]["tuned_at"]
+    for what, given, known in (
+        ("scores", content["scores"], scores.NAMES),
+        ("reference and warm_start", [content["reference"], *starts], systems),
+        ("tuned_at", [tuned], rungs),
+    ):
+        if unknown := [str(name) for name in given if name not in known]:
+            raise InputError(
+                f"{what} in {path} must be of {', '.join(known)}",
+                ", ".join(unknown),
+                "Correct the name",
+            )
