@@ -1,5 +1,6 @@
 """Find the entries of a vocabulary that are kept whole, before a text is split."""
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from electra_tf.text.normalization import CharacterTable, is_dropped
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS
 
 _CODES = 0x30000  # letters are below
+_MAX_ENTRIES = 2000
 
 
 class Part(NamedTuple):
@@ -36,8 +38,17 @@ class WholeEntries:
     """
 
     def __init__(self, settings: TokenizationConfig):
-        self._characters = _Characters(settings)
         exact, normalized = settings.keep_whole, settings.keep_whole_normalized
+        if len(exact) + len(normalized) > _MAX_ENTRIES:
+            raise InputError(
+                f"At most {_MAX_ENTRIES:,} entries may be kept whole, because each "
+                "place of a text is compared with all",
+                f"{len(exact) + len(normalized):,}",
+                "Remove some from keep_whole, or from the tokenizer's added tokens",
+            )
+        self._characters = _characters(
+            dataclasses.replace(settings, keep_whole=(), keep_whole_normalized=())
+        )
         for entry in (*exact, *normalized):
             _check(entry, settings.max_word_characters)
         self.keys = {self._key(entry): entry for entry in normalized}
@@ -108,6 +119,12 @@ class _Characters(dict):
         for character in map(chr, range(_CODES)):
             variants.setdefault(self[character], []).append(character)
         return variants
+
+
+@functools.cache
+def _characters(settings: TokenizationConfig) -> _Characters:
+    # Cached, because its variants take a second.
+    return _Characters(settings)
 
 
 def _check(entry: str, longest: int) -> None:

@@ -105,6 +105,12 @@ def test_entries_that_cannot_be_kept_whole_are_refused(entries, words):
         Tokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
 
 
+def test_too_many_entries_are_refused():
+    entries = tuple(f"[{number}]" for number in range(2001))
+    with pytest.raises(InputError, match="2,001"):
+        Tokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
+
+
 def test_entries_that_are_equal_in_any_case_are_refused():
     vocabulary = Vocabulary((*VOCABULARY.tokens, "[user]"))
     entries = TokenizationConfig(keep_whole_normalized=("[USER]", "[user]"))
