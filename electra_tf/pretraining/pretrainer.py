@@ -119,8 +119,26 @@ class Pretrainer(keras.Model):
         pretrainer.trainable = config.get("trainable", True)
         return pretrainer
 
-    def compile(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Set the optimizer. `training.xla`, not Keras, selects what XLA compiles."""
+    def compile(self, optimizer: Any = None, *others: Any, **named: Any) -> None:
+        """Set the optimizer. `training.xla`, not Keras, selects what XLA compiles.
+
+        Args:
+            optimizer: Return value of `create_optimizer`.
+            others: Must be left out.
+            named: Must be left out.
+
+        Raises:
+            InputError: Another optimizer or another argument.
+        """
+        if others or named or not hasattr(optimizer, "slots"):
+            received = [repr(value)[:60] for value in (optimizer, *others)]
+            raise InputError(
+                "compile of a pretrainer must have the optimizer of create_optimizer "
+                "and nothing else",
+                ", ".join([*received, *named]),
+                "Call compile(electra_tf.create_optimizer(config.optimizer, "
+                "steps=config.training.steps))",
+            )
         super().compile(optimizer=optimizer, jit_compile=False)
         optimizer.build(self.trainable_variables)
 

@@ -1,5 +1,6 @@
 """Validate and convert the arguments of Keras's methods."""
 
+import inspect
 import itertools
 import math
 import numbers
@@ -14,7 +15,13 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import Inputs
 from electra_tf.tasks.losses import squeeze_column
-from electra_tf.tasks.text_inputs import is_texts, to_array, to_rows
+from electra_tf.tasks.text_inputs import (
+    is_text_dataset,
+    is_texts,
+    to_array,
+    to_rows,
+)
+from electra_tf.training.optimizer import Optimizer, rate_error
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 _REMEDY = "Pass a list of texts, or a tf.data.Dataset of batches of (texts, targets)"
@@ -199,16 +206,28 @@ def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
         )
 
 
-def check_compile_arguments(model: str, arguments: Mapping[str, Any]) -> None:
-    """Raise an error for arguments of `compile` that a text model does not support.
+def compile_arguments(model: str, *positional: Any, **named: Any) -> dict[str, Any]:
+    """Return the arguments of `compile` by name, in the order of Keras's `compile`.
 
     Args:
         model: Name of the model's class, for the message.
-        arguments: Arguments of `compile`.
+        positional: Arguments after the optimizer.
+        named: Arguments by name.
 
     Raises:
-        InputError: `loss`, `loss_weights`, or `jit_compile` other than "auto" is set.
+        InputError: `loss`, `loss_weights`, or `jit_compile` other than "auto" is set,
+            or an argument is none of Keras's or is set twice.
     """
+    signature = inspect.signature(keras.Model.compile)
+    try:
+        bound = signature.bind_partial(None, None, *positional, **named)
+    except TypeError as error:
+        raise InputError(
+            f"The arguments of compile must be those of Keras: {signature}",
+            str(error),
+            "Pass compile(optimizer=..., metrics=[...])",
+        ) from error
+    arguments = dict(list(bound.arguments.items())[2:])
     names = ("loss", "loss_weights", "jit_compile")
     unsupported = [name for name in names if arguments.get(name)]
     if unsupported and arguments[unsupported[0]] != "auto":
@@ -216,9 +235,29 @@ def check_compile_arguments(model: str, arguments: Mapping[str, Any]) -> None:
         raise InputError(
             f"{name} of compile must be left out: a {model} has the loss of its task, "
             "and compiles with XLA only the element-wise operations between matmuls",
-            f"compile({name}={arguments[name]!r})",
-            "Leave it out, or use the model as a layer of your own model",
+            f"compile({name}={arguments[name]!r:.80})",
+            "Call compile(optimizer=..., metrics=[...]) without it, or use the model "
+            "as a layer of your own model",
         )
+    return arguments
+
+
+def check_callbacks(callbacks: Any, optimizer: Any) -> None:
+    """Raise an error if a callback would set the rate of an optimizer with a schedule.
+
+    Args:
+        callbacks: Argument of `fit`.
+        optimizer: The optimizer that `fit` will use.
+
+    Raises:
+        InputError: There is such a callback.
+    """
+    if not isinstance(optimizer, Optimizer):
+        return
+    kinds = keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau
+    for callback in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)):
+        if isinstance(callback, kinds):
+            raise rate_error(type(callback).__name__)
 
 
 def reject_text_call(x: Any) -> None:
@@ -370,10 +409,22 @@ def _check_generator(generator: Iterator[Any]) -> Iterator[Any]:
     return (element for element in itertools.chain(first, generator))
 
 
-def _reject_texts(element: Any, source: Any) -> None:
+def has_text_batches(x: Any) -> bool:
+    """Return whether an input is a data set or a `PyDataset` of texts."""
+    if isinstance(x, tf.data.Dataset):
+        return is_text_dataset(x)
+    return isinstance(x, keras.utils.PyDataset) and _has_texts(x[0])
+
+
+def _has_texts(element: Any) -> bool:
     x = element[0] if isinstance(element, tuple) and element else element
     is_array_of_texts = not isinstance(x, list | tuple) and is_texts(x)
-    if is_array_of_texts or _first_is_text(x):
+    return is_array_of_texts or _first_is_text(x)
+
+
+def _reject_texts(element: Any, source: Any) -> None:
+    if _has_texts(element):
+        x = element[0] if isinstance(element, tuple) else element
         raise InputError(
             f"A {type(source).__name__} must yield batches of ids",
             f"the texts {x!r:.60}",

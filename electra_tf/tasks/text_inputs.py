@@ -23,7 +23,7 @@ def is_texts(x: Any) -> bool:
         True for a list or an array of strings, of pairs, of lists of words, of
         questions; for a tuple of two lists or arrays of strings.
     """
-    if isinstance(x, tf.Tensor):
+    if isinstance(x, tf.Tensor | tf.RaggedTensor):
         return x.dtype == tf.string and x.shape.rank in (1, 2)
     if isinstance(x, np.ndarray):
         return x.dtype.kind in "OUS" and x.ndim in (1, 2)
@@ -69,7 +69,7 @@ def to_rows(x: Any, pairs: bool = True) -> list[Any]:
     Raises:
         InputError: Two lists have different lengths, or bytes are not UTF-8.
     """
-    if isinstance(x, np.ndarray | tf.Tensor):
+    if isinstance(x, np.ndarray | tf.Tensor | tf.RaggedTensor):
         return _to_list(x)
     columns = pairs and isinstance(x, tuple) and len(x) == 2
     if columns and not any(isinstance(column, str | bytes) for column in x):
@@ -95,6 +95,64 @@ def is_text_dataset(dataset: tf.data.Dataset) -> bool:
     return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
 
 
+def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> list[Any]:
+    """Return the texts or pairs of all batches, without targets and weights.
+
+    Args:
+        x: A `tf.data.Dataset` or `PyDataset` with batches of texts, of (texts,), of
+            (texts, targets) or of (texts, targets, weights).
+        steps: Batches to read; None: all.
+        are_pairs: Whether two strings are a pair, not a text and its target.
+
+    Raises:
+        InputError: A data set of texts has no end or is not batched.
+    """
+    count = _num_batches(x)
+    if steps is None and count is None:
+        raise InputError(
+            "A data set to predict must have an end",
+            f"an endless {type(x).__name__}",
+            "Leave out its repeat(), or pass steps=COUNT",
+        )
+    if isinstance(x, tf.data.Dataset):
+        spec = _texts_of_batch(x.element_spec, are_pairs)
+        if not all(_is_column(column) for column in _columns(spec)):
+            raise _not_batched(x.element_spec)
+        batches = x if steps is None else x.take(steps)
+    else:
+        batches = (x[index] for index in range(min(steps or count, count or steps)))
+    rows = []
+    for batch in batches:
+        rows += to_rows(to_array(_texts_of_batch(batch, are_pairs)))
+    return rows
+
+
+def _num_batches(x: Any) -> int | None:
+    """Return the number of batches; None for an endless data set."""
+    if not isinstance(x, tf.data.Dataset):
+        return x.num_batches
+    count = int(x.cardinality())
+    return None if count == tf.data.INFINITE_CARDINALITY else count
+
+
+def _texts_of_batch(batch: Any, are_pairs: bool) -> Any:
+    """Return the first component of a batch; also of one that is described by specs."""
+    if not isinstance(batch, tuple):
+        return batch
+    is_pair = are_pairs and len(batch) == 2 and not isinstance(batch[0], tuple)
+    return batch if is_pair else batch[0]
+
+
+def _columns(texts: Any) -> tuple:
+    return texts if isinstance(texts, tuple) else (texts,)
+
+
+def _is_column(spec: Any) -> bool:
+    """Return whether a spec is that of strings [B] or [B, N]."""
+    is_strings = getattr(spec, "dtype", None) == tf.string
+    return is_strings and spec.shape.rank in (1, 2)
+
+
 def tokenize_dataset(
     dataset: tf.data.Dataset, examples: _Examples, class_weight: Any = None
 ) -> tf.data.Dataset:
@@ -118,8 +176,7 @@ def tokenize_dataset(
 
     def encode_batch(flat: Sequence[np.ndarray]) -> Any:
         texts, targets, *weights = tf.nest.pack_sequence_as(spec, list(flat))
-        columns = texts if isinstance(texts, tuple) else (texts,)
-        columns = [_to_list(column) for column in columns]
+        columns = [_to_list(column) for column in _columns(texts)]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         sample_weight = weights[0] if weights else None
         encoded = examples(rows, list(targets), sample_weight, class_weight)
@@ -154,6 +211,8 @@ def tokenize_dataset(
 
 def _to_list(column: Any) -> list[Any]:
     """Convert an array or a tensor to a list, and bytes to strings."""
+    if isinstance(column, tf.RaggedTensor):
+        column = column.to_list()
     if isinstance(column, tf.Tensor):
         column = column.numpy()
     if isinstance(column, np.ndarray):
@@ -180,16 +239,20 @@ def _check_element_spec(spec: Any) -> None:
     """Require (texts, targets) or (texts, targets, weights)."""
     is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
     texts = spec[0] if is_tuple else None
-    columns = texts if isinstance(texts, tuple) else (texts,)
+    columns = _columns(texts)
     flat = tf.nest.flatten(spec)
     valid = len(columns) <= 2 and is_tuple and len(flat) == len(columns) + len(spec) - 1
     if not valid or any(
         getattr(column, "dtype", None) != tf.string or column.shape.rank != 1
         for column in columns
     ):
-        raise InputError(
-            "A data set of texts must have batches of (text, target), of ((text, "
-            "text), target), or of either with weights, each text a string [B]",
-            f"elements of {spec}",
-            "Call its batch(), and map it to that structure",
-        )
+        raise _not_batched(spec)
+
+
+def _not_batched(spec: Any) -> InputError:
+    return InputError(
+        "A data set of texts must have batches of (text, target), of ((text, "
+        "text), target), or of either with weights, each text a string [B]",
+        f"elements of {spec}",
+        "Call its batch(), and map it to that structure",
+    )

@@ -29,10 +29,12 @@ from electra_tf.tasks.batching import (
 )
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.keras_inputs import (
-    check_compile_arguments,
+    check_callbacks,
     check_iterator,
     check_length,
     check_max_length,
+    compile_arguments,
+    has_text_batches,
     positive_or_default,
     reject_text_call,
     require_ids,
@@ -50,8 +52,8 @@ from electra_tf.tasks.optimizer import (
 from electra_tf.tasks.presets import apply_dtype, warn_of_global_policy
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.text_inputs import (
-    is_text_dataset,
     is_texts,
+    rows_of_batches,
     to_rows,
 )
 from electra_tf.training.optimizer import Optimizer, create_optimizer
@@ -88,6 +90,8 @@ class TextModel(keras.Model, abc.ABC):
     """Whether a tuple of two lists is a list of pairs."""
     has_classes = False
     """Whether targets are classes, which `class_weight` can weight."""
+    needs_pairs = False
+    """Whether texts are always pairs."""
     takes_columns = False
     """Whether targets of the shape [N, 1] are one target for each text."""
     metric_kind: str | None = None
@@ -298,6 +302,7 @@ class TextModel(keras.Model, abc.ABC):
         )
         steps = steps_per_epoch(arguments["x"], size, arguments)
         self._prepare_optimizer(steps, arguments.get("initial_epoch", 0), epochs)
+        check_callbacks(arguments.get("callbacks"), self.optimizer)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
             self.optimizer.build(self.trainable_variables)
         return super().fit(epochs=epochs, **arguments)
@@ -329,7 +334,8 @@ class TextModel(keras.Model, abc.ABC):
         """Return predictions for texts, or logits for ids.
 
         Args:
-            x: Texts as for `fit`, but no data set of texts; or ids.
+            x: Texts as for `fit`, a `PyDataset` of batches of texts, or ids. Targets
+                and weights in a data set are ignored.
             batch_size: Examples per batch; None: the settings' value.
             arguments: Other arguments of Keras's `predict`.
 
@@ -337,15 +343,14 @@ class TextModel(keras.Model, abc.ABC):
             For texts the task's predictions, for ids the head's logits.
 
         Raises:
-            InputError: `x` is a data set or a generator of texts, or a single string.
+            InputError: `x` is an endless data set or a generator of texts, or a single
+                string.
         """
-        size, x = self._batch_size(batch_size), check_iterator(x)
-        if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
-            raise InputError(
-                "x of predict must be a list of texts, or ids",
-                "a data set of texts",
-                "Pass a list of its texts",
-            )
+        size = self._batch_size(batch_size)
+        if has_text_batches(x):
+            are_pairs = bool(self.pairs or self.needs_pairs)
+            x = rows_of_batches(x, arguments.get("steps"), are_pairs)
+        x = check_iterator(x)
         if is_texts(x):
             texts = to_rows(x, self.takes_pairs)
             examples = self.examples(texts)
@@ -516,12 +521,15 @@ class TextModel(keras.Model, abc.ABC):
         own = [metric for metric in own if metric.name not in names]
         return [*own[:1], *compiled, *own[1:]]
 
-    def compile(self, optimizer: Any = None, **arguments: Any) -> None:
+    def compile(
+        self, optimizer: Any = None, *positional: Any, **arguments: Any
+    ) -> None:
         """Compile as Keras does, with the published optimizer by default.
 
         Args:
             optimizer: Any optimizer of Keras; None: `fit` creates the published one
                 for its number of steps.
+            positional: Other arguments in Keras's order.
             arguments: Other arguments of Keras's `compile`, such as `metrics`, but no
                 `loss`.
 
@@ -529,7 +537,7 @@ class TextModel(keras.Model, abc.ABC):
             InputError: An argument or a metric does not apply to the model.
         """
         name = type(self).__name__
-        check_compile_arguments(name, arguments)
+        arguments = compile_arguments(name, *positional, **arguments)
         names = {False: "metrics", True: "weighted_metrics"}
         weighted = {key: arguments.get(name) for key, name in names.items()}
         with self.distribute_strategy.scope():

@@ -127,6 +127,16 @@ class Optimizer(keras.optimizers.Optimizer):
         self.multipliers = multipliers
         self._strategy = tf.distribute.get_strategy()
 
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        """Return the rate of the next update."""
+        return super().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        """Raise an InputError, as the schedule decides."""
+        raise rate_error(f"learning_rate={value!r:.40}")
+
     def build(self, variables: Sequence[Variable]) -> None:
         """Create the slots `m` and `v` of each variable; a second call does nothing.
 
@@ -399,6 +409,20 @@ class Optimizer(keras.optimizers.Optimizer):
             epsilon=scalars.adam_epsilon,
             grad=gradient,
         )
+
+
+def rate_error(received: str) -> InputError:
+    """Return the error for callbacks and assignments that set the rate of `Optimizer`.
+
+    Args:
+        received: The callback or the assignment.
+    """
+    return InputError(
+        "The learning rate must be that of the optimizer's own warm-up and decay",
+        received,
+        "Leave it out; or, to fine-tune with another rate, first call "
+        "compile(optimizer=keras.optimizers.AdamW(1e-4))",
+    )
 
 
 def _check_finetuning_steps(settings: TaskOptimizerConfig, steps: int) -> None:

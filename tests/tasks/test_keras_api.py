@@ -455,7 +455,9 @@ def test_an_interrupted_training_resumes_from_its_backup(tmp_path):
         (lambda m: m.predict("one string"), "'one string' alone.*Pass"),
         (lambda m: m.predict({"text": ["a"]}), "token_ids"),
         (lambda m: m.predict(t for t in TEXTS), "generator.*Pass a list of texts"),
-        (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS)), "list of its texts"),
+        (lambda m: m.predict(tf.data.Dataset.from_tensor_slices(TEXTS)), r"batch\(\)"),
+        (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS).repeat()), "steps="),
+        (lambda m: m.compile("adam", "mse", ["accuracy"]), "metrics="),
         (lambda m: m.predict(TEXTS, batch_size=0), "batch_size=0"),
         (lambda m: m.fit((TEXTS, LABELS) for _ in "a"), "Pass a list of texts"),
         (lambda m: m.fit(TEXTS, LABELS, epochs=0), "epochs=0"),
@@ -511,3 +513,75 @@ def test_predict_of_no_texts(models):
     assert predictions["classes"].shape == (0, 2)
     assert predictions["scores"].shape == (0,)
     assert predictions["tags"] == predictions["answers"] == []
+
+
+class _Batches(keras.utils.PyDataset):
+    """Batches of eight."""
+
+    def __init__(self, columns, wrap):
+        super().__init__()
+        self._columns, self._wrap = columns, wrap
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        span = slice(8 * index, 8 * index + 8)
+        return self._wrap(*(column[span] for column in self._columns))
+
+
+def _columns(name):
+    """Return the columns of the texts of a task."""
+    x = TASKS[name][0]
+    if name == "tags":
+        return [tf.ragged.constant(x)]
+    columns = zip(*x, strict=True) if name == "answers" else [x]
+    return [np.array(column) for column in columns]
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("form", ["alone", "tuple", "targets"])
+def test_predict_of_data_sets(name, form, models):
+    columns = _columns(name)
+
+    def wrap(*columns):
+        x = columns[0] if len(columns) == 1 else tuple(columns)
+        if form == "alone":
+            return x
+        return (x,) if form == "tuple" else (x, tf.zeros(8))
+
+    model = models[name]
+    expected = model.predict(TASKS[name][0])
+    slices = tf.data.Dataset.from_tensor_slices(tuple(columns)).batch(8)
+    for batches in (slices.map(wrap), _Batches(columns, wrap)):
+        predictions = model.predict(batches)
+        for one, other in zip(predictions, expected, strict=True):
+            np.testing.assert_equal(np.asarray(one, object), np.asarray(other, object))
+        assert len(model.predict(batches, steps=2)) == 16
+
+
+def test_two_columns_are_a_pair_after_training_on_pairs(model):
+    model.pairs = True
+    columns = (TEXTS, TEXTS[::-1])
+    batches = tf.data.Dataset.from_tensor_slices(columns).batch(8)
+    np.testing.assert_array_equal(model.predict(batches), model.predict(columns))
+
+
+class _Assign(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.optimizer.learning_rate = 0.1
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+        keras.callbacks.ReduceLROnPlateau(monitor="loss"),
+        _Assign(),
+    ],
+)
+def test_callbacks_that_set_the_rate_need_an_optimizer(callback, model):
+    untrained = make_model("classes")
+    with pytest.raises(InputError, match=r"compile\(optimizer=keras"):
+        untrained.fit(TEXTS, LABELS, verbose=0, callbacks=[callback])
+    model.fit(TEXTS, LABELS, epochs=1, verbose=0, callbacks=[callback])  # with SGD

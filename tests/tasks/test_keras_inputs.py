@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.keras_inputs import (
-    check_compile_arguments,
     check_iterator,
     check_length,
     check_steps_per_epoch,
+    compile_arguments,
     num_training_rows,
     positive_or_default,
     reject_text_call,
@@ -197,8 +197,20 @@ def test_unsupported_arguments_are_rejected():
     check_steps_per_epoch({"steps_per_epoch": None})
     for name, value in (("loss", "mse"), ("loss_weights", [1]), ("jit_compile", True)):
         with pytest.raises(InputError, match=rf"compile\({name}="):
-            check_compile_arguments("Model", {name: value, "metrics": []})
-    check_compile_arguments("Model", {"jit_compile": "auto", "loss": None})
+            compile_arguments("Model", **{name: value, "metrics": []})
+    compile_arguments("Model", jit_compile="auto", loss=None)
+
+
+def test_arguments_of_compile_by_position():
+    arguments = compile_arguments("Model", None, None, ["accuracy"], run_eagerly=True)
+    assert arguments["metrics"] == ["accuracy"]
+    assert arguments["run_eagerly"]
+    for values in (["mse", ["accuracy"]], [None, ["accuracy"]]):
+        with pytest.raises(InputError, match=r"accuracy|mse.*metrics=\["):
+            compile_arguments("Model", *values)
+    for named in ({"metric": ["accuracy"]}, {"loss": None}):
+        with pytest.raises(InputError, match=next(iter(named))):
+            compile_arguments("Model", None, **named)
     for texts in ("a", ["a"], tf.constant(["a"]), np.array(["a"])):
         with pytest.raises(InputError, match="predict"):
             reject_text_call(texts)

@@ -245,8 +245,8 @@ def test_fit_accepts_a_data_set_of_texts(no_dropout, recwarn):
     by_text = no_dropout.evaluate(SHORT, SHORT_LABELS, verbose=0)
     assert no_dropout.evaluate(batches, verbose=0) == pytest.approx(by_text, rel=1e-4)
     assert history["val_loss"][0] == pytest.approx(by_text[0], rel=1e-3)
-    with pytest.raises(InputError, match="a data set of texts"):
-        no_dropout.predict(batches)
+    by_text = no_dropout.predict(SHORT)
+    np.testing.assert_array_equal(no_dropout.predict(batches), by_text)
 
 
 def test_fit_accepts_pairs_as_columns_and_as_rows(no_dropout):

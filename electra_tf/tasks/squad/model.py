@@ -51,6 +51,8 @@ class QuestionAnswerer(TextModel):
         model.predict([("who sings ?", text)])  # a list of answers
     """
 
+    needs_pairs = True
+
     def __init__(
         self,
         start: PretrainedEncoder,
