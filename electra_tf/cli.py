@@ -249,7 +249,8 @@ def require(flag_values: flags.FlagValues, *names: str) -> None:
         raise InputError(
             f"{', '.join(f'--{name}' for name in names)} must be set",
             f"no {' and no '.join(missing)}",
-            "Run with --help for all flags",
+            f"Pass {' and '.join(f'{flag}=...' for flag in missing)}; --help describes "
+            "them",
         )
 
 
@@ -281,7 +282,8 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
             raise InputError(
                 "Every argument must be --flag=value",
                 f"{' '.join(rest[1:])!r}",
-                "Put quotes around a value with spaces or shell wildcards",
+                "Write it as --flag=value, in quotes if the value has spaces or shell "
+                "wildcards",
             )
         main()
     except flags.Error as error:

@@ -217,7 +217,9 @@ def _parse(text: str, source: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{source} must be valid YAML", str(error), "Correct that line"
+            f"{source} must be valid YAML",
+            str(error),
+            "Correct it there, and quote texts with : or # in them",
         ) from error
 
 
@@ -248,7 +250,7 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         raise InputError(
             f"{path} must hold `section: {{name: value}}`",
             f"a {type(tree).__name__}",
-            "See configs/ for examples",
+            "Write for example `training: {steps: 1000}`",
         )
     tree = _rename_keys(tree, str(path))
     base = tree.pop("extends", None)
@@ -345,7 +347,7 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
         raise InputError(
             f"{source}: settings must be numbers, strings, lists and booleans",
             str(error),
-            "Quote values that YAML reads as dates",
+            "Put quotes around the value",
         ) from error
     try:
         return pydantic.TypeAdapter(root).validate_json(text)
@@ -367,7 +369,7 @@ def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
     dotted = ".".join([*path, name])
     if item["type"] == "value_error":  # two settings contradict each other
         prefix = f"`{dotted}`: " if item["loc"] else ""
-        return prefix + str(item["ctx"]["error"]), "Change one of the settings"
+        return prefix + str(item["ctx"]["error"]), "Change one of the named settings"
     if item["type"] != "unexpected_keyword_argument":
         message = item["msg"].replace("Input should", "must")
         return f"`{dotted}` {message}, not {item['input']!r}", "Change the value"

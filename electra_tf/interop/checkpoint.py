@@ -26,7 +26,7 @@ from electra_tf.interop.network import (
     to_foreign,
 )
 from electra_tf.interop.plain_weights import plain_weights
-from electra_tf.interop.pretrained import PretrainedModel, Source
+from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel, Source
 from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer, settings_path
@@ -200,7 +200,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         raise InputError(
             "A checkpoint must have a vocabulary",
             f"{model.path!r} without one",
-            "Copy the model's vocab.txt beside it, or pass --vocab=PATH",
+            ADD_VOCABULARY,
         )
     sharing = model.sharing()
     weights: dict[str, np.ndarray] = {}

@@ -37,6 +37,7 @@ from electra_tf.interop.pretrained import (
 )
 from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
+from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
@@ -203,14 +204,14 @@ def read_model(
     for part in map(local_folder, path.split(",")):
         name = detect(part)
         if name is None:
-            state = "" if os.path.exists(part) else ", which does not exist"
+            state, remedy = _describe_unknown(part)
             raise InputError(
                 "A model must be a checkpoint of this package, a Hugging Face folder "
                 "(config.json with model.safetensors or pytorch_model.bin), a prefix "
                 "of a TensorFlow 1 or Model Garden checkpoint, a KerasHub preset, or "
                 "a hub id OWNER/NAME",
-                f"{part!r}{state}",
-                "Check the path",
+                f"{part!r}, {state}",
+                remedy,
             )
         models.append(_read(name, part, vocab, head))
         formats.append(name)
@@ -230,6 +231,25 @@ def read_model(
     return model, formats[0]
 
 
+def _describe_unknown(path: str) -> tuple[str, str]:
+    """Return what a path without a known format is, and a remedy."""
+    if not os.path.exists(path):
+        return "which does not exist", "Check the path"
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    if not os.path.isdir(path) and detect(folder):
+        return "one file of a model", f"Name its folder, {folder}"
+    has_config = os.path.isfile(os.path.join(folder, huggingface.CONFIG))
+    if find_weights(folder):
+        return "without a config", f"Copy the model's config.json into {folder}"
+    if has_config:
+        return (
+            "without weights that are read",
+            f"Copy the model's {SAFETENSORS} or {TORCH} into {folder}; other weights "
+            "(.h5, .msgpack) have to be saved as one of these, with transformers",
+        )
+    return "which has none of these", "Name another path"
+
+
 @functools.cache  # once a process; a command may read a model several times
 def _print_note(note: str) -> None:
     print(f"note: {note}", file=sys.stderr)
@@ -243,7 +263,8 @@ def _common_tokenizer(models: Sequence[PretrainedModel]) -> Tokenizer | None:
         raise InputError(
             "A discriminator and its generator must have the same vocabulary",
             " and ".join(f"{one.source}, {len(one):,} entries" for one in files),
-            "Name the two halves of one model, or pass --vocab with their vocabulary",
+            "Name the two halves of one model, or run `electra-tf convert` with "
+            "--vocab=PATH of their vocabulary, and name its result",
         )
     return next(iter(tokenizers), None)
 

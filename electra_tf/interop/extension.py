@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.pretrained import BIAS, TABLE
+from electra_tf.interop.pretrained import ADD_VOCABULARY, BIAS, TABLE
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
@@ -38,8 +38,7 @@ def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None
         raise InputError(
             required,
             f"{source} without a vocabulary",
-            "Copy the model's vocab.txt beside its weights, or pass --vocab to "
-            "`electra-tf convert` and begin from the result",
+            ADD_VOCABULARY,
         )
     _check_settings(old.settings, new.settings, source)
     before, now = old.vocabulary.tokens, new.vocabulary.tokens

@@ -248,7 +248,7 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
         raise InputError(
             f"id2label of {folder}/{CONFIG} must name each of the {count} outputs",
             f"{stored!r:.80}",
-            "Correct the file",
+            f"Write it as {{0: name, ...}} with the keys 0 to {count - 1}, in quotes",
         )
     return tuple(labels)
 
@@ -262,7 +262,7 @@ def _shape(
             raise InputError(
                 f"{folder}/{CONFIG} must have {name}",
                 "none",
-                "Add it, or get the model anew",
+                "Add it, or download the file again",
             )
         return found
 
@@ -293,7 +293,7 @@ def _activation(config: Mapping[str, Any], folder: str) -> Activation:
     raise InputError(
         f"hidden_act of {folder}/{CONFIG} must be gelu",
         repr(name),
-        "Models of other activations cannot be computed by this package",
+        "Name a model with another activation: gelu, gelu_new or gelu_pytorch_tanh",
     )
 
 

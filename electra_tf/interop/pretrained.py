@@ -17,6 +17,11 @@ LeftOut = dict[str, str]
 """Tensors of a source that no target gets, with the reason."""
 TABLE, BIAS = "/word_embeddings", "head/output_bias"
 """Ends of the paths of weights with a row for each entry of the vocabulary."""
+ADD_VOCABULARY = (
+    "Copy the model's vocab.txt beside its weights, or run `electra-tf convert` with "
+    "--vocab=PATH, and name its result"
+)
+"""Remedy for a model without a vocabulary, in every command."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +235,7 @@ class PretrainedModel:
             raise InputError(
                 f"The source must have a {role}",
                 f"{self.path}: {roles}",
-                "Change --part",
+                f"Pass --part={self.networks[0].role}, or leave --part out",
             )
         return dataclasses.replace(self, sources=kept)
 
@@ -257,8 +262,9 @@ class PretrainedModel:
             raise InputError(
                 "The two copies of a shared table must be equal",
                 f"{self.path}: {format_list(differing)} differ",
-                "Name the two halves of one model, or pass --sharing=none to load each "
-                "network with its own tables",
+                "Name the two halves of one model, or run `electra-tf convert "
+                "--sharing=none`, whose result has tables for each network, and name "
+                "that",
             )
         paths = first.without_head().weights.keys()
         same = first.shape == second.shape and all(

@@ -118,6 +118,7 @@ def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:
             f"The {count} logits of the {head.role} in {source} must have distinct "
             "names",
             format_list(labels) or "none",
-            "Pass --labels=NAME,NAME,... in the order of the logits",
+            "Run `electra-tf convert` with --labels=NAME,NAME,... in the order of the "
+            "logits, and name its result",
         )
     return dataclasses.replace(head, labels=tuple(labels))

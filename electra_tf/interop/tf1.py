@@ -326,8 +326,9 @@ def _named_head(
             f"The {units} tags of the task {name!r} must have names, which the "
             "checkpoint does not store",
             source,
-            "Pass --labels=TAG,TAG,... in the order of the ids in "
-            f"{name}_label_mapping.pkl, which the fine-tuning wrote",
+            "Run `electra-tf convert` with --labels=TAG,TAG,... in the order of the "
+            f"ids in {name}_label_mapping.pkl, which the fine-tuning wrote, and name "
+            "its result",
         )
     labels = options.labels or labels
     if labels and len(labels) != units:  # `renamed` raises for other numbers of names

@@ -126,7 +126,7 @@ def read_pairs(data: str) -> list[dict[str, str]]:
         raise InputError(
             "--data must contain minimal pairs",
             f"{data}, without any",
-            "Check the path",
+            "Pass BLiMP's .jsonl files, or their folder",
         )
     return pairs
 

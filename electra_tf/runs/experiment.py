@@ -397,7 +397,8 @@ def _vocabulary_path(data: str, vocab: str | None) -> str:
     raise InputError(
         "--vocab must name the vocabulary of the records",
         f"no --vocab, and no {records.VOCABULARY} in {data!r}",
-        "Set --vocab to the vocabulary that the records were built with",
+        "Set --vocab to the vocabulary that the records were built with; build records "
+        "from a text with electra_tf.build_records",
     )
 
 

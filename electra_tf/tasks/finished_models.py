@@ -10,7 +10,7 @@ from typing import Any
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import read_model
 from electra_tf.interop.network import ForeignNetwork, Prefixes, from_foreign
-from electra_tf.interop.pretrained import PretrainedModel, Source
+from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel, Source
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, TaskRole
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.inference import load
@@ -146,7 +146,7 @@ def build(model: PretrainedModel) -> TextModel:
         raise InputError(
             "A fine-tuned model must have a vocabulary",
             f"{model.path!r} without one",
-            "Copy the model's vocab.txt beside it, or pass --vocab=PATH",
+            ADD_VOCABULARY,
         )
     head = network.head
     config = {

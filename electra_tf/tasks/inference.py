@@ -171,7 +171,8 @@ def _check_nbest(model: TextModel, output_format: str, nbest: int | None) -> Non
             "--nbest must be used with a QuestionAnswerer and --format=jsonl",
             f"--nbest={nbest} with a {type(model).__name__} and "
             f"--format={output_format}",
-            "Leave --nbest out, or pass --format=jsonl",
+            "Leave --nbest out"
+            + ", or pass --format=jsonl" * isinstance(model, QuestionAnswerer),
         )
     if nbest > model.settings.model.n_best:
         raise InputError(

@@ -15,6 +15,7 @@ from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign, read_model
 from electra_tf.interop.plain_weights import plain_weights
+from electra_tf.interop.pretrained import ADD_VOCABULARY
 from electra_tf.model.transformer import Encoder
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
@@ -104,7 +105,7 @@ class PretrainedEncoder:
             raise InputError(
                 "A pre-trained model must have a vocabulary",
                 f"{path!r} without vocab.txt",
-                "Copy the model's vocab.txt beside its weights",
+                ADD_VOCABULARY,
             )
         network = model.networks[0]
         weights = {

@@ -284,7 +284,7 @@ def _read_by_id(path: str) -> dict[str, Any]:
         raise
     except ValueError as error:
         raise InputError(
-            "Predictions must be JSON", f"{path}: {error}", "Correct the file"
+            "Predictions must be JSON", f"{path}: {error}", "Write them as {id: text}"
         ) from error
     if not isinstance(values, dict):
         raise InputError(

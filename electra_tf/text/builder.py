@@ -414,7 +414,7 @@ def make_manifest(
     """
     if not counts.get("tokens"):
         raise InputError(
-            "--input must contain text", "0 tokens", "Check the files of --input"
+            "--input must contain text", "0 tokens", "Name files with letters or digits"
         )
     positions = counts["records"] * config.records.max_length
     return Manifest(

@@ -286,9 +286,9 @@ class CorpusReader:
             try:
                 value = parse_json(row, f"{path}:{number}", strict=False)
             except ValueError as error:
-                self._report(
-                    path, number, "invalid JSON", f"{error}; row not read", "Correct it"
-                )
+                detail = f"{error}; row not read"
+                remedy = "Correct the row; a file of plain text must end with .txt"
+                self._report(path, number, "invalid JSON", detail, remedy)
                 continue
             yield from self._row(path, number, value)
 
@@ -308,7 +308,7 @@ class CorpusReader:
                 yield from self._row(path, number, row)
         except json.JSONDecodeError as error:
             detail = f"{error.msg}; the {number:,} rows before it were read"
-            self._report(path, number + 1, "invalid JSON", detail, "Correct it")
+            self._report(path, number + 1, "invalid JSON", detail, "Correct the row")
 
     def _table(self, path: str, stream: BinaryIO) -> Iterator[Document]:
         field = self._settings.field

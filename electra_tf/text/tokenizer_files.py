@@ -304,7 +304,7 @@ class _Config:
                 f"do_lower_case and strip_accents of {self.path} must be true, false "
                 "or, for the latter, null",
                 f"{lower_case!r:.40} and {strip!r:.40}",
-                "Correct the file",
+                "Set them to true or false, or remove them for the defaults",
             )
         if split is not True:
             raise InputError(

@@ -62,7 +62,7 @@ class Vocabulary:
             raise InputError(
                 "Each entry of a vocabulary must be text",
                 f"{self.source} with an entry of another type",
-                "Check the file",
+                "Pass a list of strings, or Vocabulary.read(PATH)",
             )
         if len(self.tokens) > _MAX_TOKENS:
             raise InputError(

@@ -211,7 +211,7 @@ def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokeniz
     words = counts.words
     if not words:
         raise InputError(
-            "--input must contain text", "0 words", "Check the files of --input"
+            "--input must contain text", "0 words", "Name files with letters or digits"
         )
     if counts.dropped:
         print(f"{counts.dropped:,} words that occur once were dropped to save memory")

@@ -121,7 +121,9 @@ def open_checkpoint(path: str) -> Checkpoint:
             raise InputError(
                 "A checkpoint must be a folder that electra_tf.pretrain wrote",
                 f"{path!r}, {kind}",
-                "Convert it with electra_tf.convert, and pass the result",
+                "Name the folder of the whole model, with config.json and "
+                "model.safetensors or pytorch_model.bin; or the prefix of a checkpoint "
+                "with its .index and .data files",
             )
         if not paths:
             raise InputError(

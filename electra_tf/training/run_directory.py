@@ -41,6 +41,12 @@ RESUME_SAFE_FIELDS = {
     "evaluation",
     "input.on_error",
 }
+# Settings of the model that any of its weights fit.
+_SAME_SHAPES = {
+    "model.dropout",
+    "model.attention_dropout",
+    "model.initializer_range",
+}
 # May change on resume to any value from the number of completed steps on.
 _STEPS = "training.steps"
 
@@ -149,11 +155,14 @@ def check_resumable(
         if metadata.get(name) != value
     ]
     if changed:
+        load = f", with --init_checkpoint={checkpoint.path} to load these weights"
+        other = {n for n in changed_fields(then, now) if n.startswith("model.")}
+        if other - _SAME_SHAPES:  # these weights do not fit
+            load = ""
         raise InputError(
             f"Settings and data must be those of the checkpoint {checkpoint.path}",
             "; ".join(changed),
-            "Restore the values, or start a new run in another --model_dir, with "
-            f"--init_checkpoint={checkpoint.path} to load these weights",
+            "Restore the values, or start a new run in another --model_dir" + load,
         )
     if now.objective.facts.stages > 1 and now.training.steps != then.training.steps:
         raise InputError(

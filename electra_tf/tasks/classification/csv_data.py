@@ -136,7 +136,7 @@ def _score_task(
         raise InputError(
             f"The column {target!r} must contain different scores",
             f"all are {bounds[0]}",
-            "Check the column",
+            "Name a column with different scores as --score_column",
         )
     print_line(
         f"csv: {target!r} contains scores, scored by "
@@ -158,7 +158,7 @@ def _class_task(
         raise InputError(
             f"The column {target!r} must contain at least two classes",
             f"only {labels}",
-            "Check the label column",
+            "Name a column with two classes or more as --label_column",
         )
     metrics = classification_metrics(labels)
     reason = (
@@ -207,6 +207,7 @@ def _find_files(data: str) -> dict[str, str]:
             "--data must be a table, or a folder with a train.csv (or "
             f"{', '.join(FORMATS)})",
             f"{data!r}, where there is no such file",
-            "Check the path",
+            "Check the path, or rename the file of the training data to train.csv (or "
+            "train with its own suffix)",
         )
     return files

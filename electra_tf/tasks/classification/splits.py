@@ -78,7 +78,7 @@ def make_split(
         raise InputError(
             f"{rows[0].source} must contain at least one usable row",
             f"{len(rows)} rows, all of them bad",
-            "Check the columns and the labels",
+            "Correct the rows that were reported, or name other columns",
         )
     return Split(items, None if target_column is None else targets, places)
 

@@ -98,7 +98,9 @@ def read_table(
         rows = [Row(values, path, line) for line, values in records]
     if not rows:
         raise InputError(
-            "A table must have one or more rows", f"{path} with none", "Check the file"
+            "A table must have one or more rows",
+            f"{path} with none",
+            "Name a file with rows below its first line",
         )
     return rows
 

@@ -216,7 +216,9 @@ def split_by_article(
             "A split by article must have two or more articles and 0 < data.dev_share "
             "< 1",
             f"{len(sizes)} articles, data.dev_share {share}",
-            "Pass a folder with a dev file, or change data.dev_share",
+            "Pass a folder with train.json and dev.json"
+            if len(sizes) < 2
+            else "Change data.dev_share",
         )
     articles = list(sizes)
     random.Random(seed).shuffle(articles)
@@ -245,7 +247,7 @@ def _articles(path: str, log: DataErrorLog) -> list[Any]:
         "question, context and answers on each line",
         f"{path} with "
         + ("no records" if values == [] else describe_json(first or values)),
-        "Check the file",
+        "Name a file of questions, or write its questions in one of these layouts",
     )
 
 

@@ -162,7 +162,8 @@ def squad_task(
                 f"--data must be a file of questions, or a folder with train.json and "
                 f"dev.json (or .jsonl, train{STEMS[name]}.json)",
                 f"{data!r} without {' and '.join(sorted(missing))}",
-                "Check the path; a single file is split by article",
+                "Add the missing files, or name the file of questions itself, of which "
+                "whole articles become dev",
             )
     splits["train"] = drop_untrainable(splits["train"], log)
     return SquadTask(name, {split: _split(qs) for split, qs in splits.items()})

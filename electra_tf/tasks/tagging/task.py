@@ -179,7 +179,7 @@ def tagging_task(
                 f"The tags of {split} must be tags of train",
                 f"no sentence of {split} with known tags only; known: "
                 f"{format_list(tags)}",
-                "Check that both files have the same kind of tags",
+                f"Write the tags of {split} as those of train, or name other columns",
             )
     task = TaggingTask(
         name,
@@ -210,7 +210,8 @@ def _read(
             "optionally dev.txt and test.txt (also .conll, .tsv, .bio, .jsonl, .gz, "
             ".xz)",
             f"{data!r} without train",
-            "Check the path",
+            "Check the path, or rename the file of the training data to train.txt (or "
+            "train with its own suffix)",
         )
     files = without_headers(files, notify)
     for split, sentences in files.items():

@@ -1,0 +1,342 @@
+"""Remedies of errors about records, runs, scores of checkpoints and exports."""
+
+import functools
+import shutil
+import types
+
+import pytest
+
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.loader import load_config
+from electra_tf.model.presets import read_preset
+from electra_tf.runs import blimp, nbest, probe
+from electra_tf.runs.pretraining import check_run
+from electra_tf.runs.scoring import TextScorer
+from electra_tf.serving.export import check_arguments, load_exportable
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.presets import load_model
+from electra_tf.tasks.request_limits import RequestLimits
+from electra_tf.training import strategy
+from remedies.bench import (
+    DISCRIMINATOR,
+    GENERATOR,
+    INTEROP,
+    RECORDS,
+    RUN,
+    SAVED,
+    STEP,
+    VOCAB,
+    Bench,
+    cases,
+    follow,
+    resolve,
+)
+
+
+def _check(b, *sets, model_dir=None, init=None, data=RECORDS, vocab=None):
+    experiment = resolve(*sets, data=data, vocab=vocab)
+    init = init and str(init)
+    check_run(experiment, experiment.open(str(data)), model_dir, init)
+
+
+def _run(b):
+    """Return the path of a copy of the golden run."""
+    path = b.path("run")
+    return str(path if path.exists() else b.copy(RUN, "run"))
+
+
+def _choices(*choices):
+    return lambda b: [lambda c=c: strategy.choose(*c) for c in choices]
+
+
+def _checks(*sets, **options):
+    return lambda b: [lambda s=s: _check(b, *s, **options) for s in sets]
+
+
+def _resumed(*sets):
+    return lambda b: [lambda s=s: _check(b, *s, model_dir=_run(b)) for s in sets]
+
+
+def _loose(b):
+    """Return a glob of record files beside which there is no vocabulary."""
+    folder = b.path("loose")
+    if not folder.exists():
+        folder.mkdir()
+        for path in RECORDS.glob("*.tfrecord*"):
+            shutil.copy(path, folder)
+    return folder / "*.tfrecord*"
+
+
+def _build(b, name, *flags):
+    """Build records of the golden vocabulary."""
+    text = b.file("corpus.txt", "the first of all\n" * 200)
+    flags = (f"--input={text}", f"--vocab={VOCAB}", "--max_length=32", *flags)
+    b.run("build_records", *flags, f"--output={b.path(name)}")
+
+
+RUNS = {
+    "a TPU for another strategy": _choices(
+        ("one_device", "local", 1), ("one_device", None, 1)
+    ),
+    "replicas for another strategy": _choices(
+        ("one_device", None, 2), ("one_device", None, 1)
+    ),
+    "a batch that replicas cannot share": lambda b: [
+        lambda size=size: strategy.check_batch(
+            types.SimpleNamespace(num_replicas_in_sync=2), size, 2
+        )
+        for size in (7, 4, 8)
+    ],
+    "a text as records": lambda b: [
+        lambda: _check(b, data=b.file("text.txt", "the first\n")),
+        lambda: (
+            _build(b, "built"),
+            _check(b, "model.vocabulary_size=null", data=b.path("built")),
+        ),
+    ],
+    "a folder without records": lambda b: [
+        lambda: _check(b, data=b.file("texts/a.txt", "the").parent),
+        lambda: _check(b, data=RECORDS),
+    ],
+    "records without a vocabulary": lambda b: [
+        lambda: _check(b, data=_loose(b)),
+        lambda: _check(b, data=_loose(b), vocab=RECORDS / "vocab.txt"),
+    ],
+    "another vocabulary": lambda b: [
+        lambda: _check(b, data=_loose(b), vocab=DISCRIMINATOR / "vocab.txt"),
+        lambda: _check(b, data=_loose(b), vocab=RECORDS / "vocab.txt"),
+    ],
+    "records of another length": _checks(
+        ["records.max_length=64"], ["records.max_length=32"]
+    ),
+    "another size of the vocabulary": _checks(
+        ["model.vocabulary_size=77"],
+        ["model.vocabulary_size=1000"],
+        ["model.vocabulary_size=null"],
+    ),
+    "a batch of more than all records": _checks(
+        ["input.batch_size=90"], ["input.batch_size=89"]
+    ),
+    "a frozen generator from nowhere": lambda b: [
+        lambda init=init: _check(
+            b, "objective.freeze_generator=true", "model.sharing=none", init=init
+        )
+        for init in (None, GENERATOR, f"{DISCRIMINATOR},{GENERATOR}")
+    ],
+    "an initial checkpoint that does not exist": lambda b: [
+        lambda: _check(b, init=b.path("missing")),
+        lambda: _check(b, init=RUN),
+    ],
+    "another rate in a resumed run": lambda b: [
+        *_resumed(["optimizer.learning_rate=1"], [])(b),
+        lambda: _check(b, "optimizer.learning_rate=1", init=STEP),
+    ],
+    "another depth in a resumed run": lambda b: [
+        *_resumed(["model.depth=3"], [])(b),
+        lambda: _check(b, "model.depth=3", model_dir=str(b.path("other"))),
+    ],
+    "fewer steps than are done": _resumed(
+        ["training.steps=2"], ["training.steps=8"], ["training.steps=9"]
+    ),
+    "records of which a file is cut": lambda b: [
+        lambda: (
+            _cut(b.copy(RECORDS, "a") / "pretrain_data.tfrecord-00000-of-00002"),
+            _check(b, data=b.path("a")),
+        ),
+        lambda: _check(b, data=b.copy(RECORDS, "b")),
+    ],
+    "records of a build that was stopped": lambda b: [
+        lambda: (
+            b.file("out/_building/a", ""),
+            _check(b, data=b.path("out")),
+        ),
+        lambda: (
+            _build(b, "out", "--overwrite"),
+            _check(b, "model.vocabulary_size=null", data=b.path("out")),
+        ),
+    ],
+}
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+PAIR = {
+    "sentence_good": "the first",
+    "sentence_bad": "first the",
+    "UID": "order",
+    "linguistics_term": "syntax",
+}
+CONLL = "the DT B-NP\nfirst JJ I-NP\n\n"
+
+
+@functools.cache
+def _scorer():
+    return TextScorer.from_preset(str(DISCRIMINATOR))
+
+
+def _rerank(path):
+    return nbest.rerank(_scorer(), path, 1.0)
+
+
+def _score(path):
+    return nbest.score_lines(_scorer(), path)
+
+
+SCORES = {
+    "pairs that do not exist": lambda b: [
+        lambda: blimp.read_pairs(str(b.path("missing"))),
+        lambda: blimp.read_pairs(str(b.file("pairs.jsonl", PAIR))),
+    ],
+    "a folder without pairs": lambda b: [
+        lambda: blimp.read_pairs(str(b.file("a/a.txt", "x").parent)),
+        lambda: blimp.read_pairs(str(b.file("a/a.jsonl", PAIR))),
+        lambda: blimp.read_pairs(str(b.path("a"))),
+    ],
+    "lines that are no pairs": lambda b: b.reading(
+        blimp.read_pairs, "a.jsonl", {"text": "the"}, PAIR
+    ),
+    "probe without CoNLL-2000": lambda b: [
+        lambda: probe._read(str(b.folder), "train"),
+        lambda: (b.file("train.txt", CONLL), probe._read(str(b.folder), "train")),
+    ],
+    "probe with two columns": lambda b: b.reading(
+        lambda path: probe._read(str(b.folder), "train"),
+        "train.txt",
+        "the DT\n",
+        CONLL,
+    ),
+    "a list that is no n-best list": lambda b: [
+        *b.reading(_rerank, "a.txt", "one\n", "1\tone\n"),
+        *b.reading(_score, "a.txt", "one\n"),
+    ],
+    "a weight without a list": lambda b: b.running(
+        "score",
+        [f"--checkpoint={DISCRIMINATOR}", "--weight=2"],
+        [f"--checkpoint={DISCRIMINATOR}", "--weight=2", "--nbest"],
+        input="1\tone\t-2\n",
+    ),
+    "a text that is too long": lambda b: b.reading(
+        _score, "a.txt", "the " * 40, "\n".join(["the " * 10] * 4)
+    ),
+    "an empty text": lambda b: b.reading(
+        _score, "a.txt", "the\n\nfirst\n", "the\nfirst\n"
+    ),
+    "an encoder that scores": lambda b: [
+        lambda: TextScorer.from_preset(str(INTEROP / "keras_hub")),
+        lambda: TextScorer.from_preset(str(DISCRIMINATOR)),
+        lambda: TextScorer.from_preset(str(GENERATOR)),
+    ],
+    "a task without predictions": lambda b: [
+        lambda: b.run("evaluate", f"--data={b.file('a.txt', CONLL)}", "--task=tagging"),
+        lambda: b.run(
+            "evaluate",
+            f"--data={b.path('a.txt')}",
+            "--task=tagging",
+            f"--predictions={b.path('a.txt')}",
+        ),
+    ],
+    "a flag of another mode": lambda b: [
+        lambda: b.run(
+            "evaluate",
+            f"--model={SAVED / 'classifier'}",
+            f"--data={_labelled(b)}",
+            "--batches=1",
+        ),
+        lambda: b.run(
+            "evaluate", f"--model={SAVED / 'classifier'}", f"--data={_labelled(b)}"
+        ),
+    ],
+}
+
+
+def _labelled(b):
+    return b.file("a.csv", "text,label\nthe,bad\nfirst,good\n")
+
+
+def _exports(*arguments):
+    return lambda b: [
+        lambda a=a: check_arguments(str(b.path("out")), a[0], a[1], a[2])
+        for a in arguments
+    ]
+
+
+SHORT = load_config(None, ["data.max_length=64"], root=FinetuningConfig)
+EXPORTS = {
+    "an unknown signature": _exports(
+        (1, ("txt",), "saved_model"), (1, ("text", "tokens"), "saved_model")
+    ),
+    "a signature that ONNX lacks": _exports(
+        (1, ("text",), "onnx"), (1, ("text", "tokens"), "onnx")
+    ),
+    "a version that exists": lambda b: [
+        lambda: (
+            b.file("out/1/a", ""),
+            check_arguments(str(b.path("out")), 1, ("text",), "saved_model"),
+        ),
+        lambda: check_arguments(str(b.path("out")), 2, ("text",), "saved_model"),
+        lambda: (
+            shutil.rmtree(b.path("out/1")),
+            check_arguments(str(b.path("out")), 1, ("text",), "saved_model"),
+        ),
+    ],
+    "a file as output": lambda b: [
+        lambda: check_arguments(str(b.file("a", "")), 1, ("text",), "saved_model"),
+        lambda: check_arguments(str(b.path("b")), 1, ("text",), "saved_model"),
+    ],
+    "a model that does not exist": lambda b: [
+        lambda: load_exportable(str(b.path("missing"))),
+        lambda: load_exportable(str(SAVED / "classifier")),
+    ],
+    "a flag of pre-trained models": lambda b: [
+        lambda: load_exportable(str(SAVED / "classifier"), "encoder"),
+        lambda: load_exportable(str(SAVED / "classifier"), None),
+    ],
+    "a length beyond the positions": lambda b: [
+        lambda: load_exportable(str(RUN), max_length=1000),
+        lambda: load_exportable(str(RUN), max_length=32),
+    ],
+    "a limit of no row": lambda b: [
+        lambda: RequestLimits(rows=0),
+        lambda: RequestLimits(rows=1),
+    ],
+    "a preset that does not exist": lambda b: [
+        lambda: read_preset(str(b.path("missing"))),
+        lambda: read_preset(str(RUN)),
+    ],
+    "a config without a vocabulary": lambda b: [
+        lambda: read_preset("tiny"),
+        lambda: read_preset("tiny", str(VOCAB)),
+    ],
+    "a vocabulary beside a run's": lambda b: [
+        lambda: read_preset(str(RUN), str(VOCAB)),
+        lambda: read_preset(str(RUN)),
+    ],
+    "a model of another class": lambda b: [
+        lambda: TextRegressor.from_preset(str(SAVED / "classifier")),
+        lambda: TextClassifier.from_preset(str(SAVED / "classifier")),
+        lambda: TextRegressor.from_preset(str(RUN), settings=SHORT),
+    ],
+    "other labels than those of the model": lambda b: [
+        lambda: TextClassifier.from_preset(str(SAVED / "classifier"), num_classes=3),
+        lambda: TextClassifier.from_preset(str(SAVED / "classifier")),
+        lambda: TextClassifier.from_preset(str(RUN), num_classes=3, settings=SHORT),
+    ],
+    "more positions than the encoder's": lambda b: [
+        lambda: TextClassifier.from_preset(str(RUN), num_classes=2),
+        lambda: TextClassifier.from_preset(str(RUN), num_classes=2, settings=SHORT),
+    ],
+    "a checkpoint as a .keras file": lambda b: [
+        lambda: load_model(str(RUN)),
+        lambda: TextClassifier.from_preset(str(RUN), num_classes=2, settings=SHORT),
+        lambda: load_model(str(SAVED / "classifier")),
+    ],
+}
+
+CASES = cases(runs=RUNS, scores=SCORES, exports=EXPORTS)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_remedy_works(case, here, tmp_path):
+    follow(case, Bench(tmp_path, here))

@@ -1,0 +1,174 @@
+"""Remedies of errors about configs, flags and corpora."""
+
+import pytest
+
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.loader import load_config
+from remedies.bench import (
+    RECORDS,
+    VOCAB,
+    Bench,
+    cases,
+    follow,
+    read_corpus,
+)
+
+TABLE = "electra.embeddings.word_embeddings.weight"
+TEXT = "the first of the texts\n\nand the second\n"
+
+
+def _load(*sets, root=FinetuningConfig):
+    return lambda: load_config(None, sets, root=root)
+
+
+def _extends(b, *pairs):
+    """Return calls that read a.yaml, each after writing both files."""
+    return [
+        lambda pair=pair: (
+            b.file("b.yaml", pair[1]),
+            load_config(str(b.file("a.yaml", pair[0]))),
+        )
+        for pair in pairs
+    ]
+
+
+SETTINGS = {
+    "--set without a value": lambda b: (
+        _load("training.seed"),
+        _load("training.seed=1"),
+    ),
+    "not YAML": lambda b: b.reading(load_config, "a.yaml", "input: [", "input: {}"),
+    "not a mapping": lambda b: b.reading(
+        load_config, "a.yaml", "- 4", "training: {steps: 4}"
+    ),
+    "a cycle of extends": lambda b: _extends(
+        b,
+        ("extends: b.yaml", "extends: a.yaml"),
+        ("training: {}", "extends: a.yaml"),
+        ("extends: b.yaml", "training: {}"),
+    ),
+    "extends with a list": lambda b: _extends(
+        b, ("extends: [b.yaml]", ""), ("extends: b.yaml", ""), ("extends: tiny", "")
+    ),
+    "a missing config": lambda b: (
+        lambda: load_config("smal"),
+        lambda: load_config("small"),
+    ),
+    "a former name beside the new": lambda b: b.reading(
+        load_config, "a.yaml", *_former_name()
+    ),
+    "a date": lambda b: b.reading(
+        load_config,
+        "a.yaml",
+        "corpus: {field: 2026-01-01}",
+        "corpus: {field: '2026-01-01'}",
+    ),
+    "an unknown key": lambda b: (_load("training.sed=1"), _load("training.seed=1")),
+    "a value of another type": lambda b: (
+        _load("training.seed=a"),
+        _load("training.seed=1"),
+    ),
+}
+
+
+def _former_name():
+    from electra_tf.config.loader import RENAMED
+
+    old, new = next(iter(RENAMED.items()))
+    section, old, new = *old.split("."), new.split(".")[1]
+    value = getattr(getattr(load_config(), section), new)
+    return (
+        {section: {old: value, new: value}},
+        {section: {new: value}},
+    )
+
+
+CORPORA = {
+    "a folder": lambda b: (
+        lambda: read_corpus(str(b.file("corpus/x/a.txt", TEXT).parent.parent)),
+        lambda: read_corpus(str(b.path("corpus/**/*.txt"))),
+        lambda: read_corpus(str(b.path("corpus/x/*.txt"))),
+    ),
+    "an unknown field": lambda b: [
+        lambda field=field: read_corpus(
+            str(b.file("a.jsonl", {"body": TEXT})), field=field
+        )
+        for field in ("text", "body")
+    ],
+    "an empty file": lambda b: (
+        lambda: read_corpus(str(b.file("c/empty.txt", "").parent / "*.txt")),
+        lambda: (
+            b.file("c/a.txt", TEXT),
+            b.path("c/empty.txt").unlink(),
+            read_corpus(str(b.path("c/*.txt"))),
+        ),
+    ),
+    "no text": lambda b: b.running(
+        "build_vocab",
+        [f"--input={b.file('a.txt', chr(0x200B))}", f"--output={b.path('v.txt')}"],
+        [f"--input={b.file('b.txt', TEXT)}", f"--output={b.path('v.txt')}"],
+    ),
+    "a size below the alphabet": lambda b: b.running(
+        "build_vocab", *_sizes(b, "--size=10", "--size=60")
+    ),
+    "an existing vocabulary": lambda b: b.running(
+        "build_vocab",
+        [f"--input={b.file('b.txt', TEXT)}", f"--output={b.file('v.txt', '')}"],
+        [f"--input={b.path('b.txt')}", f"--output={b.path('v.txt')}", "--overwrite"],
+        [f"--input={b.path('b.txt')}", f"--output={b.path('w.txt')}"],
+    ),
+    "a folder with other files": lambda b: b.running(
+        "build_records",
+        _records(b, b.file("out/note.txt", "").parent),
+        _records(b, b.path("new")),
+    ),
+    "existing records": lambda b: b.running(
+        "build_records",
+        _records(b, b.copy(RECORDS, "out")),
+        [*_records(b, b.path("out")), "--overwrite"],
+        _records(b, b.path("new")),
+    ),
+    "options of Beam without it": lambda b: b.running(
+        "build_records",
+        [*_records(b, b.path("out")), "--beam_options=--x"],
+        _records(b, b.path("out")),
+    ),
+    "a positional argument": lambda b: b.running(
+        "build_records",
+        [*_records(b, b.path("out")), "other.txt"],
+        _records(b, b.path("out")),
+    ),
+    "a missing flag": lambda b: b.running(
+        "build_records",
+        _records(b, b.path("out"))[:-1],
+        _records(b, b.path("out")),
+        ["--help"],
+    ),
+    "an unknown flag": lambda b: b.running(
+        "build_records",
+        [*_records(b, b.path("out")), "--max_lenght=32"],
+        [*_records(b, b.path("out")), "--max_length=32"],
+        ["--help"],
+    ),
+}
+
+
+def _sizes(b, *flags):
+    text = b.file("b.txt", TEXT * 50)
+    return [
+        [f"--input={text}", f"--output={b.path(f'{flag}.txt')}", flag] for flag in flags
+    ]
+
+
+def _records(b, output):
+    text = b.file("text.txt", TEXT)
+    flags = [f"--input={text}", f"--output={output}", "--shards=1", "--workers=1"]
+    return [*flags, f"--vocab={VOCAB}"]
+
+
+CASES = cases(settings=SETTINGS, corpora=CORPORA)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_remedy_works(case, here, tmp_path):
+    follow(case, Bench(tmp_path, here))
