@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.text.bounded_files import read_small_file
@@ -77,7 +78,9 @@ class Vocabulary:
                 f"A vocabulary must contain {' '.join(SPECIAL_TOKENS)}, one per line",
                 f"{self.source} with {len(self.tokens)} lines and without "
                 + " ".join(missing),
-                "Add them, or train a vocabulary with electra_tf.build_vocab",
+                f"For a new model, add them ({PAD} as the first line), or train a "
+                "vocabulary with electra_tf.build_vocab. For a trained model, use the "
+                "vocabulary that it was trained with",
             )
         self.check_pad_id(self.ids[PAD])
         if len(self.ids) != len(self.tokens):
@@ -89,7 +92,8 @@ class Vocabulary:
             raise InputError(
                 "Each entry of a vocabulary must be unique",
                 f"{self.source} with {token!r} on lines {first[token]} and {line}",
-                "Remove the second line, or write [unused1] there to keep the ids",
+                f"Write {_unused(self.ids)} on the second line, which keeps the ids; "
+                "for a new model, it can be removed",
             )
 
     def _reject_other_kinds(self) -> None:
@@ -201,7 +205,8 @@ class Vocabulary:
                 raise InputError(
                     "Each line of a vocabulary must contain an entry",
                     f"{source} with line {number} blank",
-                    "Remove the line, or write [unused1] there to keep the ids",
+                    f"Write {_unused(lines)} there, which keeps the ids; for a new "
+                    "model, the line can be removed",
                 )
         tokens = tuple(line.strip() or line.strip(_BLANKS) for line in lines)
         return cls(tokens, source, text)
@@ -250,6 +255,12 @@ def _other_kind(path: str | pathlib.Path, received: str) -> InputError:
         received,
         OTHER_TOKENIZER,
     )
+
+
+def _unused(entries: Container[str]) -> str:
+    """Return a name of an unused entry that a vocabulary does not have."""
+    names = (f"[unused{number}]" for number in itertools.count(1))
+    return next(name for name in names if name not in entries)
 
 
 def exchange_first(text: str, number: int) -> str:

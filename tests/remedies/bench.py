@@ -35,6 +35,8 @@ VOCAB = GOLDEN / "vocab.txt"
 DISCRIMINATOR = INTEROP / "huggingface_discriminator"
 GENERATOR = INTEROP / "huggingface_generator"
 
+TAGS = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
+
 Calls = Sequence[Callable[[], Any]]
 """A call that fails, then a call for each remedy of its error."""
 
@@ -148,6 +150,20 @@ def resolve(*sets: str, data: Any = RECORDS, vocab: Any = None) -> Experiment:
     return Experiment.resolve(
         str(data), vocab, lambda stored: load_config(config, sets, base=stored)
     )
+
+
+def squad(**changes: Any) -> dict[str, Any]:
+    """Return SQuAD's layout of two articles, with changes of the first question."""
+    articles = []
+    for number in range(2):
+        answers = [{"text": "first", "answer_start": 4}]
+        qa = {"id": f"{number}", "question": "which?", "answers": answers}
+        if not number:
+            qa |= changes.get("qa", {})
+        paragraph = {"context": "the first of all", "qas": [qa]}
+        articles.append({"title": f"{number}", "paragraphs": [paragraph]})
+    articles[0]["paragraphs"][0] |= changes.get("paragraph", {})
+    return {"data": articles[: changes.get("count", 2)]}
 
 
 def cases(**tables: dict[str, Callable[[Bench], Calls]]) -> dict[str, Any]:

@@ -1,0 +1,294 @@
+"""Remedies of errors about inputs to predict and predictions to score."""
+
+import gzip
+import json
+
+import pytest
+
+from electra_tf.tasks import inference
+from electra_tf.tasks.prediction_inputs import check_output
+from electra_tf.tasks.score_file import score_predictions
+from remedies.bench import (
+    DISCRIMINATOR,
+    RUN,
+    SAVED,
+    TAGS,
+    Bench,
+    cases,
+    evaluate,
+    follow,
+    read_inputs,
+    saved_model,
+    squad,
+)
+
+
+def _inputs(model, name, *contents):
+    return lambda b: b.reading(lambda path: read_inputs(model, path), name, *contents)
+
+
+def _predict(b, model, *calls):
+    """Return calls that predict for (path, format, nbest)."""
+    return [
+        lambda path=path, form=form, nbest=nbest: list(
+            inference.predict_items(
+                saved_model(model),
+                read_inputs(model, str(path)),
+                form,
+                nbest,
+            )
+        )
+        for path, form, nbest in calls
+    ]
+
+
+PAIR = json.dumps({"text": "a", "text_b": "b"})
+TWO = '{"text": "a", "id": 1}\n{"text": "b"%s}\n'
+QUESTION = {"question": "which?", "context": "the first"}
+INPUTS = {
+    "a folder": lambda b: [
+        lambda: read_inputs("classifier", str(b.folder)),
+        lambda: read_inputs("classifier", str(b.file("a.txt", "the\n"))),
+    ],
+    "an empty file": _inputs("classifier", "a.txt", "", "the\n"),
+    "a column that is not there": lambda b: [
+        lambda: read_inputs("classifier", str(b.file("a.csv", "review\nthe\n"))),
+        lambda: read_inputs("classifier", str(b.path("a.csv")), ["review"]),
+        lambda: read_inputs("classifier", str(b.file("a.txt", "review\nthe\n"))),
+    ],
+    "a column too many": lambda b: [
+        lambda columns=columns: read_inputs(
+            "classifier", str(b.file("a.csv", "text,b\nthe,of\n")), columns
+        )
+        for columns in (["text", "b"], ["text"])
+    ],
+    "a key that is not there": lambda b: [
+        lambda: read_inputs("classifier", str(b.file("a.jsonl", {"body": "the"}))),
+        lambda: read_inputs("classifier", str(b.file("b.jsonl", {"text": "the"}))),
+        lambda: read_inputs("classifier", str(b.path("a.jsonl")), ["body"]),
+    ],
+    "an id of another type": _inputs(
+        "classifier", "a.jsonl", {"text": "a", "id": [1]}, {"text": "a", "id": 1}
+    ),
+    "a text that looks like JSON": _inputs(
+        "classifier", "a.txt", '{"the', json.dumps({"text": '{"the'})
+    ),
+    "JSON lines of text": lambda b: [
+        lambda: read_inputs("classifier", str(b.file("a.jsonl", "the first\n"))),
+        lambda: read_inputs("classifier", str(b.file("a.txt", "the first\n"))),
+        lambda: read_inputs("classifier", str(b.file("b.jsonl", {"text": "the"}))),
+    ],
+    "one text of a pair": _inputs(
+        "regressor",
+        "a.txt",
+        "the\n",
+        "the\tfirst\n",
+        PAIR,
+    ),
+    "a question alone": lambda b: [
+        *b.reading(
+            lambda path: read_inputs("answerer", path),
+            "a.txt",
+            "which?\n",
+            json.dumps(QUESTION),
+        ),
+        *b.reading(lambda path: read_inputs("answerer", path), "a.json", squad()),
+    ],
+    "an empty context": _inputs(
+        "answerer", "a.jsonl", {**QUESTION, "context": ""}, QUESTION
+    ),
+    "words that are a text": _inputs(
+        "tagger", "a.jsonl", {"words": 3}, {"words": ["the", "first"]}
+    ),
+    "a Latin-1 file": _inputs("classifier", "a.txt", "café".encode("latin-1"), "café"),
+    "a file that is cut": _inputs(
+        "classifier",
+        "a.txt.gz",
+        gzip.compress(b"the " * 99)[:-9],
+        gzip.compress(b"the " * 99),
+    ),
+    "candidates of a classifier": lambda b: _predict(
+        b,
+        "classifier",
+        (b.file("a.txt", "the\n"), "jsonl", 2),
+        (b.path("a.txt"), "jsonl", None),
+    ),
+    "candidates as text": lambda b: _predict(
+        b,
+        "answerer",
+        (b.file("a.jsonl", QUESTION), "text", 2),
+        (b.path("a.jsonl"), "text", None),
+        (b.path("a.jsonl"), "jsonl", 2),
+    ),
+    "too many candidates": lambda b: _predict(
+        b,
+        "answerer",
+        (b.file("a.jsonl", QUESTION), "jsonl", 999),
+        (b.path("a.jsonl"), "jsonl", 2),
+    ),
+    "some records with an id": lambda b: _predict(
+        b,
+        "classifier",
+        (b.file("a.jsonl", TWO % ""), "tsv", None),
+        (b.path("a.jsonl"), "jsonl", None),
+        (
+            b.file("b.jsonl", TWO % ', "id": 2'),
+            "tsv",
+            None,
+        ),
+    ),
+    "an output that exists": lambda b: [
+        lambda: check_output(None, str(b.file("a", "")), False),
+        lambda: check_output(None, str(b.path("a")), True),
+        lambda: check_output(None, str(b.path("b")), False),
+    ],
+    "an output that is the input": lambda b: [
+        lambda: check_output(str(b.file("a", "")), str(b.path("a")), True),
+        lambda: check_output(str(b.path("a")), str(b.path("b")), True),
+    ],
+    "an output in no folder": lambda b: [
+        lambda: check_output(None, str(b.path("c/a")), False),
+        lambda: (b.path("c").mkdir(), check_output(None, str(b.path("c/a")), False)),
+    ],
+    "a checkpoint as a model": lambda b: [
+        lambda: inference.load(str(RUN)),
+        lambda: inference.load(str(SAVED / "tagger")),
+    ],
+    "another library's encoder as a model": lambda b: [
+        lambda: inference.load(str(DISCRIMINATOR)),
+        lambda: inference.load(str(SAVED / "tagger")),
+    ],
+}
+
+TAGGED = "in S-PP\nthe B-NP\nof E-NP\n"
+LABELLED = "text,label\nthe,bad\nfirst,good\n"
+PREDICTED = {"0": "first", "1": "first"}
+RTE = (
+    "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\ta\tb\tnot_entailment\n"
+)
+
+
+def _scores(task, data, *predictions, **options):
+    """Return calls that score each file of predictions."""
+    return lambda b: [
+        lambda p=p: score_predictions(
+            task,
+            str(b.file("data" + _SUFFIXES[task], data)),
+            str(b.file("p.tsv", p)),
+            None,
+            print,
+        )
+        for p in predictions
+    ]
+
+
+_SUFFIXES = {"rte": ".tsv", "tagging": ".txt", "squad1": ".json", "squad2": ".json"}
+SCORED = {
+    "a label that is unknown": lambda b: [
+        lambda: evaluate("classifier", b.file("a.csv", LABELLED + "of,ugly\n")),
+        lambda: evaluate("classifier", b.file("a.csv", LABELLED + "of,bad\n")),
+    ],
+    "a column that is not there": lambda b: [
+        lambda: evaluate("classifier", b.file("a.csv", LABELLED.replace("text", "t"))),
+        lambda: evaluate("classifier", b.path("a.csv"), ("t",)),
+    ],
+    "a column too many": lambda b: [
+        lambda: evaluate("classifier", b.file("a.csv", LABELLED), ("text", "label")),
+        lambda: evaluate("classifier", b.path("a.csv"), ("text",)),
+    ],
+    "a folder without dev": lambda b: [
+        lambda: evaluate("classifier", b.file("d/a.csv", LABELLED).parent),
+        lambda: evaluate("classifier", b.path("d/a.csv")),
+    ],
+    "columns for a tagger": lambda b: [
+        lambda: evaluate("tagger", b.file("a.txt", TAGGED), ("text",)),
+        lambda: evaluate("tagger", b.path("a.txt")),
+    ],
+    "a table for a tagger": lambda b: [
+        lambda: evaluate("tagger", b.file("a.csv", LABELLED)),
+        lambda: evaluate("tagger", b.file("a.txt", TAGGED)),
+    ],
+    "a table for questions": lambda b: [
+        lambda: evaluate("answerer", b.file("a.csv", LABELLED)),
+        lambda: evaluate("answerer", b.file("a.json", squad())),
+    ],
+    "a tag that is unknown": lambda b: [
+        lambda: evaluate("tagger", b.file("a.txt", "the Q\n")),
+        lambda: evaluate("tagger", b.file("a.txt", TAGGED)),
+    ],
+    "a prediction too few": _scores("rte", RTE, "entailment\n", "entailment\n" * 2),
+    "predictions with commas": _scores(
+        "rte",
+        RTE,
+        "index,prediction\n0,entailment\n1,entailment\n",
+        "index\tprediction\n0\tentailment\n1\tentailment\n",
+    ),
+    "predictions under another name": _scores(
+        "rte",
+        RTE,
+        "index\tlabel\n0\tentailment\n1\tentailment\n",
+        "index\tprediction\n0\tentailment\n1\tentailment\n",
+    ),
+    "an index that is missing": _scores(
+        "rte",
+        RTE,
+        "index\tprediction\n0\tentailment\n",
+        "index\tprediction\n0\tentailment\n1\tentailment\n",
+    ),
+    "an index that is no number": _scores(
+        "rte",
+        RTE,
+        "index\tprediction\n0\tentailment\nb\tentailment\n",
+        "index\tprediction\n0\tentailment\n1\tentailment\n",
+    ),
+    "another name of a class": _scores("rte", RTE, "yes\n" * 2, "entailment\n" * 2),
+    "other words": _scores("tagging", TAGS, TAGS.replace("of", "to"), TAGS),
+    "fewer sentences": _scores("tagging", TAGS, TAGS[: len(TAGS) // 2], TAGS),
+    "answers that are no object": _scores(
+        "squad1", squad(), ["first", "first"], PREDICTED
+    ),
+    "answers that are not JSON": _scores("squad1", squad(), "{", PREDICTED),
+    "an answer too few": _scores("squad2", squad(), {"0": "first"}, PREDICTED),
+    "an answer that is no text": _scores(
+        "squad1", squad(), {**PREDICTED, "1": None}, {**PREDICTED, "1": ""}
+    ),
+    "odds for another task": lambda b: [
+        lambda odds=odds: score_predictions(
+            "squad1",
+            str(b.file("a.json", squad())),
+            str(b.file("p.json", PREDICTED)),
+            odds,
+            print,
+        )
+        for odds in (str(b.file("odds.json", {"0": 0.0})), None)
+    ],
+    "odds that are missing": lambda b: [
+        lambda odds=odds: score_predictions(
+            "squad2",
+            str(b.file("a.json", squad())),
+            str(b.file("p.json", PREDICTED)),
+            str(b.file("odds.json", odds)),
+            print,
+        )
+        for odds in ({"0": 0.0}, {"0": 0.0, "1": 0.0})
+    ],
+    "a folder of other files": lambda b: [
+        lambda: score_predictions(
+            "squad1",
+            str(b.file("d/a.json", squad()).parent),
+            str(b.file("p.json", PREDICTED)),
+            None,
+            print,
+        ),
+        lambda: score_predictions(
+            "squad1", str(b.path("d/a.json")), str(b.path("p.json")), None, print
+        ),
+    ],
+}
+
+CASES = cases(inputs=INPUTS, scored=SCORED)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_remedy_works(case, here, tmp_path):
+    follow(case, Bench(tmp_path, here))
