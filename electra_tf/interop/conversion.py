@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import glob
 import importlib
 import os
 import re
@@ -233,6 +234,8 @@ def read_model(
 
 def _describe_unknown(path: str) -> tuple[str, str]:
     """Return what a path without a known format is, and a remedy."""
+    if glob.glob(f"{glob.escape(path)}.data-*"):
+        return "without an .index file", "Copy its .index file beside the .data files"
     if not os.path.exists(path):
         return "which does not exist", "Check the path"
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
@@ -241,6 +244,9 @@ def _describe_unknown(path: str) -> tuple[str, str]:
     has_config = os.path.isfile(os.path.join(folder, huggingface.CONFIG))
     if find_weights(folder):
         return "without a config", f"Copy the model's config.json into {folder}"
+    if os.path.isfile(os.path.join(folder, "metadata.json")):
+        weights = keras_hub.WEIGHTS
+        return f"without {weights}", f"Copy the preset's {weights} into {folder}"
     if has_config:
         return (
             "without weights that are read",

@@ -111,10 +111,13 @@ def read_tokenizer_json(path: str | os.PathLike) -> TokenizerJson:
     path = os.fspath(path)
     document = read_json(path)
     if "model" not in document:
+        remedy = f"Name the model's tokenizer.json or vocab.txt. {OTHER_TOKENIZER}"
+        if "registered_name" in document:
+            remedy = "Copy assets/tokenizer/vocabulary.txt of the KerasHub preset too"
         raise InputError(
             f"{path} must be a tokenizer.json, with the key model",
             f"the keys {format_list(document, 4) or 'none'}",
-            "Name the model's tokenizer.json or vocab.txt. " + OTHER_TOKENIZER,
+            remedy,
         )
     tokens, limit = _read_model(document.get("model"), path)
     normalizer = _single(document, "normalizer", "BertNormalizer", path)

@@ -138,7 +138,8 @@ def _bad_tf_config(received: str) -> InputError:
         "TF_CONFIG must contain the addresses of all workers and the index of this one",
         received[:300],
         'Set it to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-        '"worker", "index": 0}}, with a different index for each worker, or unset it',
+        '"worker", "index": 0}}, with a different index for each worker; or unset it '
+        "and pass another --strategy",
     )
 
 

@@ -1,5 +1,6 @@
 """Remedies of errors about checkpoints and models of other libraries."""
 
+import os
 import shutil
 
 import numpy as np
@@ -69,6 +70,19 @@ def _missing_file(file):
         )
 
     return case
+
+
+def _restored(b, name, file, path=""):
+    """Return calls that read a model without one of its files, and with it."""
+    folder = b.copy(INTEROP / name, name)
+    (folder / file).unlink()
+    return [
+        lambda: read_model(str(folder / path)),
+        lambda: (
+            shutil.copy(INTEROP / name / file, folder / file),
+            read_model(str(folder / path)),
+        ),
+    ]
 
 
 def _config(bad, good):
@@ -146,6 +160,32 @@ WEIGHTS = {
         (b.path("original"), {"head": HeadOptions(None, None, _tags())}),
         (b.path("original"), {"head": HeadOptions("chunk", None, _tags())}),
     ),
+    "a KerasHub preset without weights": lambda b: _restored(
+        b, "keras_hub", "model.weights.h5"
+    ),
+    "a KerasHub preset without a vocabulary": lambda b: _restored(
+        b, "keras_hub", os.path.join("assets", "tokenizer", "vocabulary.txt")
+    ),
+    "a KerasHub preset without settings": lambda b: _restored(
+        b, "keras_hub", "tokenizer.json"
+    ),
+    "a checkpoint without its index": lambda b: _restored(
+        b, "model_garden", "encoder.ckpt-1.index", "encoder.ckpt-1"
+    ),
+    "a checkpoint without its data": lambda b: _restored(
+        b, "model_garden", "encoder.ckpt-1.data-00000-of-00001", "encoder.ckpt-1"
+    ),
+    "damaged settings of a TensorFlow 1 model": lambda b: [
+        lambda: (
+            convert_checkpoint(RUN, b.path("original"), "tf1"),
+            b.file("original/electra_tf.json", {"tokenization": {"lower_case": 3}}),
+            read_model(str(b.path("original"))),
+        ),
+        lambda: (
+            b.path("original/electra_tf.json").unlink(),
+            read_model(str(b.path("original"))),
+        ),
+    ],
     "a path that does not exist": lambda b: (
         lambda: read_model(str(b.path("missing"))),
         lambda: read_model(str(RUN)),

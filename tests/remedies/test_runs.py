@@ -49,6 +49,14 @@ def _choices(*choices):
     return lambda b: [lambda c=c: strategy.choose(*c) for c in choices]
 
 
+def _choose_with(value, name="auto"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TF_CONFIG", raising=False)
+        if value is not None:
+            patch.setenv("TF_CONFIG", value)
+        strategy.choose(name, None, 1)
+
+
 def _checks(*sets, **options):
     return lambda b: [lambda s=s: _check(b, *s, **options) for s in sets]
 
@@ -81,6 +89,13 @@ RUNS = {
     "replicas for another strategy": _choices(
         ("one_device", None, 2), ("one_device", None, 1)
     ),
+    "a damaged TF_CONFIG": lambda b: [
+        lambda value=value: _choose_with(value) for value in ("{", None)
+    ],
+    "workers without TF_CONFIG": lambda b: [
+        lambda name=name: _choose_with(None, name)
+        for name in ("multi_worker", "one_device")
+    ],
     "a batch that replicas cannot share": lambda b: [
         lambda size=size: strategy.check_batch(
             types.SimpleNamespace(num_replicas_in_sync=2), size, 2

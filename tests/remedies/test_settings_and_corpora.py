@@ -1,5 +1,7 @@
 """Remedies of errors about configs, flags and corpora."""
 
+import gzip
+
 import pytest
 
 from electra_tf.config.finetuning import FinetuningConfig
@@ -83,7 +85,35 @@ def _former_name():
     )
 
 
+def _corpora(name, *contents):
+    return lambda b: b.reading(read_corpus, name, *contents)
+
+
 CORPORA = {
+    "JSON lines of plain text": lambda b: [
+        lambda name=name: read_corpus(str(b.file(name, TEXT)))
+        for name in ("a.jsonl", "a.txt")
+    ],
+    "a row without text": _corpora("a.jsonl", "3\n", '{"text": "the"}\n'),
+    "a table of other columns": lambda b: [
+        lambda field=field: read_corpus(
+            str(b.file("a.csv", "title,body\nthe,first\n")), field=field
+        )
+        for field in ("text", "body")
+    ],
+    "a NUL": _corpora("a.txt", "the\0first\n", TEXT),
+    "a line that is too long": _corpora(
+        "a.txt", "the " * 300_000, ("the " * 100_000 + "\n") * 3
+    ),
+    "Latin-1": _corpora("a.txt", "café".encode("latin-1"), "café"),
+    "UTF-16": _corpora("a.txt", TEXT.encode("utf-16"), TEXT),
+    "a .gz that is not compressed": _corpora(
+        "a.txt.gz", TEXT, gzip.compress(TEXT.encode())
+    ),
+    "a file that is compressed without a suffix": lambda b: [
+        lambda: read_corpus(str(b.file("a.txt", gzip.compress(TEXT.encode())))),
+        lambda: read_corpus(str(b.file("b.txt", TEXT))),
+    ],
     "a folder": lambda b: (
         lambda: read_corpus(str(b.file("corpus/x/a.txt", TEXT).parent.parent)),
         lambda: read_corpus(str(b.path("corpus/**/*.txt"))),
