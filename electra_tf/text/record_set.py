@@ -431,7 +431,8 @@ def _length_error(place: str, required: int, received: int) -> InputError:
     return InputError(
         f"Records must have the {required} positions of the config",
         f"{place}: {received} positions",
-        f"Set records.max_length={received}, or build records of {required} positions",
+        f"Build records with --max_length={required}, or pre-train with --set="
+        f"records.max_length={received}",
     )
 
 
