@@ -22,7 +22,7 @@ BAD = {
     "a vocabulary of another size": (
         ["model.vocabulary_size=30522"],
         {},
-        "30522, and 1000 entries",
+        "30522, with 1000 entries",
     ),
     "another length": (["records.max_length=64"], {}, "records.max_length=32"),
     "a batch larger than the records": (
