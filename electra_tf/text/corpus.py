@@ -120,7 +120,8 @@ class CorpusReader:
                 empty = False
                 yield document
             if empty and self._error_log.counts.total() == errors:
-                self._report(source, 0, "empty file", "no text in it", "Remove it")
+                remedy = "Remove it, or name a file with text"
+                self._report(source, 0, "empty file", "no text in it", remedy)
             self._finished_bytes += self._sizes[source]
             self._position = int  # 0 bytes of the next source
 

@@ -1,9 +1,11 @@
 """Remedies of errors of fine-tuning and evaluation that need a trained model."""
 
 import pytest
+import safetensors.numpy
 
 from remedies.bench import (
     DISCRIMINATOR,
+    GENERATOR,
     RECORDS,
     RUN,
     SAVED,
@@ -81,6 +83,15 @@ COMMANDS = {
             for flags in ([f"--generator={DISCRIMINATOR}"], [f"--generator={RUN}"], [])
         ),
     ),
+    "halves of a pair with other tables": lambda b: _continue(
+        b,
+        ("a", []),
+        ("b", ["model.sharing=none", "model.generator_embedding=20"]),
+        ("c", [], DISCRIMINATOR),
+    ),
+    "a run of another shape": lambda b: _continue(
+        b, ("a", ["model.depth=1"]), ("b", ["model.depth=2"], DISCRIMINATOR)
+    ),
     "records of another length": lambda b: [
         *b.running(
             "evaluate",
@@ -96,6 +107,49 @@ COMMANDS = {
         ),
     ],
 }
+
+
+SHAPE = (
+    "training.steps=2",
+    "input.batch_size=4",
+    "records.max_length=16",
+    "model.max_positions=16",
+    "model.layer_norm_epsilon=1e-05",
+    "model.depth=2",
+    "model.width=36",
+    "model.embedding=20",
+    "model.heads=9",
+    "model.feed_forward=48",
+    "model.generator_width=0.3333333333333333",
+    "model.generator_heads=3",
+    "model.generator_feed_forward=40",
+)
+
+
+def _continue(b, *runs):
+    """Return calls of pretrain from a golden pair, or from another checkpoint."""
+    vocab, text = DISCRIMINATOR / "vocab.txt", b.path("a.txt")
+    words = [w for w in vocab.read_text().split()[5:] if w.isalpha()]
+    b.file("a.txt", (" ".join(words) + "\n\n") * 99)
+    flags = f"--input={text}", f"--vocab={vocab}", f"--output={b.path('records')}"
+    b.run("build_records", *flags, "--max_length=16", "--order=document")
+    generator = b.copy(GENERATOR, "generator")
+    tensors = safetensors.numpy.load_file(generator / "model.safetensors")
+    tensors["electra.embeddings.word_embeddings.weight"] += 1
+    safetensors.numpy.save_file(tensors, generator / "model.safetensors")
+    pair = f"{DISCRIMINATOR},{generator}"
+    return b.running(
+        "pretrain",
+        *(
+            [
+                f"--data={b.path('records')}",
+                f"--model_dir={b.path(name)}",
+                f"--init_checkpoint={checkpoint[0] if checkpoint else pair}",
+                *(f"--set={item}" for item in (*SHAPE, *sets)),
+            ]
+            for name, sets, *checkpoint in runs
+        ),
+    )
 
 
 def _unfinished(b):

@@ -112,7 +112,8 @@ def read_conll(
     errors_before = log.counts.total()
     reader.read()
     if not reader.sentences and log.counts.total() == errors_before:
-        log.add(DataError(str(path), 0, "empty file", "no tokens", "Remove it"))
+        remedy = "Write sentences into it, or remove it if it is not the training data"
+        log.add(DataError(str(path), 0, "empty file", "no tokens", remedy))
     if reader.comments:
         number, text = reader.comments[0]
         notify(
