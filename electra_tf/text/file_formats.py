@@ -24,6 +24,16 @@ _UNICODE = "Convert it: iconv -f {0} -t UTF-8 {{file}} > {{new}}"
 _FORMATS = (
     (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 text", _UNICODE.format("UTF-32")),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", _UNICODE.format("UTF-16")),
+    (
+        rb"(?:[\t-~\xa0-\xff]\0){4}",
+        "UTF-16 text without mark",
+        _UNICODE.format("UTF-16LE"),
+    ),
+    (
+        rb"(?:\0[\t-~\xa0-\xff]){4}",
+        "UTF-16 text without mark",
+        _UNICODE.format("UTF-16BE"),
+    ),
     (rb"\x1f\x8b\x08", "a gzip file", _UNPACK.format("gzip")),
     (rb"\xfd7zXZ\0", "an xz file", _UNPACK.format("xz")),
     (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a bzip2 file", _UNPACK.format("bzip2")),

@@ -61,6 +61,8 @@ FILES = {
     "d.txt.gz": (gzip.compress(TEXT.encode("utf-16")), "UTF-16", "iconv"),
     "e.txt": (b"\xfe\xff" + TEXT.encode("utf-16-be"), "UTF-16", "iconv"),
     "f.txt": (TEXT.encode("utf-32"), "UTF-32", "iconv"),
+    "i.txt": (TEXT.encode("utf-16-le"), "UTF-16", "iconv"),
+    "j.txt.xz": (lzma.compress(TEXT.encode("utf-16-be")), "UTF-16", "iconv"),
     "g.txt": (TEXT.encode("cp1252"), "UTF-8", "iconv"),
     "h.txt.xz": (lzma.compress(TEXT.encode("cp1252")), "UTF-8", "iconv"),
 }
@@ -173,7 +175,8 @@ READERS = {
 )
 def test_readers_name_archives_and_encodings(tmp_path, name, suffix, pack):
     path = tmp_path / f"{name}{suffix}"
-    for content, kind in ((tar(), "tar"), (TEXT.encode("utf-16"), "UTF-16")):
+    utf16 = [TEXT.encode(name) for name in ("utf-16", "utf-16-le", "utf-16-be")]
+    for content, kind in ((tar(), "tar"), *((text, "UTF-16") for text in utf16)):
         path.write_bytes(pack(content))
         with pytest.raises(InputError, match=rf"{name}.*{kind}"):
             READERS[name](str(path))
