@@ -36,7 +36,7 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.bounded_files import MAX_LINE, long_line
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
 
 _TABLES = (".csv", ".tsv")
 _MARKUP = (".html", ".htm", ".xml")
@@ -282,6 +282,8 @@ def _bounded_lines(file: TextIO, name: str) -> Iterator[str]:
         number += 1
         if len(line) > MAX_LINE:
             raise long_line(name, number, MAX_LINE)
+        if number == 1 and name == STANDARD_INPUT:
+            check_format("FILE", line[:HEAD_BYTES].encode(), is_decompressed=False)
         yield line
 
 

@@ -56,14 +56,16 @@ def restore_optimizer(model: keras.Model, path: str) -> None:
                 model.has_own_optimizer = not isinstance(restored, Optimizer)
             except Exception as error:  # Keras raises errors of many classes
                 lines = str(error).strip().splitlines() or [""]
-                _print(path, "optimizer", f"{type(error).__name__}: {lines[0]}"[:300])
+                reason = f"{type(error).__name__}: {lines[0]}"[:300]
+                _print(path, "optimizer", f"{reason}; pass one to compile")
     ignored = [
         name
         for name, value in config.items()
         if value and value not in _DEFAULTS.get(name, ())
     ]
     if ignored:
-        reason = "pass what you need to compile(optimizer=model.optimizer, ...)"
+        restored = "model.optimizer" if model.compiled else "..."
+        reason = f"pass what you need to compile(optimizer={restored}, ...)"
         _print(path, ", ".join(ignored)[:200], reason)
 
 
@@ -106,7 +108,8 @@ def _known_class(config: Mapping[str, Any]) -> tuple[str, str]:
             namespace = keras.optimizers.schedules
         if inspect.isclass(getattr(namespace, name, None)):
             return module, name
-    raise ValueError(f"the class {module}.{name}"[:200])
+    name = f"{module}.{name}" if module else registered or name
+    raise ValueError(f"{name!s:.150} is no class of electra_tf or keras.optimizers")
 
 
 def _restored(

@@ -1,6 +1,7 @@
 """Inputs of `predict`: tables, questions and lines, with their ids."""
 
 import gzip
+import io
 import json
 import re
 
@@ -71,6 +72,13 @@ def test_json_lines_keep_ids(models):  # noqa: F811
         list(predict_items(model, items))
     with pytest.raises(InputError, match=r"standard input, line 1: \[1\]"):
         list(read_line_items(model, ['{"id": [1], "text": "a"}']))
+
+
+def test_standard_input_in_utf16_without_mark_is_named(models, monkeypatch):  # noqa: F811
+    data = io.BytesIO("good\nbad\n".encode("utf-16-le"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(data))
+    with pytest.raises(InputError, match="iconv -f UTF-16LE -t UTF-8 FILE"):
+        list(read_items(models["classifier"], None))
 
 
 def test_a_table_of_sentences_is_tagged(models, tmp_path):  # noqa: F811

@@ -115,7 +115,7 @@ def dense(config):
         (with_config(vocabulary=[1, 2]), "text"),
         (with_config(vocabulary=3), "TypeError"),
         (with_config(settings=[]), "AttributeError"),
-        (with_config(tokenization=None), "TypeError"),
+        (with_config(tokenization=None), "AttributeError"),
         (dense, "Dense"),
         (lambda config: config | {"registered_name": "electra_tf>Encoder"}, "Encoder"),
     ],
@@ -212,6 +212,7 @@ def test_the_published_optimizer_continues(tmp_path, capsys):
     [
         ({"module": "os", "class_name": "system"}, "os.system"),
         ({"module": "tests", "class_name": "Own", "registered_name": "a>Own"}, "Own"),
+        ({"class_name": "Own", "module": None, "registered_name": "a>Own"}, "a>Own"),
         ({"class_name": "__lambda__"}, "__lambda__"),
         ({"class_name": ["SGD"]}, "SGD"),
         ({"registered_name": "electra_tf>Optimizer"}, "SGD"),
@@ -241,6 +242,7 @@ def test_other_optimizers_are_ignored_with_a_line(
     assert "optimizer" in lines
     assert word in lines
     assert "metrics" in lines
+    assert "model.optimizer" not in lines  # it does not exist
 
 
 def test_inner_models_are_not_compiled(compiled, tmp_path):

@@ -213,7 +213,8 @@ def _check_gold(
         raise InputError(
             "Each question must have gold answers, or is_impossible in version 2.0",
             f"{_some(without, 'question')} without gold, of {len(questions)}",
-            "Use a labelled file; score impossible questions with --task=squad2",
+            "Use a labelled file; impossible questions need --task=squad2, in finetune "
+            "or in evaluate with --predictions",
         )
 
 
