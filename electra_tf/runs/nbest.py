@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, WINDOW, TextScorer
+from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
+from electra_tf.tasks.data.json_records import SUFFIXES, begins_json
 from electra_tf.text import compression
 from electra_tf.text.bounded_files import (
     MAX_LINE,
@@ -17,9 +19,10 @@ from electra_tf.text.bounded_files import (
     max_items,
     read_lines,
 )
-from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
 
 FORMATS = ("text", "jsonl")
+_OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *SUFFIXES, *COLUMN_SUFFIXES)
 _LINE_VALUES = 6  # of memory, a line takes what this number of values does
 
 
@@ -46,8 +49,12 @@ def score_lines(
         A line for each line of the input.
 
     Raises:
-        InputError: A line is empty or too long; the message has its number.
+        InputError: A line is empty or too long; the message has its number. Or the
+            file is a table, JSON, markup or columns of words.
     """
+    kind = compression.inner_suffix(source) if source else ""
+    if kind in _OTHER:
+        raise _no_lines(f"{source!r}, a {kind} file")
     iterator = _lines(source)
     while lines := list(itertools.islice(iterator, WINDOW)):
         places, texts = zip(*lines, strict=True)
@@ -122,11 +129,20 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
                     "Each line must be UTF-8", f"{place}: {error}",
                     encoding_remedy(source, line),
                 ) from error  # fmt: skip
+            if number == 1 and source is None:
+                check_format("FILE", line[:HEAD_BYTES], is_decompressed=False)
+            if number == 1 and begins_json(text):
+                raise _no_lines(f"{place}, which begins JSON: {text!r:.60}")
             yield place, text
     except (OSError, *compression.BROKEN) as error:
         raise InputError(
             "--input must be a readable file", f"{name}: {error}", "Check the path"
         ) from error
+
+
+def _no_lines(received: str) -> InputError:
+    remedy = "Write its texts to a .txt file, one on each line"
+    return InputError("--input must be lines of text", received, remedy)
 
 
 def _standard_input() -> Iterator[tuple[int, bytes]]:

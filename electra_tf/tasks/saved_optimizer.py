@@ -48,6 +48,7 @@ def restore_optimizer(model: keras.Model, path: str) -> None:
             return
         optimizer = config.pop("optimizer", None)
         if optimizer is not None:
+            name = optimizer.get("class_name") if isinstance(optimizer, dict) else ""
             try:
                 _check(optimizer)
                 restored = _restored(model, optimizer, archive)
@@ -57,7 +58,7 @@ def restore_optimizer(model: keras.Model, path: str) -> None:
             except Exception as error:  # Keras raises errors of many classes
                 lines = str(error).strip().splitlines() or [""]
                 reason = f"{type(error).__name__}: {lines[0]}"[:300]
-                _print(path, "optimizer", f"{reason}; pass one to compile")
+                _print(path, f"optimizer {name}", f"{reason}; pass one to compile")
     ignored = [
         name
         for name, value in config.items()

@@ -1,7 +1,9 @@
 """Scores of texts, compared with loops over single tokens and texts."""
 
+import io
 import json
 import lzma
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from electra_tf.config.objectives import FACTS
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra
 from electra_tf.runs.blimp import evaluate_blimp
+from electra_tf.runs.nbest import score_lines
 from electra_tf.runs.scoring import RULES, TextScorer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from runs.test_experiment import SMALL, resolve
@@ -181,6 +184,19 @@ def test_bad_input_is_an_error(checkpoints, here, flags, text, message):
     path, _ = checkpoints("electra")
     result = here("score", f"--checkpoint={path}", *flags, input=text)
     assert message in failure(result)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".jsonl", ".xml", ".conll"])
+def test_files_of_other_formats_are_not_scored_as_lines(suffix):
+    with pytest.raises(InputError, match=re.escape(suffix)):
+        list(score_lines(None, f"new{suffix}"))
+
+
+@pytest.mark.parametrize("text", ['["a", "b"]', '{"text": "a"}', "[\n"])
+def test_json_on_standard_input_is_not_scored_as_lines(text, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    with pytest.raises(InputError, match="JSON"):
+        list(score_lines(None, None))
 
 
 @pytest.mark.parametrize("step", [3, 10])
