@@ -248,7 +248,7 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
         raise InputError(
             f"id2label of {folder}/{CONFIG} must name each of the {count} outputs",
             f"{stored!r:.80}",
-            f"Write it as {{0: name, ...}} with the keys 0 to {count - 1}, in quotes",
+            f'Write it as {{"0": NAME, ...}}, with the keys "0" to "{count - 1}"',
         )
     return tuple(labels)
 

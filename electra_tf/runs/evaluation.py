@@ -15,6 +15,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.record_set import record_length, reraise_bad_records
 from electra_tf.text.warnings import UnknownCounter
+from electra_tf.training.checkpoint import Checkpoint
 from electra_tf.training.trainer_state import restore_weights
 
 
@@ -95,12 +96,25 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
         experiment = Experiment.from_checkpoint(checkpoint)
         if data is not None and is_foreign(path):
             experiment = _with_length_of(experiment, data, path)
+        _check_complete(experiment, checkpoint, path)
         pretrainer = experiment.pretrainer(devices)
         restore_weights(pretrainer, checkpoint)
         pretrainer.optimizer.iterations.assign(checkpoint.step)
         pretrainer.begin(checkpoint.step)
         name = path if is_foreign(path) else checkpoint.path
         return _Run(name, checkpoint.step, experiment, pretrainer)
+
+
+def _check_complete(experiment: Experiment, checkpoint: Checkpoint, path: str) -> None:
+    """Reject a discriminator alone: its objective evaluates a generator too."""
+    needed = experiment.config.objective.facts.generator
+    if needed and not any("/generator/" in name for name in checkpoint.weights()):
+        raise InputError(
+            "A model to evaluate must have the generator, which fills the masked "
+            "positions",
+            f"{path!r}, a discriminator alone",
+            "Pass both: DISCRIMINATOR,GENERATOR",
+        )
 
 
 def _check_generator(run: _Run, other: _Run) -> None:

@@ -8,6 +8,7 @@ of `normalization.py`, and tests compare their ids.
 import dataclasses
 import json
 import pathlib
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -223,18 +224,23 @@ class Tokenizer:
             InputError: The identities differ; all differences are listed.
         """
         stored = TokenizationConfig.complete(stored)
-        differences = [
-            f"{name} {stored.get(name)!r} (here {value!r})"
-            for name, value in self.identity().items()
-            if stored.get(name) != value
+        differing = {n: v for n, v in self.identity().items() if stored.get(n) != v}
+        if not differing:
+            return
+        flags = [
+            shlex.quote(f"--set=tokenization.{name}={json.dumps(value)}")
+            for name, value in differing.items()
+            if name in TokenizationConfig.__dataclass_fields__
         ]
-        if differences:
-            raise InputError(
-                f"{source} must be used with the vocabulary and settings it stores",
-                ", ".join(differences),
-                f"Use its vocabulary and settings instead of those of "
-                f"{self.vocabulary.source}, or create it again",
-            )
+        raise InputError(
+            f"{source} must be used with the vocabulary and settings it stores",
+            ", ".join(
+                f"{n} {stored.get(n)!r} (here {differing[n]!r})" for n in differing
+            ),
+            "Use its vocabulary and settings instead of those of "
+            f"{self.vocabulary.source}, or create it again with "
+            + " ".join(["the latter", *flags]),
+        )
 
 
 def split_units(text: str, settings: TokenizationConfig) -> list[str]:

@@ -38,6 +38,7 @@ def _finetune(b, *flags):
     )
 
 
+LIMIT = "--set=tokenization.max_word_characters=100"
 COMMANDS = {
     "a single update": lambda b: [
         *_finetune(b, [], ["--set=training.epochs=2"]),
@@ -89,6 +90,24 @@ COMMANDS = {
         ("b", ["model.sharing=none", "model.generator_embedding=20"]),
         ("c", [], DISCRIMINATOR),
     ),
+    "a discriminator alone": lambda b: b.running(
+        "evaluate",
+        *(
+            [
+                f"--checkpoint={path}",
+                f"--data={_short_records(b, LIMIT)}",
+                "--batches=1",
+            ]
+            for path in (DISCRIMINATOR, f"{DISCRIMINATOR},{GENERATOR}")
+        ),
+    ),
+    "records of other settings": lambda b: b.running(
+        "evaluate",
+        *(
+            [f"--checkpoint={DISCRIMINATOR},{GENERATOR}", f"--data={data}"]
+            for data in (_short_records(b), _short_records(b, LIMIT))
+        ),
+    ),
     "a run of another shape": lambda b: _continue(
         b, ("a", ["model.depth=1"]), ("b", ["model.depth=2"], DISCRIMINATOR)
     ),
@@ -126,13 +145,19 @@ SHAPE = (
 )
 
 
+def _short_records(b, *more):
+    """Build records of the vocabulary of the golden pair."""
+    vocab, output = DISCRIMINATOR / "vocab.txt", b.path(f"records{len(more)}")
+    if not output.exists():
+        words = [w for w in vocab.read_text().split()[5:] if w.isalpha()]
+        text = b.file("a.txt", (" ".join(words) + "\n\n") * 99)
+        flags = f"--input={text}", f"--vocab={vocab}", f"--output={output}"
+        b.run("build_records", *flags, "--max_length=16", "--order=document", *more)
+    return output
+
+
 def _continue(b, *runs):
     """Return calls of pretrain from a golden pair, or from another checkpoint."""
-    vocab, text = DISCRIMINATOR / "vocab.txt", b.path("a.txt")
-    words = [w for w in vocab.read_text().split()[5:] if w.isalpha()]
-    b.file("a.txt", (" ".join(words) + "\n\n") * 99)
-    flags = f"--input={text}", f"--vocab={vocab}", f"--output={b.path('records')}"
-    b.run("build_records", *flags, "--max_length=16", "--order=document")
     generator = b.copy(GENERATOR, "generator")
     tensors = safetensors.numpy.load_file(generator / "model.safetensors")
     tensors["electra.embeddings.word_embeddings.weight"] += 1
@@ -142,7 +167,7 @@ def _continue(b, *runs):
         "pretrain",
         *(
             [
-                f"--data={b.path('records')}",
+                f"--data={_short_records(b)}",
                 f"--model_dir={b.path(name)}",
                 f"--init_checkpoint={checkpoint[0] if checkpoint else pair}",
                 *(f"--set={item}" for item in (*SHAPE, *sets)),

@@ -191,6 +191,9 @@ SQUAD = {
     "an answer of another text": _question(
         {"answers": [{**ANSWER, "text": "last"}]}, {"answers": [ANSWER]}
     ),
+    "a blank answer": _question(
+        {"answers": [{**ANSWER, "text": ""}]}, {"answers": [ANSWER]}
+    ),
     "impossible with answers": _question(
         {"is_impossible": True},
         {"is_impossible": False},

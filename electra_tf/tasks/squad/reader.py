@@ -417,8 +417,11 @@ class _Reader:
         if _occurs_at(text, start, context):
             return Answer(text, start)
         unused = "it counts in scores but is left out of training"
+        remedy = "Correct `answer_start`, which counts characters (code points) from 0"
+        nearest = -1
         if not text.strip():
-            kind, detail, start = "blank_answer", f"an answer is blank; {unused}", -1
+            kind, detail = "blank_answer", f"an answer is blank; {unused}"
+            remedy = "Write the text of the answer, or remove it"
         elif start == -1:
             kind = "no_offset"
             detail = f"the answer {text!r:.80} has the offset -1; {unused}"
@@ -430,17 +433,10 @@ class _Reader:
                 f"the answer is {text!r:.80}, but the context has {actual!r:.80} at "
                 f"{start}; {effect}"
             )
-            start = nearest
-        self._log.add(
-            DataError(
-                place,
-                0,
-                kind,
-                detail,
-                "Correct `answer_start`, which counts characters (code points) from 0",
-            )
-        )
-        return Answer(text, start)
+        if text.strip() and text not in context:
+            remedy = "Correct the text of the answer, which its context must have"
+        self._log.add(DataError(place, 0, kind, detail, remedy))
+        return Answer(text, nearest)
 
     def _report(self, place: str, bad: _BadRecordError) -> None:
         detail = f"{bad.detail}; left out"
