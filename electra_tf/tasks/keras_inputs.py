@@ -350,7 +350,10 @@ def check_max_length(max_length: int, max_positions: int) -> None:
         raise InputError(
             f"data.max_length must be at most the encoder's {max_positions} positions",
             f"data.max_length={max_length}",
-            f"Set data.max_length={max_positions} or less",
+            f"Set data.max_length={max_positions} or less: "
+            f"--set=data.max_length={max_positions}, or in Python settings="
+            f'electra_tf.load_config(sets=["data.max_length={max_positions}"], '
+            "root=electra_tf.FinetuningConfig)",
         )
 
 

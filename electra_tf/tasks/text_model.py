@@ -113,6 +113,13 @@ class TextModel(keras.Model, abc.ABC):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
+        if not isinstance(settings, FinetuningConfig):
+            raise InputError(
+                "settings must be a FinetuningConfig",
+                f"{settings!r:.60}",
+                'Pass electra_tf.load_config(sets=["data.max_length=64"], '
+                "root=electra_tf.FinetuningConfig)",
+            )
         settings = apply_dtype(settings, dtype)
         self.settings, self.tokenizer = settings, start.tokenizer
         dropout = settings.model.dropout, settings.model.attention_dropout

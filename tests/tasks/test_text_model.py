@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf import FinetuningConfig, load_config
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
@@ -427,3 +428,18 @@ def test_a_compiled_optimizer_continues_until_its_schedule_ends():
     with pytest.raises(InputError, match=r"0 after 10 updates.*5 updates after the 10"):
         model.fit(SHORT, SHORT_LABELS, epochs=1, verbose=0)
     assert int(model.seed) == 0
+
+
+def test_settings_of_another_type_name_load_config():
+    with pytest.raises(InputError, match="load_config") as caught:
+        TextClassifier(tiny.start(), "ab", {"data.max_length": 16})
+    assert "data.max_length" in caught.value.received
+
+
+def test_the_advice_on_too_many_positions_works_in_python():
+    with pytest.raises(InputError, match=r"data\.max_length") as caught:
+        TextClassifier(tiny.start(32), "ab")
+    setting = "data.max_length=32"
+    assert f'load_config(sets=["{setting}"]' in caught.value.remedy
+    settings = load_config(sets=[setting], root=FinetuningConfig)
+    assert TextClassifier(tiny.start(32), "ab", settings).settings == settings

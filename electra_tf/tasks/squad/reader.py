@@ -98,6 +98,13 @@ def read_squad(
     Raises:
         InputError: The file is not readable JSON, or `log` stops at an error.
     """
+    if (suffix := compression.inner_suffix(str(path))) in (".csv", ".tsv"):
+        raise InputError(
+            "A file of questions must be JSON, .json or .jsonl",
+            f"{path}, a {suffix} file",
+            "Write each question to a .jsonl as an object with id, question, context "
+            "and answers, a list of text and one of answer_start",
+        )
     articles = _articles(str(path), log)
     records = [article for article in articles if isinstance(article, dict)]
     if unused := unused_split_column(records, (*_NEVER_BLANK, "title")):

@@ -332,3 +332,9 @@ def test_find_squad(tmp_path):
     (tmp_path / "validation.jsonl.gz").touch()
     with pytest.raises(InputError, match=r"dev\.json, validation\.jsonl\.gz"):
         find_squad(folder, "dev", "squad2")
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.tsv.gz"])
+def test_a_table_is_no_file_of_questions(tmp_path, stop, name):
+    with pytest.raises(InputError, match=rf"{name}, a \.[ct]sv"):
+        read_squad(tmp_path / name, stop)
