@@ -1,6 +1,7 @@
 """Read one field of the rows of JSON lists, .csv, .tsv and Parquet files, in order."""
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """Separators of columns by suffix, the usual one first."""
 _MAX_PARQUET_RATIO = 100
 _PARQUET_ROWS = 256  # per batch; a row may be a whole book
+_SAMPLE = 100  # lines of a .tsv by which its quoting is recognised
 _BLOCK = 1 << 16  # characters
 _BETWEEN = re.compile(r"[\s,\ufeff]*")
 _Missing = Callable[[Sequence[str]], InputError]
@@ -96,10 +98,13 @@ def column_values(
     names, separator = _header(header, separators, field)
     if field not in names:
         raise missing(names)
-    # A .tsv has no quoting, unless it quotes its first line too.
+    # A .tsv has no quoting, unless it quotes its first line or doubles quotes.
     quoting = csv.QUOTE_MINIMAL
     if separator == "\t" and not header.startswith('"'):
-        quoting = csv.QUOTE_NONE
+        sample = list(itertools.islice(lines, _SAMPLE))
+        lines = itertools.chain(sample, lines)
+        if not any(map(_doubles_quotes, sample)):
+            quoting = csv.QUOTE_NONE
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
     while True:
         number = skipped + reader.line_num + 2
@@ -121,6 +126,16 @@ def column_values(
             detail = f"{len(row)} columns, not {len(names)}; row not read"
             remedy = "Check the separators of that row"
             report(number, "another number of columns", detail, remedy)
+
+
+def _doubles_quotes(line: str) -> bool:
+    """Return whether a field of a .tsv is in quotes and has doubled ones within."""
+    inner = [
+        field[1:-1]
+        for field in line.rstrip("\r\n").split("\t")
+        if len(field) > 1 and field[0] == field[-1] == '"'
+    ]
+    return any('""' in text and '"' not in text.replace('""', "") for text in inner)
 
 
 def _next_row(reader: Iterator[list[str]]) -> list[str] | None:

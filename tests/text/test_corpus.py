@@ -131,6 +131,15 @@ def test_a_tsv_has_no_quoting(tmp_path):
     assert [d[2] for d in documents] == [['"a, "b'], ['c"']]
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_doubled_quotes_in_columns_of_tabs_are_read_as_quoting(tmp_path, suffix):
+    path = tmp_path / f"new{suffix}"
+    path.write_text('text\tid\nplain "word"\t1\n"He said ""no"" today"\t2\n')
+    documents = CorpusReader([str(path)], CorpusConfig(), DataErrorLog("stop", ""))
+    texts = [document.lines for document in documents]
+    assert texts == [['plain "word"'], ['He said "no" today']]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "c.csv", "d.tsv"])
 def test_a_table_without_the_field_is_an_error_with_its_columns(tmp_path, name):
     (tmp_path / name).write_text(TABLES[name].replace("text", "body"))
