@@ -70,7 +70,9 @@ def run_finetuning(
         devices: Strategy with the replicas.
     """
     pretrained = PretrainedEncoder.open(checkpoint)
-    _warn_of_rates(pretrained.shape, make_config({}).optimizer)
+    settings = make_config({})
+    _warn_of_rates(pretrained.shape, settings.optimizer)
+    _warn_of_length(pretrained.trained_length, settings.data.max_length)
     with run_lock(output, "--output"):
         if name == "glue":
             _run_glue(data, pretrained, output, trials, make_config, devices)
@@ -89,6 +91,18 @@ def _warn_of_rates(shape: EncoderConfig, optimizer: TaskOptimizerConfig) -> None
             f"{_MIN_DEPTH} layers of width {_MIN_WIDTH}. This one has depth "
             f"{shape.depth} and width {shape.width}: compare --config=finetune_tiny, "
             "and see the rates by size in docs/finetuning.md.",
+            file=sys.stderr,
+        )
+
+
+def _warn_of_length(trained: int | None, max_length: int) -> None:
+    """Warn if texts may be longer than the records of pre-training."""
+    if trained is not None and trained < max_length:
+        print(
+            f"warning: the encoder was trained on records of {trained} positions, and "
+            f"data.max_length is {max_length}: the rows of its position table for "
+            f"later positions have their initial values. Set data.max_length={trained},"
+            " or pre-train with longer records.",
             file=sys.stderr,
         )
 

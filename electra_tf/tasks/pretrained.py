@@ -43,6 +43,8 @@ class PretrainedEncoder:
     """Path or name of the source, for messages."""
     identity: str = ""
     """Checksum of the checkpoint's weights."""
+    trained_length: int | None = None
+    """Positions of the records that it was trained on; None: not known."""
 
     @classmethod
     def open(cls, path: str) -> "PretrainedEncoder":
@@ -82,7 +84,10 @@ class PretrainedEncoder:
                 "Use the vocabulary that the checkpoint was trained with",
             )
         identity = hashlib.sha256(checkpoint.read(WEIGHTS)).hexdigest()
-        return cls(shape, tokenizer, weights, checkpoint.path, identity)
+        # Weights from elsewhere may have been trained on longer records.
+        origins = map(checkpoint.metadata.get, ("init_checkpoint", "source"))
+        length = None if any(origins) else settings.records.max_length
+        return cls(shape, tokenizer, weights, checkpoint.path, identity, length)
 
     @classmethod
     def open_foreign(

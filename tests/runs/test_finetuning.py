@@ -127,6 +127,20 @@ def test_published_rates_for_a_small_encoder_give_a_warning(
     assert all((word in message) == warns for word in words)
 
 
+@pytest.mark.parametrize(
+    ("trained", "warns"), [(32, True), (128, False), (512, False), (None, False)]
+)
+def test_texts_longer_than_the_records_of_pretraining_give_a_warning(
+    trained, warns, pretrained, monkeypatch, tmp_path, capsys
+):
+    encoder = dataclasses.replace(pretrained, trained_length=trained)
+    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: encoder)
+    monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
+    output = str(tmp_path / "out")
+    finetuning.run_finetuning("sst2", "", "", output, 1, settings(), None)
+    assert ("data.max_length=32" in capsys.readouterr().err) == warns
+
+
 def test_an_incomplete_test_set_is_an_error_before_training(
     pretrained, tmp_path, monkeypatch
 ):
