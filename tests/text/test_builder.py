@@ -75,7 +75,7 @@ def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
             len(data),
             hashlib.sha256(data).hexdigest(),
         )
-    assert manifest.tokenizer == Tokenizer(vocabulary).identity()
+    assert manifest.tokenizer == json.loads(Tokenizer(vocabulary).identity_text)
     assert Vocabulary.read(folder / "vocab.txt") == vocabulary
     assert not (folder / "_building").exists()
 

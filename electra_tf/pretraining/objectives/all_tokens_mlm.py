@@ -52,7 +52,7 @@ class AllTokensMLMObjective(ElectraObjective):
             Both losses and all metrics, as sums over these rows.
         """
         layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, training, progress)
+        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
         main = self._main_losses(masked, corrupted, layer_ops)
         return Losses(
             parts=generated.parts | main.parts,
@@ -76,7 +76,7 @@ class AllTokensMLMObjective(ElectraObjective):
         softmax = log_probabilities(
             network.head.outputs(x_BLD),
             tf.convert_to_tensor(network.encoder.embeddings.word_embeddings),
-            network.head.logit_bias,
+            tf.convert_to_tensor(network.head.logit_bias),
             original_X,
             input_X,
         )

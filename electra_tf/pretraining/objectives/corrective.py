@@ -42,7 +42,7 @@ class CorrectiveObjective(ElectraObjective):
     ) -> Losses:
         """Run generator, sampling and both heads, and compute the three losses."""
         layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, training, progress)
+        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
         network = self.model.discriminator
         x_BLD = network.encoder(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops

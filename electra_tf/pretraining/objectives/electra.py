@@ -117,7 +117,7 @@ class ElectraObjective(Objective):
         layer_ops = make_layer_ops(rng, training, self._xla)
         # 1. The generator predicts the tokens at the masked positions, and samples of
         # its distribution replace them.
-        corrupted, generated = self._corrupt(masked, rng, training, progress)
+        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
         # 2. The discriminator classifies every token as original or replaced.
         disc, metrics = self._discriminate(masked, corrupted, layer_ops)
         return Losses(
@@ -151,8 +151,8 @@ class ElectraObjective(Objective):
         Returns:
             Metrics of the other generator and of this discriminator.
         """
-        corrupted, generated = generator._corrupt(masked, rng, False, progress)
         layer_ops = make_layer_ops(rng, False, self._xla)
+        corrupted, generated = generator._corrupt(masked, rng, layer_ops, progress)
         _, metrics = self._discriminate(masked, corrupted, layer_ops)
         return {**generated.metrics, **metrics}
 
@@ -185,14 +185,15 @@ class ElectraObjective(Objective):
         self,
         masked: MaskedBatch,
         rng: RngStream,
-        training: bool,
+        layer_ops: FusedLayerOps,
         progress: tf.Tensor | float,
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples; return the generator's loss too.
 
         A frozen generator samples without dropout.
         """
-        layer_ops = make_layer_ops(rng, training and not self._is_frozen, self._xla)
+        if self._is_frozen:
+            layer_ops = make_layer_ops(rng, False, self._xla)
         gen_logits_BMV = self._generator_logits(masked, layer_ops)
         predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)

@@ -90,7 +90,7 @@ class ElectricObjective(ElectraObjective):
         log_q = log_probabilities(
             hidden_XE,
             tf.convert_to_tensor(cloze.table),
-            cloze.head.logit_bias,
+            tf.convert_to_tensor(cloze.head.logit_bias),
             tf.reshape(masked.input_ids_BL, [-1]),
             tf.reshape(noisy.corrupted_ids_BL, [-1]),
         )
@@ -140,7 +140,7 @@ class ElectricObjective(ElectraObjective):
             tf.convert_to_tensor(self.model.cloze.table),
             transpose_b=True,
         )
-        logits_XV += self.model.cloze.head.logit_bias
+        logits_XV += tf.convert_to_tensor(self.model.cloze.head.logit_bias)
         logits_BMV = tf.reshape(tf.stop_gradient(logits_XV), [rows, slots, -1])
         logits_BMV = tf.ensure_shape(logits_BMV, [rows, slots, logits_XV.shape[-1]])
         predictions = mlm_predictions(logits_BMV, masked.labels_BM)

@@ -45,7 +45,7 @@ class ReplaceMLMObjective(ElectraObjective):
             Both losses and all metrics, as sums over these rows.
         """
         layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, training, progress)
+        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
         logits_BMV = self.model.main(
             corrupted.corrupted_ids_BL,
             **encoder_inputs(masked),

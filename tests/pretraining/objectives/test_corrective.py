@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives.common import make_layer_ops
 from electra_tf.pretraining.objectives.corrective import CorrectiveObjective
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from pretraining.synthetic import TOKENS, batch, config
@@ -52,7 +53,9 @@ def test_both_losses_of_electra_are_unchanged(result):
 def test_the_third_loss_is_the_cross_entropy_of_the_originals(corrective, result):
     losses, _ = result
     model, masked = corrective.model, corrective.mask(TEXT, rng())
-    corrupted, _ = corrective._corrupt(masked, rng(), False, 0.0)
+    corrupted, _ = corrective._corrupt(
+        masked, rng(), make_layer_ops(rng(), False, "off"), 0.0
+    )
     x_BLD = model.encoder(
         corrupted.corrupted_ids_BL, masked.segment_ids_BL, masked.input_mask_BL
     ).numpy()

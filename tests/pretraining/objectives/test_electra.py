@@ -15,7 +15,7 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import Masker
 from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.pretraining.objectives.common import scheduled
+from electra_tf.pretraining.objectives.common import make_layer_ops, scheduled
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
@@ -182,7 +182,9 @@ def test_a_unigram_generator_samples_by_the_counts_of_ordinary_tokens():
     assert objective.model.generator is None
     many = Batch(*(tf.tile(field, [300, 1]) for field in TEXT))
     masked = objective.mask(many, rng())
-    corrupted, _ = objective._corrupt(masked, rng(), False, 0.0)
+    corrupted, _ = objective._corrupt(
+        masked, rng(), make_layer_ops(rng(), False, "off"), 0.0
+    )
     drawn_BM = tf.gather(corrupted.corrupted_ids_BL, masked.positions_BM, batch_dims=1)
     drawn = np.bincount(drawn_BM.numpy()[masked.weights_BM == 1], minlength=VOCABULARY)
     counts_V[[0, TOKENS.cls, TOKENS.sep, TOKENS.mask]] = 0
