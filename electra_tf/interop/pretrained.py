@@ -145,7 +145,7 @@ class PretrainedModel:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader does to the vocabulary or the tables, for people."""
+        """Notes to print: changes to the vocabulary or the tables on reading."""
         if self.tokenizer is None:
             return []
         vocabulary, shape = self.tokenizer.vocabulary, self.networks[0].shape

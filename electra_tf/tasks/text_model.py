@@ -95,7 +95,7 @@ class TextModel(keras.Model, abc.ABC):
     takes_columns = False
     """Whether targets of the shape [N, 1] are one target for each text."""
     metric_kind: str | None = None
-    """What metrics of `compile` compare: `classes`, `scores`, or None: unsupported."""
+    """Values that metrics of `compile` compare: `classes`, `scores`; None: none."""
     num_outputs = 1
     """Number of classes, or 1."""
     _user_metrics: CompiledMetrics | None = None

@@ -20,7 +20,7 @@ _BLOCK = 1 << 16  # characters
 _BETWEEN = re.compile(r"[\s,\ufeff]*")
 _Missing = Callable[[Sequence[str]], InputError]
 _Report = Callable[[int, str, str, str], None]
-# First line by which Excel knows the separator.
+# First line in which Excel names the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*\Z')
 
 

@@ -196,4 +196,4 @@ CASES = cases(commands=COMMANDS)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_remedy_works(case, here, tmp_path):
-    follow(case, Bench(tmp_path, here))
+    assert follow(case, Bench(tmp_path, here)) > 0

@@ -291,4 +291,4 @@ CASES = cases(inputs=INPUTS, scored=SCORED)
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_remedy_works(case, here, tmp_path):
-    follow(case, Bench(tmp_path, here))
+    assert follow(case, Bench(tmp_path, here)) > 0

@@ -250,4 +250,4 @@ CASES = cases(vocabularies=VOCABULARIES)
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_remedy_works(case, here, tmp_path):
-    follow(case, Bench(tmp_path, here))
+    assert follow(case, Bench(tmp_path, here)) > 0

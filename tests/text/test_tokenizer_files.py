@@ -136,7 +136,7 @@ def test_settings_beside_vocab_txt_are_read(tmp_path):
     assert open_tokenizer(tmp_path).settings == expected
     with pytest.raises(InputError, match=r"correct .*tokenizer_config\.json"):
         open_tokenizer(path).check(TokenizationConfig())
-    config = {"do_lower_case": True}  # as the message says
+    config = {"do_lower_case": True}  # the remedy
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     open_tokenizer(path).check(TokenizationConfig(max_word_characters=100))
     # Only beside a file of that name.
@@ -158,7 +158,7 @@ def test_files_that_contradict_each_other_are_refused(tmp_path):
     vocabulary.write_text("\n".join((*WORDS[:-1], "mine")))
     with pytest.raises(InputError, match="'mine' and '##n' with id 13"):
         open_tokenizer(path.parent)
-    path.unlink()  # as the message says
+    path.unlink()  # the remedy
     assert open_tokenizer(path.parent).vocabulary.tokens[-1] == "mine"
 
 
@@ -218,7 +218,7 @@ def test_added_tokens_that_are_not_read_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"single_word.*\[URL\]"):
         open_tokenizer(path)
     text = path.read_text().replace('"single_word": true', '"single_word": false')
-    path.write_text(text)  # as the message says
+    path.write_text(text)  # the remedy
     assert "[URL]" in open_tokenizer(path).settings.keep_whole
     path.write_text(text.replace(f'"id": {len(WORDS)}', '"id": 77'))
     with pytest.raises(InputError, match=r"\[URL\].*77"):

@@ -1,4 +1,4 @@
-"""What the differences between systems show, by a rule that was fixed before."""
+"""Draw conclusions from the differences between systems, by a rule fixed before."""
 
 import itertools
 import math

@@ -321,7 +321,7 @@ def _attempt(path: pathlib.Path) -> Callable[[float], None]:
 
 
 def _processor() -> str:
-    """Return the model of the processor (Linux), or what Python knows."""
+    """Return the model of the processor (Linux), or the name of `platform`."""
     path = pathlib.Path("/proc/cpuinfo")
     found = (
         re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None

@@ -9,7 +9,12 @@ import tensorflow as tf
 from electra_tf.batch import MaskedBatch
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import RngStream
-from electra_tf.pretraining.losses import WeightedSum
+from electra_tf.pretraining.losses import (
+    WeightedSum,
+    masked_lm_loss,
+    mlm_predictions,
+)
+from electra_tf.pretraining.metrics import masked_lm_metrics
 
 
 class Objective:
@@ -55,6 +60,22 @@ class Losses(NamedTuple):
                 for name, factor in self.factors.items()
             ]
         )
+
+
+def masked_lm_losses(
+    logits_BMV: tf.Tensor, masked: MaskedBatch, weight: float
+) -> Losses:
+    """Return the loss and metrics of predicting the masked tokens, and no other loss.
+
+    Args:
+        logits_BMV: float32.
+        masked: Rows with masked positions.
+        weight: Of the loss.
+    """
+    predictions = mlm_predictions(logits_BMV, masked.labels_BM)
+    loss = masked_lm_loss(predictions, masked.weights_BM)
+    metrics = masked_lm_metrics(predictions, masked, loss)
+    return Losses({"masked_lm": loss}, {"masked_lm": weight}, metrics)
 
 
 def scheduled(

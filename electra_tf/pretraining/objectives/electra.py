@@ -27,6 +27,7 @@ from electra_tf.pretraining.objectives.common import (
     Objective,
     encoder_inputs,
     make_layer_ops,
+    masked_lm_losses,
     scheduled,
 )
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
@@ -173,13 +174,7 @@ class ElectraObjective(Objective):
         """Compute the generator's loss alone; nothing is sampled."""
         layer_ops = make_layer_ops(rng, training, self._xla)
         logits_BMV = self._generator_logits(masked, layer_ops)
-        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
-        loss = masked_lm_loss(predictions, masked.weights_BM)
-        return Losses(
-            parts={"masked_lm": loss},
-            factors={"masked_lm": self.settings.generator_weight},
-            metrics=masked_lm_metrics(predictions, masked, loss),
-        )
+        return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
 
     def _corrupt(
         self,

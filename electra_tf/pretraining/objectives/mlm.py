@@ -6,14 +6,13 @@ from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import pretraining_model
-from electra_tf.pretraining.losses import masked_lm_loss, mlm_predictions
 from electra_tf.pretraining.masking import Masker, SpecialTokens
-from electra_tf.pretraining.metrics import masked_lm_metrics
 from electra_tf.pretraining.objectives.common import (
     Losses,
     Objective,
     encoder_inputs,
     make_layer_ops,
+    masked_lm_losses,
 )
 
 
@@ -64,10 +63,4 @@ class MaskedLMObjective(Objective):
             positions=masked.positions_BM,
             layer_ops=make_layer_ops(rng, training, self._xla),
         )
-        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
-        loss = masked_lm_loss(predictions, masked.weights_BM)
-        return Losses(
-            parts={"masked_lm": loss},
-            factors={"masked_lm": self.settings.generator_weight},
-            metrics=masked_lm_metrics(predictions, masked, loss),
-        )
+        return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)

@@ -16,7 +16,7 @@ _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 # Of Chinese and Japanese keyboards.
 _FULL_WIDTH = {"，": "full-width comma", "；": "full-width semicolon"}
 _SUFFIXES = {",": ".csv", "\t": ".tsv"}
-# First line by which Excel knows the separator.
+# First line in which Excel names the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n')
 _QUOTED_FIELD = re.compile(r'(?:^|[\t\n])"')
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
