@@ -12,6 +12,8 @@ FLAGS = flags.FlagValues()
 
 def main() -> None:
     """Print a paragraph for each preset."""
+    if not preset_names():
+        print("no preset ships with this version")
     for name in preset_names():
         facts = preset_facts(name)
         size = sum(path.stat().st_size for path in (FOLDER / name).iterdir())
