@@ -24,11 +24,7 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Run the command named by the first argument, or list all commands.
-
-    Raises:
-        SystemExit: The command failed (status 1), or is unknown (status 2).
-    """
+    """Run the command named by the first argument, or list all commands."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-help", "-h", "help"):
         print(_overview())

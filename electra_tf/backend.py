@@ -12,11 +12,7 @@ _FILE = "keras.json"
 
 
 def check() -> None:
-    """Check the backend of Keras, whether or not Keras is imported yet.
-
-    Raises:
-        ImportError: The backend is not TensorFlow.
-    """
+    """Check the backend of Keras, whether or not Keras is imported yet."""
     imported = getattr(sys.modules.get("keras"), "config", None)
     variable = os.environ.get(_VARIABLE)
     path = _settings_path()

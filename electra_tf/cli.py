@@ -34,12 +34,7 @@ except ImportError as error:
 def define_input_flags(
     flag_values: flags.FlagValues, purposes: Mapping[str, str]
 ) -> None:
-    """Define flags for text inputs.
-
-    Args:
-        flag_values: Flags of the command.
-        purposes: Help text by name of the flag.
-    """
+    """Define flags for text inputs."""
     for name, purpose in purposes.items():
         flags.DEFINE_list(
             name,
@@ -56,14 +51,7 @@ def define_config_flags(
     names: Mapping[str, str],
     root: type = loader.PretrainingConfig,
 ) -> None:
-    """Define `--config`, `--set` and flags for frequent settings.
-
-    Args:
-        flag_values: Flags of the command.
-        names: Dotted name of the setting by name of the flag. The flag has the type,
-            help and default of its setting.
-        root: Dataclass of the config.
-    """
+    """Define `--config`, `--set` and flags for frequent settings."""
     flags.DEFINE_string(
         "config",
         None,
@@ -87,11 +75,7 @@ def define_config_flags(
 
 
 def define_runner_flags(flag_values: flags.FlagValues) -> None:
-    """Define flags for the processes or machines that read the text.
-
-    Args:
-        flag_values: Flags of the command.
-    """
+    """Define flags for the processes or machines that read the text."""
     flags.DEFINE_enum(
         "runner",
         "local",
@@ -110,15 +94,7 @@ def define_runner_flags(flag_values: flags.FlagValues) -> None:
 
 
 def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
-    """Return whether --runner=beam is set.
-
-    Args:
-        flag_values: Parsed flags, with those of `define_runner_flags`.
-        local_flags: Flags that have no effect with --runner=beam.
-
-    Raises:
-        InputError: A flag is set that has no effect.
-    """
+    """Return whether --runner=beam is set."""
     is_beam = flag_values.runner == "beam"
     unused = local_flags if is_beam else ["beam_options"]
     for name in unused:
@@ -133,12 +109,7 @@ def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
 
 
 def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> None:
-    """Define flags for the devices.
-
-    Args:
-        flag_values: Flags of the command.
-        names: Names of the strategies, the default first.
-    """
+    """Define flags for the devices."""
     flags.DEFINE_enum(
         "strategy", names[0], names, "Distribution strategy.",
         flag_values=flag_values,
@@ -160,13 +131,7 @@ def define_device_flags(flag_values: flags.FlagValues, names: Sequence[str]) -> 
 
 
 class _OptionalValueFlag(flags.Flag):
-    """String flag whose value may be omitted.
-
-    Args:
-        name: Name of the flag.
-        implicit: Value of the flag if only its name is given.
-        text: Help text.
-    """
+    """String flag whose value may be omitted."""
 
     def __init__(self, name: str, implicit: str, text: str):
         # absl accepts only boolean flags without a value.
@@ -192,17 +157,7 @@ def resolve(
     base: Mapping[str, Any] | None = None,
     root: type[loader.Root] = loader.PretrainingConfig,
 ) -> loader.Root:
-    """Load the config, overridden by `--set` and by the flags of settings.
-
-    Args:
-        flag_values: Parsed flags, with `--config` and `--set`.
-        names: As for `define_config_flags`.
-        base: Values by dotted name that `--config` overrides.
-        root: Dataclass of the config.
-
-    Returns:
-        The resolved config.
-    """
+    """Load the config, overridden by `--set` and by the flags of settings."""
     overrides = {
         dotted: flag_values[flag].value
         for flag, dotted in names.items()
@@ -218,14 +173,7 @@ def is_given(
     names: Mapping[str, str],
     base: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Return whether a flag, `--set`, `--config` or the base sets a setting.
-
-    Args:
-        flag_values: Parsed flags, with `--config` and `--set`.
-        flag: Flag of the setting.
-        names: As for `define_config_flags`.
-        base: As for `resolve`.
-    """
+    """Return whether a flag, `--set`, `--config` or the base sets a setting."""
     names_set = loader.given_names(local_path(flag_values.config), flag_values.set)
     return flag_values[flag].present > 0 or names[flag] in {*names_set, *(base or {})}
 
@@ -259,11 +207,6 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
 
     An `InputError`, an error of the operating system (a full disk, a missing
     permission) or an invalid flag is printed as one paragraph, with exit status 1.
-
-    Args:
-        main: Function of the command; it reads its flags from `flag_values`.
-        flag_values: Flags of the command.
-        usage: Text that `--help` prints above the flags.
     """
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
         # Drop absl's headings, which are names of modules.
@@ -309,12 +252,7 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
 
 
 def exit_on_signal(number: int, advice: str) -> NoReturn:
-    """Print how to resume, then exit with 0 for SIGTERM and 128 + number otherwise.
-
-    Args:
-        number: Number of the signal.
-        advice: Where the run resumes.
-    """
+    """Print how to resume, then exit with 0 for SIGTERM and 128 + number otherwise."""
     name = signal.Signals(number).name
     print(f"stopped by {name}; run the same command again to resume {advice}")
     sys.stdout.flush()

@@ -16,23 +16,14 @@ _PARTIAL = ".partial"
 
 
 def publish(source: Path, target: Path) -> None:
-    """Rename a finished file or folder to its final name, durably.
-
-    Args:
-        source: In the file system of the target.
-        target: Replaced if it is a file or an empty folder.
-    """
+    """Rename a finished file or folder to its final name, durably."""
     sync(source)
     os.replace(source, target)
     _sync_entry(os.path.dirname(os.path.abspath(target)))
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or a folder with all its files, to disk.
-
-    Args:
-        path: A file or a folder.
-    """
+    """Flush a file, or a folder with all its files, to disk."""
     if os.path.isdir(path):
         for folder, _, files in os.walk(path, topdown=False):
             for name in files:
@@ -44,16 +35,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
-    """Open a new version of a file, which appears if the block succeeds.
-
-    Args:
-        path: The file.
-        mode: As for `open`.
-        options: As for `open`; text is UTF-8.
-
-    Yields:
-        The opened temporary file, `PATH.partial`.
-    """
+    """Open a new version of a file, which appears if the block succeeds."""
     partial = f"{os.fspath(path)}{_PARTIAL}"
     if "b" not in mode:
         options = {"encoding": "utf-8", **options}
@@ -66,12 +48,7 @@ def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace the content of a file.
-
-    Args:
-        path: The file.
-        content: Text is written as UTF-8, with its own line ends.
-    """
+    """Replace the content of a file."""
     if isinstance(content, str):
         content = content.encode()
     with replacing(path, "wb") as file:
@@ -79,12 +56,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to a file; it is on disk when the function returns.
-
-    Args:
-        path: The file, created if missing.
-        text: The text.
-    """
+    """Append text to a file; it is on disk when the function returns."""
     is_new = not os.path.exists(path)
     with open(path, "a", encoding="utf-8") as file:
         file.write(text)
@@ -95,11 +67,7 @@ def append(path: Path, text: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush the entries of a folder, not its files, to disk.
-
-    Args:
-        path: A folder.
-    """
+    """Flush the entries of a folder, not its files, to disk."""
     _sync_entry(path)
 
 

@@ -32,15 +32,7 @@ class InputError(ValueError):
 
 
 def format_list(values: Iterable[object], limit: int = 10) -> str:
-    """Return the first values in quotes, for a message.
-
-    Args:
-        values: Names, labels or line numbers.
-        limit: Maximum number of values in the text.
-
-    Returns:
-        `'a', 'b', ..., and 990 more`.
-    """
+    """Return the first values in quotes, for a message."""
     words = [repr(value) for value in values]
     more = [f"and {len(words) - limit:,} more"] * (len(words) > limit)
     return ", ".join(words[:limit] + more)

@@ -84,14 +84,7 @@ flags.DEFINE_enum(
 
 
 def output_kind() -> str | None:
-    """Return the value of --output_kind, or of the deprecated --part.
-
-    Returns:
-        One of `OUTPUT_KINDS`, or None where neither flag is set.
-
-    Raises:
-        InputError: The flags differ.
-    """
+    """Return the value of --output_kind, or of the deprecated --part."""
     if FLAGS.part is None:
         return FLAGS.output_kind
     print(

@@ -50,12 +50,7 @@ def main() -> int:
 
 
 def encoders(folder: str, tokenizer: Tokenizer) -> Iterator[tuple[str, Encode]]:
-    """Yield the tokenizers to compare with, by description.
-
-    Args:
-        folder: A Hugging Face model or tokenizer.
-        tokenizer: This package's tokenizer of that folder.
-    """
+    """Yield the tokenizers to compare with, by description."""
     yield "transformers", transformers_encoder(folder)
     with tempfile.TemporaryDirectory() as written:
         size = len(tokenizer.vocabulary)
@@ -67,11 +62,7 @@ def encoders(folder: str, tokenizer: Tokenizer) -> Iterator[tuple[str, Encode]]:
 
 
 def transformers_encoder(folder: str) -> Encode:
-    """Return transformers' tokenizer of a folder, without special tokens.
-
-    Args:
-        folder: A Hugging Face model or tokenizer.
-    """
+    """Return transformers' tokenizer of a folder, without special tokens."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -81,11 +72,7 @@ def transformers_encoder(folder: str) -> Encode:
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yield the lines of a file, or every string of a .json.
-
-    Args:
-        path: The file, plain, .gz or .xz.
-    """
+    """Yield the lines of a file, or every string of a .json."""
     with open_compressed(path) as file:
         text = file.read().decode("utf-8-sig")
     is_json = inner_suffix(path) == ".json"

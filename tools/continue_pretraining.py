@@ -48,11 +48,7 @@ def main() -> None:
 
 
 def build_data(given: argparse.Namespace) -> None:
-    """Build the general text's vocabulary and all records; every tenth is held out.
-
-    Args:
-        given: The flags.
-    """
+    """Build the general text's vocabulary and all records; every tenth is held out."""
     output = given.output
     vocab = output / "vocab.txt"
     if not vocab.exists():
@@ -100,15 +96,7 @@ def train(given: argparse.Namespace, seed: int) -> dict[str, pathlib.Path]:
 def pretrain(
     data: pathlib.Path, folder: pathlib.Path, seed: int, steps: int, **flags: object
 ) -> None:
-    """Train, or do nothing if the run is complete.
-
-    Args:
-        data: The records.
-        folder: The run directory.
-        seed: Of the run.
-        steps: Number of updates; a tenth of them are the warm-up.
-        flags: More flags.
-    """
+    """Train, or do nothing if the run is complete."""
     sets = (
         *SETS,
         f"training.steps={steps}",
@@ -120,12 +108,7 @@ def pretrain(
 
 
 def evaluate(checkpoint: pathlib.Path, data: pathlib.Path) -> list[float]:
-    """Return the total loss and its parts on records.
-
-    Args:
-        checkpoint: A checkpoint or a run.
-        data: The records.
-    """
+    """Return the total loss and its parts on records."""
     table = run("evaluate", checkpoint=checkpoint, data=data)
     parts = [
         float(re.search(rf"^  {name} +(\S+)$", table, re.MULTILINE)[1])
@@ -135,13 +118,7 @@ def evaluate(checkpoint: pathlib.Path, data: pathlib.Path) -> list[float]:
 
 
 def run(command: str, *sets: str, **flags: object) -> str:
-    """Run a command and return its output.
-
-    Args:
-        command: Name of the command.
-        sets: Values for `--set`.
-        flags: Flags by name.
-    """
+    """Run a command and return its output."""
     given = [f"--{name}={value}" for name, value in flags.items()]
     given += [f"--set={item}" for item in sets]
     process = [sys.executable, "-m", f"electra_tf.{command}", *given]

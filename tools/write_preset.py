@@ -33,12 +33,7 @@ def main() -> None:
 
 
 def write(checkpoint: Checkpoint, output: pathlib.Path) -> None:
-    """Write the checkpoint's files into a folder; others there are kept.
-
-    Args:
-        checkpoint: Of a run.
-        output: The folder, which is created.
-    """
+    """Write the checkpoint's files into a folder; others there are kept."""
     weights = {n: w.astype(np.float16) for n, w in checkpoint.weights().items()}
     infinite = [name for name, w in weights.items() if not np.isfinite(w).all()]
     if infinite:

@@ -69,17 +69,7 @@ accepts = is_checkpoint
 
 
 def read(path: str) -> PretrainedModel:
-    """Read a checkpoint's networks and optimizer slots.
-
-    Args:
-        path: A checkpoint folder, or a run directory: its newest checkpoint.
-
-    Returns:
-        A pair, a discriminator, or a BERT as a `generator`.
-
-    Raises:
-        InputError: No checkpoint, or a damaged one.
-    """
+    """Read a checkpoint's networks and optimizer slots."""
     checkpoint = open_checkpoint(path)
     config = checkpoint.config()
     tokenizer = Tokenizer(
@@ -186,15 +176,8 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """Write a checkpoint that every command of this package takes.
 
-    Args:
-        model: One network or a pair, with a tokenizer.
-        path: A folder; gets the checkpoint as `step_...`.
-
     Returns:
         The networks as they were written, read again from the files.
-
-    Raises:
-        InputError: The model has no vocabulary, or no settings describe its shapes.
     """
     if model.tokenizer is None:
         raise InputError(
@@ -243,16 +226,7 @@ def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
 
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:
-    """Return settings whose model has the shapes of a converted one.
-
-    Args:
-        model: The networks.
-        sharing: What they share.
-
-    Raises:
-        InputError: The generator is wider or deeper than the discriminator, or differs
-            from it where the settings know one value for both.
-    """
+    """Return settings whose model has the shapes of a converted one."""
     main = model.networks[0].shape
     sizes: dict[str, Any] = {
         "depth": main.depth,

@@ -133,11 +133,7 @@ class Conversion:
 
 
 def detect(path: str) -> Format | None:
-    """Return the format of a file, folder or prefix, or None.
-
-    Args:
-        path: Any path.
-    """
+    """Return the format of a file, folder or prefix, or None."""
     if is_finished(path):
         return "electra_tf"
     found = (name for name, module in _MODULES.items() if module.accepts(path))
@@ -149,11 +145,7 @@ def _task_module() -> ModuleType:
 
 
 def is_foreign(path: str) -> bool:
-    """Return whether a path is a model of another library, or a hub id.
-
-    Args:
-        path: Any path; or two, separated by a comma: discriminator and generator.
-    """
+    """Return whether a path is a model of another library, or a hub id."""
     if os.path.exists(path):
         return detect(path) not in (None, "electra_tf")
     parts = path.split(",")
@@ -165,16 +157,9 @@ def is_foreign(path: str) -> bool:
 def open_as_checkpoint(path: str) -> Iterator[Checkpoint]:
     """Open a checkpoint, or another library's model as a temporary checkpoint.
 
-    Args:
-        path: A checkpoint, a run, or what `read_model` accepts.
-
     Yields:
         The checkpoint; its files exist within the `with` block only, if they are
         temporary.
-
-    Raises:
-        InputError: No format is recognised, or the source is damaged or has no
-            vocabulary.
     """
     if not is_foreign(path):
         yield open_checkpoint(path)
@@ -197,9 +182,6 @@ def read_model(
 
     Returns:
         The model and the format of its source.
-
-    Raises:
-        InputError: No format is recognised, or the source is damaged.
     """
     models, formats = [], []
     for part in map(local_folder, path.split(",")):
@@ -409,15 +391,7 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
 
 
 def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:
-    """Compute both networks on a probe batch.
-
-    Args:
-        source: As it was read.
-        target: As it was written and read again.
-
-    Returns:
-        The largest differences.
-    """
+    """Compute both networks on a probe batch."""
     batch = _probe(source)
     by_tanh = source.activation != target.activation and "gelu_tanh" in (
         source.activation, target.activation

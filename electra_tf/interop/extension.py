@@ -19,17 +19,7 @@ _FREE = ("max_word_characters", *_LISTS)
 
 
 def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None:
-    """Reject a vocabulary that neither equals nor extends that of a source.
-
-    Args:
-        old: The source's tokenizer; None where it has none.
-        new: The tokenizer of the records.
-        source: Path of the source, for the message.
-
-    Raises:
-        InputError: No vocabulary, other settings, or an entry that differs; the message
-            names the first one.
-    """
+    """Reject a vocabulary that neither equals nor extends that of a source."""
     required = (
         "The records must have the vocabulary of the initial checkpoint, or one that "
         "appends entries to it or writes them over [unusedN]"
@@ -80,12 +70,7 @@ def _check_settings(
 
 
 def new_entries(old: Tokenizer, new: Tokenizer) -> dict[int, str]:
-    """Return by id the entries that a vocabulary appends or writes over [unusedN].
-
-    Args:
-        old: The tokenizer of the weights.
-        new: The tokenizer that extends it.
-    """
+    """Return by id the entries that a vocabulary appends or writes over [unusedN]."""
     before = old.vocabulary.tokens
     return {
         number: entry
@@ -109,9 +94,6 @@ def extend_rows(
         new: The tokenizer that extends it.
         spare_rows: Rows of the new tables without an entry, the last ones of the old
             tables and zeros.
-
-    Returns:
-        The weights by path.
     """
     entries = new_entries(old, new)
     pieces = {number: _pieces(old, entry) for number, entry in entries.items()}

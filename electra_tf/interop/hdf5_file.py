@@ -21,18 +21,7 @@ _REMEDY = "Save the model with Keras's save_to_preset or save_weights"
 
 
 def read_hdf5_file(path: str) -> dict[str, np.ndarray]:
-    """Read all datasets of a file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Arrays by the path of their dataset.
-
-    Raises:
-        InputError: The file is damaged, a dataset lies in another file, is no array of
-            floats, or declares values that the file does not hold.
-    """
+    """Read all datasets of a file."""
     try:
         with h5py.File(path, "r") as file:
             datasets = dict(_datasets(file, path))

@@ -21,15 +21,7 @@ _TORCH = (
 
 
 def is_hub_id(path: str) -> bool:
-    """Return whether a path can only be `OWNER/NAME` or `OWNER/NAME@REVISION`.
-
-    Args:
-        path: Any path.
-
-    Returns:
-        False if there is such a path, or a local folder OWNER, whose missing content is
-        a mistake in a path.
-    """
+    """Return whether a path can only be `OWNER/NAME` or `OWNER/NAME@REVISION`."""
     if not _ID.fullmatch(path) or os.path.exists(path):
         return False
     owner = path.split("/")[0]
@@ -41,15 +33,6 @@ def local_folder(path: str) -> str:
 
     Files in the cache of huggingface_hub are used; missing ones are downloaded into it:
     config, tokenizer, and the weights as safetensors or else as `pytorch_model.bin`.
-
-    Args:
-        path: A path, or `OWNER/NAME` with an optional `@REVISION`.
-
-    Returns:
-        A local path.
-
-    Raises:
-        InputError: There is no such model, no network, or no huggingface_hub.
     """
     if not is_hub_id(path):
         return path

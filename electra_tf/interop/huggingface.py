@@ -85,11 +85,7 @@ _OWN = "electra_tf"  # key of a config for this package's settings of a fine-tun
 
 
 def accepts(path: str) -> bool:
-    """Return whether a path is a folder with a config and weights.
-
-    Args:
-        path: Any path.
-    """
+    """Return whether a path is a folder with a config and weights."""
     folder, weights = _find(path)
     return weights is not None and os.path.isfile(os.path.join(folder, CONFIG))
 
@@ -109,12 +105,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     Args:
         path: A folder of `save_pretrained`, or of a published model.
         vocab: A vocabulary in place of the source's own.
-
-    Returns:
-        One network, or a pair.
-
-    Raises:
-        InputError: The config or a tensor is missing, damaged or of another model.
     """
     path, weights = _find(path)
     sources = [_read_network(path, weights)]
@@ -205,20 +195,7 @@ def read_head(
     encoder: str,
     folder: str,
 ) -> TaskHead | None:
-    """Return the head of a fine-tuned model, if this package has the same network.
-
-    Args:
-        config: The content of config.json.
-        tensors: By name; gets the two outputs of a span head as `qa_outputs[n].*`.
-        encoder: Prefix of the encoder's names.
-        folder: For messages.
-
-    Returns:
-        A token classifier, a question answerer, or None.
-
-    Raises:
-        InputError: `id2label` does not name each logit.
-    """
+    """Return the head of a fine-tuned model, if this package has the same network."""
     own = config.get(_OWN)
     settings = own if isinstance(own, dict) else {}
     spans, tags = (tensors.get(f"{name}.weight") for name in (_SPANS, _TAGS))
@@ -326,10 +303,6 @@ def _left_out(
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """Write a folder that transformers loads; a pair's generator goes to `generator`.
 
-    Args:
-        model: One network or a pair.
-        path: A folder that does not exist or is empty.
-
     Returns:
         The networks as they were written, read again from the files.
     """
@@ -373,12 +346,7 @@ def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
 
 
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
-    """Return the config.json of a network.
-
-    Args:
-        network: The network.
-        model: The model it belongs to, whose other keys of an earlier config are kept.
-    """
+    """Return the config.json of a network."""
     shape = network.shape
     own = {
         "architectures": [_ARCHITECTURES[network.role]],
@@ -413,29 +381,13 @@ def _head_config(head: TaskHead) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: str) -> Tokenizer | None:
-    """Read the vocabulary and settings of a folder's tokenizer.
-
-    Args:
-        folder: With `vocab.txt` or `tokenizer.json`.
-
-    Returns:
-        The tokenizer; None where the folder has neither file.
-
-    Raises:
-        InputError: The tokenizer splits text in a way that this package does not.
-    """
+    """Read the vocabulary and settings of a folder's tokenizer."""
     stored = find_tokenizer(folder)
     return stored and stored.tokenizer(_DEFAULT)
 
 
 def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> None:
-    """Write the files from which transformers 4 and 5 make the same tokenizer.
-
-    Args:
-        tokenizer: The vocabulary and its settings.
-        shape: Of the encoder, for the longest text.
-        folder: Gets four files.
-    """
+    """Write the files from which transformers 4 and 5 make the same tokenizer."""
     settings = tokenizer.settings
     strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
     strip = strip[settings.strip_accents]

@@ -57,11 +57,7 @@ _EPSILON = 1e-12  # of KerasHub's layer norms, which have no setting
 
 
 def accepts(path: str) -> bool:
-    """Return whether a path is a preset folder.
-
-    Args:
-        path: Any path.
-    """
+    """Return whether a path is a preset folder."""
     return os.path.isfile(os.path.join(folder_of(path, _FILES), WEIGHTS))
 
 
@@ -71,12 +67,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     Args:
         path: A folder of `ElectraBackbone.save_to_preset`.
         vocab: A vocabulary in place of the source's own.
-
-    Returns:
-        An encoder.
-
-    Raises:
-        InputError: The folder has another class of model, or is damaged.
     """
     path = folder_of(path, _FILES)
     config = read_json(os.path.join(path, CONFIG))
@@ -138,10 +128,6 @@ def _shape(values: Any, path: str) -> EncoderConfig:
 
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """Write a preset folder for each network, without heads.
-
-    Args:
-        model: One network or a pair, whose generator goes to the folder `generator`.
-        path: A folder.
 
     Returns:
         The networks as they were written, read again from the files.

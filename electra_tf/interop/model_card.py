@@ -52,12 +52,7 @@ _MEANINGS = {
 
 
 def model_card(model: "PretrainedModel", network: "Network") -> str:
-    """Return a model card in Markdown: shape, data, settings, metrics, how to load it.
-
-    Args:
-        model: With the record of its run.
-        network: The network that the card describes.
-    """
+    """Return a model card in Markdown: shape, data, settings, metrics, loading."""
     shape, role = network.shape, network.role
     numbers = sum(array.size for array in network.weights.values())
     header = {"library_name": "transformers", "tags": ["electra", "electra_tf"]}

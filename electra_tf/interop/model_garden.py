@@ -50,11 +50,7 @@ _NOT_READ = {
 
 
 def accepts(path: str) -> bool:
-    """Return whether a path is a checkpoint with an item `encoder`.
-
-    Args:
-        path: A prefix, one of its files, or a folder.
-    """
+    """Return whether a path is a checkpoint with an item `encoder`."""
     prefix = tf1.find_prefix(path)
     return prefix is not None and _WORDS in read_shapes(prefix)
 
@@ -65,12 +61,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     Args:
         path: A prefix, one of its files, or a folder.
         vocab: A vocabulary in place of the source's own.
-
-    Returns:
-        An encoder.
-
-    Raises:
-        InputError: The files are damaged or of another network.
     """
     prefix = tf1.find_prefix(path)
     if prefix is None:
@@ -143,10 +133,6 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
 
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """Write a checkpoint for each network, without heads.
-
-    Args:
-        model: One network or a pair, whose generator goes to the folder `generator`.
-        path: A folder; gets `encoder.ckpt-1.*`, `checkpoint` and `vocab.txt`.
 
     Returns:
         The networks as they were written, read again from the files.

@@ -244,12 +244,7 @@ ANSWERABLE = (
 
 
 def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of an encoder, each with its layer's number or "".
-
-    Args:
-        depth: Number of Transformer layers.
-        projection: Whether the embeddings are projected.
-    """
+    """Yield the rows of an encoder, each with its layer's number or ""."""
     for row in (*EMBEDDINGS, *(PROJECTION if projection else ())):
         yield row, ""
     for number in range(depth):
@@ -258,17 +253,7 @@ def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, str]]:
 
 
 def to_format(array: np.ndarray, kind: Kind, name: Format, heads: int) -> np.ndarray:
-    """Convert a weight of ours to the layout of another library.
-
-    Args:
-        array: The weight as this package lays it out.
-        kind: Its row's kind.
-        name: The library.
-        heads: Attention heads of the network.
-
-    Returns:
-        A view where possible.
-    """
+    """Convert a weight of ours to the layout of another library."""
     if name in ("electra_tf", "tf1") or kind == "as_is":
         return array
     if name == "huggingface":
@@ -283,16 +268,7 @@ def to_format(array: np.ndarray, kind: Kind, name: Format, heads: int) -> np.nda
 
 
 def from_format(array: np.ndarray, kind: Kind, name: Format) -> np.ndarray:
-    """Convert a weight of another library to the layout of ours.
-
-    Args:
-        array: The weight as the library lays it out.
-        kind: Its row's kind.
-        name: The library.
-
-    Returns:
-        A view where possible.
-    """
+    """Convert a weight of another library to the layout of ours."""
     if name in ("electra_tf", "tf1") or kind == "as_is":
         return array
     if name == "huggingface":

@@ -145,14 +145,8 @@ class ForeignNetwork:
 def from_foreign(foreign: ForeignNetwork) -> Network:
     """Convert a library's network to this package's names and layouts.
 
-    Args:
-        foreign: The network.
-
     Returns:
         The network in float32: views of the tensors where those are float32.
-
-    Raises:
-        InputError: Weights are missing or of another shape; the message lists them.
     """
     _check_sizes(foreign)
     shapes = expected_shapes(foreign.role, foreign.shape, foreign.head)
@@ -183,28 +177,14 @@ def from_foreign(foreign: ForeignNetwork) -> Network:
 
 
 def is_float(array: np.ndarray) -> bool:
-    """Return whether an array has a floating-point dtype, bfloat16 included.
-
-    Args:
-        array: Any array.
-    """
+    """Return whether an array has a floating-point dtype, bfloat16 included."""
     return array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
 
 
 def table_shape(
     tensors: Mapping[str, np.ndarray], name: str, source: str, axes: int = 2
 ) -> tuple[int, ...]:
-    """Return the shape of a weight from which a network's sizes are read.
-
-    Args:
-        tensors: By the library's names.
-        name: The weight.
-        source: Origin, for messages.
-        axes: Number of its axes.
-
-    Raises:
-        InputError: There is no such weight, or it has another number of axes.
-    """
+    """Return the shape of a weight from which a network's sizes are read."""
     shape = tensors[name].shape if name in tensors else None
     if shape is None or len(shape) != axes or 0 in shape:
         raise InputError(
@@ -236,15 +216,7 @@ def _check_sizes(foreign: ForeignNetwork) -> None:
 
 
 def read_shape(source: str, **values: Any) -> EncoderConfig:
-    """Return the shape that a library's config describes.
-
-    Args:
-        source: The config, for messages.
-        values: Fields of `EncoderConfig`, of any type.
-
-    Raises:
-        InputError: A value is no number.
-    """
+    """Return the shape that a library's config describes."""
     try:
         return EncoderConfig(**values)
     except pydantic.ValidationError as error:
@@ -264,12 +236,6 @@ def to_foreign(
 ) -> ForeignNetwork:
     """Convert a network to the names and layouts of a library.
 
-    Args:
-        network: The network.
-        name: The library.
-        prefixes: Of the names.
-        activation: The library's function.
-
     Returns:
         The network, whose tensors are views where possible; a head that the library
         lacks is left out.
@@ -287,13 +253,7 @@ def to_foreign(
 def expected_shapes(
     role: Role, shape: EncoderConfig, head: TaskHead | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a network, by path in this package.
-
-    Args:
-        role: Decides the head.
-        shape: Shape of the encoder.
-        head: The head of a fine-tuned model.
-    """
+    """Return the shape of each weight of a network, by path in this package."""
     embedding, width, inner = shape.embedding, shape.width, shape.feed_forward
     rows = shape.vocabulary_size
     sizes = {

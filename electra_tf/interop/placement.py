@@ -44,11 +44,7 @@ class Parts:
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> "Parts":
-        """Find the networks.
-
-        Args:
-            paths: Paths of the variables, main network first.
-        """
+        """Find the networks."""
         paths = list(paths)
         owners = list(dict.fromkeys(filter(None, map(_owner, paths))))
         generators = [name for name in owners if name.endswith("generator/")]
@@ -56,13 +52,7 @@ class Parts:
         return cls(frozenset(paths), mains[0], next(iter(generators), None))
 
     def path(self, place: Place, role: Role, name: str) -> str | None:
-        """Return the run's path of a weight, or None.
-
-        Args:
-            place: Of the network.
-            role: Decides the head.
-            name: `encoder/...` or `head/...`; a generator's encoder may be shared.
-        """
+        """Return the run's path of a weight, or None."""
         prefix = self.main if place == "main" else self.generator
         if name.startswith("head/"):
             # Different heads have weights of the same names.
@@ -72,11 +62,7 @@ class Parts:
         return next((path for path in candidates if path in self.paths), None)
 
     def group(self, path: str) -> str:
-        """Return the group of a weight, for the summary.
-
-        Args:
-            path: Of the variable.
-        """
+        """Return the group of a weight, for the summary."""
         owner = _owner(path)
         if owner is None:
             names = path.split("/")
@@ -103,13 +89,6 @@ def place_of(
     A masked LM becomes the generator, unless only the main network has its shape: a
     BERT, whose encoder initialises the discriminator. A frozen generator must come from
     the source, whatever its shape.
-
-    Args:
-        network: Of the source.
-        parts: Of the run.
-        settings: Of the run.
-        alone: Whether the source has no other network.
-        frozen: Whether the run's generator is not trained.
     """
     if network.role != "generator":
         return "main"
@@ -128,17 +107,7 @@ def check_shapes(
     config: PretrainingConfig,
     source: str,
 ) -> None:
-    """Reject networks whose shape is not the run's.
-
-    Args:
-        found: Networks of the source with their places.
-        config: Settings of the run.
-        source: Path of the source, for the message.
-
-    Raises:
-        InputError: Widths or other settings differ; the message has both numbers and
-            the flags that make the run fit.
-    """
+    """Reject networks whose shape is not the run's."""
     settings, problems = config.model, []
     for network, place in found:
         if place is not None:

@@ -19,11 +19,6 @@ def plain_weights(
     With `sharing: gdes`, the difference is added to the generator's tables; the result
     has `sharing: none`. In the first stage of `two_stage`, the discriminator's encoder
     gets the generator's weights, as it will when the second begins.
-
-    Args:
-        config: Settings of the checkpoint.
-        step: Number of completed updates.
-        weights: Weights by path.
     """
     model, plain = config.model, dict(weights)
     if config.restart and step < config.restart:
@@ -44,12 +39,7 @@ def plain_weights(
 def add_differences(
     arrays: Mapping[str, np.ndarray], variables: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return weights for a model with `sharing: gdes`, the reverse of `plain_weights`.
-
-    Args:
-        arrays: Weights by path; a discriminator's tables may be among them.
-        variables: The model's weights by path.
-    """
+    """Return weights for `sharing: gdes`, the reverse of `plain_weights`."""
     result = dict(arrays)
     for name in variables:
         table = name.removesuffix(DELTA)

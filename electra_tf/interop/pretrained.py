@@ -43,9 +43,6 @@ class Source:
 
         Args:
             tokenizer: Its [PAD] is entry 0; it may be another in the source's file.
-
-        Raises:
-            InputError: The vocabulary has more entries than the table has rows.
         """
         vocabulary, network = tokenizer.vocabulary, self.network
         rows = network.shape.vocabulary_size
@@ -71,11 +68,7 @@ class Source:
         )
 
     def with_rows_exchanged(self, number: int) -> "Source":
-        """Return the source with a row exchanged with row 0 in all its tables.
-
-        Args:
-            number: Of the row.
-        """
+        """Return the source with a row exchanged with row 0 in all its tables."""
         weights = exchange_rows(self.network.weights, number)
         network = dataclasses.replace(self.network, weights=weights)
         slots = exchange_rows(self.slots, number)
@@ -110,18 +103,7 @@ class PretrainedModel:
         path: str,
         **more: Any,
     ) -> "PretrainedModel":
-        """Return the model of networks that belong together.
-
-        Args:
-            sources: One network; or a discriminator and a generator, in any order.
-            tokenizer: Of both.
-            path: The source.
-            more: Other arguments of the constructor.
-
-        Raises:
-            InputError: Two networks are no pair, or the vocabulary has more entries
-                than a token table has rows.
-        """
+        """Return the model of networks that belong together."""
         sources = sorted(sources, key=lambda s: s.network.role == "generator")
         roles = [source.network.role for source in sources]
         if len(sources) == 2 and roles != ["discriminator", "generator"]:
@@ -169,11 +151,7 @@ class PretrainedModel:
         return self.networks[0].head
 
     def with_head(self, head: TaskHead) -> "PretrainedModel":
-        """Return a fine-tuned model with other names of its classes or tags.
-
-        Args:
-            head: With as many names.
-        """
+        """Return a fine-tuned model with other names of its classes or tags."""
         source = self.sources[0]
         source = dataclasses.replace(
             source,
@@ -221,14 +199,7 @@ class PretrainedModel:
         return next((n for n in self.networks if n.role == role), None)
 
     def select(self, role: Role) -> "PretrainedModel":
-        """Return the model with one of its networks alone.
-
-        Args:
-            role: `discriminator` or `generator`.
-
-        Raises:
-            InputError: The model has no such network.
-        """
+        """Return the model with one of its networks alone."""
         kept = tuple(s for s in self.sources if s.network.role == role)
         if not kept:
             roles = format_list(network.role for network in self.networks)
@@ -240,15 +211,7 @@ class PretrainedModel:
         return dataclasses.replace(self, sources=kept)
 
     def sharing(self) -> str:
-        """Return what the pair shares, as `model.sharing` names it.
-
-        Returns:
-            `all`, `embeddings`, or `none` where the tables' widths differ. A model of
-            one network: `embeddings`.
-
-        Raises:
-            InputError: Copies of one table differ.
-        """
+        """Return what the pair shares, as `model.sharing` names it."""
         if len(self.networks) < 2:
             return "embeddings"
         if self.separate_tables:
@@ -278,14 +241,7 @@ def choose_tokenizer(
     read_own: Callable[[], Tokenizer | None],
     default: TokenizationConfig = TokenizationConfig(),
 ) -> Tokenizer | None:
-    """Return the tokenizer of a source, or that of a vocabulary in place of it.
-
-    Args:
-        vocab: The vocabulary. Its settings are those that are stored with it, or else
-            the source's own.
-        read_own: Returns the source's tokenizer.
-        default: Settings where neither has them.
-    """
+    """Return the tokenizer of a source, or that of a vocabulary in place of it."""
     if vocab is None:
         return read_own()
     stored = open_tokenizer(vocab, pad_anywhere=True)
@@ -297,12 +253,7 @@ def choose_tokenizer(
 def exchange_rows(
     arrays: Mapping[str, np.ndarray], number: int
 ) -> Mapping[str, np.ndarray]:
-    """Return weights or slots with a row exchanged with row 0 in tables and biases.
-
-    Args:
-        arrays: By path.
-        number: Of the row; 0: nothing is exchanged.
-    """
+    """Return weights or slots with a row exchanged with row 0 in tables and biases."""
     if not number:
         return arrays
     exchanged = dict(arrays)

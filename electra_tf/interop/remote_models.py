@@ -19,21 +19,7 @@ _STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
 
 
 def local_model(path: str | os.PathLike) -> str:
-    """Return the local path of a model, which is fetched if it is at a URL.
-
-    Args:
-        path: A local path, which is returned as it is; the name of a preset, whose
-            folder is returned; or a URL of: a checkpoint; a
-            run, of which the newest complete checkpoint is fetched; an output of
-            finetune, without its trials; any other folder; a file; or the prefix of a
-            TensorFlow checkpoint. Also two of them, separated by a comma.
-
-    Returns:
-        The path, or two, separated by a comma.
-
-    Raises:
-        InputError: There is nothing at the URL, or it cannot be read.
-    """
+    """Return the local path of a model, which is fetched if it is at a URL."""
     text = os.fspath(path)
     if "://" not in text:
         return ",".join(preset_folder(part) or part for part in text.split(","))

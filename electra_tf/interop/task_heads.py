@@ -52,11 +52,7 @@ class TaskHead:
         return TOKEN_HEAD if self.role == "token_classifier" else CLASSIFICATION_HEAD
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each weight by path in this package.
-
-        Args:
-            width: Width of the hidden states.
-        """
+        """Return the shape of each weight by path in this package."""
         if self.role != "question_answerer":
             units = 1 if self.role == "regressor" else len(self.labels)
             layers = {"dense": (width, units)}
@@ -71,11 +67,7 @@ class TaskHead:
         return {row.electra_tf: weights[row.electra_tf] for row in self.rows}
 
     def exists_in(self, format: Format) -> bool:
-        """Return whether a library has the same head.
-
-        Args:
-            format: The library.
-        """
+        """Return whether a library has the same head."""
         return all(getattr(row, format) is not None for row in self.rows)
 
 
@@ -92,25 +84,12 @@ class HeadOptions:
 
 
 def is_finished(path: str) -> bool:
-    """Return whether a path is an output of finetune, or a .keras file.
-
-    Args:
-        path: Any path.
-    """
+    """Return whether a path is an output of finetune, or a .keras file."""
     return path.endswith(".keras") or os.path.isfile(os.path.join(path, MODEL))
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:
-    """Return a head with other names of classes or tags.
-
-    Args:
-        head: The head.
-        labels: The names; empty: keep the head's own.
-        source: Origin, for messages.
-
-    Raises:
-        InputError: There is not one distinct name for each logit.
-    """
+    """Return a head with other names of classes or tags."""
     labels = labels or head.labels
     count = 0 if head.role in ("regressor", "question_answerer") else len(head.labels)
     if len(labels) != count or len(set(labels)) != count:

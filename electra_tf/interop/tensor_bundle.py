@@ -62,14 +62,7 @@ class _Entry(NamedTuple):
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each numeric tensor of a checkpoint.
-
-    Args:
-        prefix: Of its files.
-
-    Raises:
-        InputError: The index is damaged.
-    """
+    """Return the shape of each numeric tensor of a checkpoint."""
     return {name: entry.shape for name, entry in _entries(prefix).items()}
 
 
@@ -77,12 +70,6 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
     """Return the numeric tensors of a checkpoint as views of its data files.
 
     Strings are left out; the graph of objects of a TensorFlow 2 checkpoint is one.
-
-    Args:
-        prefix: Of its files.
-
-    Raises:
-        InputError: A file is missing or damaged, or tensors declare more than it holds.
     """
     entries = _entries(prefix)
     _check_sizes(entries, prefix)

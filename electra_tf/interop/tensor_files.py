@@ -36,9 +36,6 @@ def find_weights(folder: str | os.PathLike) -> str | None:
     """Return the file of weights of a Hugging Face folder, or None.
 
     safetensors are preferred to a pickle, a single file to an index of shards.
-
-    Args:
-        folder: Any path.
     """
     for name in WEIGHTS:
         if pathlib.Path(folder, name).is_file():
@@ -54,10 +51,6 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 
     Returns:
         Arrays by name. Those of safetensors are views of the file, read when used.
-
-    Raises:
-        InputError: A file is missing, damaged or lies outside the folder; a tensor is
-            not finite; the index does not match its shards.
     """
     tensors: dict[str, np.ndarray] = {}
     for file in _shards(path) if path.endswith(_INDEX) else [path]:
@@ -73,14 +66,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a file as views of it, which take no memory of their own.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: The file is damaged, or has a dtype that NumPy lacks.
-    """
+    """Return the tensors of a file as views that take no memory of their own."""
     try:
         with safetensors.safe_open(path, framework="numpy"):
             pass  # checks that header and data fit together
@@ -158,9 +144,6 @@ def check_finite(array: np.ndarray, name: str, path: str) -> None:
         array: Any dtype.
         name: The tensor.
         path: Its file.
-
-    Raises:
-        InputError: A number is not finite; the message names file and tensor.
     """
     if is_float(array) and not np.isfinite(array).all():
         bad = int(array.size - np.isfinite(array).sum())

@@ -79,12 +79,7 @@ _WORDS = "embeddings/word_embeddings"
 
 
 def find_prefix(path: str) -> str | None:
-    """Return the prefix of a TensorFlow 1 checkpoint's files, or None.
-
-    Args:
-        path: A prefix, one of its files, or a folder with one checkpoint or a
-            `checkpoint` file that names the newest.
-    """
+    """Return the prefix of a TensorFlow 1 checkpoint's files, or None."""
     path = folder_of(path, ("checkpoint",))
     if os.path.isdir(path):
         path = _newest(path) or path
@@ -111,11 +106,7 @@ def _newest(folder: str) -> str | None:
 
 
 def accepts(path: str) -> bool:
-    """Return whether a path is a checkpoint of ELECTRA or BERT by TensorFlow 1.
-
-    Args:
-        path: Any path.
-    """
+    """Return whether a path is a checkpoint of ELECTRA or BERT by TensorFlow 1."""
     prefix = find_prefix(path)
     return prefix is not None and any(
         name.endswith(f"/{_WORDS}") for name in read_shapes(prefix)
@@ -134,12 +125,6 @@ def read(
         path: A prefix, one of its files, or a folder.
         vocab: A vocabulary in place of the source's own.
         options: What the names of a fine-tuned head do not say.
-
-    Returns:
-        A pair, a discriminator, a generator, a BERT's encoder, or a fine-tuned model.
-
-    Raises:
-        InputError: The files are damaged, or the networks are incomplete.
     """
     prefix = find_prefix(path)
     if prefix is None:
@@ -165,14 +150,7 @@ def read(
 
 
 def read_checkpoint(prefix: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a TensorFlow checkpoint, as views of its files.
-
-    Args:
-        prefix: Of its files.
-
-    Raises:
-        InputError: The files are damaged, or a number is not finite.
-    """
+    """Return the tensors of a TensorFlow checkpoint, as views of its files."""
     tensors = read_bundle(prefix)
     for name, array in tensors.items():
         check_finite(array, name, prefix)
@@ -361,17 +339,7 @@ def _left_out(names: set[str], source: str) -> LeftOut:
 
 
 def read_settings(folder: str) -> Mapping[str, Any]:
-    """Return what `write` left beside a checkpoint, which its tensors do not show.
-
-    Args:
-        folder: Of the checkpoint.
-
-    Returns:
-        `heads` by role, `layer_norm_epsilon`, `tokenization`, `task`; some or none.
-
-    Raises:
-        InputError: The file is damaged.
-    """
+    """Return what `write` left beside a checkpoint, which its tensors do not show."""
     path = os.path.join(folder, SETTINGS)
     known = read_json(path) if os.path.isfile(path) else {}
     for name in ("heads", "tokenization", "task"):
@@ -385,15 +353,7 @@ def read_settings(folder: str) -> Mapping[str, Any]:
 
 
 def read_tokenizer(folder: str) -> Tokenizer | None:
-    """Return the tokenizer beside a checkpoint, or None.
-
-    Args:
-        folder: With `vocab.txt` or `tokenizer.json`, and optionally the settings of
-            `write`.
-
-    Raises:
-        InputError: A file is damaged.
-    """
+    """Return the tokenizer beside a checkpoint, or None."""
     stored = find_tokenizer(folder)
     own = read_settings(folder).get("tokenization")
     if stored is None or own is None:
@@ -413,15 +373,8 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """Write a checkpoint that google-research/electra fine-tunes.
 
-    Args:
-        model: One network or a pair.
-        path: A folder; gets `model.ckpt-STEP.*`, `checkpoint` and `vocab.txt`.
-
     Returns:
         The networks as they were written, read again from the files.
-
-    Raises:
-        InputError: The original derives another number of heads from the width.
     """
     os.makedirs(path, exist_ok=True)
     tensors: dict[str, np.ndarray] = {_STEP: np.int64(model.step)}
@@ -464,11 +417,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
 
 
 def tokenization_settings(tokenizer: Tokenizer) -> dict[str, str | bool]:
-    """Return a tokenizer's settings by name, for JSON.
-
-    Args:
-        tokenizer: The tokenizer. Its `pad_id` is visible in the vocabulary file.
-    """
+    """Return a tokenizer's settings by name, for JSON."""
     settings = dataclasses.asdict(tokenizer.settings)
     del settings["pad_id"]
     return settings

@@ -32,18 +32,7 @@ _REMEDY = "Get the model as safetensors, or save it again with torch.save"
 
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
-    """Read the state dict in a file of `torch.save`, of any version.
-
-    Args:
-        path: The file: a zip archive, or a pickle of before PyTorch 1.6.
-
-    Returns:
-        Arrays by name.
-
-    Raises:
-        InputError: The file is damaged, its pickle asks for anything but tensors, or a
-            tensor is larger than its storage.
-    """
+    """Read the state dict in a file of `torch.save`, of any version."""
     try:
         read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
         tensors, storages = read(path)

@@ -77,11 +77,6 @@ def interpret(file: io.BytesIO) -> tuple[Any, dict[str, Storage]]:
 
     Returns:
         Dicts, lists, tuples, strings, numbers, and `Tensor`; the storages by key.
-
-    Raises:
-        ForbiddenError: The pickle asks for another function or class.
-        ValueError: The pickle is damaged.
-        IndexError: The same.
     """
     machine = _Machine()
     for opcode, argument, _ in pickletools.genops(file):

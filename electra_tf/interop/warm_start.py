@@ -35,19 +35,8 @@ def load_weights(
 ) -> str:
     """Load the weights of a model into a new run; others keep their initial values.
 
-    Args:
-        trainer: Model with initial weights.
-        path: A checkpoint or run, a model of another library, or two of them with a
-            comma: discriminator and generator.
-        config: Settings of the run.
-        tokenizer: Of the records.
-
     Returns:
         A summary to print: loaded, new and ignored weights.
-
-    Raises:
-        InputError: No model, a vocabulary that the records' does not extend, or a
-            network of another shape.
     """
     # With `sharing: gdes`, the discriminator's tables are placed like any, then stored
     # as differences.
@@ -87,15 +76,7 @@ def load_weights(
 
 
 def hash_weights(path: str) -> str:
-    """Return a hash of a model's weights, independent of its path.
-
-    Args:
-        path: As for `load_weights`.
-
-    Returns:
-        SHA-256: of the weight file of a checkpoint of this package, or else of the
-        networks' names and values.
-    """
+    """Return a hash of a model's weights, independent of its path."""
     if is_checkpoint(path):
         return hashlib.sha256(open_checkpoint(path).read(WEIGHTS)).hexdigest()
     digest = hashlib.sha256()

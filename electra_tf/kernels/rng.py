@@ -140,9 +140,6 @@ def make_rng(seed: Size, kind: int, step: Size, first_row: Size = 0) -> RngStrea
         kind: TRAINING or EVALUATION, which give different streams.
         step: Index of the update, or of the batch of an evaluation.
         first_row: Index of this replica's first row in the global batch.
-
-    Returns:
-        The stream.
     """
     step = tf.cast(step, tf.int64)  # the dtype changes the numbers
     pair = tf.stack([tf.convert_to_tensor(seed, tf.int64), tf.constant(kind, tf.int64)])

@@ -43,14 +43,7 @@ def encoder_flops(shape: EncoderConfig, batch: BatchShape) -> int:
 def masked_lm_flops(
     shape: EncoderConfig, batch: BatchShape, positions: int | None = None
 ) -> int:
-    """Return the FLOPs of the masked-LM head's forward pass.
-
-    Args:
-        shape: Shape of the encoder.
-        batch: Shape of the batch.
-        positions: Positions of a row at which tokens are predicted; None: the masked
-            ones.
-    """
+    """Return the FLOPs of the masked-LM head's forward pass."""
     positions = positions or batch.max_predictions_per_seq
     per_position = (
         shape.width * shape.embedding + shape.embedding * shape.vocabulary_size
@@ -71,19 +64,7 @@ def step_flops(
     freeze_generator: bool = False,
     generator_share: float = 0.0,
 ) -> int:
-    """Return the FLOPs of a training step, forward and backward.
-
-    Args:
-        settings: Shape of the model, with a vocabulary size.
-        objective: Name of the objective.
-        has_generator: Whether there is a generator network.
-        batch: Shape of the batch.
-        freeze_generator: Whether the generator has no backward pass.
-        generator_share: Share of the steps that train the generator alone.
-
-    Returns:
-        FLOPs of all matmuls, the mean of all steps.
-    """
+    """Return the FLOPs of a training step, forward and backward."""
     main, *generator = encoder_configs(settings, objective, has_generator)
     facts = FACTS[objective]
     forward = encoder_flops(main, batch)
@@ -108,11 +89,7 @@ def step_flops(
 
 
 def training_flops(config: PretrainingConfig) -> int:
-    """Return the FLOPs that a whole training executes, recomputed logits included.
-
-    Args:
-        config: With a vocabulary size.
-    """
+    """Return the FLOPs that a whole training executes, recomputed logits included."""
     length, objective = config.records.max_length, config.objective
     masked = math.ceil(config.masking.rate * length)
     batch = BatchShape(config.input.rows_until(config.training.steps), length, masked)
@@ -131,14 +108,6 @@ def recomputed_flops(settings: ModelConfig, objective: str, batch: BatchShape) -
 
     A softmax at all positions computes its logits again in the backward pass. Electric
     also computes those at the drawn positions once more, to sample from them.
-
-    Args:
-        settings: Shape of the model, with a vocabulary size.
-        objective: Name of the objective.
-        batch: Shape of the batch.
-
-    Returns:
-        FLOPs of matmuls, which `step_flops` leaves out.
     """
     facts = FACTS[objective]
     if facts.towers == 2:
@@ -157,16 +126,7 @@ def recomputed_flops(settings: ModelConfig, objective: str, batch: BatchShape) -
 def encoder_configs(
     settings: ModelConfig, objective: str, has_generator: bool
 ) -> list[EncoderConfig]:
-    """Return the shapes of the encoders that a step runs.
-
-    Args:
-        settings: Shape of the model, with a vocabulary size.
-        objective: Name of the objective.
-        has_generator: Whether there is a generator network.
-
-    Returns:
-        The shape of the main encoder, then that of the generator if there is one.
-    """
+    """Return the shapes of the encoders that a step runs."""
     if FACTS[objective].generator and has_generator:
         return [settings.encoder, settings.generator]
     return [settings.encoder]
@@ -183,13 +143,6 @@ def step_memory(
 
     The backward pass creates gradients and frees activations, one network after the
     other. The result is the maximum over these phases.
-
-    Args:
-        settings: Shape of the model, with a vocabulary size.
-        objective: Name of the objective.
-        has_generator: Whether there is a generator network.
-        num_parameters: Number of trained parameters.
-        batch: Shape of the batch of one replica and one accumulation step.
 
     Returns:
         Bytes on one replica, in float32.
@@ -258,13 +211,6 @@ def step_traffic(
     batch: BatchShape,
 ) -> int:
     """Return the bytes that a step's operations other than matmuls read and write.
-
-    Args:
-        settings: Shape of the model, with a vocabulary size.
-        objective: Name of the objective.
-        has_generator: Whether there is a generator network.
-        num_parameters: Number of trained parameters.
-        batch: Shape of the global batch.
 
     Returns:
         Bytes, in float32.

@@ -404,9 +404,6 @@ def bert(
         seed: Seed of the initial values; the encoder's are those of the ELECTRA
             discriminator of the same seed.
         dtype: Keras dtype policy.
-
-    Returns:
-        The encoder with a masked-LM head.
     """
     encoder = Encoder(settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype)
     return MaskedLanguageModel(
@@ -427,9 +424,6 @@ def pretraining_model(
         objective: The objective; `config/objectives.py` lists its networks.
         seed: Seed of the initial values.
         dtype: Keras dtype policy of the encoders.
-
-    Returns:
-        A layer that is not built yet.
     """
     facts = objective.facts
     if facts.head == "masked_lm" and not facts.generator:

@@ -79,11 +79,7 @@ class MaskedLMHead(keras.layers.Layer):
         return ops.concatenate([bias_V[: -self.spare_rows], excluded])
 
     def outputs(self, x_BMD: Tensor) -> Tensor:
-        """Return the vectors that are multiplied with the token table, float32 [X, E].
-
-        Args:
-            x_BMD: Hidden states.
-        """
+        """Return the factors of the token table, float32 [X, E]."""
         hidden_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         return ops.reshape(hidden_BME, (-1, self.dense.units))
 

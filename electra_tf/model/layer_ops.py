@@ -21,11 +21,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 class LayerOps:
-    """Operations of a Transformer layer with Keras's operations and dropout.
-
-    Args:
-        training: Whether dropout is applied; None uses `training` of the Keras call.
-    """
+    """Operations of a Transformer layer with Keras's operations and dropout."""
 
     def __init__(self, training: bool | None = None):
         self._training = training
@@ -60,13 +56,6 @@ class LayerOps:
         dropout: keras.layers.Dropout,
     ) -> Tensor:
         """Compute dot-product attention, with the softmax in float32.
-
-        Args:
-            queries_BNLH: Queries, already scaled by 1 / sqrt(H).
-            keys_BNKH: Keys.
-            bias_B11K: Added to the scores; a large negative number masks a key.
-            values_BNKH: Values.
-            dropout: Dropout of the attention probabilities.
 
         Returns:
             [B, L, N, H].

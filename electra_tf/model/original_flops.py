@@ -38,12 +38,7 @@ class Network:
 
     @classmethod
     def of(cls, shape: EncoderConfig, length: int) -> "Network":
-        """Return the network of an encoder's settings.
-
-        Args:
-            shape: Resolved settings.
-            length: Positions of a row.
-        """
+        """Return the network of an encoder's settings."""
         return cls(
             shape.width,
             shape.depth,
@@ -59,12 +54,7 @@ class Network:
         return self.depth * self._layer() + self._embeddings()
 
     def softmax(self, share: float, width: int | None = None) -> float:
-        """Return the FLOPs of the masked-LM head for one row, forward.
-
-        Args:
-            share: Share of the positions at which tokens are predicted.
-            width: Width of its input; None: of the hidden states.
-        """
+        """Return the FLOPs of the masked-LM head for one row, forward."""
         e, v = self._embedding, self.vocabulary_size
         matmuls = 2 * e * v + 2 * (width or self.width) * e
         rest = e * (1 + _GELU + _LAYER_NORM) + v * (_SOFTMAX + 2)
@@ -108,51 +98,25 @@ class Network:
 def masked_lm_flops(
     network: Network, rows: float, steps: float, share: float = OUTPUT_SHARE
 ) -> float:
-    """Return the FLOPs of training a masked language model.
-
-    Args:
-        network: Its shape.
-        rows: Rows of a batch.
-        steps: Number of updates.
-        share: Share of the positions at which tokens are predicted.
-    """
+    """Return the FLOPs of training a masked language model."""
     forward = network.encoder() + network.softmax(share)
     return float(_PASSES * rows * steps * forward)
 
 
 def discriminator_flops(network: Network, rows: float, steps: float) -> float:
-    """Return the FLOPs of training a discriminator.
-
-    Args:
-        network: Its shape.
-        rows: Rows of a batch.
-        steps: Number of updates.
-    """
+    """Return the FLOPs of training a discriminator."""
     return _PASSES * rows * steps * (network.encoder() + network.classifier())
 
 
 def inference_flops(network: Network) -> int:
-    """Return the FLOPs of classifying one row, as the paper's tables count it.
-
-    Args:
-        network: Its shape.
-    """
+    """Return the FLOPs of classifying one row, as the paper's tables count it."""
     return network.encoder() + network.classifier()
 
 
 def training_flops(
     config: PretrainingConfig, softmax_share: float = OUTPUT_SHARE
 ) -> float:
-    """Return the FLOPs of a config's training.
-
-    Args:
-        config: With a vocabulary size.
-        softmax_share: Share of the positions that are masked.
-
-    Returns:
-        The sum over the networks of the objective, with a forward pass only for a
-        network that is not trained.
-    """
+    """Return the FLOPs of a config's training."""
     objective, facts = config.objective, config.objective.facts
     length, rows = config.records.max_length, config.mean_batch_size
     steps = config.training.steps

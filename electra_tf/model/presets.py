@@ -39,28 +39,12 @@ _READERS: dict[str, PresetReader] = {}
 
 
 def register_reader(name: str, reader: PresetReader) -> None:
-    """Add a reader, or replace the reader of the same name.
-
-    Args:
-        name: Name of the kind of source.
-        reader: The reader. The first registered reader that accepts a source reads it.
-    """
+    """Add a reader, or replace the reader of the same name."""
     _READERS[name] = reader
 
 
 def read_preset(source: str | os.PathLike, vocabulary: str | None = None) -> Preset:
-    """Read an encoder from any source that a reader accepts.
-
-    Args:
-        source: Path or name.
-        vocabulary: Path of the vocabulary, for a source without one.
-
-    Returns:
-        Shape and weights, with a tokenizer if the source has one.
-
-    Raises:
-        InputError: No reader accepts the source, or the source is damaged.
-    """
+    """Read an encoder from any source that a reader accepts."""
     for module in _MODULES:
         importlib.import_module(module)
     path = os.fspath(source)

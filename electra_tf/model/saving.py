@@ -23,17 +23,7 @@ def policy_config(dtype: Any) -> dict[str, Any]:
 
 
 def build_layer(kind: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
-    """Create a layer from its config.
-
-    Args:
-        kind: Class of the layer.
-        config: Result of its `get_config`.
-        kinds: By name of the argument, the classes of arguments that are dictionaries
-            in the config.
-
-    Returns:
-        The layer. Its sublayers have the same `trainable`.
-    """
+    """Create a layer from its config."""
     arguments = {**config}
     for name, argument_kind in kinds.items():
         arguments[name] = argument_kind(**arguments[name])

@@ -266,12 +266,6 @@ class SelfAttention(_EncoderLayer):
     ) -> Tensor:
         """Return the output layer's matmul without its bias, which the caller adds.
 
-        Args:
-            x_BLD: Hidden states.
-            bias_B11K: Added to the attention scores.
-            training: Whether dropout is applied; ignored if `layer_ops` is given.
-            layer_ops: Implementation of the operations; None uses Keras operations.
-
         Returns:
             [B, L, D].
         """
@@ -356,12 +350,6 @@ class Block(_EncoderLayer):
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Apply the layer.
-
-        Args:
-            x_BLD: Hidden states.
-            bias_B11K: Added to the attention scores.
-            training: Whether dropout is applied; ignored if `layer_ops` is given.
-            layer_ops: Implementation of the operations; None uses Keras operations.
 
         Returns:
             [B, L, D].

@@ -19,12 +19,7 @@ def preset_names() -> list[str]:
 
 
 def preset_folder(name: str | os.PathLike) -> str | None:
-    """Return the folder of a preset, or None for any other name.
-
-    Args:
-        name: Name of a preset. A file or folder of this name in the working directory
-            takes precedence.
-    """
+    """Return the folder of a preset, or None for any other name."""
     text = os.fspath(name)
     if text not in preset_names() or os.path.exists(text):
         return None
@@ -32,12 +27,5 @@ def preset_folder(name: str | os.PathLike) -> str | None:
 
 
 def preset_facts(name: str) -> dict[str, Any]:
-    """Return what is known of a preset.
-
-    Args:
-        name: One of `preset_names`.
-
-    Returns:
-        `description`, `licence`, and `scores` by task, in percent.
-    """
+    """Return what is known of a preset."""
     return json.loads((FOLDER / name / FACTS).read_text(encoding="utf-8"))

@@ -62,14 +62,6 @@ class HealthCheck:
 
     Its state depends only on the logs passed to `check`. A resumed run restores the
     state by passing the `train` lines of metrics.jsonl again.
-
-    Args:
-        steps: Number of steps of the whole training.
-        warmup_steps: Steps over which the learning rate rises.
-        vocabulary_size: Number of tokens that the masked-LM head predicts.
-        free: Names of losses that need not fall: the masked-LM loss of a frozen
-            generator, or all if the generator is adversarial.
-        discriminator_from: Step at which the training of the discriminator begins.
     """
 
     def __init__(
@@ -101,11 +93,6 @@ class HealthCheck:
 
     def check(self, step: int, values: Mapping[str, float]) -> list[str]:
         """Check a log of training metrics.
-
-        Args:
-            step: Number of completed steps.
-            values: Numbers by name. Rules skip missing and non-finite numbers, except
-                that `loss` and `gradient_norm` must be finite if present.
 
         Returns:
             A paragraph for each problem that starts here, with its evidence, meaning

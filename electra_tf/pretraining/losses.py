@@ -37,9 +37,6 @@ def mlm_predictions(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> MLMPredictio
     Args:
         logits_BMV: float32.
         labels_BM: int32, the original tokens.
-
-    Returns:
-        Tensors for the loss, the accuracy and the sampling of replacements.
     """
     logits_BMV = tf.convert_to_tensor(logits_BMV)
     max_logit_BM = tf.reduce_max(logits_BMV, -1)

@@ -25,17 +25,9 @@ _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
 def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]:
     """Compare the scores of acceptable and unacceptable sentences.
 
-    Args:
-        path: A checkpoint, a run, or a model of another library.
-        data: A file of pairs, JSON lines, or a folder of such files.
-        batch_size: Rows that are computed together.
-
     Returns:
         Accuracy in percent overall (the mean over paradigms), per phenomenon and per
         paradigm. Equal scores count as wrong.
-
-    Raises:
-        InputError: The data are no minimal pairs, or the model cannot score texts.
     """
     pairs = read_pairs(data)
     scorer = TextScorer.from_preset(path, batch_size)
@@ -67,11 +59,7 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Return the accuracies as a table.
-
-    Args:
-        report: Result of `evaluate_blimp`.
-    """
+    """Return the accuracies as a table."""
     lines = [
         f"{report['checkpoint']} on {report['pairs']:,} pairs",
         f"rule: {RULES[report['rule']]}",
@@ -89,17 +77,7 @@ def _mean(values: Any) -> float:
 
 
 def read_pairs(data: str) -> list[dict[str, str]]:
-    """Read minimal pairs.
-
-    Args:
-        data: A file of pairs, JSON lines, or a folder of such files.
-
-    Returns:
-        For each pair the fields of BLiMP that are used, and `place`, file and line.
-
-    Raises:
-        InputError: A file cannot be read, or a line is no pair.
-    """
+    """Read minimal pairs."""
     files = [data]
     if os.path.isdir(data):
         files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))

@@ -64,17 +64,7 @@ def estimate_cost(
     num_parameters: int,
     batch: cost.BatchShape,
 ) -> CostEstimate:
-    """Measure the rates of the machine and estimate the cost of a step.
-
-    Args:
-        config: Config with a vocabulary size; its model must be built already.
-        strategy: Strategy with the replicas.
-        num_parameters: Number of trained parameters.
-        batch: Shape of the global batch.
-
-    Returns:
-        Estimated cost of a step.
-    """
+    """Measure the rates of the machine and estimate the cost of a step."""
     objective = config.objective
     kind = config.model, objective.name, objective.has_generator
     replicas = strategy.num_replicas_in_sync
@@ -122,9 +112,6 @@ def measure_matmuls(
         shape: Shape of the encoder.
         positions: Positions in a replica's batch. More than 2,048 on a CPU, or 16,384
             elsewhere, are cut.
-
-    Returns:
-        FLOP/s of all replicas together.
     """
     # Many short measurements on a host: other work may run between two of them.
     limit, times = (2048, 1) if runs_on_cpu(strategy) else (16384, 20)
@@ -214,14 +201,7 @@ def measure_layer_ops(
 
 
 def _measure_rate(strategy: tf.distribute.Strategy, make, work, amount: int) -> Rate:
-    """Measure the amount of work per second of all replicas.
-
-    Args:
-        strategy: Strategy with the replicas.
-        make: Function that creates the operands.
-        work: Function of the operands that does the work.
-        amount: FLOPs or bytes of one call on one replica.
-    """
+    """Measure the amount of work per second of all replicas."""
     seconds = time_on_replicas(strategy, make, work, _SECONDS)
     amount *= strategy.num_replicas_in_sync
     return Rate(amount / seconds[0], amount / quantile(seconds))

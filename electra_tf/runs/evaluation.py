@@ -26,24 +26,7 @@ def evaluate_checkpoint(
     devices: tf.distribute.Strategy,
     generator: str | None = None,
 ) -> dict[str, Any]:
-    """Compute the metrics and print a table.
-
-    Args:
-        path: A checkpoint, a run directory, or a model of another library.
-        data: Path or globs of the records.
-        max_batches: Batches to evaluate, at most; None: all.
-        devices: Strategy with the replicas.
-        generator: As `path`: the run whose generator fills the masked positions; None:
-            that of `path`.
-
-    Returns:
-        Checkpoint, step, number of records, and the metrics; an undefined metric is
-        None.
-
-    Raises:
-        InputError: A checkpoint cannot be read, or the generator cannot fill the
-            positions for this discriminator.
-    """
+    """Compute the metrics and print a table."""
     run = _open(path, devices, data)
     other = None if generator is None else _open(generator, devices)
     if other is not None:

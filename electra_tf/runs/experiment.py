@@ -59,21 +59,7 @@ class Experiment:
         vocab: str | None,
         make_config: Callable[[Mapping | None], PretrainingConfig],
     ) -> "Experiment":
-        """Load the vocabulary of the records and set the config's vocabulary size.
-
-        Args:
-            data: Folder or globs of the records.
-            vocab: Path of the vocabulary; None: the one in the folder.
-            make_config: Function that returns the config; it gets the tokenization
-                settings stored beside the vocabulary.
-
-        Returns:
-            The experiment.
-
-        Raises:
-            InputError: No vocabulary, or the config differs from it in tokenization
-                settings or size.
-        """
+        """Load the vocabulary of the records and set the config's vocabulary size."""
         path = _vocabulary_path(data, vocab)
         stored = open_tokenizer(path)
         vocabulary = stored.vocabulary
@@ -87,9 +73,6 @@ class Experiment:
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":
         """Load the experiment of a checkpoint.
 
-        Args:
-            checkpoint: Checkpoint of pretrain.
-
         Returns:
             Config and tokenizer of the checkpoint.
         """
@@ -101,11 +84,7 @@ class Experiment:
         return cls(config, Tokenizer(vocabulary, config.tokenization), counts)
 
     def with_counts(self, record_set: RecordSet) -> "Experiment":
-        """Count the tokens of the training records, if a unigram generator needs it.
-
-        Args:
-            record_set: The training records.
-        """
+        """Count the tokens of the training records, if a unigram generator needs it."""
         if not self.config.objective.unigram_generator:
             return self
         with reraise_bad_records(record_set):
@@ -135,14 +114,7 @@ class Experiment:
         )
 
     def pretrainer(self, strategy: tf.distribute.Strategy | None = None) -> Pretrainer:
-        """Create the compiled model with initial weights.
-
-        Args:
-            strategy: Strategy with the replicas; None: one device, for Keras's `fit`.
-
-        Returns:
-            Keras model with its optimizer.
-        """
+        """Create the compiled model with initial weights."""
         strategy = strategy or tf.distribute.get_strategy()
         settings, accumulation = self.config.input, self.config.training.accumulation
         check_batch(strategy, settings.batch_size, accumulation)
@@ -165,17 +137,6 @@ class Experiment:
         finetune, evaluate, export and `pretrain --init_checkpoint` read the checkpoint.
         A run of pretrain cannot resume from it, because Keras's `fit` does not save its
         position in the records.
-
-        Args:
-            pretrainer: Model created by `pretrainer`.
-            folder: Folder in which the checkpoint `step_...` is created.
-
-        Returns:
-            Path of the checkpoint.
-
-        Raises:
-            InputError: A checkpoint of this step exists, the pretrainer belongs to
-                another experiment, or the folder cannot be written.
         """
         if pretrainer.config != self.config:
             raise InputError(
@@ -203,18 +164,7 @@ class Experiment:
         max_batches: int | None,
         generator: Pretrainer | None = None,
     ) -> Evaluation:
-        """Create an evaluation on held-out records.
-
-        Args:
-            pretrainer: Model to evaluate.
-            strategy: Strategy with the replicas.
-            record_set: Held-out records.
-            max_batches: Batches to evaluate, at most; None: all.
-            generator: As for `Pretrainer.test_step`.
-
-        Returns:
-            A callable that returns the metrics.
-        """
+        """Create an evaluation on held-out records."""
         size, total = self.config.input.batch_size, record_set.total
         return Evaluation(
             strategy,
@@ -260,12 +210,7 @@ class Experiment:
         return self.config.model, objective.name, objective.has_generator
 
     def describe(self, pretrainer: Pretrainer, strategy: tf.distribute.Strategy) -> str:
-        """Return the resolved config, sizes, and estimates of memory and time as text.
-
-        Args:
-            pretrainer: The built model.
-            strategy: Strategy with the replicas.
-        """
+        """Return the config, sizes, and estimates of memory and time as text."""
         config, replicas = self.config, strategy.num_replicas_in_sync
         total = num_parameters(pretrainer.trainable_variables)
         estimate = estimate_cost(config, strategy, total, self.batch_shape)
@@ -326,15 +271,7 @@ class Experiment:
 
 
 def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return a fingerprint of the records and vocabulary, independent of paths.
-
-    Args:
-        record_set: The records.
-        tokenizer: Tokenizer of the records.
-
-    Returns:
-        Hashes and the number of records, as JSON values.
-    """
+    """Return a fingerprint of the records and vocabulary, independent of paths."""
     digest = hashlib.sha256()
     for path, number in zip(record_set.paths, record_set.counts, strict=True):
         digest.update(f"{os.path.basename(path)} {number}\n".encode())
@@ -352,15 +289,7 @@ def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, A
 
 
 def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:
-    """Return the number of parameters of each part of a model.
-
-    Args:
-        pretrainer: The built model.
-
-    Returns:
-        Numbers by path of the part. Shared parameters count for the part that created
-        them.
-    """
+    """Return the number of parameters of each part of a model."""
     counts: dict[str, int] = {}
     for variable in pretrainer.trainable_variables:
         names = variable.path.split("/")
@@ -374,11 +303,7 @@ def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:
 
 
 def num_parameters(variables: list[Any]) -> int:
-    """Return the total number of elements of variables.
-
-    Args:
-        variables: Variables with a static shape.
-    """
+    """Return the total number of elements of variables."""
     return sum(math.prod(variable.shape) for variable in variables)
 
 

@@ -58,17 +58,7 @@ def run_finetuning(
     make_config: MakeConfig,
     devices: tf.distribute.Strategy,
 ) -> None:
-    """Lock the output folder and fine-tune on a task, or on all tasks of GLUE.
-
-    Args:
-        name: One of `TASK_NAMES`.
-        data: File or folder of the task.
-        checkpoint: Checkpoint or run directory of pretrain.
-        output: Output folder.
-        trials: Number of seeds.
-        make_config: Function that returns the config; it gets the published settings.
-        devices: Strategy with the replicas.
-    """
+    """Lock the output folder and fine-tune on a task, or on all tasks of GLUE."""
     pretrained = PretrainedEncoder.open(checkpoint)
     settings = make_config({})
     _warn_of_rates(pretrained.shape, settings.optimizer)
@@ -155,20 +145,7 @@ def run_task(
     make_config: MakeConfig,
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
-    """Fine-tune and evaluate on one task; write the scores.
-
-    Args:
-        name: One of `TASK_NAMES` except `glue`.
-        data: As for `run_finetuning`.
-        pretrained: The pre-trained encoder.
-        output: As for `run_finetuning`.
-        trials: As for `run_finetuning`.
-        make_config: As for `run_finetuning`.
-        devices: As for `run_finetuning`.
-
-    Returns:
-        The trials.
-    """
+    """Fine-tune and evaluate on one task; write the scores."""
     defaults = dict(_PUBLISHED_SETTINGS.get(name, {}))
     max_positions = pretrained.shape.max_positions
     published_length = defaults.get("data.max_length", 128)
@@ -199,20 +176,7 @@ def run_task(
 def read_task(
     name: str, data: str, settings: FinetuningConfig, log: DataErrorLog
 ) -> Task:
-    """Read the data of a task.
-
-    Args:
-        name: One of `TASK_NAMES` except `glue`.
-        data: File or folder of the task.
-        settings: Config of fine-tuning.
-        log: Log that gets the bad rows.
-
-    Returns:
-        The task.
-
-    Raises:
-        InputError: The data does not have the task's format.
-    """
+    """Read the data of a task."""
     if name in glue.TASKS:
         return glue_task(name, data, log)
     if name == "csv":

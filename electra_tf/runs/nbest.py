@@ -40,17 +40,8 @@ def score_lines(
 ) -> Iterator[str]:
     """Score each line of a file.
 
-    Args:
-        scorer: The model.
-        source: A file, possibly compressed; None: standard input.
-        form: `text`: score, tab, text. `jsonl`: an object with more fields.
-
     Yields:
         A line for each line of the input.
-
-    Raises:
-        InputError: A line is empty or too long; the message has its number. Or the
-            file is a table, JSON, markup or columns of words.
     """
     kind = compression.inner_suffix(source) if source else ""
     if kind in _OTHER:
@@ -72,19 +63,8 @@ def rerank(
 ) -> Iterator[str]:
     """Choose the best hypothesis of each n-best list.
 
-    Args:
-        scorer: The model.
-        source: A file of lines `id TAB text` or `id TAB text TAB first-pass score`;
-            None: standard input. The lines of an id need not be adjacent.
-        weight: Factor of the model's score, which is added to the first pass's.
-        form: `text`: id, text and total of the best hypothesis, separated by tabs.
-            `jsonl`: an object with all hypotheses, best first.
-
     Yields:
         A line for each id, in the order of their first lines.
-
-    Raises:
-        InputError: A line has no two or three fields, or is too long for the model.
     """
     lines, most = [], max_items(source) if source else sys.maxsize
     for place, line in _lines(source):
@@ -108,11 +88,7 @@ def rerank(
 
 
 def describe_rule(scorer: TextScorer) -> str:
-    """Return a line about the rule of the scores.
-
-    Args:
-        scorer: The model.
-    """
+    """Return a line about the rule of the scores."""
     return f"rule: {RULES[scorer.rule]}"
 
 
@@ -171,12 +147,7 @@ def _parse(place: str, line: str) -> Hypothesis:
 
 
 def write(lines: Iterable[str], output: str | None) -> None:
-    """Write lines to a file, or print them.
-
-    Args:
-        lines: Without newlines.
-        output: A file that is replaced; None: standard output.
-    """
+    """Write lines to a file, or print them."""
     if output is None:
         for line in lines:
             print(line)

@@ -15,20 +15,7 @@ def run_prediction(
     form: str,
     nbest: int | None,
 ) -> None:
-    """Load a model and write its predictions.
-
-    Args:
-        path: Output folder of finetune, or a .keras file.
-        source: File with the inputs; None: standard input.
-        output: File for the predictions; None: standard output.
-        overwrite: Whether `output` may exist.
-        text_columns: Columns of the texts; None: those of training.
-        form: One of `inference.FORMATS`.
-        nbest: Answers per question; None: the best one, without a list.
-
-    Raises:
-        InputError: Invalid paths, model or inputs. `output` is unchanged then.
-    """
+    """Load a model and write its predictions."""
     prediction_inputs.check_input(source)
     prediction_inputs.check_output(source, output, overwrite)
     model = inference.load(path)

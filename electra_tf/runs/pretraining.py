@@ -61,17 +61,6 @@ def run_pretraining(
 ) -> tuple[int, str]:
     """Lock the run directory and train until the last step or until a signal.
 
-    Args:
-        experiment: Config and tokenizer.
-        devices: Strategy with the replicas.
-        model_dir: The run directory, or its URL in an object store.
-        record_set: Training records.
-        evaluation_records: Held-out records.
-        init_checkpoint: Model of any format with the initial weights of a new run, or
-            `DISCRIMINATOR,GENERATOR`; a resumed run does not read it.
-        fallback: Resume from the newest checkpoint that is not damaged; damaged ones
-            are renamed.
-
     Returns:
         Number of the signal that stopped the run (0 without one), and the path of the
         newest checkpoint.
@@ -203,20 +192,9 @@ def check_run(
 ) -> tuple[Checkpoint | None, dict[str, Any]]:
     """Raise an error if a run cannot start or resume; write nothing.
 
-    Args:
-        experiment: Config and tokenizer.
-        record_set: Training records.
-        model_dir: The run directory; None: none, for a dry run.
-        init_checkpoint: As for `run_pretraining`.
-        fallback: As for `run_pretraining`.
-
     Returns:
         The checkpoint to resume from, if there is one, and the metadata of the run's
         checkpoints.
-
-    Raises:
-        InputError: Too few records, an invalid initial checkpoint, settings or data
-            that differ from the resumed run's, or fewer steps than are completed.
     """
     training_batches(record_set, experiment.config.input)
     newest = None
@@ -248,19 +226,8 @@ def describe_run(
 ) -> str:
     """Describe a run as text, without training or writing.
 
-    Args:
-        experiment: Config and tokenizer.
-        devices: Strategy with the replicas.
-        record_set: Training records.
-        model_dir: The run directory; None: none.
-        init_checkpoint: As for `run_pretraining`.
-        fallback: As for `run_pretraining`.
-
     Returns:
         Lines: the resolved config, sizes, memory and time.
-
-    Raises:
-        InputError: As for `check_run`.
     """
     init_checkpoint = init_checkpoint and local_model(init_checkpoint)
     with contextlib.ExitStack() as stack:
@@ -291,10 +258,6 @@ def explain_changed_steps(
     experiment: Experiment, newest: Checkpoint | None
 ) -> list[str]:
     """Explain the effect of a changed `training.steps` on a resumed run.
-
-    Args:
-        experiment: Config and tokenizer.
-        newest: The checkpoint to resume from, if there is one.
 
     Returns:
         A line with the learning rates of the last completed step and the next one;

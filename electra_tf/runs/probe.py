@@ -53,9 +53,6 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
         Accuracy in percent of each kind of tag on the test words: by layer (0: below
         the first one), of the best layer, and of the last one. The best layer is
         chosen on a fifth of the training words, which trains no probe.
-
-    Raises:
-        InputError: The data or the checkpoint cannot be read.
     """
     pretrained = PretrainedEncoder.open(path)
     if untrained:
@@ -80,11 +77,7 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Return the accuracies as a table.
-
-    Args:
-        report: Result of `evaluate_probe`.
-    """
+    """Return the accuracies as a table."""
     words, long = report["words"], report["long_sentences"]
     state = ", untrained" if report["untrained"] else ""
     lines = [

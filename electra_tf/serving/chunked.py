@@ -30,9 +30,6 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
     Args:
         function: Maps `token_ids`, `segment_ids` and `padding_mask`, int32 [P, L], to
             tensors with one entry per row, in any structure.
-
-    Returns:
-        A function of any number of rows with the same outputs.
     """
     return _in_chunks(
         function, lambda length: tf.maximum(1, CHUNK_POSITIONS // tf.maximum(1, length))
@@ -46,9 +43,6 @@ def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
     target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are computed as
     columns, and longer ones in the form for oneDNN. For the target `any`, all are
     computed in the plain form.
-
-    Args:
-        encoder: Encoder with the weights and the target of the graph.
 
     Returns:
         A function that maps `token_ids`, `segment_ids` and `padding_mask`, int32

@@ -44,24 +44,7 @@ def load_exportable(
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
-    """Load a trained model as functions to export.
-
-    Args:
-        path: The output of finetune, a checkpoint or run of pretrain, or a pre-trained
-            model of another library.
-        output_kind: One of `OUTPUT_KINDS`, for a pre-trained checkpoint only (see
-            `pretrained_export`). Default: `encoder`.
-        target: One of `TARGETS`: the device that serves a SavedModel.
-        max_length: As for `pretrained_export`, for a pre-trained checkpoint only.
-        limits: Of a request, asserted in the graph.
-
-    Returns:
-        The model's functions.
-
-    Raises:
-        InputError: The path is not a trained model, the fine-tuning there is
-            unfinished, or `output_kind` or `max_length` is set for a fine-tuned model.
-    """
+    """Load a trained model as functions to export."""
     if not is_finished(path) and os.path.isdir(os.path.join(path, "trial_1")):
         raise InputError(
             f"--model must be an output of finetune with a {MODEL}",
@@ -104,23 +87,7 @@ def export(
     export_format: str = "saved_model",
     log: Callable[[str], None] = print,
 ) -> str:
-    """Write a version under a temporary name, validate it, then rename it.
-
-    Args:
-        spec: The functions of `load_exportable`.
-        output: The folder of all versions of the model.
-        version: The version number for TF Serving.
-        signatures: Kinds of signatures of a SavedModel: `text`, `tokens`, or both.
-        export_format: One of `FORMATS`. LiteRT and ONNX contain only the function of
-            ids.
-        log: Called with each line of the validation report.
-
-    Returns:
-        The version's folder.
-
-    Raises:
-        InputError: The version exists, or its validation failed.
-    """
+    """Write a version under a temporary name, validate it, then rename it."""
     final = check_arguments(output, version, signatures, export_format)
     os.makedirs(output, exist_ok=True)
     partial = tempfile.mkdtemp(prefix=f".{version}.partial.", dir=output)
@@ -198,18 +165,8 @@ def check_arguments(
 ) -> str:
     """Validate the arguments of `export` before anything is loaded or written.
 
-    Args:
-        output: As for `export`.
-        version: As for `export`.
-        signatures: As for `export`.
-        export_format: As for `export`.
-
     Returns:
         The version's folder, which does not exist yet.
-
-    Raises:
-        InputError: The folder exists, an extra is not installed, or the signatures are
-            unknown or do not fit the format.
     """
     if not signatures or set(signatures) - set(SIGNATURES):
         raise InputError(
@@ -246,16 +203,7 @@ def check_arguments(
 
 
 def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:
-    """Return the signatures of a SavedModel by name.
-
-    Args:
-        spec: The functions to export.
-        kinds: `text`, `tokens`, or both.
-
-    Returns:
-        The signatures. One of them is `serving_default`, which a server uses for
-        requests that name no signature.
-    """
+    """Return the signatures of a SavedModel by name."""
     by_kind = {"text": spec.text, "tokens": spec.tokens}
     signatures = {}
     for kind in kinds:

@@ -83,8 +83,5 @@ def decode_texts(array_B: np.ndarray) -> list[str]:
 
     Args:
         array_B: Bytes. Invalid UTF-8 is dropped, as by the tokenizer.
-
-    Returns:
-        The strings.
     """
     return [text.decode("utf-8", "ignore") for text in array_B]

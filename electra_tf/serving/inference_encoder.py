@@ -49,13 +49,6 @@ class InferenceEncoder(tf.Module):
 
     The embedding tables are the variables of the Keras encoder, so that two encoders
     that share them still do. The weights of the layers are copied.
-
-    Args:
-        encoder: A built encoder. Later updates of its layers' weights are not copied.
-        target: One of `TARGETS`: the device for which `chunked_encoder` chooses forms.
-
-    Raises:
-        InputError: The target is unknown.
     """
 
     def __init__(self, encoder: Encoder, target: str = TARGETS[0]):

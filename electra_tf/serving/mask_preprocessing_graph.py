@@ -17,12 +17,6 @@ class GraphMasks(tf.Module):
 
     The tokenizer itself never converts text to special tokens. `[MASK]` is
     case-sensitive.
-
-    Args:
-        tokenizer: The checkpoint's.
-        max_length: Maximum positions of a row, with special tokens. Longer texts are
-            truncated.
-        limits: Of a request.
     """
 
     def __init__(

@@ -24,11 +24,7 @@ Outputs = dict[str, tf.Tensor]
 
 
 class InferenceHead(tf.Module, abc.ABC):
-    """Head of a pre-trained model on an exported encoder.
-
-    Args:
-        network: The encoder below the head.
-    """
+    """Head of a pre-trained model on an exported encoder."""
 
     # Set by subclasses to lambdas: a module tracks layers that are its attributes, and
     # would export their variables a second time.
@@ -44,9 +40,6 @@ class InferenceHead(tf.Module, abc.ABC):
 
         Args:
             inputs: `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L].
-
-        Returns:
-            Tensors by name.
         """
         return self.head_outputs(self._encode(**inputs), inputs)
 
@@ -67,12 +60,7 @@ class InferenceHead(tf.Module, abc.ABC):
 
 
 class HiddenStates(InferenceHead):
-    """Hidden states of each token, and vectors of the whole text.
-
-    Args:
-        encoder: The encoder of the discriminator or of BERT.
-        target: As for `InferenceEncoder`.
-    """
+    """Hidden states of each token, and vectors of the whole text."""
 
     def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
         super().__init__(InferenceEncoder(encoder, target))
@@ -85,12 +73,7 @@ class HiddenStates(InferenceHead):
 
 
 class ReplacedTokenDetection(InferenceHead):
-    """Probabilities that tokens were replaced.
-
-    Args:
-        discriminator: Encoder and head.
-        network: The exported form of that encoder.
-    """
+    """Probabilities that tokens were replaced."""
 
     def __init__(self, discriminator: Discriminator, network: InferenceEncoder):
         super().__init__(network)
@@ -105,14 +88,7 @@ class ReplacedTokenDetection(InferenceHead):
 
 
 class FillMask(InferenceHead):
-    """Most likely tokens for each mask.
-
-    Args:
-        generator: The generator, or BERT.
-        network: The exported form of its encoder.
-        mask: The id of [MASK].
-        count: Tokens per mask.
-    """
+    """Most likely tokens for each mask."""
 
     def __init__(
         self,

@@ -66,24 +66,8 @@ def pretrained_export(
 ) -> ExportSpec:
     """Return the functions of a pre-trained checkpoint.
 
-    Args:
-        path: A checkpoint, a run directory, whose newest checkpoint is used, or a
-            model of another library.
-        output_kind: `encoder`: the hidden states of the discriminator (or of BERT).
-            `electra`: the discriminator's probabilities of replacement, and the
-            proposals of the generator (or of BERT) for masks.
-        target: As for `InferenceEncoder`.
-        max_length: Positions of a text, with special tokens; longer ones are cut.
-            Default: those of the run's records; 128, or all that there are, for a model
-            of another library.
-        limits: Of a request.
-
     Returns:
         Functions of strings and of ids. They compute in float32.
-
-    Raises:
-        InputError: The path is not a checkpoint, its weights do not fit its config, or
-            `max_length` is larger than its position table.
     """
     with open_as_checkpoint(path) as checkpoint:
         settings = checkpoint.config()

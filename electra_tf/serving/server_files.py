@@ -63,11 +63,7 @@ instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 
 
 def write(folder: str) -> None:
-    """Write settings and examples, unless files of these names exist.
-
-    Args:
-        folder: The folder of all versions; its name is that of the model.
-    """
+    """Write settings and examples, unless files of these names exist."""
     name = os.path.basename(os.path.abspath(folder)).replace("_", "-").lower()
     model = os.path.basename(os.path.abspath(folder))
     texts = {

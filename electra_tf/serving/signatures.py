@@ -64,10 +64,6 @@ def token_signature(
             name to tensors by name.
         shape: The encoder's sizes, which limit the ids.
         limits: Of a request.
-
-    Returns:
-        A `tf.function` for any number of rows and positions, which validates its
-        inputs with `check_ids`.
     """
     spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
 

@@ -46,11 +46,6 @@ class TaskExport(abc.ABC):
     """Graph functions of a fine-tuned model. Subclasses add a task's outputs.
 
     The defaults are for tasks with one row of ids per text or pair of texts.
-
-    Args:
-        model: A fine-tuned model.
-        target: As for `InferenceEncoder`.
-        limits: Of a request.
     """
 
     kind = ""
@@ -370,12 +365,6 @@ def task_export(
             LiteRT nor ONNX compute in bfloat16.
         target: As for `InferenceEncoder`.
         limits: Of a request.
-
-    Returns:
-        Functions of strings and of ids.
-
-    Raises:
-        InputError: The class of the model cannot be exported.
     """
     export_class = _EXPORTS.get(type(model))
     if export_class is None:
@@ -390,9 +379,6 @@ def task_export(
 
 def to_float32(model: TextModel) -> TextModel:
     """Return a model that computes in float32 with the same weights.
-
-    Args:
-        model: A model of any precision.
 
     Returns:
         The model itself if it computes in float32, else a copy.

@@ -37,10 +37,6 @@ def unknown_operations(folder: str) -> list[str]:
     Args:
         folder: Folder with saved_model.pb. `tensorflow_text` must not be imported yet,
             as it registers operations.
-
-    Returns:
-        Sorted names, with `XLA` for functions that must be compiled with XLA, which a
-        stock server does not do by default.
     """
     model = saved_model_pb2.SavedModel()
     model.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
@@ -63,9 +59,6 @@ def unknown_operations(folder: str) -> list[str]:
 def count_variables(folder: str) -> tuple[int, int]:
     """Return the number of variables of a SavedModel, and of their elements.
 
-    Args:
-        folder: The SavedModel.
-
     Returns:
         Both numbers. Other entries, as the table of objects, are not counted.
     """
@@ -78,16 +71,7 @@ def count_variables(folder: str) -> tuple[int, int]:
 
 
 def compare_outputs(model: Any, cases: list[dict], arrays: str) -> dict[str, float]:
-    """Call a loaded model and compare its outputs with the expected ones.
-
-    Args:
-        model: The result of `tf.saved_model.load`.
-        cases: Requests. Each names its `signature`, `inputs` and expected `outputs`.
-        arrays: The folder of their arrays.
-
-    Returns:
-        `max_difference` by signature and output.
-    """
+    """Call a loaded model and compare its outputs with the expected ones."""
     largest: dict[str, float] = {}
     for number, case in enumerate(cases):
         inputs = {
@@ -111,16 +95,7 @@ def _load(path: str) -> np.ndarray:
 
 
 def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference between two arrays.
-
-    Args:
-        actual: Numbers or strings.
-        expected: Numbers or strings.
-
-    Returns:
-        The largest difference, relative to expected values above 1. Infinity if shapes
-        or strings differ, or a difference is not a number.
-    """
+    """Return the largest difference between two arrays."""
     if actual.shape != expected.shape:
         return float("inf")
     if actual.dtype == object or not actual.size:
@@ -131,12 +106,7 @@ def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def main(folder: str, arrays: str) -> None:
-    """Print the report as JSON.
-
-    Args:
-        folder: The SavedModel.
-        arrays: The folder of the cases.
-    """
+    """Print the report as JSON."""
     operations = unknown_operations(folder)
     import tensorflow_text  # noqa: F401  imported late, see unknown_operations
 

@@ -26,10 +26,6 @@ MAX_REQUESTS = 1000
 def warmup_requests(names: Sequence[str], lengths: Sequence[int]) -> list[Request]:
     """Return requests of one row that are valid for any exported model.
 
-    Args:
-        names: The signature's inputs: `IDS`, or names of strings.
-        lengths: Positions of ids, or words of each string.
-
     Returns:
         One request for each length: int32 [1, L], or bytes [1].
     """
@@ -53,20 +49,7 @@ def write_warmup(
     requests: Mapping[str, Sequence[Request]],
     name: str = "model",
 ) -> pathlib.Path:
-    """Write the warm-up requests of a version, and replace an older file.
-
-    Args:
-        folder: The version's folder, which contains `saved_model.pb`.
-        requests: Requests by signature, in order.
-        name: The model's name in the requests, which TF Serving does not check.
-
-    Returns:
-        The file.
-
-    Raises:
-        InputError: The extra `serving` is not installed, or there are no requests or
-            too many.
-    """
+    """Write the warm-up requests of a version, and replace an older file."""
     log = _import_prediction_log()
     count = sum(map(len, requests.values()))
     if not 1 <= count <= MAX_REQUESTS:

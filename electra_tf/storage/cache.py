@@ -30,12 +30,7 @@ class Expected(NamedTuple):
 
 
 def cache_folder(*names: str) -> pathlib.Path:
-    """Create and return a folder of the cache.
-
-    Args:
-        names: Of the folders below `$XDG_CACHE_HOME/electra_tf`, by default
-            `~/.cache/electra_tf`.
-    """
+    """Create and return a folder of the cache."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = pathlib.Path(base, "electra_tf", *names)
     path.mkdir(parents=True, exist_ok=True)
@@ -43,12 +38,7 @@ def cache_folder(*names: str) -> pathlib.Path:
 
 
 def url_key(url: str, *identity: object) -> str:
-    """Return a short hash of a URL and of what identifies its content.
-
-    Args:
-        url: The URL.
-        identity: Values that JSON can represent.
-    """
+    """Return a short hash of a URL and of what identifies its content."""
     text = json.dumps([url.rstrip("/"), *identity], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -59,21 +49,7 @@ def fetch(
     sums: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> str:
-    """Return a local folder with some objects, which are downloaded if necessary.
-
-    Args:
-        source: The folder of the objects.
-        objects: Objects to fetch, by name.
-        sums: SHA-256 of some of them, by name.
-        folder: Path of the objects below the returned folder. Default: the last part
-            of the URL.
-
-    Returns:
-        The folder that contains `folder`.
-
-    Raises:
-        InputError: An object cannot be read, or is not as expected.
-    """
+    """Return a local folder with some objects, which are downloaded if necessary."""
     versions = {name: [i.size, i.version] for name, i in objects.items()}
     folder = folder or split_url(source.url)[1]
     final = cache_folder(_FETCHED) / url_key(source.url, versions)
@@ -88,14 +64,7 @@ def fetch(
 
 
 def local_path(path: str | None) -> str | None:
-    """Return the local path of a file or folder, which is fetched if it is at a URL.
-
-    Args:
-        path: A local path or None, which are returned as they are, or a URL.
-
-    Raises:
-        InputError: There is nothing at the URL, or it cannot be read.
-    """
+    """Return the local path of a file or folder, which is fetched if it is at a URL."""
     if path is None or not is_url(path):
         return path
     parent, name = split_url(path)
@@ -114,14 +83,8 @@ def local_path(path: str | None) -> str | None:
 def local_files(pattern: str) -> list[str]:
     """Fetch all objects that a glob matches.
 
-    Args:
-        pattern: A URL, whose last part may be a glob.
-
     Returns:
         Paths of the fetched files, which have the names of the objects.
-
-    Raises:
-        InputError: There is no such object.
     """
     parent, name = split_url(pattern)
     source = ObjectFolder(parent)
@@ -140,16 +103,7 @@ def local_files(pattern: str) -> list[str]:
 def download(
     source: ObjectFolder, files: Mapping[str, Expected], folder: pathlib.Path
 ) -> None:
-    """Download objects to a folder; files that it has already are kept.
-
-    Args:
-        source: The folder of the objects.
-        files: Expected files by name.
-        folder: Created if missing.
-
-    Raises:
-        InputError: An object cannot be read, or is not as expected.
-    """
+    """Download objects to a folder; files that it has already are kept."""
     for name, expected in files.items():
         path = folder / name
         if folder.resolve() not in path.resolve().parents:
@@ -202,11 +156,7 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Delete a folder or a file, if it exists.
-
-    Args:
-        folder: Its path.
-    """
+    """Delete a folder or a file, if it exists."""
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
     else:

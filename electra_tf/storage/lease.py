@@ -39,9 +39,6 @@ class Lease:
         folder: The folder to write to.
         flag: Flag that sets the folder, for messages.
         seconds: Time after which a lease that is not renewed expires.
-
-    Raises:
-        InputError: Another process has a lease.
     """
 
     def __init__(self, folder: ObjectFolder, flag: str, seconds: float = SECONDS):
@@ -70,14 +67,7 @@ class Lease:
         return _token(self._name)
 
     def check(self, reads: bool = True) -> None:
-        """Raise an error if the lease is lost.
-
-        Args:
-            reads: Read the lease from the store. False: only compare times.
-
-        Raises:
-            InputError: Another process may have taken the folder over.
-        """
+        """Raise an error if the lease is lost."""
         # Clocks differ: others regard the lease as valid for the last third.
         expired = time.monotonic() - self._renewed > self._seconds * 2 / 3
         if self._is_lost or expired or (reads and not self._exists()):
@@ -153,14 +143,7 @@ class Lease:
 
 
 def current_token(folder: ObjectFolder) -> int:
-    """Return the token of the lease that another process has.
-
-    Args:
-        folder: The leased folder.
-
-    Returns:
-        0 without a lease.
-    """
+    """Return the token of the lease that another process has."""
     leases = folder / _FOLDER
     tokens = {}
     for name in leases.find():
@@ -171,11 +154,7 @@ def current_token(folder: ObjectFolder) -> int:
 
 
 def is_lease(name: str) -> bool:
-    """Return whether an object of a leased folder is a lease.
-
-    Args:
-        name: Its name.
-    """
+    """Return whether an object of a leased folder is a lease."""
     return name.startswith(f"{_FOLDER}/")
 
 

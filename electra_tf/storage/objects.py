@@ -26,23 +26,12 @@ _REMEDY = (
 
 
 def is_url(path: str | os.PathLike | None) -> bool:
-    """Return whether a path is a URL of an object store, or of local files.
-
-    Args:
-        path: Any path; None: False.
-    """
+    """Return whether a path is a URL of an object store, or of local files."""
     return path is not None and _URL.match(os.fspath(path)) is not None
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the folder of a URL and its last part, without a slash at the end.
-
-    Args:
-        url: Such as `s3://bucket/records`.
-
-    Raises:
-        InputError: There is nothing after the bucket.
-    """
+    """Return the folder of a URL and its last part, without a slash at the end."""
     folder, _, name = url.rstrip("/").rpartition("/")
     if folder.endswith("/") or not name:
         raise InputError(
@@ -61,14 +50,7 @@ class ObjectInfo:
 
 
 class ObjectFolder:
-    """Objects whose names begin with a URL; a name is relative to it.
-
-    Args:
-        url: Such as `s3://bucket/run`.
-
-    Raises:
-        InputError: No installed package reads such URLs.
-    """
+    """Objects whose names begin with a URL; a name is relative to it."""
 
     def __init__(self, url: str):
         self.url = url.rstrip("/")
@@ -78,11 +60,7 @@ class ObjectFolder:
         return ObjectFolder(f"{self.url}/{name}")
 
     def url_of(self, name: str) -> str:
-        """Return the URL of an object.
-
-        Args:
-            name: Its name.
-        """
+        """Return the URL of an object."""
         return f"{self.url}/{name}"
 
     def find(self) -> dict[str, ObjectInfo]:
@@ -101,21 +79,13 @@ class ObjectFolder:
         }
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the names that match a glob, sorted.
-
-        Args:
-            pattern: Such as `*.txt`.
-        """
+        """Return the names that match a glob, sorted."""
         with self._errors("list", self.url_of(pattern)):
             paths = self._fs.glob(f"{self._path}/{pattern}")
         return sorted(path[len(self._path) :].lstrip("/") for path in paths)
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Return size and version of an object; None: there is none of this name.
-
-        Args:
-            name: Its name.
-        """
+        """Return size and version of an object; None: there is none of this name."""
         with self._errors("read", self.url_of(name)):
             try:
                 info = self._fs.info(self._at(name))
@@ -124,11 +94,7 @@ class ObjectFolder:
         return _object_info(info) if info["type"] == "file" else None
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of an object; None: there is none of this name.
-
-        Args:
-            name: Its name.
-        """
+        """Return the content of an object; None: there is none of this name."""
         with self._errors("read", self.url_of(name)):
             try:
                 return self._fs.cat_file(self._at(name))
@@ -136,12 +102,7 @@ class ObjectFolder:
                 return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Create or replace an object.
-
-        Args:
-            name: Its name.
-            content: Its content.
-        """
+        """Create or replace an object."""
         with self._errors("write", self.url_of(name)):
             if self._is_local:
                 with self._replacing(name) as file:
@@ -150,12 +111,7 @@ class ObjectFolder:
                 self._fs.pipe_file(self._at(name), content)
 
     def upload(self, path: str | os.PathLike, name: str) -> None:
-        """Create or replace an object with the content of a file.
-
-        Args:
-            path: The local file.
-            name: Name of the object.
-        """
+        """Create or replace an object with the content of a file."""
         with self._errors("write", self.url_of(name)):
             if self._is_local:
                 with self._replacing(name) as file, open(path, "rb") as source:
@@ -165,21 +121,12 @@ class ObjectFolder:
                 self._fs.put_file(os.fspath(path), self._at(name))
 
     def download(self, name: str, path: str | os.PathLike) -> None:
-        """Write the content of an object to a file.
-
-        Args:
-            name: Name of the object.
-            path: The local file.
-        """
+        """Write the content of an object to a file."""
         with self._errors("read", self.url_of(name)):
             self._fs.get_file(self._at(name), os.fspath(path))
 
     def delete(self, name: str) -> None:
-        """Delete an object, if it exists.
-
-        Args:
-            name: Its name.
-        """
+        """Delete an object, if it exists."""
         with (
             self._errors("delete", self.url_of(name)),
             contextlib.suppress(FileNotFoundError),

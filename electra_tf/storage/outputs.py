@@ -17,17 +17,7 @@ _OUTPUTS = "outputs"
 def staged(
     output: str | None, last: Sequence[str] = (), keep: Container[str] = ()
 ) -> Iterator[str | None]:
-    """Yield a local path to write to, whose content is uploaded if the block succeeds.
-
-    Args:
-        output: A local path or None, which are yielded themselves, or a URL.
-        last: Names of files that are uploaded after all others, in this order.
-        keep: Paths below the output that are not uploaded.
-
-    Yields:
-        A path with the same last part. It does not exist. Files beside it are uploaded
-        before it.
-    """
+    """Yield a local path whose content is uploaded if the block succeeds."""
     if not is_url(output):
         yield output
         return
@@ -54,43 +44,20 @@ def upload(
     names: Sequence[str],
     last: Sequence[str] = (),
 ) -> None:
-    """Upload files of a folder.
-
-    Args:
-        target: Gets an object for each file.
-        folder: The local folder.
-        names: Paths of the files in it.
-        last: File names, without folders, that are uploaded after all others.
-    """
+    """Upload files of a folder."""
     ranks = {name: rank for rank, name in enumerate(last)}
     for name in sorted(names, key=lambda n: ranks.get(os.path.basename(n), -1)):
         target.upload(os.path.join(folder, name), name)
 
 
 def local_files(folder: str | os.PathLike) -> list[str]:
-    """Return the paths of all files in a folder and its subfolders, sorted.
-
-    Args:
-        folder: Its path.
-
-    Returns:
-        Paths relative to the folder.
-    """
+    """Return the paths of all files in a folder and its subfolders, sorted."""
     paths = (path for path in pathlib.Path(folder).rglob("*") if path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def check_new(output: str | None, flag: str, remedy: str) -> None:
-    """Raise an error if a URL of an output has objects.
-
-    Args:
-        output: The output; a local path or None is not checked.
-        flag: Flag that sets it, for the message.
-        remedy: Of the error.
-
-    Raises:
-        InputError: There is an object of this name or below it.
-    """
+    """Raise an error if a URL of an output has objects."""
     if not is_url(output):
         return
     parent, name = split_url(output)

@@ -15,20 +15,7 @@ _RUNS, _WORKING, _LOCK = "runs", ".working", ".lock"
 
 @contextlib.contextmanager
 def synced(output: str, flag: str, last: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a local copy of a folder; upload its changes when the block ends or fails.
-
-    Args:
-        output: A local folder, which is yielded itself, or a URL, which is leased.
-        flag: Flag that sets the folder, for messages.
-        last: Names of files that are uploaded after all others, in this order.
-
-    Yields:
-        The copy. It is deleted if the block succeeds. A killed process leaves it, and
-        the next one on this machine uses its files.
-
-    Raises:
-        InputError: Another process has the lease, or the store refuses.
-    """
+    """Yield a local copy of a folder; upload changes when the block ends or fails."""
     if not is_url(output):
         yield output
         return

@@ -63,12 +63,6 @@ class EncodedExamples:
 
         Args:
             weights: float32, one for each item.
-
-        Returns:
-            New examples; all examples of an item have the item's weight.
-
-        Raises:
-            InputError: The number of weights differs from the number of items.
         """
         items = range(len(self)) if self.items is None else self.items
         values = np.asarray(weights, np.float32)
@@ -94,10 +88,6 @@ class EncodedExamples:
 
     def batch(self, rows: Sequence[int], size: int) -> tuple[Inputs, Any, np.ndarray]:
         """Pad examples to a batch.
-
-        Args:
-            rows: Indices of the examples.
-            size: Rows of the batch; rows without an example have the weight 0.
 
         Returns:
             Inputs, targets (numbers [B], or [B, L] padded with `IGNORE_LABEL`; zeros
@@ -131,14 +121,7 @@ class EncodedExamples:
 
 
 def padded_length(length: int) -> int:
-    """Round a length up to one of `LENGTHS`, or to a multiple of 128.
-
-    Args:
-        length: Positions of a batch's longest example.
-
-    Returns:
-        Positions of the batch.
-    """
+    """Round a length up to one of `LENGTHS`, or to a multiple of 128."""
     for candidate in LENGTHS:
         if length <= candidate:
             return candidate
@@ -186,10 +169,6 @@ def prediction_batch_indices(lengths: np.ndarray, size: int) -> list[np.ndarray]
 
     A lack of memory then shows in the first batch.
 
-    Args:
-        lengths: Positions of each example.
-        size: Examples per batch.
-
     Returns:
         Indices of the examples of each batch.
     """
@@ -205,19 +184,7 @@ def epoch_batch_indices(
     shuffle: bool = True,
     bucketed: bool = True,
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the batches of successive epochs, endlessly.
-
-    Args:
-        lengths: Positions of each example.
-        size: Examples per batch.
-        state: Returns the model's seed and its number of updates. The order of an
-            epoch depends on both, so that training can be resumed.
-        shuffle: Whether to shuffle; False keeps the order of the examples.
-        bucketed: As for `training_batch_indices`.
-
-    Yields:
-        Indices of the examples of each batch of an epoch.
-    """
+    """Yield the batches of successive epochs, endlessly."""
     if not shuffle:
         rows = np.arange(len(lengths))
         batches = [rows[at : at + size] for at in range(0, len(rows), size)]
@@ -229,15 +196,7 @@ def epoch_batch_indices(
 
 
 def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
-    """Raise an error unless each replica gets the same number of rows of a batch.
-
-    Args:
-        size: Rows of a batch.
-        strategy: Strategy of the model.
-
-    Raises:
-        InputError: The number of replicas does not divide `size`.
-    """
+    """Raise an error unless each replica gets the same number of rows of a batch."""
     replicas = strategy.num_replicas_in_sync
     if size % replicas:
         raise InputError(
@@ -250,14 +209,8 @@ def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
 def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
     """Pad all examples to one batch.
 
-    Args:
-        examples: One or more examples.
-
     Returns:
         Inputs, targets and weights as tensors.
-
-    Raises:
-        InputError: There are no examples.
     """
     if not len(examples):
         raise InputError("A batch must have one or more texts", "no text", "Pass texts")
@@ -268,19 +221,7 @@ def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
 def training_dataset(
     examples: EncodedExamples, size: int, epochs: Iterator[list[np.ndarray]]
 ) -> tf.data.Dataset:
-    """Return padded batches; each pass over the data set is the next epoch.
-
-    Args:
-        examples: One or more examples.
-        size: Rows of a batch.
-        epochs: Yields the batches of each epoch, as lists of indices.
-
-    Returns:
-        Inputs, targets and weights, as `EncodedExamples.batch` returns them.
-
-    Raises:
-        InputError: There are no examples.
-    """
+    """Return padded batches; each pass over the data set is the next epoch."""
     if not len(examples):
         raise InputError(
             "There must be one or more examples", "no example", "Check the data"
@@ -306,15 +247,7 @@ def training_dataset(
 
 
 def eval_dataset(examples: EncodedExamples, size: int) -> tf.data.Dataset:
-    """Return padded batches of similar lengths, the same ones in each pass.
-
-    Args:
-        examples: One or more examples.
-        size: Rows of a batch.
-
-    Returns:
-        As `training_dataset`.
-    """
+    """Return padded batches of similar lengths, the same ones in each pass."""
     batches = prediction_batch_indices(examples.lengths, size)
     return training_dataset(examples, size, itertools.repeat(batches))
 

@@ -34,14 +34,7 @@ class SelectionPolicy:
 
 
 def format_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """Return the scores to print, without counts and thresholds.
-
-    Args:
-        scores: Scores by name.
-
-    Returns:
-        Scores whose names do not end with `_total` or `_thresh`.
-    """
+    """Return the scores to print, without counts and thresholds."""
     return {n: v for n, v in scores.items() if not n.endswith(("_total", "_thresh"))}
 
 
@@ -51,12 +44,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     def on_train_batch_end(
         self, batch: int, logs: Mapping[str, float] | None = None
     ) -> None:
-        """Validate the mean loss of the epoch so far.
-
-        Args:
-            batch: Number of the batch in its epoch, from 0.
-            logs: Keras's loss and metrics.
-        """
+        """Validate the mean loss of the epoch so far."""
         if logs and not math.isfinite(logs["loss"]):
             raise InputError(
                 "The loss of fine-tuning must be finite",
@@ -68,15 +56,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
 
 
 class TrialCheckpoint(keras.callbacks.Callback):
-    """Callback that evaluates and saves after each epoch, and resumes a trial.
-
-    Args:
-        folder: Folder of the trial.
-        evaluate: Returns scores by name.
-        monitor: Name of the score to compare epochs by; higher is better.
-        policy: Which weights to use, and when to stop.
-        log: Called with a line for each epoch.
-    """
+    """Callback that evaluates and saves after each epoch, and resumes a trial."""
 
     def __init__(
         self,
@@ -98,14 +78,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         """Scores of each epoch so far."""
 
     def resume(self, model: keras.Model) -> int:
-        """Restore weights, optimizer slots and scores of an interrupted trial.
-
-        Args:
-            model: Compiled model with a built optimizer.
-
-        Returns:
-            Number of finished epochs.
-        """
+        """Restore weights, optimizer slots and scores of an interrupted trial."""
         for line in (*self._newest.clean(), *self._best.clean()):
             self._log(line)
         checkpoint = self._newest.newest()
@@ -124,12 +97,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         return len(self.history) - 1 - self._best_epoch() >= patience
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Evaluate, add the scores to Keras's logs, and save.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-            logs: Keras's loss and metrics.
-        """
+        """Evaluate, add the scores to Keras's logs, and save."""
         scores = dict(self._evaluate())
         self.history.append(scores)
         if logs is not None:
@@ -147,14 +115,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def finish(self, model: keras.Model) -> dict[str, Any]:
-        """Load the selected weights into the model.
-
-        Args:
-            model: The trained model.
-
-        Returns:
-            Scores of the selected epoch.
-        """
+        """Load the selected weights into the model."""
         if not self._policy.best:
             return self.history[-1]
         best = self._best.newest()

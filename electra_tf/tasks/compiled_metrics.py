@@ -95,19 +95,7 @@ class _Compiled:
 
 
 class CompiledMetrics:
-    """Metrics of `compile`, validated for a model.
-
-    Args:
-        model: Name of the model's class, for messages.
-        kind: `classes`, `scores`, or None: the model supports no metric.
-        num_outputs: Number of classes; 1 for scores.
-        weighted: Names, functions and metrics: of `weighted_metrics` and of `metrics`,
-            by whether they use the weights of texts.
-
-    Raises:
-        InputError: A metric is unknown, does not apply to the model, or has the name of
-            another one.
-    """
+    """Metrics of `compile`, validated for a model."""
 
     def __init__(
         self, model: str, kind: str | None, num_outputs: int, weighted: Mapping

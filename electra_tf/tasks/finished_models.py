@@ -48,17 +48,7 @@ _NULL_THRESHOLD = -2.75  # the original's `qa_na_threshold`
 
 
 def read(path: str) -> PretrainedModel:
-    """Read a fine-tuned model of this package as a network.
-
-    Args:
-        path: An output folder of finetune, or a .keras file.
-
-    Returns:
-        The encoder with the head of its task.
-
-    Raises:
-        InputError: There is no complete model.
-    """
+    """Read a fine-tuned model of this package as a network."""
     model = load(path)
     role = next(role for role, kind in _CLASSES.items() if type(model) is kind)
     weights = {
@@ -95,15 +85,8 @@ def read(path: str) -> PretrainedModel:
 def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """Write a folder that predict, evaluate and export take as `--model`.
 
-    Args:
-        model: A fine-tuned model.
-        path: A folder; gets `model.keras`, and what a conversion back needs.
-
     Returns:
         The network as it was written, read again from the file.
-
-    Raises:
-        InputError: The model has no vocabulary, or its settings are invalid.
     """
     os.makedirs(path, exist_ok=True)
     build(model).save(os.path.join(path, MODEL))
@@ -116,31 +99,15 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
 def load_finished(path: str) -> TextModel | None:
     """Load a fine-tuned model of another library.
 
-    Args:
-        path: What `interop.conversion.read_model` accepts.
-
     Returns:
         The model; None if it has no head of a task.
-
-    Raises:
-        InputError: The source is damaged, or its labels are not known.
     """
     model, _ = read_model(path, head=HeadOptions())
     return None if model.head is None else build(model)
 
 
 def build(model: PretrainedModel) -> TextModel:
-    """Create the Keras model of a fine-tuned network.
-
-    Args:
-        model: The encoder with the head of a task, and its tokenizer.
-
-    Returns:
-        A model that is not compiled.
-
-    Raises:
-        InputError: The model has no vocabulary, or its settings are invalid.
-    """
+    """Create the Keras model of a fine-tuned network."""
     network, tokenizer = model.networks[0], model.tokenizer
     if tokenizer is None:
         raise InputError(

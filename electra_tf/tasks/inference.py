@@ -38,15 +38,8 @@ def _print(line: str) -> None:
 def load(path: str) -> TextModel:
     """Load a model that fine-tuning wrote.
 
-    Args:
-        path: The output folder, a .keras file, or a fine-tuned model of another
-            library with a head that this package has.
-
     Returns:
         The model, not compiled; `fit` compiles it with the published optimizer.
-
-    Raises:
-        InputError: There is no model, or the file is not a model of a task.
     """
     if not is_finished(path) and is_foreign(path):
         # Imported here, as that module imports this one.
@@ -105,17 +98,7 @@ def predict_lines(
     output_format: str = "text",
     log: Callable[[str], None] = _print,
 ) -> Iterator[str]:
-    """Predict for lines of text or JSON.
-
-    Args:
-        model: The result of `load`.
-        lines: As for `read_line_items`.
-        output_format: One of `FORMATS`.
-        log: Called with a warning if inputs are truncated.
-
-    Yields:
-        As `predict_items`.
-    """
+    """Predict for lines of text or JSON."""
     items = read_line_items(model, lines)
     yield from predict_items(model, items, output_format, log=log)
 
@@ -129,22 +112,9 @@ def predict_items(
 ) -> Iterator[str]:
     """Predict for items in chunks of 1024.
 
-    Args:
-        model: The result of `load`.
-        items: The inputs.
-        output_format: One of `FORMATS`.
-        nbest: Number of candidates in each record of a QuestionAnswerer, best first;
-            None: the answer alone.
-        log: Called with a warning if inputs are truncated, and at the end with the
-            share of [UNK].
-
     Yields:
         Lines in the order of the items. If the items have ids, each line begins with
         the id and a tab, or is a JSON object with `id`.
-
-    Raises:
-        InputError: Some items have an id and some have none; `nbest` is used with
-            another model or format, or exceeds the model's `model.n_best`.
     """
     _check_nbest(model, output_format, nbest)
     items = iter(items)

@@ -28,19 +28,7 @@ _REMEDY = "Pass a list of texts, or a tf.data.Dataset of batches of (texts, targ
 
 
 def positive_or_default(name: str, value: Any, default: int) -> int:
-    """Return a whole number of 1 or more.
-
-    Args:
-        name: Name of the argument.
-        value: Value of the argument; None: the default.
-        default: Value of the settings.
-
-    Returns:
-        The number.
-
-    Raises:
-        InputError: The value is not a whole number of 1 or more.
-    """
+    """Return a whole number of 1 or more."""
     if value is None:
         return default
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -59,9 +47,6 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
     Args:
         y: A list, an array, a tensor, a Series, a frame of one column, or None.
         columns: Whether targets of the shape [N, 1] are one for each text.
-
-    Returns:
-        One target for each text; None if `y` is None.
     """
     if y is None:
         return None
@@ -81,9 +66,6 @@ def to_weights(weights: Any, count: int) -> np.ndarray | None:
 
     Returns:
         float32 [count]; None if `weights` is None.
-
-    Raises:
-        InputError: There are not `count` weights, or one is negative or not finite.
     """
     if weights is None:
         return None
@@ -102,19 +84,7 @@ def to_weights(weights: Any, count: int) -> np.ndarray | None:
 
 
 def num_training_rows(count: int, share: float) -> int:
-    """Return the number of items to train on, counted as Keras does.
-
-    Args:
-        count: Number of items.
-        share: `validation_split`, the share of the items, the last ones, to validate
-            on.
-
-    Returns:
-        The number of the items, the first ones, to train on.
-
-    Raises:
-        InputError: There would be no item to train or to validate on.
-    """
+    """Return the number of items to train on, counted as Keras does."""
     is_share = isinstance(share, numbers.Real) and 0 < share < 1
     num_training = math.floor(count * (1.0 - share)) if is_share else 0
     if not 0 < num_training < count:
@@ -131,20 +101,9 @@ def split_texts(
 ) -> tuple[tuple, tuple]:
     """Split texts into the first ones to train on and the last ones to validate on.
 
-    Args:
-        x: Texts.
-        y: Targets of the texts.
-        weights: Weights of texts, and weights of classes.
-        share: Value of `validation_split`.
-        pairs: As for `to_rows`.
-        columns: As for `to_targets`.
-
     Returns:
         (texts, targets, weights) to train on, (texts, targets, weights of texts) to
         validate on.
-
-    Raises:
-        InputError: `x` is not a list of texts, or one of the splits has no text.
     """
     if not is_texts(x):
         raise InputError(
@@ -166,16 +125,7 @@ def split_texts(
 
 
 def steps_per_epoch(x: Any, size: int, arguments: Mapping[str, Any]) -> int:
-    """Return the number of steps of an epoch.
-
-    Args:
-        x: Ids, a data set of batches, or any other input of Keras's `fit`.
-        size: Rows of a batch of ids.
-        arguments: Other arguments of `fit`.
-
-    Returns:
-        The number of steps; negative if it is unknown.
-    """
+    """Return the number of steps of an epoch."""
     if arguments.get("steps_per_epoch"):
         return arguments["steps_per_epoch"]
     if isinstance(x, tf.data.Dataset):
@@ -187,14 +137,7 @@ def steps_per_epoch(x: Any, size: int, arguments: Mapping[str, Any]) -> int:
 
 
 def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
-    """Raise an error if `steps_per_epoch` is set for a list of texts.
-
-    Args:
-        arguments: Other arguments of `fit`.
-
-    Raises:
-        InputError: It is set.
-    """
+    """Raise an error if `steps_per_epoch` is set for a list of texts."""
     steps = arguments.get("steps_per_epoch")
     if steps is not None:
         raise InputError(
@@ -207,17 +150,7 @@ def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
 
 
 def compile_arguments(model: str, *positional: Any, **named: Any) -> dict[str, Any]:
-    """Return the arguments of `compile` by name, in the order of Keras's `compile`.
-
-    Args:
-        model: Name of the model's class, for the message.
-        positional: Arguments after the optimizer.
-        named: Arguments by name.
-
-    Raises:
-        InputError: `loss`, `loss_weights`, or `jit_compile` other than "auto" is set,
-            or an argument is none of Keras's or is set twice.
-    """
+    """Return the arguments of `compile` by name, in the order of Keras's `compile`."""
     signature = inspect.signature(keras.Model.compile)
     try:
         bound = signature.bind_partial(None, None, *positional, **named)
@@ -243,15 +176,7 @@ def compile_arguments(model: str, *positional: Any, **named: Any) -> dict[str, A
 
 
 def check_callbacks(callbacks: Any, optimizer: Any) -> None:
-    """Raise an error if a callback would set the rate of an optimizer with a schedule.
-
-    Args:
-        callbacks: Argument of `fit`.
-        optimizer: The optimizer that `fit` will use.
-
-    Raises:
-        InputError: There is such a callback.
-    """
+    """Raise an error if a callback would set the rate of a scheduled optimizer."""
     if not isinstance(optimizer, Optimizer):
         return
     kinds = keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau
@@ -261,14 +186,7 @@ def check_callbacks(callbacks: Any, optimizer: Any) -> None:
 
 
 def reject_text_call(x: Any) -> None:
-    """Raise an error if a model is called with texts.
-
-    Args:
-        x: First argument of the call.
-
-    Raises:
-        InputError: It is texts.
-    """
+    """Raise an error if a model is called with texts."""
     strings = getattr(x, "dtype", None) in ("string", tf.string)
     if isinstance(x, str | bytes) or strings or is_texts(x):
         raise InputError(
@@ -282,14 +200,8 @@ def reject_text_call(x: Any) -> None:
 def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
     """Return inputs, targets and weights of a batch.
 
-    Args:
-        data: First argument of `train_step`.
-
     Returns:
         Inputs, targets, and weights float32 [B], 1 by default.
-
-    Raises:
-        InputError: There are no targets, or several weights for a row.
     """
     inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
     require_targets(targets)
@@ -302,14 +214,7 @@ def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
 
 
 def require_targets(y: Any) -> None:
-    """Raise an error if there are no targets.
-
-    Args:
-        y: Targets of ids.
-
-    Raises:
-        InputError: They are None.
-    """
+    """Raise an error if there are no targets."""
     if y is None:
         raise InputError(
             "fit and evaluate must have y, the target of each row of ids",
@@ -319,15 +224,7 @@ def require_targets(y: Any) -> None:
 
 
 def check_length(length: int, max_positions: int) -> None:
-    """Raise an error if an input is longer than the encoder's positions.
-
-    Args:
-        length: Positions of the input.
-        max_positions: Positions of the encoder.
-
-    Raises:
-        InputError: The input is longer.
-    """
+    """Raise an error if an input is longer than the encoder's positions."""
     if length > max_positions:
         raise InputError(
             f"An input must have at most the encoder's {max_positions} positions",
@@ -337,15 +234,7 @@ def check_length(length: int, max_positions: int) -> None:
 
 
 def check_max_length(max_length: int, max_positions: int) -> None:
-    """Raise an error if `data.max_length` exceeds the encoder's positions.
-
-    Args:
-        max_length: Value of `data.max_length`.
-        max_positions: Positions of the encoder.
-
-    Raises:
-        InputError: It exceeds them.
-    """
+    """Raise an error if `data.max_length` exceeds the encoder's positions."""
     if max_length > max_positions:
         raise InputError(
             f"data.max_length must be at most the encoder's {max_positions} positions",
@@ -358,14 +247,7 @@ def check_max_length(max_length: int, max_positions: int) -> None:
 
 
 def require_ids(x: Mapping[str, Any]) -> None:
-    """Raise an error if a dictionary lacks one of `INPUTS`.
-
-    Args:
-        x: First argument of a method.
-
-    Raises:
-        InputError: A key is missing.
-    """
+    """Raise an error if a dictionary lacks one of `INPUTS`."""
     missing = [name for name in INPUTS if name not in x]
     if missing:
         raise InputError(
@@ -376,18 +258,7 @@ def require_ids(x: Mapping[str, Any]) -> None:
 
 
 def check_iterator(x: Any) -> Any:
-    """Return an input for `is_texts` and Keras; raise an error for generators of texts.
-
-    Args:
-        x: First argument of a method.
-
-    Returns:
-        A generator of the same elements; an array for a Series; otherwise `x`.
-
-    Raises:
-        InputError: The input is a single string, or a set, an iterator or a generator
-            of texts.
-    """
+    """Return an input for `is_texts` and Keras; reject generators of texts."""
     if isinstance(x, types.GeneratorType):
         return _check_generator(x)
     if isinstance(x, keras.utils.PyDataset):

@@ -19,11 +19,7 @@ class Loss(NamedTuple):
 
 
 def squeeze_column(values: Any) -> tf.Tensor:
-    """Return [B] for values [B, 1], and other values unchanged.
-
-    Args:
-        values: One number for each row, or rows.
-    """
+    """Return [B] for values [B, 1], and other values unchanged."""
     values = tf.convert_to_tensor(values)
     is_column = values.shape.rank == 2 and values.shape[1] == 1
     return values[:, 0] if is_column else values
@@ -53,9 +49,6 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
         logits_BC: float32.
         labels_B: int32; or probabilities of the classes [B, C], such as one-hot rows.
         weights_B: float32; 0 in padding rows.
-
-    Returns:
-        Sums over the rows.
     """
     labels_B, probabilities_BC = class_targets(labels_B)
     if probabilities_BC is not None:
@@ -79,9 +72,6 @@ def score_loss(
         outputs_B1: float32.
         scores_B: float32, in the units of the head's output; also [B, 1].
         weights_B: float32; 0 in padding rows.
-
-    Returns:
-        Sums over the rows.
     """
     scores_B = tf.reshape(tf.cast(scores_B, tf.float32), [-1])
     errors_B = tf.square(outputs_B1[:, 0] - scores_B)
@@ -96,9 +86,6 @@ def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) ->
         logits_BLC: float32.
         tags_BL: int32; `IGNORE_LABEL` at positions without a tag.
         weights_B: float32; 0 in padding rows.
-
-    Returns:
-        Sums over words.
     """
     tagged_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
     valid_BL = tf.maximum(tags_BL, 0)

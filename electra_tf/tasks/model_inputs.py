@@ -54,24 +54,7 @@ def fit_arguments(
     batch_size: int,
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Convert the arguments of `TextModel.fit` to those of Keras's `fit`.
-
-    Args:
-        model: The model to train; texts set its attribute `pairs` anew.
-        x: As for `TextModel.fit`.
-        y: As for `TextModel.fit`.
-        weights: Weights of items and of classes.
-        validation_data: As for `TextModel.fit`.
-        validation_split: As for `TextModel.fit`.
-        batch_size: Examples per batch.
-        arguments: Other arguments of Keras's `fit`.
-
-    Returns:
-        Arguments by name, without `epochs`.
-
-    Raises:
-        InputError: As for `TextModel.fit`.
-    """
+    """Convert the arguments of `TextModel.fit` to those of Keras's `fit`."""
     arguments = dict(arguments)
     if validation_data is None and validation_split and not isinstance(x, Mapping):
         forms = model.takes_pairs, model.takes_columns
@@ -106,18 +89,9 @@ def fit_arguments(
 def encode_inputs(model: "TextModel", x: Any, y: Any, weights: Weights) -> tuple:
     """Encode texts as `EncodedExamples`, and data sets of texts as data sets of ids.
 
-    Args:
-        model: The model.
-        x: As for `TextModel.fit`.
-        y: As for `TextModel.fit`.
-        weights: Weights of items and of classes.
-
     Returns:
         Inputs, targets and weights; targets and weights are None if the inputs contain
         them.
-
-    Raises:
-        InputError: The targets or weights are missing or invalid.
     """
     x, (sample_weight, class_weight) = check_iterator(x), weights
 
@@ -152,20 +126,7 @@ def encode_inputs(model: "TextModel", x: Any, y: Any, weights: Weights) -> tuple
 
 
 def encode_batch(model: "TextModel", x: Any, y: Any, weights: Weights) -> tuple:
-    """Encode all texts as one batch of ids.
-
-    Args:
-        model: The model.
-        x: Texts, or a batch of ids.
-        y: As for `TextModel.fit`.
-        weights: Weights of items and of classes.
-
-    Returns:
-        Inputs, targets and weights.
-
-    Raises:
-        InputError: `x` is a data set, or as for `encode_inputs`.
-    """
+    """Encode all texts as one batch of ids."""
     x = check_iterator(x)
     if isinstance(x, tf.data.Dataset):
         raise InputError(
@@ -183,17 +144,7 @@ def encode_batch(model: "TextModel", x: Any, y: Any, weights: Weights) -> tuple:
 def batch_indices(
     model: "TextModel", examples: EncodedExamples, size: int, shuffle: bool
 ) -> Iterator[list[np.ndarray]]:
-    """Return the batches of successive epochs, from the model's seed and updates.
-
-    Args:
-        model: The model to train.
-        examples: The training examples.
-        size: Examples per batch.
-        shuffle: Whether to shuffle; False keeps the order of the examples.
-
-    Returns:
-        An iterator over epochs: the indices of the examples of each batch.
-    """
+    """Return the batches of successive epochs, from the model's seed and updates."""
     return epoch_batch_indices(
         examples.lengths,
         size,

@@ -11,12 +11,7 @@ from electra_tf.training.optimizer import Optimizer
 
 
 def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None:
-    """Reset an optimizer's variables to their values before the first update.
-
-    Args:
-        optimizer: An optimizer of this package or of Keras.
-        variables: The model's trainable variables.
-    """
+    """Reset an optimizer's variables to their values before the first update."""
     if isinstance(optimizer, Optimizer):
         for variable in optimizer.variables:
             variable.assign(tf.zeros_like(variable))
@@ -30,16 +25,7 @@ def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None
 
 
 def schedule_end_error(optimizer: Optimizer, updates: int, more: int) -> InputError:
-    """Return the error for updates after the end of a schedule.
-
-    Args:
-        optimizer: The optimizer that `create_optimizer` returned.
-        updates: Number of its updates so far.
-        more: Number of further updates.
-
-    Returns:
-        The error to raise.
-    """
+    """Return the error for updates after the end of a schedule."""
     return InputError(
         "The published learning rate must be above 0, but it has fallen to 0 after "
         f"{optimizer.schedule.steps} updates",
@@ -50,14 +36,7 @@ def schedule_end_error(optimizer: Optimizer, updates: int, more: int) -> InputEr
 
 
 def check_updates_left(optimizer: Any) -> None:
-    """Raise an error if an optimizer cannot make another update.
-
-    Args:
-        optimizer: An optimizer of this package or of Keras; None: there is none.
-
-    Raises:
-        InputError: There is no optimizer, or its schedule has ended.
-    """
+    """Raise an error if an optimizer cannot make another update."""
     if optimizer is None:
         raise InputError(
             "train_on_batch must have an optimizer: the published learning rate "
@@ -75,9 +54,6 @@ def int_value(variable: keras.Variable) -> int:
 
     Args:
         variable: A scalar.
-
-    Returns:
-        Its value.
     """
     # int(variable) fails for a variable of several replicas.
     return int(variable.numpy())

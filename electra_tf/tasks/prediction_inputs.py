@@ -44,14 +44,7 @@ _HEAD_LINES = 100  # by which the format of lines is recognised
 
 
 def check_input(path: str | None) -> None:
-    """Raise an error if a path cannot be an input.
-
-    Args:
-        path: Path of a file; None: standard input.
-
-    Raises:
-        InputError: The path is not a file, or its format is not supported.
-    """
+    """Raise an error if a path cannot be an input."""
     if path is None:
         return
     if not os.path.isfile(path):
@@ -70,16 +63,7 @@ def check_input(path: str | None) -> None:
 
 
 def check_output(source: str | None, path: str | None, overwrite: bool) -> None:
-    """Raise an error if predictions cannot be written to a path.
-
-    Args:
-        source: File of the inputs; None: standard input.
-        path: File of the predictions; None: standard output.
-        overwrite: Whether an existing file may be replaced.
-
-    Raises:
-        InputError: The path is the input or exists, or its folder does not exist.
-    """
+    """Raise an error if predictions cannot be written to a path."""
     if path is None:
         return
     rule, reason, remedy = "--output must be a new file", "", "Name another file"
@@ -104,25 +88,7 @@ def read_items(
     columns: Sequence[str] | None = None,
     stored: Sequence[str] = (),
 ) -> Iterator[Item]:
-    """Read the inputs of a model from a file.
-
-    Args:
-        model: The model that predicts.
-        path: A table (.csv, .tsv); JSON (.jsonl, .ndjson, .json): lines of objects or
-            texts, a list of them, or for a QuestionAnswerer SQuAD's layout; for a
-            TokenClassifier a column file, whose tags are not read; or lines: texts or
-            JSON objects. None: lines of standard input.
-        columns: Columns of the texts in a table or in JSON objects; None: `stored`, or
-            else `text` and `text_b`, `words`, or `question` and `context`.
-        stored: Columns that the model was trained with.
-
-    Yields:
-        An item for each row, question, sentence or line.
-
-    Raises:
-        InputError: A record is not an input of the model (the message has the file and
-            the line), or there are no records.
-    """
+    """Read the inputs of a model from a file."""
     check_input(path)
     choices = column_choices(model, columns, stored)
     noted = False

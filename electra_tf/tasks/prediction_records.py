@@ -37,23 +37,7 @@ def read_line_items(
     name: str = STANDARD_INPUT,
     is_json: bool = False,
 ) -> Iterator[Item]:
-    """Parse lines of text or JSON.
-
-    Args:
-        model: The model that predicts.
-        lines: JSON objects for any model; or texts, for a model of pairs two texts
-            separated by a tab, for a TokenClassifier words separated by spaces.
-        choices: Keys of the texts in JSON objects, in order of preference; None: the
-            standard ones.
-        name: Source of the lines, for messages.
-        is_json: Whether each line must be JSON; blank ones are skipped.
-
-    Yields:
-        An item for each line.
-
-    Raises:
-        InputError: A line is not an input of the model.
-    """
+    """Parse lines of text or JSON."""
     choices = choices or column_choices(model, None, ())
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")

@@ -48,13 +48,7 @@ class PresetArguments:
         object.__setattr__(self, "source", local_model(self.source))
 
     def has_head(self, kind: type[Model], *given: Any) -> bool:
-        """Return whether the source has the head of the model.
-
-        Args:
-            kind: Class of the model.
-            given: Arguments of a new head; if one is set, another library's model is
-                the encoder of a new model.
-        """
+        """Return whether the source has the head of the model."""
         path = os.fspath(self.source)
         if is_finished(path):
             return True
@@ -73,17 +67,8 @@ class PresetArguments:
     def build(self, kind: type[Model], has_head: bool, **head: Any) -> Model:
         """Load the saved model, or create a new model on the source's encoder.
 
-        Args:
-            kind: Class of the model.
-            has_head: Return value of `has_head`.
-            head: Arguments of the constructor that belong to the task.
-
         Returns:
             A model that is not compiled.
-
-        Raises:
-            InputError: The source is of no known kind, or the saved model has another
-                class or other settings than the arguments.
         """
         if has_head:
             return self._load(kind, head)
@@ -181,9 +166,6 @@ def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
         settings: All settings of fine-tuning.
         dtype: `float32` or `mixed_bfloat16`, as a name or a Keras policy; None: the
             precision of the settings.
-
-    Raises:
-        InputError: `dtype` is another policy.
     """
     if dtype is None:
         return settings
@@ -199,11 +181,7 @@ def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
 
 
 def warn_of_global_policy(name: str) -> None:
-    """Warn if Keras's global dtype policy is neither float32 nor the model's.
-
-    Args:
-        name: Name of the model's policy.
-    """
+    """Warn if Keras's global dtype policy is neither float32 nor the model's."""
     policy = keras.config.dtype_policy().name
     if policy not in ("float32", name):
         warnings.warn(

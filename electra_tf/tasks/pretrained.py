@@ -48,18 +48,7 @@ class PretrainedEncoder:
 
     @classmethod
     def open(cls, path: str) -> "PretrainedEncoder":
-        """Read a checkpoint.
-
-        Args:
-            path: Folder of a checkpoint, or of a run, whose newest checkpoint is read.
-
-        Returns:
-            The encoder of the discriminator, or of BERT.
-
-        Raises:
-            InputError: There is no checkpoint, the folder has a fine-tuned model, or
-                the sizes of vocabulary and embedding table differ.
-        """
+        """Read a checkpoint."""
         if os.path.isdir(path) and glob.glob(f"{glob.escape(path)}/*.keras"):
             raise InputError(
                 "Fine-tuning must start from a checkpoint of pretrain",
@@ -95,15 +84,8 @@ class PretrainedEncoder:
     ) -> "PretrainedEncoder":
         """Load the encoder of another library's model.
 
-        Args:
-            path: What `interop.conversion.read_model` accepts.
-            vocabulary: The vocabulary's file for a source without one.
-
         Returns:
             The discriminator's encoder, or the only one there is.
-
-        Raises:
-            InputError: The source is damaged or has no vocabulary.
         """
         model, _ = read_model(path, vocabulary)
         if model.tokenizer is None:
@@ -127,11 +109,7 @@ class PretrainedEncoder:
         return dataclasses.replace(self, weights=None)
 
     def load_into(self, encoder: Encoder) -> None:
-        """Assign the weights, if there are any.
-
-        Args:
-            encoder: A built encoder of this shape.
-        """
+        """Assign the weights, if there are any."""
         if self.weights is not None:
             variables = {
                 path_below_encoder(v.path, encoder.name): v for v in encoder.weights
@@ -143,9 +121,6 @@ def from_saved_config(
     model_config: Mapping[str, Any],
 ) -> tuple[PretrainedEncoder, FinetuningConfig]:
     """Read encoder, tokenizer and settings from the config of a saved model.
-
-    Args:
-        model_config: The return value of `TextModel.get_config`.
 
     Returns:
         An encoder without weights, and the settings.
@@ -171,15 +146,7 @@ def from_saved_config(
 
 
 def path_below_encoder(path: str, name: str = "encoder") -> str:
-    """Return a variable's path relative to its encoder.
-
-    Args:
-        path: Path of a variable of an encoder.
-        name: Name of the encoder.
-
-    Returns:
-        A path such as `layer_0/attention/query/kernel`.
-    """
+    """Return a variable's path relative to its encoder."""
     return path.split(f"{name}/", 1)[1]
 
 

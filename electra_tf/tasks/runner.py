@@ -46,16 +46,7 @@ CONFIG, TRIALS = "config.yaml", "trials.jsonl"
 
 
 class MultiSeedRunner:
-    """Runner of trials that differ in their seeds; finished trials are not repeated.
-
-    Args:
-        task: The task with its data.
-        start: The pre-trained encoder.
-        settings: All settings of fine-tuning.
-        output: Folder of the results.
-        devices: The replicas.
-        log: Called with each line of progress.
-    """
+    """Runner of trials that differ in their seeds; finished trials are not repeated."""
 
     def __init__(
         self,
@@ -72,18 +63,7 @@ class MultiSeedRunner:
         self._examples: EncodedExamples | None = None
 
     def run(self, count: int) -> list[Trial]:
-        """Train and evaluate with one seed after the other.
-
-        Args:
-            count: Number of trials, finished ones included.
-
-        Returns:
-            The trials, finished ones included.
-
-        Raises:
-            InputError: The folder has trials of other settings, other data or another
-                checkpoint.
-        """
+        """Train and evaluate with one seed after the other."""
         trials = self._finished_trials()
         for trial in trials:  # a process killed after it wrote its line left these
             self._checkpoint(trial.number).delete()

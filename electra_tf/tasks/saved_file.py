@@ -30,15 +30,8 @@ _REMEDY = "Copy it again, or train it again"
 def check_saved_file(path: str) -> str:
     """Raise an InputError for a file whose config and weights do not fit together.
 
-    Args:
-        path: A .keras file.
-
     Returns:
         The registered name of the model's class, or its own name.
-
-    Raises:
-        InputError: The file is damaged, has a config of another kind or size, or fewer
-            bytes of weights than its encoder needs.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -78,17 +71,7 @@ def check_saved_file(path: str) -> str:
 
 
 def load_saved_file(path: str) -> keras.Model:
-    """Load a checked .keras file, without compiling the model or running its code.
-
-    Args:
-        path: A .keras file.
-
-    Returns:
-        The model.
-
-    Raises:
-        InputError: Keras cannot build the model, or load its weights.
-    """
+    """Load a checked .keras file, without compiling the model or running its code."""
     try:
         with zipfile.ZipFile(path) as archive:
             limit = archive.getinfo(_WEIGHTS).file_size

@@ -36,10 +36,6 @@ def restore_optimizer(model: keras.Model, path: str) -> None:
 
     Only optimizers and schedules of this package and of Keras are created. Other
     arguments of `compile`, such as metrics, are not read.
-
-    Args:
-        model: The model that was loaded from the file, not compiled.
-        path: A .keras file that `check_saved_file` accepts.
     """
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json")).get("compile_config") or {}

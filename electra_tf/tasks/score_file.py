@@ -32,25 +32,7 @@ def score_predictions(
     na_prob: str | None = None,
     log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Score a file of predictions.
-
-    Args:
-        task: One of `NAMES`.
-        data: The labels: a task's labelled file as published; or its folder, whose
-            dev file is read, or the file with the name of the predictions.
-        predictions: SQuAD: JSON, text by id. GLUE: the leaderboard's format (index and
-            prediction, with a header, in any order), or one label per line in the
-            order of the data. Tagging: columns, the last of which is the predicted
-            tag.
-        na_prob: SQuAD 2: JSON, odds of no answer by id.
-        log: Called with the file of labels and with warnings.
-
-    Returns:
-        Scores by their official names.
-
-    Raises:
-        InputError: The files do not belong together, or have another format.
-    """
+    """Score a file of predictions."""
     if na_prob and task != "squad2":
         raise InputError(
             "--na_prob must be used with --task=squad2",

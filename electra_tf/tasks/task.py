@@ -30,17 +30,7 @@ class Split:
 
 
 class Task(abc.ABC):
-    """Data of a task, validated, with its model and its scores.
-
-    Args:
-        name: Name of the task, as for `--task`.
-        splits: Splits by name: `train`, unless a trained model is evaluated; labelled
-            splits to evaluate on; unlabelled splits to predict.
-        metric: Name of the score to compare trials by; higher is better.
-
-    Raises:
-        InputError: The training split is empty, or no other split is labelled.
-    """
+    """Data of a task, validated, with its model and its scores."""
 
     def __init__(self, name: str, splits: Mapping[str, Split], metric: str):
         self.name, self.splits, self.metric = name, dict(splits), metric
@@ -96,13 +86,7 @@ class Task(abc.ABC):
     def describe_inputs(
         self, model: TextModel, name: str, examples: EncodedExamples
     ) -> list[str]:
-        """Return lines about truncated inputs and [UNK] of a split.
-
-        Args:
-            model: A model of this task.
-            name: Name of the split.
-            examples: The encoded split.
-        """
+        """Return lines about truncated inputs and [UNK] of a split."""
         # SQuAD's long contexts become several windows; only questions are truncated.
         squad = self.name.startswith("squad")
         setting = "max_query_length" if squad else "max_length"
@@ -121,27 +105,11 @@ class Task(abc.ABC):
         """Encode the training split."""
 
     def predictions(self, model: TextModel, split: Split) -> Any:
-        """Return a model's predictions, as `score` and `write` take them.
-
-        Args:
-            model: A model of this task.
-            split: Any split.
-
-        Returns:
-            The result of the model's `predict`, unless a task needs more.
-        """
+        """Return a model's predictions, as `score` and `write` take them."""
         return model.predict(split.items)
 
     def tune_threshold(self, model: TextModel, predictions: Any) -> Any:
-        """Set the decision threshold of a trained model, if it has one.
-
-        Args:
-            model: A trained model of this task.
-            predictions: Its predictions for the first of `eval_splits`.
-
-        Returns:
-            The predictions with that threshold.
-        """
+        """Set the decision threshold of a trained model, if it has one."""
         return predictions
 
     @abc.abstractmethod

@@ -71,14 +71,7 @@ class Columns:
 
 
 def stored_task(path: str) -> str | None:
-    """Return the name of the task that a model was trained on.
-
-    Args:
-        path: The output folder of finetune, or the .keras file in it.
-
-    Returns:
-        The name in config.yaml; None without that file.
-    """
+    """Return the name of the task that a model was trained on."""
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     try:
         with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
@@ -88,15 +81,7 @@ def stored_task(path: str) -> str | None:
 
 
 def stored_columns(path: str, model: TextModel) -> Columns:
-    """Return the columns that a model was trained with.
-
-    Args:
-        path: As for `stored_task`.
-        model: The loaded model.
-
-    Returns:
-        Columns of its settings, or of its GLUE task; empty if neither has any.
-    """
+    """Return the columns that a model was trained with."""
     data = model.settings.data
     if data.text_columns or data.label_column or data.tag_names:
         target = data.label_column or data.score_column
@@ -115,22 +100,10 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """Score a model on labelled data.
 
-    Args:
-        model: The loaded model.
-        path: Folder or file of the model, for the names of the task and the columns.
-        data: A labelled file; a folder with dev and optionally test; `tfds:glue` for a
-            task of GLUE, or `tfds:NAME@SPLIT` for a table.
-        columns: Columns that replace the stored ones.
-        log: Called with each message that is not a score.
-
     Returns:
         Task, data, number of examples of each split, and the scores by name, with the
         split's name as prefix if `data` has several splits. SQuAD 2: also the
         threshold.
-
-    Raises:
-        InputError: The data does not exist, is of another task, or has an unknown
-            label (the message has the file and the line).
     """
     is_text = isinstance(model, TextClassifier | TextRegressor)
     _check_flags(model, columns)
@@ -179,9 +152,6 @@ def _check_flags(model: TextModel, columns: Columns) -> None:
 
 def format_report(report: Mapping[str, Any]) -> str:
     """Format a report as text.
-
-    Args:
-        report: The result of `evaluate_model`.
 
     Returns:
         A line about the data, and a line for each score.

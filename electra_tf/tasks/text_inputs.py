@@ -14,15 +14,7 @@ _Examples = Callable[[Sequence[Any], Sequence[Any] | None, Any, Any], EncodedExa
 
 
 def is_texts(x: Any) -> bool:
-    """Return whether an input is texts, not ids or a data set.
-
-    Args:
-        x: First argument of `fit` or `predict`.
-
-    Returns:
-        True for a list or an array of strings, of pairs, of lists of words, of
-        questions; for a tuple of two lists or arrays of strings.
-    """
+    """Return whether an input is texts, not ids or a data set."""
     if isinstance(x, tf.Tensor | tf.RaggedTensor):
         return x.dtype == tf.string and x.shape.rank in (1, 2)
     if isinstance(x, np.ndarray):
@@ -37,14 +29,8 @@ def is_texts(x: Any) -> bool:
 def to_array(x: Any) -> Any:
     """Convert a Series, or a frame of one column, to an array.
 
-    Args:
-        x: First argument of `fit`, `evaluate` or `predict`.
-
     Returns:
         An array for a Series or a frame; other inputs unchanged.
-
-    Raises:
-        InputError: The input is a single text.
     """
     if isinstance(x, str | bytes):
         raise InputError(
@@ -57,18 +43,7 @@ def to_array(x: Any) -> Any:
 
 
 def to_rows(x: Any, pairs: bool = True) -> list[Any]:
-    """Return one text or pair for each example.
-
-    Args:
-        x: Texts, as accepted by `is_texts`.
-        pairs: Whether a tuple of two lists is the two columns of pairs.
-
-    Returns:
-        The rows; a tuple of two lists becomes a list of pairs.
-
-    Raises:
-        InputError: Two lists have different lengths, or bytes are not UTF-8.
-    """
+    """Return one text or pair for each example."""
     if isinstance(x, np.ndarray | tf.Tensor | tf.RaggedTensor):
         return _to_list(x)
     columns = pairs and isinstance(x, tuple) and len(x) == 2
@@ -84,29 +59,12 @@ def to_rows(x: Any, pairs: bool = True) -> list[Any]:
 
 
 def is_text_dataset(dataset: tf.data.Dataset) -> bool:
-    """Return whether the first component of a data set's elements is strings.
-
-    Args:
-        dataset: Any data set.
-
-    Returns:
-        True for a data set of texts, False for one of ids.
-    """
+    """Return whether the first component of a data set's elements is strings."""
     return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
 
 
 def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> list[Any]:
-    """Return the texts or pairs of all batches, without targets and weights.
-
-    Args:
-        x: A `tf.data.Dataset` or `PyDataset` with batches of texts, of (texts,), of
-            (texts, targets) or of (texts, targets, weights).
-        steps: Batches to read; None: all.
-        are_pairs: Whether two strings are a pair, not a text and its target.
-
-    Raises:
-        InputError: A data set of texts has no end or is not batched.
-    """
+    """Return the texts or pairs of all batches, without targets and weights."""
     count = _num_batches(x)
     if steps is None and count is None:
         raise InputError(
@@ -166,10 +124,6 @@ def tokenize_dataset(
 
     Returns:
         Inputs, targets and weights; a batch is as long as its longest text.
-
-    Raises:
-        InputError: The elements have another structure, there are none, or bytes are
-            not UTF-8.
     """
     spec = dataset.element_spec
     _check_element_spec(spec)

@@ -26,16 +26,7 @@ class Trial:
 
 
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
-    """Compute the statistics of a score over trials.
-
-    Args:
-        trials: One or more trials.
-        name: Name of the score, such as `dev_mcc`.
-
-    Returns:
-        Median, mean, sample standard deviation, minimum and maximum over all trials,
-        the number of trials, and the number of degenerate ones.
-    """
+    """Compute the statistics of a score over trials."""
     values = [trial.scores[name] for trial in trials]
     return {
         "median": statistics.median(values),
@@ -58,10 +49,6 @@ def _deviation(values: list[float]) -> float:
 def format_summary(trials: list[Trial], task: str) -> str:
     """Format the statistics of every score.
 
-    Args:
-        trials: One or more trials.
-        task: Name of the task.
-
     Returns:
         A line for each score, without counts and thresholds.
     """
@@ -81,13 +68,5 @@ def format_summary(trials: list[Trial], task: str) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Format a number with its noun.
-
-    Args:
-        number: The number.
-        noun: Singular of a noun with a plural in -s.
-
-    Returns:
-        `1 epoch`, `1,200 epochs`.
-    """
+    """Format a number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

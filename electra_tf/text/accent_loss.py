@@ -69,11 +69,7 @@ class AccentLoss:
 
 
 class AccentLossCounter:
-    """Count a sample of a stream of text: its beginning, then one character in 50.
-
-    Args:
-        settings: Options of normalization.
-    """
+    """Count a sample of a stream of text: its beginning, then one character in 50."""
 
     def __init__(self, settings: TokenizationConfig):
         self._kinds = _character_kinds(settings)
@@ -162,12 +158,7 @@ def _character_kinds(settings: TokenizationConfig) -> _CharacterKinds:
 
 
 def is_other_script(character: str) -> bool:
-    """Return whether a letter or mark is outside Latin, Greek and Cyrillic script.
-
-    Args:
-        character: A letter or mark; its name, or that of its base letter, begins with
-            the name of its script.
-    """
+    """Return whether a letter or mark is outside Latin, Greek and Cyrillic script."""
     first = unicodedata.normalize("NFD", character)[0]
     name = unicodedata.name(first, "")
     return character in _VOICING or not name.startswith(_ACCENTED_SCRIPTS)

@@ -58,11 +58,6 @@ class BuildRecords(beam.DoFn):
 
     Outputs are (name of a shard, part), as for `WriteFile`; with COUNTS, the counts of
     the chunk; with ACCENTS, (key, characters, fields of an AccentLoss).
-
-    Args:
-        vocabulary: The vocabulary.
-        config: Tokenization and packing.
-        shards: Number of files.
     """
 
     def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
@@ -100,24 +95,7 @@ def build(
     overwrite: bool = False,
     allow_accent_loss: bool = False,
 ) -> Manifest:
-    """Write shards, vocabulary, config and, last, the manifest.
-
-    Args:
-        patterns: Paths, globs and TFDS names; all workers must be able to read them.
-        vocabulary: The vocabulary.
-        config: Tokenization and packing.
-        output: The folder to write, or its URL; all workers must be able to write it.
-        options: Options of Beam, as on a command line.
-        overwrite: Replace existing records when the new ones are complete.
-        allow_accent_loss: Skip the check of `accent_loss.py`.
-
-    Returns:
-        The written manifest.
-
-    Raises:
-        InputError: The input has errors, the output is unusable, accent stripping
-            changes more than 1% of the letters, or the pipeline failed.
-    """
+    """Write shards, vocabulary, config and, last, the manifest."""
     if config.records.deduplicate == "near":
         raise InputError(
             "With --runner=beam, --deduplicate must be none or exact",
@@ -185,9 +163,6 @@ def drop_exact_duplicates(
     chunks: beam.PCollection,
 ) -> dict[str, beam.PCollection]:
     """Drop documents with the words of an earlier one.
-
-    Args:
-        chunks: The chunks of a corpus.
 
     Returns:
         `chunks`, the chunks without duplicates; LINES, parts of duplicates.jsonl; and

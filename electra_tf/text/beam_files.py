@@ -85,22 +85,12 @@ def _find(pattern: str) -> list[str]:
 
 
 def join(folder: str, *names: str) -> str:
-    """Return the path of a file in a folder.
-
-    Args:
-        folder: A folder or a URL.
-        names: Folders and the file in it.
-    """
+    """Return the path of a file in a folder."""
     return FileSystems.join(folder, *names)
 
 
 def read(folder: str, name: str) -> bytes:
-    """Return the content of a file.
-
-    Args:
-        folder: A folder or a URL.
-        name: Name of the file in it.
-    """
+    """Return the content of a file."""
     path = FileSystems.join(folder, name)
     with FileSystems.open(path, compression_type=_AS_STORED) as file:
         return file.read()
@@ -111,9 +101,6 @@ class WriteFile(beam.DoFn):
 
     Elements are (name, parts); a part is (key, bytes, number of lines or records).
     Outputs are (name, sum of the numbers, size, SHA-256).
-
-    Args:
-        folder: A folder or a URL, shared by all workers.
     """
 
     def __init__(self, folder: str):
@@ -135,15 +122,7 @@ class WriteFile(beam.DoFn):
 
 @contextlib.contextmanager
 def writing(folder: str, name: str) -> Iterator[BinaryIO]:
-    """Open a new file, which gets its name if the block succeeds.
-
-    Args:
-        folder: A folder or a URL.
-        name: Name of the file in it.
-
-    Yields:
-        The opened temporary file.
-    """
+    """Open a new file, which gets its name if the block succeeds."""
     temporary = FileSystems.join(folder, WORK, f"{name}-{uuid.uuid4().hex}")
     target = FileSystems.join(folder, name)
     with contextlib.suppress(BeamIOError, OSError):  # another worker created it
@@ -164,16 +143,9 @@ def output_folder(
 ) -> Iterator[tuple[str, Callable[..., None]]]:
     """Create the temporary folder of a build; remove it if the build fails.
 
-    Args:
-        output: The folder of records, or its URL.
-        overwrite: Whether existing records may be replaced.
-
     Yields:
         The temporary folder, and a function that takes the arguments of
         `builder.write_metadata` after the folder and publishes the records.
-
-    Raises:
-        InputError: The output cannot be written, or contains other files.
     """
     if is_remote(output):
         yield from _remote_folder(output, overwrite)
@@ -241,10 +213,6 @@ def _delete(folder: str, name: str) -> None:
 
 
 def delete(path: str) -> None:
-    """Delete a file or a folder, if it exists.
-
-    Args:
-        path: The file, the folder or its URL.
-    """
+    """Delete a file or a folder, if it exists."""
     if FileSystems.exists(path) or _find(FileSystems.join(path, "*")):
         FileSystems.delete([path])

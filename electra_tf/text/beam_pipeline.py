@@ -38,9 +38,6 @@ class ReadChunks(beam.DoFn):
     Elements are (number of the source, path). Outputs are the chunks; with FAILURES,
     (number, arguments of an InputError); with LINES, parts of problems.txt; with
     COUNTS, numbers of data errors.
-
-    Args:
-        settings: Options of reading.
     """
 
     def __init__(self, settings: CorpusConfig):
@@ -74,16 +71,7 @@ def _outputs(
 def read_corpus(
     pipeline: beam.Pipeline, folder: str, settings: CorpusConfig
 ) -> dict[str, beam.PCollection]:
-    """Return the outputs of `ReadChunks` for the sources of `run_pipeline`.
-
-    Args:
-        pipeline: The pipeline.
-        folder: The folder that the pipeline writes.
-        settings: Options of reading.
-
-    Returns:
-        The collections `chunks`, FAILURES, LINES and COUNTS.
-    """
+    """Return the outputs of `ReadChunks` for the sources of `run_pipeline`."""
     outputs = (
         pipeline
         | "Folder" >> beam.Create([folder])
@@ -109,14 +97,7 @@ def write_summary(
     counts: Iterable[beam.PCollection],
     **lists: beam.PCollection,
 ) -> None:
-    """Write the results that the launching process reads.
-
-    Args:
-        pipeline: The pipeline.
-        folder: The folder that the pipeline writes.
-        counts: Collections of dicts of numbers, which are added up.
-        lists: Collections of JSON values.
-    """
+    """Write the results that the launching process reads."""
     totals = (
         tuple(counts)
         | "AllCounts" >> beam.Flatten()
@@ -132,12 +113,7 @@ def write_summary(
 
 
 def as_list(values: beam.PCollection, label: str) -> beam.pvalue.AsList:
-    """Return a collection as an argument of other steps.
-
-    Args:
-        values: The collection.
-        label: Name of the step.
-    """
+    """Return a collection as an argument of other steps."""
     # Some runners confuse the outputs of a step if they are arguments themselves.
     return beam.pvalue.AsList(values | label >> beam.Map(_identity))
 
@@ -159,11 +135,7 @@ def _summary(_: None, counts: dict[str, int], **lists: list[Any]) -> tuple[str, 
 
 
 def problem_counts(counts: dict[str, int]) -> collections.Counter[str]:
-    """Return the number of data errors by kind.
-
-    Args:
-        counts: Counts of a summary.
-    """
+    """Return the number of data errors by kind."""
     problems = {
         name.removeprefix(PROBLEM): count
         for name, count in sorted(counts.items())
@@ -175,16 +147,7 @@ def problem_counts(counts: dict[str, int]) -> collections.Counter[str]:
 def write_files(
     parts: Iterable[beam.PCollection], folder: str, label: str
 ) -> beam.PCollection:
-    """Write files from parts, one worker a file.
-
-    Args:
-        parts: Collections of (name, part); see `WriteFile`.
-        folder: The folder that the pipeline writes.
-        label: Name of the steps.
-
-    Returns:
-        The outputs of `WriteFile`.
-    """
+    """Write files from parts, one worker a file."""
     return (
         tuple(parts)
         | f"{label}Parts" >> beam.Flatten()
@@ -202,16 +165,7 @@ class _ChunkAccents:
 
 
 def sum_accent_losses(values: Iterable[list], *, check: bool) -> AccentLoss:
-    """Return the accent loss of all chunks.
-
-    Args:
-        values: (key, characters, fields of an AccentLoss) of each chunk.
-        check: Whether to check the sum after each group of chunks, as the local
-            builder does.
-
-    Raises:
-        InputError: Accent stripping changes more than 1% of the letters.
-    """
+    """Return the accent loss of all chunks."""
     total = AccentLoss()
     chunks = [
         _ChunkAccents(size, AccentLoss(*loss)) for _, size, loss in sorted(values)

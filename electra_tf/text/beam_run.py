@@ -29,18 +29,7 @@ def run_pipeline(
     sources: list[str],
     options: str,
 ) -> dict[str, Any]:
-    """Run a pipeline and return its summary.
-
-    Args:
-        construct: Adds the steps to a pipeline; it calls `read_corpus`
-            and `write_summary`, the latter with a list of FAILURES.
-        folder: The folder that the pipeline writes.
-        sources: Paths and names, in order.
-        options: Options of Beam, as on a command line.
-
-    Raises:
-        InputError: The input has errors, or the pipeline failed.
-    """
+    """Run a pipeline and return its summary."""
     work = beam_files.join(folder, WORK)
     with beam_files.writing(work, SOURCES) as file:
         file.write(json.dumps(sources).encode())
@@ -107,14 +96,7 @@ def _pipeline_error(options: str, state: str) -> InputError:
 
 
 def parse_options(options: str) -> PipelineOptions:
-    """Return the options of Beam.
-
-    Args:
-        options: Options of Beam, as on a command line.
-
-    Raises:
-        InputError: They cannot be parsed.
-    """
+    """Return the options of Beam."""
     try:
         parsed = PipelineOptions(shlex.split(options))
         parsed.get_all_options()  # parses the values
@@ -128,12 +110,7 @@ def parse_options(options: str) -> PipelineOptions:
 
 
 def temporary_folder(options: str, default: str) -> str:
-    """Return a new folder in --temp_location of Beam, or the default.
-
-    Args:
-        options: Options of Beam, as on a command line.
-        default: The folder without --temp_location.
-    """
+    """Return a new folder in --temp_location of Beam, or the default."""
     location = parse_options(options).get_all_options().get("temp_location")
     if not location:
         return default

@@ -40,9 +40,6 @@ class CountWords(beam.DoFn):
 
     Outputs are (word, count); with COUNTS, numbers of over-long and dropped words; with
     ACCENTS, (key, characters, fields of an AccentLoss).
-
-    Args:
-        settings: Options of normalization.
     """
 
     def __init__(self, settings: TokenizationConfig):
@@ -72,21 +69,7 @@ def count_words(
     options: str = "",
     allow_accent_loss: bool = False,
 ) -> WordCounts:
-    """Count the words of a corpus in a pipeline.
-
-    Args:
-        patterns: Paths, globs and TFDS names; all workers must be able to read them.
-        settings: Options of reading and normalization.
-        error_log: Log of data errors, to which those of the workers are copied.
-        folder: A temporary folder that all workers can write; it is deleted. The
-            option --temp_location of Beam replaces it.
-        options: Options of Beam, as on a command line.
-        allow_accent_loss: Skip the check of `accent_loss.py`.
-
-    Raises:
-        InputError: The input has errors, accent stripping changes more than 1% of the
-            letters, or the pipeline failed.
-    """
+    """Count the words of a corpus in a pipeline."""
     reader = CorpusReader(patterns, settings.corpus, error_log, BeamFiles())
     folder = temporary_folder(options, folder)
     construct = functools.partial(_construct, folder=folder, settings=settings)

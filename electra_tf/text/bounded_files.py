@@ -35,12 +35,6 @@ def read_file(path: str | os.PathLike, max_line: int | None = MAX_LINE) -> bytea
 
     Returns:
         All bytes.
-
-    Raises:
-        InputError: A line is longer, or the file expands to more than 20 times its
-            size and 32 MiB.
-        OSError: The file cannot be read. Damaged archives raise one of
-            `compression.BROKEN`.
     """
     limit = _expansion(path)
     if max_line is None:
@@ -74,10 +68,6 @@ def read_lines(
 
     Yields:
         The number of the line, from 1, and its bytes with the newline.
-
-    Raises:
-        InputError: A line is longer, or the file expands as `read_file` refuses.
-        OSError: As for `read_file`.
     """
     limit, size = _expansion(path), 0
     with open_compressed(path) as file:
@@ -98,10 +88,6 @@ def read_small_file(path: str | os.PathLike, limit: int) -> bytes:
     Args:
         path: Not a pipe or a device, which may have no end.
         limit: Bytes, at most.
-
-    Raises:
-        InputError: The file is larger.
-        OSError: The file cannot be read, or is none.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_file():
@@ -120,21 +106,7 @@ def read_small_file(path: str | os.PathLike, limit: int) -> bytes:
 def parse_json(
     text: str | bytes | bytearray, place: str, most: int = _ITEMS, strict: bool = True
 ) -> Any:
-    """Parse JSON without more objects than memory allows.
-
-    Args:
-        text: The document.
-        place: File and line, for messages.
-        most: Commas and opening brackets, at most.
-        strict: Whether strings may not contain control characters.
-
-    Returns:
-        The value.
-
-    Raises:
-        InputError: There are more.
-        ValueError: The text is not valid JSON, or too deep.
-    """
+    """Parse JSON without more objects than memory allows."""
     if len(text) > most:  # counted only where there can be so many
         brackets = _BRACKET_CHARACTERS if isinstance(text, str) else _BRACKETS
         count = sum(1 for _ in brackets.finditer(text))
@@ -146,25 +118,12 @@ def parse_json(
 
 
 def max_items(path: str | os.PathLike) -> int:
-    """Return the number of values that a file may hold.
-
-    Args:
-        path: The file; its size on disk counts.
-    """
+    """Return the number of values that a file may hold."""
     return _ITEMS + os.stat(path).st_size // _BYTES_PER_ITEM
 
 
 def check_items(count: int, place: str, most: int) -> None:
-    """Raise an error for a file of more values than its size explains.
-
-    Args:
-        count: Values, or commas and brackets of JSON.
-        place: File and line, for the message.
-        most: Result of `max_items`.
-
-    Raises:
-        InputError: `count` is greater.
-    """
+    """Raise an error for a file of more values than its size explains."""
     if count > most:
         raise InputError(
             f"A file must hold at most {most:,} values: {_ITEMS:,}, and one for each "

@@ -51,13 +51,7 @@ class ChunkRecords:
 
 
 class ChunkBuilder:
-    """Convert documents to serialised records.
-
-    Args:
-        vocabulary: The vocabulary.
-        config: Tokenization and packing.
-        shards: Number of files that the records are distributed to.
-    """
+    """Convert documents to serialised records."""
 
     def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
         self._tokenizer = Tokenizer(vocabulary, config.tokenization)
@@ -135,23 +129,6 @@ def build(
 
     The files are written to `output/_building` and moved to `output` when they are
     complete. A folder with `_building` and without a manifest is half-written.
-
-    Args:
-        reader: The corpus.
-        error_log: Log of data errors; the manifest contains its counts.
-        vocabulary: The vocabulary.
-        config: Tokenization and packing.
-        output: The folder to write; created if missing.
-        workers: Number of worker processes; 1 runs in this process.
-        overwrite: Replace existing records when the new ones are complete.
-        allow_accent_loss: Skip the check of `accent_loss.py`.
-
-    Returns:
-        The written manifest.
-
-    Raises:
-        InputError: The input has errors, the output is unusable, or accent stripping
-            changes more than 1% of the letters.
     """
     check_output(output, overwrite)
     if workers < 1:
@@ -187,17 +164,7 @@ def build(
 
 @contextlib.contextmanager
 def building_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Create the temporary folder; remove it if the build fails.
-
-    Args:
-        output: The folder of records.
-
-    Yields:
-        The temporary folder in it.
-
-    Raises:
-        InputError: The output cannot be written.
-    """
+    """Create the temporary folder; remove it if the build fails."""
     folder = output / records.BUILDING
     half_written = folder.exists() and not (output / records.MANIFEST).exists()
     try:
@@ -224,14 +191,7 @@ def write_metadata(
     config: PretrainingConfig,
     manifest: Manifest,
 ) -> None:
-    """Write vocabulary, config and manifest.
-
-    Args:
-        folder: A local folder.
-        tokenizer: Tokenizer of the records.
-        config: Config of the records.
-        manifest: Contents of the records.
-    """
+    """Write vocabulary, config and manifest."""
     tokenizer.save(folder / records.VOCABULARY)
     (folder / CONFIG).write_text(config_lib.dump_config(config), encoding="utf-8")
     manifest.write(folder)
@@ -243,15 +203,7 @@ def shard_count(text_bytes: int) -> int:
 
 
 def check_output(output: pathlib.Path, overwrite: bool) -> None:
-    """Check that a local folder may be written.
-
-    Args:
-        output: The folder of records.
-        overwrite: Whether existing records may be replaced.
-
-    Raises:
-        InputError: The folder contains records or other files.
-    """
+    """Check that a local folder may be written."""
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         marks = (records.MANIFEST, records.BUILDING)
         state = [(output / name).exists() for name in marks]
@@ -261,17 +213,7 @@ def check_output(output: pathlib.Path, overwrite: bool) -> None:
 def check_contents(
     output: str, has_manifest: bool, has_building: bool, overwrite: bool
 ) -> None:
-    """Check that a folder with files may be written.
-
-    Args:
-        output: The folder of records, for messages.
-        has_manifest: Whether it contains complete records.
-        has_building: Whether it contains a temporary folder of a build.
-        overwrite: Whether existing records may be replaced.
-
-    Raises:
-        InputError: The folder contains records or other files.
-    """
+    """Check that a folder with files may be written."""
     if not (has_manifest or has_building):
         raise InputError(
             "--output must be a new or empty folder, or a folder of records",
@@ -292,10 +234,6 @@ def publish(building: pathlib.Path, output: pathlib.Path) -> None:
 
     Moving files needs no disk space. An interruption leaves `_building` and no
     manifest, so that the folder is recognised as half-written.
-
-    Args:
-        building: The temporary folder, with the new files.
-        output: The folder of records.
     """
     (output / records.MANIFEST).unlink(missing_ok=True)
     for name in (records.PROBLEMS, records.DUPLICATES):
@@ -398,20 +336,7 @@ def make_manifest(
     accent_loss: AccentLoss,
     shards: list[Shard],
 ) -> Manifest:
-    """Return the manifest of records.
-
-    Args:
-        tokenizer: Tokenizer of the records.
-        config: Config of the records.
-        errors: Number of data errors by kind.
-        duplicate_counts: Number of dropped documents by kind.
-        counts: Sums of `ChunkRecords.counts`.
-        accent_loss: What accent stripping changes.
-        shards: The files.
-
-    Raises:
-        InputError: The corpus has no token.
-    """
+    """Return the manifest of records."""
     if not counts.get("tokens"):
         raise InputError(
             "--input must contain text", "0 tokens", "Name files with letters or digits"

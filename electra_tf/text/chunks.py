@@ -50,11 +50,7 @@ class Chunk:
         return seed + (self.number << 64) + (self.source << 128)
 
     def select(self, is_kept: Iterable[bool]) -> "Chunk":
-        """Return the chunk without some of its documents, under the same key.
-
-        Args:
-            is_kept: Whether each document is kept.
-        """
+        """Return the chunk without some of its documents, under the same key."""
         is_kept = list(is_kept)
         return dataclasses.replace(
             self,
@@ -64,12 +60,7 @@ class Chunk:
 
 
 def read_chunks(reader: CorpusReader, first_source: int = 0) -> Iterator[Chunk]:
-    """Yield the chunks of a corpus, in order.
-
-    Args:
-        reader: The corpus.
-        first_source: Number of the first source of the reader.
-    """
+    """Yield the chunks of a corpus, in order."""
     sources = {name: n for n, name in enumerate(reader.sources, first_source)}
     for name, documents in itertools.groupby(reader, lambda document: document.source):
         yield from _chunks(sources[name], name, documents)
@@ -94,9 +85,6 @@ def group_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
 
     A corpus of many small files has many small chunks; sending each to a worker alone
     would cost more than tokenizing it.
-
-    Args:
-        chunks: The chunks, in order.
     """
     size, group = 0, []
     for chunk in chunks:

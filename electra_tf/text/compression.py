@@ -23,17 +23,9 @@ _BLOCK = 1 << 16  # bytes
 def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> BinaryIO:
     """Open a text file for reading and decompress it if its suffix requires that.
 
-    Args:
-        path: Path of the file; its suffix determines the compression.
-        file: The same file, already open; the caller closes it.
-
     Returns:
         A stream of the decompressed bytes, whose lines end with a line feed; reading
         may raise one of `BROKEN`.
-
-    Raises:
-        InputError: The content is of another format than text, such as a tar archive.
-        OSError: The file cannot be opened. A damaged archive raises one of `BROKEN`.
     """
     suffix = os.path.splitext(path)[1].lower()
     is_compressed = suffix in COMPRESSED
@@ -70,11 +62,7 @@ def inner_suffix(path: str | os.PathLike) -> str:
 
 
 class _CarriageReturns(io.RawIOBase):
-    """Bytes of a file whose lines end with carriage returns, as on old Macs.
-
-    Args:
-        file: The file; it is closed with this one.
-    """
+    """Bytes of a file whose lines end with carriage returns, as on old Macs."""
 
     def __init__(self, file: BinaryIO):
         super().__init__()
@@ -113,10 +101,6 @@ class _XzFile(io.RawIOBase):
     """Decompressed bytes of an .xz file; `lzma.open` has no limit of memory.
 
     The dictionary of a file may have up to 4 GB, whatever the file's own size.
-
-    Args:
-        file: The compressed file.
-        is_shared: Whether the caller closes it.
     """
 
     def __init__(self, file: BinaryIO, is_shared: bool):

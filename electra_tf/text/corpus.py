@@ -64,16 +64,6 @@ class CorpusReader:
 
     To bound memory, documents of more than 16 million characters are split at a line
     end. A row of JSONL may have up to 64 MB.
-
-    Args:
-        patterns: Paths, globs and `tfds:NAME[/CONFIG][@SPLIT]` names. Files of a glob
-            are sorted; a file matched twice is read once.
-        settings: Options of reading.
-        error_log: Log of data errors.
-        files: File system of the paths.
-
-    Raises:
-        InputError: A pattern matches no file.
     """
 
     def __init__(
@@ -384,9 +374,6 @@ def progress_bar(reader: CorpusReader) -> tqdm:
     """Return a progress bar over the bytes of the input.
 
     Without a terminal it is updated every 30 s only.
-
-    Args:
-        reader: The corpus.
     """
     return tqdm(
         total=reader.total_bytes or None,

@@ -36,14 +36,7 @@ class DataError:
 
 
 class DataErrorLog:
-    """Log of data errors: stop at the first, or count and list all of them.
-
-    Args:
-        on_error: `stop` or `report`.
-        path: File that `report` writes, one line per error; empty for a command
-            without `--on_error`.
-        rule: The requirement that an error violates, for the message.
-    """
+    """Log of data errors: stop at the first, or count and list all of them."""
 
     def __init__(
         self,
@@ -57,14 +50,7 @@ class DataErrorLog:
         self._file: io.TextIOBase | None = None
 
     def add(self, error: DataError) -> None:
-        """Count an error and write it to the file.
-
-        Args:
-            error: The error.
-
-        Raises:
-            InputError: `on_error` is `stop`.
-        """
+        """Count an error and write it to the file."""
         if self._stop:
             raise InputError(
                 self._rule,
@@ -81,12 +67,7 @@ class DataErrorLog:
             tqdm.write(f"problem: {error}", file=sys.stderr)
 
     def extend(self, text: str, counts: collections.Counter[str]) -> None:
-        """Add errors that other processes reported.
-
-        Args:
-            text: One line per error.
-            counts: Number of errors by kind.
-        """
+        """Add errors that other processes reported."""
         if text:
             self._open().write(text)
         self.counts.update(counts)
@@ -104,11 +85,7 @@ class DataErrorLog:
 
 
 class DataErrorList(DataErrorLog):
-    """Log that keeps the errors in memory, for a worker that writes no file.
-
-    Args:
-        on_error: As for `DataErrorLog`.
-    """
+    """Log that keeps the errors in memory, for a worker that writes no file."""
 
     def __init__(self, on_error: str):
         super().__init__(on_error, "problems.txt")

@@ -67,23 +67,14 @@ class Duplicate:
 
 
 def digest(text: str) -> bytes:
-    """Return a hash of the words of a document.
-
-    Args:
-        text: The document.
-    """
+    """Return a hash of the words of a document."""
     words = unicodedata.normalize("NFC", text).split()
     data = " ".join(words).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def fingerprints(chunk: Chunk, deduplicate: str) -> list[Fingerprint]:
-    """Return the fingerprint of each document of a chunk.
-
-    Args:
-        chunk: The chunk.
-        deduplicate: `exact` or `near`.
-    """
+    """Return the fingerprint of each document of a chunk."""
     signature = _signature if deduplicate == "near" else lambda text: None
     return [Fingerprint(digest(text), signature(text)) for text in chunk.documents]
 
@@ -119,15 +110,7 @@ def _hash_32(shingle: str) -> int:
 
 
 class DuplicateIndex:
-    """Index of the documents that stay, in memory.
-
-    Args:
-        settings: Kind and similarity of duplicates.
-        sources: Name of each source, by its number.
-
-    Raises:
-        InputError: `near` needs a package that is not installed.
-    """
+    """Index of the documents that stay, in memory."""
 
     def __init__(self, settings: RecordsConfig, sources: Sequence[str]):
         self._sources, self._similarity = sources, settings.duplicate_similarity
@@ -145,13 +128,7 @@ class DuplicateIndex:
     def find(
         self, fingerprint: Fingerprint, source: int, line: int
     ) -> Duplicate | None:
-        """Return the earlier document that a document repeats, or add it.
-
-        Args:
-            fingerprint: Hashes of the document.
-            source: Number of its source.
-            line: Its line in the source.
-        """
+        """Return the earlier document that a document repeats, or add it."""
         kept = self._by_digest.get(fingerprint.digest)
         if kept is not None:
             return self._duplicate(source, line, "exact", 1.0, kept)
@@ -191,12 +168,7 @@ class DuplicateIndex:
     def drop(
         self, chunk: Chunk, hashes: Iterable[Fingerprint]
     ) -> tuple[Chunk, list[Duplicate]]:
-        """Return a chunk without its duplicates, and the duplicates.
-
-        Args:
-            chunk: The chunk; all earlier chunks have been passed before.
-            hashes: Fingerprint of each document.
-        """
+        """Return a chunk without its duplicates, and the duplicates."""
         found = [
             self.find(fingerprint, chunk.source, line)
             for fingerprint, line in zip(hashes, chunk.lines, strict=True)
@@ -206,11 +178,7 @@ class DuplicateIndex:
 
 
 class DuplicateReport:
-    """File of the dropped documents, one JSON object a line, and their counts.
-
-    Args:
-        path: The file; it is created with the first duplicate.
-    """
+    """File of the dropped documents, one JSON object a line, and their counts."""
 
     def __init__(self, path: pathlib.Path):
         self.counts: collections.Counter[str] = collections.Counter()

@@ -32,11 +32,6 @@ def original_order(
     A short sentence may be added to segment A after B has started. Wordpieces that do
     not fit are discarded. [CLS] and [SEP] do not count towards the target length.
 
-    Args:
-        documents: Wordpieces of the sentences of each document.
-        max_length: Positions of a row, special tokens included.
-        rng: Random numbers, drawn in the order of the original.
-
     Yields:
         Examples of at most `max_length` positions.
     """
@@ -89,11 +84,6 @@ def document_order(
 
     Lengths and the share of single segments are those of the original. A sentence
     that does not fit continues in the next example.
-
-    Args:
-        documents: Wordpieces of the sentences of each document.
-        max_length: Positions of a row, special tokens included.
-        rng: Random numbers for lengths and segment borders.
 
     Yields:
         Examples of at most `max_length` positions.

@@ -75,13 +75,7 @@ _ZIPPED = {
 
 
 class FileFormatError(InputError):
-    """Error for a file of another format than text.
-
-    Args:
-        path: The file.
-        name: Name of the format.
-        remedy: How to make text of it.
-    """
+    """Error for a file of another format than text."""
 
     def __init__(self, path: str, name: str, remedy: str):
         required = "The file must be UTF-8 text, plain, .gz or .xz"
@@ -96,9 +90,6 @@ def check_format(path: str | os.PathLike, head: bytes, is_decompressed: bool) ->
         path: The file.
         head: Its first bytes.
         is_decompressed: Whether the file is compressed and `head` is not.
-
-    Raises:
-        FileFormatError: The format is no text, is UTF-16 or UTF-32.
     """
     path = os.fspath(path)
     if name_and_remedy := _recognise(path, head):
@@ -114,9 +105,6 @@ def check_markup(path: str, suffix: str, head: bytes) -> None:
         path: The file.
         suffix: Its suffix, decompressed.
         head: Its first bytes, decompressed.
-
-    Raises:
-        FileFormatError: The format has markup, tags or times.
     """
     for suffixes, mark, name, remedy in _MARKUP:
         if re.fullmatch(suffixes, suffix or " ") or re.match(mark, head, re.IGNORECASE):

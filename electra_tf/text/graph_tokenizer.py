@@ -46,12 +46,7 @@ class TokenOffsets(NamedTuple):
 
 
 class GraphTokenizer(tf.Module):
-    """Map a tensor of strings to ragged ids, equal to `Tokenizer.encode`.
-
-    Args:
-        vocabulary: The vocabulary.
-        settings: Options of normalization.
-    """
+    """Map a tensor of strings to ragged ids, equal to `Tokenizer.encode`."""
 
     def __init__(self, vocabulary: Vocabulary, settings: TokenizationConfig):
         super().__init__()
@@ -95,9 +90,6 @@ class GraphTokenizer(tf.Module):
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
-
-        Raises:
-            InputError: The tensor does not have exactly one axis.
         """
         words = _words(self.normalize(_text_batch(text_B)))
         return self._wordpieces(words).merge_dims(1, 2)
@@ -109,9 +101,6 @@ class GraphTokenizer(tf.Module):
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
-
-        Raises:
-            InputError: The tensor does not have exactly one axis.
         """
         codes = self._decode(_text_batch(text_B))
         normalized = self._normalize(codes)
@@ -316,9 +305,6 @@ def compile_table(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pack the table into blocks of code points, without duplicates.
 
-    Args:
-        characters: Table from code point to string.
-
     Returns:
         block_of: For each block of 128 code points, the number of its unique block.
         splits, values: The unique blocks as ragged rows, one row of code points per
@@ -349,9 +335,6 @@ def final_sigma_pattern(ends: Sequence[int] = ()) -> str:
 
     Such a sigma follows a cased letter and precedes none, ignorable characters
     aside (Unicode, SpecialCasing). `str.lower` determines both character classes.
-
-    Args:
-        ends: Code points that end a word as a space does.
     """
     cased, ignorable = [], []
     for code in np.flatnonzero(~_dropped_codes()).tolist():

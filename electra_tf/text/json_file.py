@@ -10,14 +10,7 @@ _MAX_BYTES = 1 << 25  # the tokenizer.json of the largest vocabularies
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: The file is missing, damaged, or holds another value.
-    """
+    """Return the object in a JSON file."""
     try:
         value = parse_json(read_small_file(path, _MAX_BYTES), os.fspath(path))
         if isinstance(value, dict):

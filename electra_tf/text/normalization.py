@@ -107,9 +107,6 @@ class CharacterTable(dict):
     " x " for punctuation and ideographs, " x" for a letter of an unspaced script that
     is split, otherwise the letter, lower-cased and without accents as the settings
     require.
-
-    Args:
-        settings: Options of lower-casing, accents and unspaced scripts.
     """
 
     def __init__(self, settings: TokenizationConfig):

@@ -85,13 +85,7 @@ def training_batches(
 
 
 def current_file(record_set: RecordSet, settings: InputConfig, batch: int) -> int:
-    """Return the number of the file from which a batch is read, or its first record.
-
-    Args:
-        record_set: The records.
-        settings: As for `training_batches`.
-        batch: Number of the batch.
-    """
+    """Return the number of the file from which a batch is read, or its first record."""
     epoch, record = _position(record_set.total, settings, batch)
     seed = tf.constant([settings.seed, epoch], tf.int64)
     order = _permutation(len(record_set.paths), seed, _SHARD_ORDER, 0).numpy()
@@ -118,29 +112,14 @@ def _position(total: int, settings: InputConfig, first_batch: int) -> tuple[int,
 def evaluation_batches(
     record_set: RecordSet, batch_size: int, *, host: int = 0, hosts: int = 1
 ) -> tf.data.Dataset:
-    """Return each record once, in order; the last batch is padded with zero rows.
-
-    Args:
-        record_set: The records.
-        batch_size: Rows of a global batch.
-        host: Index of this host.
-        hosts: Number of hosts.
-
-    Returns:
-        A finite dataset of `Batch`, of the same length on each host. The input mask of
-        a padding row is zero, so that it has no weight.
-    """
+    """Return each record once, in order; the last batch is padded with zero rows."""
     rows = _rows_of_host(batch_size, host, hosts)
     payloads = tf.data.TFRecordDataset(record_set.paths).batch(batch_size)
     return _parse_batches(payloads, record_set, rows)
 
 
 def count_tokens(record_set: RecordSet) -> np.ndarray:
-    """Return how often each token occurs in the records, int64 [V].
-
-    Args:
-        record_set: The records.
-    """
+    """Return how often each token occurs in the records, int64 [V]."""
     size = record_set.vocabulary_size
     counts_V = np.zeros(size, np.int64)
     for batch in evaluation_batches(record_set, 4096):

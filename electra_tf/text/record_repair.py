@@ -40,18 +40,8 @@ def replace_bad_records(
 ) -> RecordSet:
     """Copy files with bad records, each bad record replaced by an empty one.
 
-    Args:
-        record_set: Records that may be corrupt, incomplete, of another length or with
-            ids outside the vocabulary.
-        folder: Gets the copies, `index.json` and `bad_records.jsonl`. If it exists,
-            its copies are used.
-        log: Called with lines for people.
-
     Returns:
         The records, with the same counts.
-
-    Raises:
-        InputError: More than 1% of the records are bad, and more than ten.
     """
     index = pathlib.Path(folder, INDEX)
     if not index.exists():
@@ -69,11 +59,7 @@ def replace_bad_records(
 
 
 def count_frames(path: str) -> int:
-    """Return the number of records up to the first that hides what follows it.
-
-    Args:
-        path: A file of records.
-    """
+    """Return the number of records up to the first that hides what follows it."""
     return sum(
         found.payload is not None or found.defect == _PAYLOAD for found in _frames(path)
     )

@@ -115,14 +115,7 @@ def open_records(
 
 
 def record_length(data: str) -> int | None:
-    """Return the positions of the records of a folder.
-
-    Args:
-        data: A folder, or globs.
-
-    Returns:
-        The length that build_records stored; None without its manifest.
-    """
+    """Return the positions of the records of a folder."""
     data = local_records(data)
     manifest = _read_manifest(data) if os.path.isdir(data) else None
     return manifest.max_length if manifest else None
@@ -254,22 +247,13 @@ def _sha256(path: str) -> str:
 
 
 def is_unchanged(path: str, shard: Shard) -> bool:
-    """Return whether a file has the size and the SHA-256 of its manifest.
-
-    Args:
-        path: The file.
-        shard: Its entry in the manifest.
-    """
+    """Return whether a file has the size and the SHA-256 of its manifest."""
     is_whole = tf.io.gfile.stat(path).length == shard.bytes
     return is_whole and _sha256(path) == shard.sha256
 
 
 def identity_of_files(paths: Sequence[str]) -> str:
-    """Return a hash of the sizes and of the first and last blocks of files.
-
-    Args:
-        paths: Files of records without a manifest.
-    """
+    """Return a hash of the sizes and of the first and last blocks of files."""
     digest = hashlib.sha256()
     for path in paths:
         size = tf.io.gfile.stat(path).length
@@ -386,13 +370,7 @@ def _check_first(record_set: RecordSet) -> None:
 
 
 def check_payload(payload: bytes, place: str, record_set: RecordSet) -> None:
-    """Raise an InputError if a record is invalid.
-
-    Args:
-        payload: Content of the record.
-        place: Its file and number, for the message.
-        record_set: Length and vocabulary size that the record must have.
-    """
+    """Raise an InputError if a record is invalid."""
     try:
         example = tf.train.Example.FromString(payload)
     except Exception as error:  # protobuf's class differs between its versions
@@ -442,17 +420,7 @@ def reraise_bad_records(
     first_file: Callable[[], int] = lambda: 0,
     log: Callable[[str], None] = lambda line: None,
 ) -> Iterator[None]:
-    """Return a context that raises errors of tf.data with file and record.
-
-    Args:
-        record_set: The records that are read in the context.
-        first_file: Returns the number of the file with which the search begins.
-        log: Called with a line before the search.
-
-    Raises:
-        InputError: A record is corrupt or invalid. Other errors of TensorFlow are
-            raised unchanged.
-    """
+    """Return a context that raises errors of tf.data with file and record."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
@@ -466,16 +434,7 @@ def reraise_bad_records(
 
 
 def find_bad_record(record_set: RecordSet, first_file: int = 0) -> None:
-    """Raise an InputError for a bad record, if there is one.
-
-    Args:
-        record_set: The records, which are all read.
-        first_file: Number of the file with which the search begins.
-
-    Raises:
-        InputError: A record is corrupt, incomplete or has another length or an id
-            outside the vocabulary.
-    """
+    """Raise an InputError for a bad record, if there is one."""
     paths = record_set.paths
     for path in (*paths[first_file:], *paths[:first_file]):
         _check_frames(path)

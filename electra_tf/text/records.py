@@ -109,11 +109,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def masked_crc(data: bytes) -> bytes:
-    """Return the checksum of a TFRecord file for some bytes.
-
-    Args:
-        data: A length or a payload.
-    """
+    """Return the checksum of a TFRecord file for some bytes."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -179,15 +175,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str | bytes, source: str) -> "Manifest":
-        """Parse the content of a `manifest.json`.
-
-        Args:
-            text: Content of the file.
-            source: Path of the file, for messages.
-
-        Raises:
-            InputError: The content is not a manifest of this format.
-        """
+        """Parse the content of a `manifest.json`."""
         try:
             tree = parse_json(text, source)
             if tree["format"] != _FORMAT:

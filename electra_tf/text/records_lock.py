@@ -14,15 +14,7 @@ from electra_tf.errors import InputError
 
 @contextlib.contextmanager
 def records_lock(folder: str | os.PathLike, exclusive: bool = False) -> Iterator[None]:
-    """Lock a folder of records for a block.
-
-    Args:
-        folder: A local folder; anything else is not locked.
-        exclusive: Whether nobody else may read or write the folder.
-
-    Raises:
-        InputError: Another process has a lock that excludes this one.
-    """
+    """Lock a folder of records for a block."""
     if not os.path.isdir(folder):
         yield
         return

@@ -25,17 +25,6 @@ def local_records(data: str) -> str:
     """Return a local path of records, which are fetched if they are at a URL.
 
     TensorFlow has no file system for s3:// and others, so tf.data reads local files.
-
-    Args:
-        data: A local folder or globs, which are returned as they are; or the URL of a
-            folder, or URLs with globs, separated by commas.
-
-    Returns:
-        A folder, or paths separated by commas.
-
-    Raises:
-        InputError: There are no records, the folder is half-written, or an object is
-            not as its manifest lists it.
     """
     parts = data.split(",")
     if not any(map(is_url, parts)):
@@ -50,15 +39,7 @@ def local_records(data: str) -> str:
 
 
 def local_vocabulary(path: str | None) -> str | None:
-    """Return the local path of a vocabulary, which is fetched if it is at a URL.
-
-    Args:
-        path: A local path or None, which are returned as they are, or a URL of what
-            `open_tokenizer` opens; the files of settings beside it are fetched too.
-
-    Raises:
-        InputError: There is no such object.
-    """
+    """Return the local path of a vocabulary, which is fetched if it is at a URL."""
     if path is None or not is_url(path):
         return path
     parent, name = split_url(path)
@@ -116,19 +97,7 @@ def _is_needed(name: str, has_manifest: bool) -> bool:
 
 @contextlib.contextmanager
 def staged_records(output: str, overwrite: bool) -> Iterator[str]:
-    """Yield a local folder for new records, which are published if the block succeeds.
-
-    Args:
-        output: A local folder, which is yielded itself, or the URL of a folder.
-        overwrite: Whether the URL may have records.
-
-    Yields:
-        The folder.
-
-    Raises:
-        InputError: The URL has records or other objects, or another process writes
-            there.
-    """
+    """Yield a local folder whose records are published if the block succeeds."""
     if not is_url(output):
         yield output
         return

@@ -27,14 +27,8 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*\Z')
 def json_rows(read: Callable[[int], str]) -> Iterator[tuple[str, Any]]:
     """Yield the values of a JSON list, or values that follow one another.
 
-    Args:
-        read: Returns the next characters, about as many as its argument; "" at the end.
-
     Yields:
         The text of a value, and the value.
-
-    Raises:
-        JSONDecodeError: The rest is not valid JSON.
     """
     decoder = json.JSONDecoder(strict=False)  # strings may have control characters
     text, start, is_list = read(_BLOCK), 0, False
@@ -78,14 +72,6 @@ def column_values(
     report: _Report,
 ) -> Iterator[tuple[int, str]]:
     """Yield the texts of a column.
-
-    Args:
-        lines: Lines with their ends; the first one names the columns.
-        separators: Possible separators, the usual one first. The first one that makes
-            `field` a name of the first line counts.
-        field: Name of the column.
-        missing: Returns the error for a file with other columns.
-        report: Called with line, kind, detail and remedy of a bad row.
 
     Yields:
         The number of the first line of a row, and its text.
@@ -167,18 +153,7 @@ def parquet_values(
     missing: _Missing,
     report: _Report,
 ) -> Iterator[Any]:
-    """Yield the values of a column of a Parquet file.
-
-    Args:
-        open_file: Opens the file.
-        path: Path of the file, for messages.
-        field: Name of the column.
-        missing: As for `column_values`.
-        report: As for `column_values`.
-
-    Raises:
-        InputError: pyarrow or the column is missing, or the column expands too much.
-    """
+    """Yield the values of a column of a Parquet file."""
     try:
         import pyarrow.parquet
     except ImportError as error:

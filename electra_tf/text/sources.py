@@ -54,15 +54,8 @@ LOCAL_FILES = LocalFiles()
 def expand(patterns: Iterable[str], files: LocalFiles = LOCAL_FILES) -> list[str]:
     """Expand paths, globs, URLs and TFDS names to a list of sources, in order.
 
-    Args:
-        patterns: The values of `--input`, split at commas.
-        files: File system of the paths.
-
     Returns:
         File paths and `tfds:` names without duplicates.
-
-    Raises:
-        InputError: There is no pattern, or a pattern does not match files alone.
     """
     sources: list[str] = []
     for pattern in patterns:
@@ -95,15 +88,8 @@ def expand(patterns: Iterable[str], files: LocalFiles = LOCAL_FILES) -> list[str
 def load_tfds(name: str, split: str) -> tuple[Any, Any]:
     """Open a split of a data set that TFDS has prepared on this machine.
 
-    Args:
-        name: TFDS name, such as `glue/cola`.
-        split: `train`, `validation`, `train[:1%]`, ...
-
     Returns:
         The data set and its `tfds.core.DatasetInfo`.
-
-    Raises:
-        InputError: The data set is not prepared on this machine.
     """
     import tensorflow_datasets as tfds
 
@@ -129,14 +115,7 @@ def load_tfds(name: str, split: str) -> tuple[Any, Any]:
 
 
 class TfdsSource:
-    """Rows of one split of a data set that TFDS has prepared on this machine.
-
-    Args:
-        source: `tfds:NAME[/CONFIG][@SPLIT]`; the split defaults to `train`.
-
-    Raises:
-        InputError: The data set does not exist or is not prepared.
-    """
+    """Rows of one split of a data set that TFDS has prepared on this machine."""
 
     def __init__(self, source: str):
         name, _, split = source.removeprefix(_TFDS_PREFIX).partition("@")

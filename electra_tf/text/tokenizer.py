@@ -250,10 +250,6 @@ def split_units(text: str, settings: TokenizationConfig) -> list[str]:
     spaces only is lower-cased and split at its most frequent punctuation first, so
     that the cache needs fewer units.
 
-    Args:
-        text: Any text.
-        settings: Options of normalization.
-
     Returns:
         Units; their `CharacterTable.words`, concatenated, are the words of the text.
     """

@@ -68,22 +68,11 @@ class StoredTokenizer:
     def tokenizer(
         self, default: TokenizationConfig = TokenizationConfig()
     ) -> Tokenizer:
-        """Return the tokenizer.
-
-        Args:
-            default: Settings of a vocabulary without stored ones.
-        """
+        """Return the tokenizer."""
         return Tokenizer(self.vocabulary, self.settings or default)
 
     def check(self, settings: TokenizationConfig) -> None:
-        """Reject settings that differ from the stored ones.
-
-        Args:
-            settings: Of the flags and the config.
-
-        Raises:
-            InputError: They differ.
-        """
+        """Reject settings that differ from the stored ones."""
         if self.settings in (None, settings):
             return
         requested, required = map(dataclasses.asdict, (settings, self.settings))
@@ -99,17 +88,7 @@ class StoredTokenizer:
 def open_tokenizer(
     path: str | os.PathLike, pad_anywhere: bool = False
 ) -> StoredTokenizer:
-    """Open a vocabulary and the settings stored with it.
-
-    Args:
-        path: A text file with one entry per line, a `tokenizer.json`, or a folder with
-            one of them.
-        pad_anywhere: As for `Vocabulary.read`.
-
-    Raises:
-        InputError: There is no vocabulary, a file is damaged, the settings belong to
-            another vocabulary, or the tokenizer is not BERT's WordPiece.
-    """
+    """Open a vocabulary and the settings stored with it."""
     stored = _open(os.fspath(path))
     if not pad_anywhere:
         stored.vocabulary.check_pad_id(stored.vocabulary.pad_id)
@@ -146,14 +125,8 @@ def _open(path: str) -> StoredTokenizer:
 def find_tokenizer(folder: str) -> StoredTokenizer | None:
     """Open the tokenizer in a folder, with [PAD] anywhere in its vocabulary.
 
-    Args:
-        folder: Of a model or a vocabulary.
-
     Returns:
         None where the folder has no file of a tokenizer.
-
-    Raises:
-        InputError: As for `open_tokenizer`.
     """
     if os.path.isfile(os.path.join(folder, KERAS_HUB_VOCABULARY)):
         return _open_keras_hub(folder)
@@ -291,11 +264,7 @@ class _Config:
         return str(self.values.get("tokenizer_class") or self.model_class)
 
     def settings(self, lower_case: bool = True) -> TokenizationConfig:
-        """Return the settings; absent ones are those of BertTokenizer.
-
-        Args:
-            lower_case: Value of do_lower_case if it is absent.
-        """
+        """Return the settings; absent ones are those of BertTokenizer."""
         lower_case = self.values.get("do_lower_case", lower_case)
         strip = self.values.get("strip_accents")
         split = self.values.get("tokenize_chinese_chars", True)

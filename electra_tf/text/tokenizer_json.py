@@ -62,14 +62,7 @@ class TokenizerJson:
     """With the added tokens as entries that are kept whole."""
 
     def check_ids(self, tokenizer: Tokenizer) -> None:
-        """Compare a tokenizer with `tokenizers` on a fixed list of texts.
-
-        Args:
-            tokenizer: Made of this file.
-
-        Raises:
-            InputError: The ids of a text differ, or `tokenizers` rejects the file.
-        """
+        """Compare a tokenizer with `tokenizers` on a fixed list of texts."""
         from tokenizers import Tokenizer as FastTokenizer
 
         try:
@@ -100,14 +93,7 @@ class TokenizerJson:
 
 
 def read_tokenizer_json(path: str | os.PathLike) -> TokenizerJson:
-    """Read the entries, settings and added tokens of a `tokenizer.json`.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: The file is damaged, or its tokenizer is not BERT's WordPiece.
-    """
+    """Read the entries, settings and added tokens of a `tokenizer.json`."""
     path = os.fspath(path)
     document = read_json(path)
     if "model" not in document:
@@ -152,15 +138,6 @@ def add_tokens(
     """Return a vocabulary's entries and settings with added tokens.
 
     Special tokens are not kept whole, because texts do not produce them.
-
-    Args:
-        tokens: Entries by id.
-        settings: Of the tokenizer.
-        added: Added tokens, in order of id.
-        path: Their file, for the message.
-
-    Raises:
-        InputError: An id neither is that of the entry nor continues the vocabulary.
     """
     tokens, ids = list(tokens), {token: number for number, token in enumerate(tokens)}
     changes_text = settings.lower_case or settings.strips_accents
@@ -250,15 +227,7 @@ def _single(
 
 
 def parse_added(added: Iterable[Any], path: str) -> tuple[AddedToken, ...]:
-    """Return added tokens in order of id.
-
-    Args:
-        added: Objects with `content` and `id`, as in a `tokenizer.json`.
-        path: Their file, for messages.
-
-    Raises:
-        InputError: One is damaged, or has `single_word`.
-    """
+    """Return added tokens in order of id."""
     try:
         tokens = [
             AddedToken(one["content"], one["id"], one.get("normalized", False))

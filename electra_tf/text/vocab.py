@@ -264,12 +264,7 @@ def _unused(entries: Container[str]) -> str:
 
 
 def exchange_first(text: str, number: int) -> str:
-    """Return the content of a vocabulary file with two lines exchanged.
-
-    Args:
-        text: The content.
-        number: Id of the entry that is exchanged with entry 0.
-    """
+    """Return the content of a vocabulary file with two lines exchanged."""
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
     lines = text.removeprefix(mark).split("\n")
     lines[0], lines[number] = lines[number], lines[0]

@@ -34,11 +34,7 @@ _REPEATS = 1000
 
 
 class WordCounter:
-    """Count the words of a stream of text in bounded memory.
-
-    Args:
-        settings: Options of normalization.
-    """
+    """Count the words of a stream of text in bounded memory."""
 
     def __init__(self, settings: TokenizationConfig):
         self._settings = settings
@@ -66,11 +62,7 @@ class WordCounter:
         self._units = self._drop_rare(self._units)
 
     def result(self, accent_loss: AccentLoss) -> "WordCounts":
-        """Return all counts.
-
-        Args:
-            accent_loss: Result of the counter's `accent_loss`.
-        """
+        """Return all counts."""
         words = self.words()
         return WordCounts(words, *self.too_long.values(), self.dropped, accent_loss)
 
@@ -100,13 +92,7 @@ class WordCounter:
 def split_text(
     text: str, settings: TokenizationConfig, whole: WholeEntries
 ) -> list[str]:
-    """Split a text into units, without the entries that are kept whole.
-
-    Args:
-        text: Any text.
-        settings: Options of normalization.
-        whole: Of these settings.
-    """
+    """Split a text into units, without the entries that are kept whole."""
     if not whole:
         return split_units(text, settings)
     parts = (part.text for part in whole.split(text) if part.entry is None)
@@ -114,26 +100,14 @@ def split_text(
 
 
 def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
-    """Return the counts, without units that occurred once if there are too many.
-
-    Args:
-        counts: Count of each unit or word.
-    """
+    """Return the counts, without units that occurred once if there are too many."""
     if len(counts) <= _MAX_UNITS:
         return counts
     return collections.Counter({text: n for text, n in counts.items() if n > 1})
 
 
 def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
-    """Check that files can be written, and replaced only with `overwrite`.
-
-    Args:
-        paths: The files to write; their folder is created if missing.
-        overwrite: Whether existing files may be replaced.
-
-    Raises:
-        InputError: A file exists, or its folder is not writable.
-    """
+    """Check that files can be written, and replaced only with `overwrite`."""
     for path in paths:
         if path.is_dir() or (path.exists() and not overwrite):
             raise InputError(
@@ -172,16 +146,7 @@ def count_words(
     *,
     allow_accent_loss: bool = False,
 ) -> WordCounts:
-    """Count the words of a corpus, with a progress bar.
-
-    Args:
-        reader: The corpus.
-        settings: Options of normalization.
-        allow_accent_loss: Skip the check of `accent_loss.py`.
-
-    Raises:
-        InputError: Accent stripping changes more than 1% of the letters.
-    """
+    """Count the words of a corpus, with a progress bar."""
     counter = WordCounter(settings)
     with progress_bar(reader) as bar:
         for document in reader:
@@ -198,15 +163,8 @@ def count_words(
 def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokenizer:
     """Train a vocabulary on the words of a corpus.
 
-    Args:
-        counts: The words.
-        settings: Tokenization and vocabulary training.
-
     Returns:
         A tokenizer with the new vocabulary.
-
-    Raises:
-        InputError: The corpus has no word, or the size is too small.
     """
     words = counts.words
     if not words:
@@ -228,17 +186,9 @@ def train_wordpieces(
 ) -> Vocabulary:
     """Train a vocabulary on word counts; the result is deterministic.
 
-    Args:
-        words: Count of each word.
-        settings: Size, minimum frequency of a pair, character coverage.
-        whole: Entries that are kept whole.
-
     Returns:
         Special tokens in BERT's order, then entries kept whole, then characters, then
         wordpieces in the order of training.
-
-    Raises:
-        InputError: The special tokens and characters exceed the size.
     """
     alphabet = covering_characters(words, settings.character_coverage)
     usable = {
@@ -276,15 +226,7 @@ def train_wordpieces(
 def covering_characters(
     words: collections.Counter[str], coverage: float
 ) -> dict[str, int]:
-    """Return the most frequent characters that cover a share of the text.
-
-    Args:
-        words: Count of each word.
-        coverage: The share, up to 1.
-
-    Returns:
-        Count of each character, the most frequent first.
-    """
+    """Return the most frequent characters that cover a share of the text."""
     counts: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for character in word:

@@ -19,12 +19,7 @@ LINES_LIMIT = 10_000
 
 
 def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
-    """Return a warning for each statistic of a record folder that is out of range.
-
-    Args:
-        manifest: Manifest of the records.
-        tokenizer: Tokenizer that built them.
-    """
+    """Return a warning for each statistic of a record folder that is out of range."""
     lines = entry_warnings(tokenizer)
     lines += unknown_warnings(
         manifest.unknown_share, tokenizer, manifest.too_long_words
@@ -68,9 +63,6 @@ def entry_warnings(tokenizer: Tokenizer) -> list[str]:
     """Return a warning if the settings change many entries, as a list.
 
     No text has such an entry after it is lower-cased or stripped of accents.
-
-    Args:
-        tokenizer: The tokenizer.
     """
     settings, vocabulary = tokenizer.settings, tokenizer.vocabulary
     changed = _changed_entries(tokenizer, settings)
@@ -123,22 +115,14 @@ def unknown_warnings(
 
 
 class UnknownCounter:
-    """Count the [UNK] of the texts of a trained model, whose vocabulary is fixed.
-
-    Args:
-        tokenizer: Tokenizer of the model.
-    """
+    """Count the [UNK] of the texts of a trained model, whose vocabulary is fixed."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self.wordpieces = self.unknown = 0
 
     def add(self, texts: Iterable[Sequence[int]]) -> None:
-        """Count the wordpieces of texts, [CLS] and [SEP] left out.
-
-        Args:
-            texts: Token ids of each text.
-        """
+        """Count the wordpieces of texts, [CLS] and [SEP] left out."""
         ids = self._tokenizer.vocabulary.ids
         for text in texts:
             self.wordpieces += len(text) - text.count(ids[CLS]) - text.count(ids[SEP])
@@ -146,9 +130,6 @@ class UnknownCounter:
 
     def lines(self, name: str) -> list[str]:
         """Return a line about the share of [UNK], above 5% with its cause.
-
-        Args:
-            name: Name of the split or of the file.
 
         Returns:
             One line; none if there is no [UNK].
@@ -176,13 +157,7 @@ class UnknownCounter:
 
 
 def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> list[str]:
-    """Return a message about over-long words if there are any, as a list.
-
-    Args:
-        words: Number of over-long words.
-        characters: Number of their characters.
-        tokenizer: Tokenizer of the text.
-    """
+    """Return a message about over-long words if there are any, as a list."""
     if not words:
         return []
     line = (

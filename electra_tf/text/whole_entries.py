@@ -29,12 +29,6 @@ class WholeEntries:
 
     `pattern` is valid for Python and for RE2, so that the tokenizer in TensorFlow finds
     the same ones.
-
-    Args:
-        settings: With the entries.
-
-    Raises:
-        InputError: An entry has white space or a character that is removed from texts.
     """
 
     def __init__(self, settings: TokenizationConfig):
@@ -71,11 +65,7 @@ class WholeEntries:
         return bool(self.pattern)
 
     def split(self, text: str) -> Iterator[Part]:
-        """Yield the parts of a text in order.
-
-        Args:
-            text: Any text.
-        """
+        """Yield the parts of a text in order."""
         start = 0
         if self.pattern:
             for match in self._pattern.finditer(text):

@@ -15,14 +15,7 @@ from electra_tf.errors import InputError
 
 
 class WorkerPool:
-    """Context manager that maps items in worker processes or in this process.
-
-    Args:
-        count: Number of processes; 1 runs in this process.
-        factory: Called once in each process; returns the object whose methods `map`
-            calls.
-        arguments: Arguments of the factory.
-    """
+    """Context manager that maps items in worker processes or in this process."""
 
     def __init__(self, count: int, factory: Callable[..., Any], *arguments):
         self._count = count
@@ -48,12 +41,7 @@ class WorkerPool:
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, method: str, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each item and its result in order, with a bounded number in memory.
-
-        Args:
-            method: Name of the method that is called with each item.
-            items: Its arguments.
-        """
+        """Yield each item and its result in order, with a bounded number in memory."""
         if self._pool is None:
             for item in items:
                 yield item, getattr(self._worker, method)(item)

@@ -72,11 +72,7 @@ class Checkpoint:
         return _load(pathlib.Path(self.path, SLOTS))
 
     def config(self) -> PretrainingConfig:
-        """Return the settings of the run.
-
-        Raises:
-            InputError: They are damaged, or describe a larger model than the weights.
-        """
+        """Return the settings of the run."""
         try:
             text = self.read(CONFIG).decode()
         except (UnicodeDecodeError, OSError) as error:
@@ -103,17 +99,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Open a checkpoint and verify its files.
-
-    Args:
-        path: A checkpoint folder, or a run directory to open its newest checkpoint.
-
-    Returns:
-        The checkpoint.
-
-    Raises:
-        InputError: No checkpoint, or a file with a wrong size or checksum.
-    """
+    """Open a checkpoint and verify its files."""
     path = folder_of(path, FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
         paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
@@ -140,12 +126,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def folder_of(path: str, names: Container[str]) -> str:
-    """Return the folder of a model's file, or the path if it is no such file.
-
-    Args:
-        path: Any path.
-        names: Of the files that stand for their folder.
-    """
+    """Return the folder of a model's file, or the path if it is no such file."""
     folder, name = os.path.split(path)
     return folder or os.curdir if name in names and os.path.isfile(path) else path
 
@@ -153,14 +134,8 @@ def folder_of(path: str, names: Container[str]) -> str:
 def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
     """Open the newest checkpoint whose files are intact.
 
-    Args:
-        folder: A run directory with one checkpoint or more.
-
     Returns:
         The checkpoint, and the errors of newer ones by their paths.
-
-    Raises:
-        InputError: All are damaged.
     """
     paths, damaged = saved_steps(os.path.join(folder, CHECKPOINTS)), {}
     for step in sorted(paths, reverse=True):
@@ -176,14 +151,7 @@ def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
 
 
 def is_checkpoint(path: str) -> bool:
-    """Return whether a path is a checkpoint, or a run directory with checkpoints.
-
-    Args:
-        path: Any path.
-
-    Returns:
-        True also for a checkpoint with damaged files.
-    """
+    """Return whether a path is a checkpoint, or a run directory with checkpoints."""
     path = folder_of(path, FILES)
     folders = path, os.path.join(path, CHECKPOINTS)
     has_manifest = pathlib.Path(path, MANIFEST).exists()
@@ -192,9 +160,6 @@ def is_checkpoint(path: str) -> bool:
 
 def foreign_weights(path: str) -> str | None:
     """Describe weights that another library wrote.
-
-    Args:
-        path: A file, a folder, or the prefix of a TensorFlow checkpoint's files.
 
     Returns:
         Kind of the weights with names of their files, or None for anything else.
@@ -227,15 +192,7 @@ def saved_steps(folder: str) -> dict[int, str]:
 
 
 def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
-    """Return the first steps at which given shares of training are completed.
-
-    Args:
-        shares: Shares between 0 and 1.
-        steps: Number of updates of the whole training.
-
-    Returns:
-        Numbers of steps, from 1 to `steps`.
-    """
+    """Return the first steps at which given shares of training are completed."""
     # 0.07 * 100 is slightly above 7 in float64 and would be rounded up to 8.
     return {math.ceil(round(share * steps, 6)) or 1 for share in shares}
 

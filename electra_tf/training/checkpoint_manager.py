@@ -49,17 +49,7 @@ class Mirror(Protocol):
 
 
 class CheckpointManager:
-    """Writer of checkpoints to a run directory, which also deletes old ones.
-
-    Args:
-        folder: `checkpoints/` of the run directory.
-        keep: Number of newest checkpoints to keep.
-        keep_at: Shares of training whose checkpoints are never deleted.
-        steps: Number of updates of the whole training.
-        keep_steps: More steps whose checkpoints are never deleted.
-        remedy: Remedy of the error if a checkpoint cannot be written.
-        mirror: Gets each new checkpoint, and loses each deleted one.
-    """
+    """Writer of checkpoints to a run directory, which also deletes old ones."""
 
     def __init__(
         self,
@@ -94,15 +84,7 @@ class CheckpointManager:
         return lines
 
     def set_aside(self, path: str | os.PathLike, kind: str) -> str:
-        """Rename a folder that is no checkpoint to resume from.
-
-        Args:
-            path: The folder, or a link to it, which is renamed itself.
-            kind: Added to its name.
-
-        Returns:
-            Its new path.
-        """
+        """Rename a folder that is no checkpoint to resume from."""
         names = (f"{os.fspath(path)}.{kind}{n or ''}" for n in itertools.count())
         aside = next(name for name in names if not os.path.lexists(name))
         os.rename(path, aside)
@@ -129,18 +111,7 @@ class CheckpointManager:
         files: Mapping[str, bytes],
         metadata: Mapping[str, object],
     ) -> str:
-        """Write a checkpoint atomically, unless the step is saved already.
-
-        Args:
-            step: Number of completed updates.
-            weights: Weights by path.
-            slots: Optimizer slots by slot and path.
-            files: Other files by name, including the config.
-            metadata: Metadata of the run, serializable as JSON.
-
-        Returns:
-            The folder of the checkpoint.
-        """
+        """Write a checkpoint atomically, unless the step is saved already."""
         path = self._path(step)
         if (path / MANIFEST).exists():
             return str(path)

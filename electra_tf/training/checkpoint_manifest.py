@@ -25,13 +25,7 @@ _MAX_MANIFEST = 2**24  # bytes
 def format_manifest(
     step: int, sums: Mapping[str, list], metadata: Mapping[str, object]
 ) -> bytes:
-    """Return the content of a manifest.
-
-    Args:
-        step: Number of completed updates.
-        sums: Size and SHA-256 of the files by name.
-        metadata: Metadata of the run, serializable as JSON.
-    """
+    """Return the content of a manifest."""
     content = {"format": _FORMAT, "step": step, "files": sums, "details": metadata}
     return json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=1).encode()
 
@@ -43,14 +37,7 @@ def _checksum(manifest: Mapping[str, object]) -> str:
 
 
 def read_manifest(path: pathlib.Path) -> bytes:
-    """Return the content of a manifest.
-
-    Args:
-        path: The file.
-
-    Raises:
-        InputError: It is no regular file, or too large.
-    """
+    """Return the content of a manifest."""
     size = path.stat().st_size
     if not path.is_file() or size > _MAX_MANIFEST:
         raise InputError(
@@ -64,15 +51,8 @@ def read_manifest(path: pathlib.Path) -> bytes:
 def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
     """Parse and check the manifest of a checkpoint.
 
-    Args:
-        content: Content of its `checkpoint.json`.
-        path: The checkpoint, for messages.
-
     Returns:
         `step`, `details`, and `files`: size and SHA-256 by name.
-
-    Raises:
-        InputError: It is damaged, or of another format.
     """
     try:
         manifest = json.loads(content)

@@ -18,15 +18,7 @@ _PREFIX = re.compile(r"^\{\{.*?\}\} ")  # name of the TensorFlow operation
 
 @contextlib.contextmanager
 def reraise_full_disk(folder: str, remedy: str) -> Iterator[None]:
-    """Raise an `InputError` if a block fails to write because the disk is full.
-
-    Args:
-        folder: Folder that the block writes to.
-        remedy: Remedy of the error.
-
-    Raises:
-        InputError: The disk is full, a quota is used up, or a file is too large.
-    """
+    """Raise an `InputError` if a block fails to write because the disk is full."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:

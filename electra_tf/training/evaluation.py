@@ -16,16 +16,7 @@ _BATCHES_PER_CALL = 10  # constant, because the partial sums determine the round
 
 
 class Evaluation:
-    """Evaluation on the same batches with the same random numbers at each call.
-
-    Args:
-        strategy: Strategy with the replicas.
-        step: Function of (replica's rows, batch number) that returns metrics.
-        make_batches: Function of (host, hosts) that returns a finite dataset of the
-            host's rows of each batch.
-        count: Number of batches.
-        stage: As for `MultiStepRunner`.
-    """
+    """Evaluation on the same batches with the same random numbers at each call."""
 
     def __init__(
         self,
@@ -39,11 +30,7 @@ class Evaluation:
         self._dataset, self.count = distribute(strategy, make_batches), count
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> dict[str, Any]:
-        """Return the metrics over all batches, as pairs of (total, weight).
-
-        Args:
-            progress: Function called every few batches with their number, or None.
-        """
+        """Return the metrics over all batches, as pairs of (total, weight)."""
         iterator, sums = iter(self._dataset), {}
         for first in range(0, self.count, _BATCHES_PER_CALL):
             count = min(_BATCHES_PER_CALL, self.count - first)

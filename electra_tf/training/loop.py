@@ -74,21 +74,7 @@ class StepCost:
 
 
 class TrainingLoop:
-    """Training loop from the optimizer's current step to the last one.
-
-    Args:
-        trainer: Model with `train_step`, `optimizer` and `trainable_variables`.
-        strategy: Strategy with the replicas.
-        settings: Number of steps, and steps between logs, evaluations and checkpoints.
-        make_batches: Function of (first batch, host, hosts) that returns an infinite
-            dataset of the host's rows.
-        compute_metrics: Function that turns summed metrics into numbers.
-        step_cost: Cost of a step, to log FLOP/s.
-        evaluate: Function that returns metrics on held-out data, or None.
-        outputs: Outputs of the chief; None in other processes.
-        input_settings: Sizes of the batches.
-        watchdog: Ends this process if another worker hangs.
-    """
+    """Training loop from the optimizer's current step to the last one."""
 
     def __init__(
         self,
@@ -121,9 +107,6 @@ class TrainingLoop:
 
         Returns:
             The signal that ended training, or 0.
-
-        Raises:
-            InputError: Loss, gradient or weights are not finite.
         """
         step = int(self._trainer.optimizer.iterations.numpy())
         self._trainer.begin(step)
@@ -297,11 +280,7 @@ class _MetricWindow:
         self._is_after_save = False
 
     def usual_seconds(self, steps: int) -> float | None:
-        """Return the usual duration of some steps; None: unknown.
-
-        Args:
-            steps: Number of steps.
-        """
+        """Return the usual duration of some steps; None: unknown."""
         if not self._seconds_per_step or self._is_after_save:
             return None
         return steps * self._seconds_per_step
@@ -340,13 +319,7 @@ class _MetricWindow:
     def speed_metrics(
         self, tokens: float, steps_left: float, step_cost: StepCost
     ) -> dict[str, float]:
-        """Return speeds and the time left; NaN if no step was timed.
-
-        Args:
-            tokens: Mean number of tokens of a step.
-            steps_left: Number of steps until the end of training.
-            step_cost: Cost of a step.
-        """
+        """Return speeds and the time left; NaN if no step was timed."""
         if not self._timed_steps:
             return dict.fromkeys(_SPEED_METRICS, math.nan)
         seconds_per_step = self._seconds / self._timed_steps

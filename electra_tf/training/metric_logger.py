@@ -27,14 +27,6 @@ class MetricLogger:
 
     A resumed run repeats the steps after its checkpoint. Their lines are removed from
     metrics.jsonl, and TensorBoard drops their points, so each step is logged once.
-
-    Args:
-        folder: The run directory; created if missing.
-        steps: Number of steps of the whole training.
-        resumed_at: Step of the checkpoint to resume from; 0 for a new run.
-
-    Raises:
-        InputError: A damaged line in an existing metrics.jsonl.
     """
 
     def __init__(self, folder: str, *, steps: int, resumed_at: int):
@@ -64,23 +56,12 @@ class MetricLogger:
         self.close()
 
     def train(self, step: int, values: Mapping[str, float]) -> None:
-        """Log training metrics and update the progress.
-
-        Args:
-            step: Number of completed steps.
-            values: Numbers by name. A number that is not finite (a metric of weight 0)
-                is written as null and has no point in TensorBoard.
-        """
+        """Log training metrics and update the progress."""
         self._write(TRAIN, step, values)
         self._progress.show(step, values)
 
     def evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        """Log metrics on held-out records and print them in one line.
-
-        Args:
-            step: Number of completed steps.
-            values: Numbers by name, as for `train`.
-        """
+        """Log metrics on held-out records and print them in one line."""
         self._write(EVALUATION, step, values)
         texts = (f"{name} {_number(value, '.4f')}" for name, value in values.items())
         self.log(f"evaluation at step {step:,}  {'  '.join(texts)}")
@@ -90,19 +71,11 @@ class MetricLogger:
         os.fsync(self._metrics.fileno())
 
     def log(self, text: str) -> None:
-        """Print a line above the progress.
-
-        Args:
-            text: Line to print.
-        """
+        """Print a line above the progress."""
         self._progress.log(text)
 
     def set_status(self, status: str) -> None:
-        """Show the current slow operation, on a terminal until the next log.
-
-        Args:
-            status: Description of the operation.
-        """
+        """Show the current slow operation, on a terminal until the next log."""
         self._progress.set_status(status)
 
     def close(self) -> None:
@@ -125,19 +98,7 @@ class MetricLogger:
 
 
 def read_metrics(folder: str) -> list[dict[str, Any]]:
-    """Read the lines that `MetricLogger` wrote.
-
-    Args:
-        folder: The run directory.
-
-    Returns:
-        A mapping for each line, in order: `step`, `kind` (`train` or `evaluation`),
-        `time` and the numbers, with NaN for null. Empty if there is no file. An
-        incomplete last line is skipped.
-
-    Raises:
-        InputError: Any other line is damaged.
-    """
+    """Read the lines that `MetricLogger` wrote."""
     return [
         {name: math.nan if value is None else value for name, value in line.items()}
         for _, line in _lines(pathlib.Path(folder, METRICS))

@@ -17,11 +17,6 @@ def distribute(
 ) -> Any:
     """Distribute batches so that replica r gets the r-th part of the rows.
 
-    Args:
-        strategy: Strategy with the replicas.
-        make_batches: Function of (host, hosts) that returns a dataset of the host's
-            rows of each batch.
-
     Returns:
         An infinite distributed dataset that repeats the batches.
     """
@@ -40,16 +35,7 @@ def distribute(
 
 
 class MultiStepRunner:
-    """Runner that repeats a step on every replica and sums its metrics.
-
-    Args:
-        strategy: Strategy with the replicas.
-        step: Function of a replica's rows that returns metrics: pairs of (total,
-            weight) by name.
-        numbered: Whether `step` also takes the number of its batch.
-        stage: Function that returns the stage of training; `step` is traced anew when
-            it changes.
-    """
+    """Runner that repeats a step on every replica and sums its metrics."""
 
     def __init__(
         self,
@@ -73,11 +59,6 @@ class MultiStepRunner:
         self, iterator: Any, count: int, first: int = 0
     ) -> tuple[dict[str, Any], float]:
         """Run `count` steps on the next batches.
-
-        Args:
-            iterator: Iterator of a distributed dataset.
-            count: Number of steps.
-            first: Number of the first batch.
 
         Returns:
             Metrics summed over steps and replicas as pairs of float64 arrays, and the
@@ -154,15 +135,7 @@ class MultiStepRunner:
 
 
 def add_metrics(sums: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    """Add metrics to sums of metrics.
-
-    Args:
-        sums: Pairs of (total, weight) by name; empty at first.
-        metrics: Pairs to add, by name.
-
-    Returns:
-        The new sums.
-    """
+    """Add metrics to sums of metrics."""
     if not sums:
         return metrics
     return {

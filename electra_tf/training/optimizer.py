@@ -103,15 +103,6 @@ class Optimizer(keras.optimizers.Optimizer):
 
     The loss of each replica must be divided by the weight of the global batch, because
     gradients are summed over the replicas. Variable constraints are not applied.
-
-    Args:
-        schedule: Learning rate as a function of the number of completed updates.
-        settings: Algorithm and constants. The learning rate, its warm-up and its decay
-            are taken from `schedule`.
-        multipliers: Function from a variable's path to the factor of its learning
-            rate; None means 1 for all.
-        name: Name of the optimizer, a prefix of the slots' paths; None means the name
-            of the algorithm.
     """
 
     def __init__(
@@ -142,10 +133,6 @@ class Optimizer(keras.optimizers.Optimizer):
 
         Args:
             variables: The variables to update, all float32.
-
-        Raises:
-            InputError: No variables, variables of another type, or a distribution
-                strategy other than that of the constructor.
         """
         if self.built:
             return
@@ -200,12 +187,7 @@ class Optimizer(keras.optimizers.Optimizer):
         grads: Sequence[Gradient],
         trainable_variables: Sequence[Variable] | None = None,
     ) -> None:
-        """Call `update`, with the signature that Keras requires.
-
-        Args:
-            grads: This replica's gradients; None skips a variable.
-            trainable_variables: The variables; None means those of `build`.
-        """
+        """Call `update`, with the signature that Keras requires."""
         if trainable_variables is None:
             self._require_built()
             trainable_variables = self._trainable_variables
@@ -218,18 +200,9 @@ class Optimizer(keras.optimizers.Optimizer):
     ) -> tf.Tensor:
         """Sum the gradients over the replicas, clip the sum and update the variables.
 
-        Args:
-            gradients: This replica's gradients. None skips a variable: neither weight
-                decay nor the slots are updated.
-            variables: One variable of `build` for each gradient.
-
         Returns:
             Global norm of the summed gradients before clipping, a float32 scalar. If it
             is not finite and `clip_norm` is set, all updated weights become NaN.
-
-        Raises:
-            InputError: The optimizer is not built, a variable is not one of `build`, or
-                all gradients are None.
         """
         self._require_built()
         pairs = zip(gradients, variables, strict=True)
@@ -270,15 +243,7 @@ class Optimizer(keras.optimizers.Optimizer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> "Optimizer":
-        """Create an optimizer from the arguments in a config.
-
-        Args:
-            config: Result of `get_config`.
-            custom_objects: Unregistered classes and functions by name.
-
-        Returns:
-            An optimizer without variables.
-        """
+        """Create an optimizer from the arguments in a config."""
         settings = dict(config["settings"])
         schedule, multipliers = (
             keras.saving.deserialize_keras_object(config[name], custom_objects)
@@ -412,11 +377,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def rate_error(received: str) -> InputError:
-    """Return the error for callbacks and assignments that set the rate of `Optimizer`.
-
-    Args:
-        received: The callback or the assignment.
-    """
+    """Return the error for code that sets the rate of `Optimizer`."""
     return InputError(
         "The learning rate must be that of the optimizer's own warm-up and decay",
         received,

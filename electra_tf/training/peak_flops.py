@@ -34,14 +34,7 @@ def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> floa
 
 
 def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Return whether the replicas run on CPUs.
-
-    Args:
-        strategy: Strategy with the replicas.
-
-    Returns:
-        False with a GPU or a TPU.
-    """
+    """Return whether the replicas run on CPUs."""
     return not tf.config.list_logical_devices("GPU") and not isinstance(
         strategy, tf.distribute.TPUStrategy
     )
@@ -81,10 +74,5 @@ def time_on_replicas(
 
 
 def quantile(sorted_values: Sequence[float], q: float = 0.9) -> float:
-    """Return a quantile, rounded up to one of the values.
-
-    Args:
-        sorted_values: Values from smallest to largest.
-        q: Quantile between 0 and 1.
-    """
+    """Return a quantile, rounded up to one of the values."""
     return sorted_values[math.ceil(q * (len(sorted_values) - 1))]

@@ -28,13 +28,7 @@ _LOGS = (METRICS, TENSORBOARD, "intact_records/bad_records.jsonl")
 
 
 class RemoteRun:
-    """Working copy of a run directory at a URL.
-
-    Args:
-        url: The run directory.
-        folder: The working copy, which this process has locked.
-        lease: Lease of the run directory; None: a process that only reads.
-    """
+    """Working copy of a run directory at a URL."""
 
     def __init__(self, url: str, folder: pathlib.Path, lease: Lease | None):
         self.folder = str(folder)
@@ -44,15 +38,7 @@ class RemoteRun:
         """Lines to log about the state of the store at the start."""
 
     def fetch(self, fallback: bool = False) -> None:
-        """Make the working copy equal to the store.
-
-        Args:
-            fallback: Fetch the newest checkpoint that is not damaged. The owner of the
-                lease renames the manifests of damaged ones.
-
-        Raises:
-            InputError: The newest checkpoint is damaged, and there is no fallback.
-        """
+        """Make the working copy equal to the store."""
         complete, incomplete = self._steps()
         for step, name in incomplete.items():
             url = self._source.url_of(f"{CHECKPOINTS}/{name}")
@@ -79,11 +65,7 @@ class RemoteRun:
             pathlib.Path(self.folder, METRICS).write_bytes(metrics)
 
     def publish(self, path: str) -> None:
-        """Upload a new checkpoint and the logs, the manifest last.
-
-        Args:
-            path: The checkpoint in the working copy.
-        """
+        """Upload a new checkpoint and the logs, the manifest last."""
         self._lease.check()
         name = os.path.relpath(path, self.folder)
         files = [f"{name}/{file}" for file in local_files(path) if file != MANIFEST]
@@ -93,11 +75,7 @@ class RemoteRun:
         upload(self._source, self.folder, [f"{name}/{MANIFEST}"])
 
     def delete(self, path: str) -> None:
-        """Delete an old checkpoint from the store, the manifest first.
-
-        Args:
-            path: The checkpoint in the working copy.
-        """
+        """Delete an old checkpoint from the store, the manifest first."""
         name = os.path.relpath(path, self.folder)
         checkpoint = self._source / name
         checkpoint.delete(MANIFEST)
@@ -126,11 +104,7 @@ class RemoteRun:
         return current_token(self._source)
 
     def url_of(self, path: str) -> str:
-        """Return the URL of a file or folder of the working copy.
-
-        Args:
-            path: Its local path.
-        """
+        """Return the URL of a file or folder of the working copy."""
         return self._source.url_of(os.path.relpath(path, self.folder))
 
     def _steps(self) -> tuple[dict[int, str], dict[int, str]]:
@@ -195,15 +169,7 @@ class RemoteRun:
 
 
 def fetch_checkpoint(source: ObjectFolder, path: pathlib.Path) -> None:
-    """Fetch a checkpoint; its files are compared with the sums of its manifest.
-
-    Args:
-        source: The checkpoint in the store.
-        path: Folder to write; the manifest is written last.
-
-    Raises:
-        InputError: The manifest, or an object, is damaged or missing.
-    """
+    """Fetch a checkpoint; its files are compared with the sums of its manifest."""
     content = source.read(MANIFEST)
     if content is None:
         raise InputError(
@@ -219,11 +185,6 @@ def open_remote_run(
     url: str, worker: int | None = None, fallback: bool = False
 ) -> Iterator[RemoteRun]:
     """Lease a run directory at a URL and fetch its newest checkpoint.
-
-    Args:
-        url: The run directory.
-        worker: Number of a worker that only reads; None: the process that writes.
-        fallback: As for `RemoteRun.fetch`.
 
     Yields:
         The run. Its working copy is deleted if the block succeeds, when the store has
@@ -247,15 +208,7 @@ def open_remote_run(
 
 @contextlib.contextmanager
 def open_run_copy(url: str, fallback: bool = False) -> Iterator[str]:
-    """Fetch a run's newest checkpoint to a temporary folder; write nothing else.
-
-    Args:
-        url: The run directory.
-        fallback: As for `RemoteRun.fetch`.
-
-    Yields:
-        The folder.
-    """
+    """Fetch a run's newest checkpoint to a temporary folder; write nothing else."""
     with tempfile.TemporaryDirectory(dir=cache_folder(_RUNS)) as folder:
         RemoteRun(url, pathlib.Path(folder), None).fetch(fallback)
         yield folder

@@ -52,18 +52,7 @@ _STEPS = "training.steps"
 
 
 def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
-    """Create the run directory and lock it until the process ends.
-
-    Args:
-        folder: The run directory.
-        flag: Flag that sets the folder, for messages.
-
-    Returns:
-        The open lock file; closing it releases the lock.
-
-    Raises:
-        InputError: Another process holds the lock, or `folder` is a file or a URL.
-    """
+    """Create the run directory and lock it until the process ends."""
     if "://" in folder:
         raise InputError(
             f"{flag} must be a local folder here",
@@ -100,10 +89,6 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
 
     If the block fails, a directory that did not exist before and has no files is
     deleted.
-
-    Args:
-        folder: As for `acquire_lock`.
-        flag: As for `acquire_lock`.
     """
     is_new = not os.path.exists(folder)
     with acquire_lock(folder, flag):
@@ -117,14 +102,7 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
 
 
 def lock_token(folder: str) -> int:
-    """Return the lock's token, a random number that identifies the run directory.
-
-    Args:
-        folder: The run directory.
-
-    Returns:
-        A number below 2^50, exact in float64; 0 without a lock.
-    """
+    """Return the lock's token, a random number that identifies the run directory."""
     path = pathlib.Path(folder, _LOCK)
     return int(path.read_text() or 0) if path.exists() else 0
 
@@ -132,16 +110,7 @@ def lock_token(folder: str) -> int:
 def check_resumable(
     checkpoint: Checkpoint, now: PretrainingConfig, metadata: Mapping[str, Any]
 ) -> None:
-    """Raise an error if settings or data differ from those of the checkpoint.
-
-    Args:
-        checkpoint: Checkpoint to resume from.
-        now: Current settings.
-        metadata: Metadata of the current data.
-
-    Raises:
-        InputError: Other settings or data, or fewer steps than are completed.
-    """
+    """Raise an error if settings or data differ from those of the checkpoint."""
     then = checkpoint_config(checkpoint)
     changed = [
         f"`{name}` is {new!r}, was {old!r}"
@@ -180,11 +149,7 @@ def check_resumable(
 
 
 def checkpoint_config(checkpoint: Checkpoint) -> PretrainingConfig:
-    """Return the config of a checkpoint.
-
-    Args:
-        checkpoint: Checkpoint written by pretrain.
-    """
+    """Return the config of a checkpoint."""
     return checkpoint.config()
 
 
@@ -192,14 +157,6 @@ def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
     """Return the steps of checkpoints that were permanent when they were written.
 
     `training.steps` may change on resume, and with it the steps at given shares.
-
-    Args:
-        folder: The run directory.
-        keep_at: Shares of training whose checkpoints are never deleted.
-
-    Returns:
-        Steps of the checkpoints that are at such a share of `training.steps` in their
-        own config, and of those whose config cannot be read.
     """
     permanent = set()
     for step, path in saved_steps(os.path.join(folder, CHECKPOINTS)).items():
@@ -216,10 +173,6 @@ def changed_fields(
     then: PretrainingConfig, now: PretrainingConfig
 ) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ between two configs.
-
-    Args:
-        then: Earlier config.
-        now: Current config.
 
     Returns:
         Pairs of (earlier, current) values by dotted name.

@@ -91,31 +91,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 def layerwise_multipliers(
     depth: int, decay: float, rule: Literal["original", "exact"] = "original"
 ) -> Callable[[str], float]:
-    """Return learning-rate multipliers: decay^(distance from the head).
-
-    Args:
-        depth: Number of Transformer layers of the encoder.
-        decay: Factor from one layer to the next lower one.
-        rule: Distance of the last layer: 2 with `original`, as in the released code,
-            which counts a pooler between it and the head; 1 with `exact`.
-
-    Returns:
-        Function from a variable's path to its multiplier. Embeddings and their
-        projection are one below the first layer. Variables outside of the encoder have
-        a multiplier of 1. A layer number beyond `depth` raises an `InputError`.
-    """
+    """Return learning-rate multipliers: decay^(distance from the head)."""
     return _LayerwiseMultipliers(depth, decay, rule)
 
 
 def generator_multipliers(factor: float) -> Callable[[str], float]:
-    """Return learning-rate multipliers: a factor for the generator's own weights.
-
-    Args:
-        factor: Rate of the generator divided by that of all other weights.
-
-    Returns:
-        Function from a variable's path to its multiplier.
-    """
+    """Return learning-rate multipliers: a factor for the generator's own weights."""
     return _GeneratorMultipliers(factor)
 
 

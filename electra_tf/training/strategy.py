@@ -14,21 +14,7 @@ NAMES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 def choose(
     name: str = "auto", tpu: str | None = None, cpu_replicas: int = 1
 ) -> tf.distribute.Strategy:
-    """Create the distribution strategy, before TensorFlow initializes a device.
-
-    Args:
-        name: One of NAMES. `auto` selects the first that applies: the TPU if `tpu` is
-            given, several workers if TF_CONFIG lists them, all GPUs if there are
-            several, one device.
-        tpu: Name or address of a TPU; `local` is that of this machine.
-        cpu_replicas: Number of replicas on the CPU, to test `mirrored` without GPUs.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        InputError: Missing devices, or contradictory arguments.
-    """
+    """Create the distribution strategy, before TensorFlow initializes a device."""
     if tpu is not None and name not in ("auto", "tpu"):
         raise InputError(
             "--tpu must be used with --strategy=tpu or auto",
@@ -56,14 +42,7 @@ def check_batch(
     accumulation: int,
     name: str = "input.batch_size",
 ) -> None:
-    """Raise an InputError unless a batch divides evenly into micro-batches.
-
-    Args:
-        strategy: Strategy with the replicas.
-        batch_size: Rows of a global batch.
-        accumulation: Micro-batches of each replica.
-        name: Of the setting, for the message.
-    """
+    """Raise an InputError unless a batch divides evenly into micro-batches."""
     replicas = strategy.num_replicas_in_sync
     divisor = replicas * accumulation
     if batch_size % divisor:

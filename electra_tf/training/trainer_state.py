@@ -11,11 +11,7 @@ from electra_tf.training.checkpoint import Checkpoint
 
 
 class VariableArray:
-    """Array of a variable that is copied when it is read, not before.
-
-    Args:
-        variable: A Keras or TensorFlow variable.
-    """
+    """Array of a variable that is copied when it is read, not before."""
 
     def __init__(self, variable: Any):
         self._variable = variable
@@ -37,9 +33,6 @@ def training_state(
 ) -> tuple[dict[str, VariableArray], dict[str, VariableArray]]:
     """Return the weights and optimizer slots of a trainer, to be read one by one.
 
-    Args:
-        trainer: Model with `trainable_variables` and an `optimizer`.
-
     Returns:
         Weights by path, and slots by slot and path. They change with the variables.
     """
@@ -55,12 +48,7 @@ def training_state(
 
 
 def restore(trainer: Any, checkpoint: Checkpoint) -> None:
-    """Restore weights, optimizer slots and step from a checkpoint.
-
-    Args:
-        trainer: Model with a built optimizer.
-        checkpoint: Checkpoint of the same model and optimizer.
-    """
+    """Restore weights, optimizer slots and step from a checkpoint."""
     restore_weights(trainer, checkpoint)
     slots, expected = checkpoint.slots(), {}
     for slot, per_variable in trainer.optimizer.slots().items():
@@ -74,12 +62,7 @@ def restore(trainer: Any, checkpoint: Checkpoint) -> None:
 
 
 def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
-    """Restore only the weights from a checkpoint.
-
-    Args:
-        trainer: Model with the same variables.
-        checkpoint: Checkpoint to read.
-    """
+    """Restore only the weights from a checkpoint."""
     expected = {v.path: v for v in trainer.trainable_variables}
     assign(expected, checkpoint.weights(), checkpoint.path)
 
@@ -87,16 +70,7 @@ def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
 def assign(
     variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], source: str
 ) -> None:
-    """Assign arrays to variables of the same names, all or none.
-
-    Args:
-        variables: Variables by name.
-        arrays: Arrays by name.
-        source: Origin of the arrays, for the error message.
-
-    Raises:
-        InputError: Names or shapes differ; the message lists them.
-    """
+    """Assign arrays to variables of the same names, all or none."""
     problems = [f"missing {name}" for name in variables.keys() - arrays.keys()]
     problems += [f"surplus {name}" for name in arrays.keys() - variables.keys()]
     problems += [

@@ -115,35 +115,21 @@ class NoWatchdog:
     def expect(
         self, operation: str, usual: float | None = None
     ) -> contextlib.AbstractContextManager:
-        """Return a context without a limit.
-
-        Args:
-            operation: Ignored.
-            usual: Ignored.
-        """
+        """Return a context without a limit."""
         return contextlib.nullcontext()
 
 
 def create_watchdog(
     strategy: tf.distribute.Strategy, timeout: float
 ) -> Watchdog | NoWatchdog:
-    """Return a watchdog for one of several workers, or a stand-in.
-
-    Args:
-        strategy: Strategy with the replicas.
-        timeout: As for `Watchdog`.
-    """
+    """Return a watchdog for one of several workers, or a stand-in."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return Watchdog(timeout)
     return NoWatchdog()
 
 
 def end_process(message: str) -> None:
-    """Print a message and end the process at once, with the exit status 1.
-
-    Args:
-        message: Text for people.
-    """
+    """Print a message and end the process at once, with the exit status 1."""
     # Buffers of the main thread may be locked, so they are not flushed.
     os.write(sys.stderr.fileno(), f"{message}\n".encode())
     os._exit(1)

@@ -27,10 +27,6 @@ def wait_for_workers(addresses: Sequence[str], own: int, limit: float = _LIMIT) 
         addresses: `host:port` of all workers.
         own: Index of this worker.
         limit: Seconds.
-
-    Raises:
-        InputError: A worker has not started within the limit, or the port of this
-            worker is in use.
     """
     begin = reported = time.monotonic()
     missing = [a for index, a in enumerate(addresses) if index != own]

@@ -9,11 +9,7 @@ from electra_tf.errors import InputError
 
 
 class WorkerSync:
-    """All-gather of numbers over workers, or of one process's numbers alone.
-
-    Args:
-        strategy: Strategy with the replicas.
-    """
+    """All-gather of numbers over workers, or of one process's numbers alone."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
@@ -21,9 +17,6 @@ class WorkerSync:
 
     def all_gather(self, *numbers: float) -> list[list[float]]:
         """Gather numbers from all workers; block until every worker calls this.
-
-        Args:
-            numbers: Numbers of this worker; every worker passes as many.
 
         Returns:
             For each number, its values by replica.
@@ -34,12 +27,7 @@ class WorkerSync:
         return self._gather_rows(row).numpy().T.tolist()
 
     def check(self, step: int, lock_token: int) -> None:
-        """Raise an InputError unless all workers have one start step and run directory.
-
-        Args:
-            step: First step of this worker.
-            lock_token: Lock token of its run directory.
-        """
+        """Raise an InputError unless all workers share start step and run directory."""
         steps, tokens = self.all_gather(step, lock_token)
         remedy = "Pass the same --model_dir, on a file system that all workers share"
         if min(steps) != max(steps):

@@ -42,12 +42,7 @@ Calls = Sequence[Callable[[], Any]]
 
 
 class Bench:
-    """A folder for the files of a case, and ways to try them.
-
-    Args:
-        folder: An empty folder.
-        here: The fixture that runs a command in this process.
-    """
+    """A folder for the files of a case, and ways to try them."""
 
     def __init__(self, folder: pathlib.Path, here: Callable[..., Any]):
         self.folder, self._here = folder, here

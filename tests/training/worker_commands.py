@@ -50,11 +50,6 @@ def start_workers(
 
     Each has one thread, so that they share few cores evenly, and writes to the file
     `INDEX.log`.
-
-    Args:
-        count: Number of processes.
-        arguments: Arguments of Python.
-        logs: Folder of the files, created if missing.
     """
     logs.mkdir(parents=True, exist_ok=True)
     environment = {name: v for name, v in os.environ.items() if name != "TF_CONFIG"}

@@ -51,9 +51,6 @@ def measure(*command: str) -> tuple[float, float]:
     """Return seconds and peak resident MB of a process.
 
     This process imports little: a child's peak begins with its parent's memory.
-
-    Args:
-        command: Arguments of Python.
     """
     started = time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -47,10 +47,6 @@ def main() -> None:
 def export_all(path: str, folder: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Export a model to all formats and open them.
 
-    Args:
-        path: The output of finetune.
-        folder: An empty folder.
-
     Returns:
         Functions of ids by format, and the sizes in bytes. All formats but the
         SavedModel are `TokenRuntime`s.
@@ -85,17 +81,7 @@ def export_all(path: str, folder: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[str]:
-    """Return lines with the scores of each format.
-
-    Args:
-        path: The output of finetune.
-        name: The task.
-        data: The task's data.
-        formats: The functions of `export_all`.
-
-    Returns:
-        Lines to print.
-    """
+    """Return lines with the scores of each format."""
     from electra_tf.runs import finetuning
     from electra_tf.serving.formats.token_runtime import TokenRuntime
     from electra_tf.serving.task_models import to_float32
@@ -119,13 +105,7 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
 
 
 def latencies(formats: Mapping[str, Run], length: int, rounds: int) -> None:
-    """Print the latency of a request of one row.
-
-    Args:
-        formats: The functions of `export_all`.
-        length: Positions of the row.
-        rounds: Rounds of 20 requests to each format.
-    """
+    """Print the latency of a request of one row."""
     import numpy as np
 
     ids = np.random.default_rng(0).integers(5, 1000, (1, length)).astype(np.int32)

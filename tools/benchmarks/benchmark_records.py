@@ -57,15 +57,7 @@ def build_records(text: pathlib.Path, vocab: str, workers: int, folder: str) -> 
 def peak_memory(
     text: pathlib.Path, vocab: str, folder: str, kind: str, limit: int
 ) -> tuple[int, int, dict]:
-    """Return peak resident and virtual bytes of a build, and its manifest.
-
-    Args:
-        text: The corpus.
-        vocab: Path of the vocabulary.
-        folder: Folder for the records.
-        kind: Value of --deduplicate.
-        limit: Maximum bytes of the address space; 0 sets no limit.
-    """
+    """Return peak resident and virtual bytes of a build, and its manifest."""
     output = tempfile.mkdtemp(dir=folder)
     flags = {
         "input": text, "vocab": vocab, "output": output, "workers": 1,

@@ -98,13 +98,7 @@ def step_seconds(
 
 
 def forecast(name: str, accelerator: str, replicas: int) -> dict[str, float]:
-    """Return the modelled step of a published model at its published batch size.
-
-    Args:
-        name: Name of the config.
-        accelerator: Key of HARDWARE.
-        replicas: Number of accelerators.
-    """
+    """Return the modelled step of a published model at its published batch size."""
     from electra_tf.config.loader import load_config
     from electra_tf.model import cost
 
@@ -135,11 +129,7 @@ def forecast(name: str, accelerator: str, replicas: int) -> dict[str, float]:
 
 
 def count_parameters(model: object) -> int:
-    """Return the number of trained parameters of the default sharing, by its shapes.
-
-    Args:
-        model: The section `model` of a config with a vocabulary size.
-    """
+    """Return the number of trained parameters of the default sharing, by its shapes."""
     main, generator = model.encoder, model.generator
     total = (main.vocabulary_size + main.max_positions + 2) * main.embedding
     for shape in (main, generator):

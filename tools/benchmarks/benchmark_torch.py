@@ -98,9 +98,6 @@ def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None
         config: The experiment's config.
         ids_BL: The batch.
         compiled: Whether to compile forward and backward pass with `torch.compile`.
-
-    Returns:
-        The step.
     """
     device = ids_BL.device.type
     model = TorchElectra(config).train().to(device)

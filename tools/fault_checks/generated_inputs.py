@@ -48,11 +48,6 @@ def run_in_process(
         count: Number of inputs.
         seed: The same seed gives the same inputs.
         kinds: Names of `KINDS` to read; None: all, by their weights.
-
-    Returns:
-        `inputs`, `answers`, `errors` (InputErrors and errors of flags), the same for
-        each kind as `KIND answers` and `KIND errors`, `failed`, and `failures`: a line
-        for each different failure, with the folder of its first input.
     """
     campaign = _Campaign(seed)
     weights = {name: KINDS[name].weight for name in kinds or KINDS}

@@ -26,11 +26,7 @@ def mapped() -> int:
 
 
 def peak(process: int) -> int:
-    """Return the highest memory of a process so far, 0 for one that has ended.
-
-    Args:
-        process: Its id.
-    """
+    """Return the highest memory of a process so far, 0 for one that has ended."""
     try:
         return _field("VmHWM", process)
     except (OSError, ValueError):  # a process that has ended has no memory

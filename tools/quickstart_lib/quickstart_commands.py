@@ -80,11 +80,7 @@ def short_path(path: str | os.PathLike) -> str:
 
 
 def check_folder(folder: pathlib.Path, options: Mapping[str, Any]) -> None:
-    """Check that a folder is new or has the same options, and write the options.
-
-    Raises:
-        InputError: The folder has other files, or other options.
-    """
+    """Check that a folder is new or has the same options, and write the options."""
     path = folder / OPTIONS
     if path.exists():
         previous = json.loads(path.read_text())

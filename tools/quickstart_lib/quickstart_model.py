@@ -50,17 +50,7 @@ Models = Mapping[str, Pretrainer]
 
 
 def make_examples(path: str, records: str, lines: Sequence[str]) -> dict[str, Any]:
-    """Return the examples of the page, as JSON.
-
-    Args:
-        path: The checkpoint.
-        records: The held-out records.
-        lines: The held-out text.
-
-    Returns:
-        `means` over all records, and `sentences` and `proposals` for a few lines, each
-        before and after training.
-    """
+    """Return the examples of the page, as JSON."""
     checkpoint = open_checkpoint(path)
     experiment = Experiment.from_checkpoint(checkpoint)
     models = {name: experiment.pretrainer(choose("one_device")) for name in _STAGES}

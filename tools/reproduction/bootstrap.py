@@ -17,15 +17,7 @@ SAMPLES = 2000
 
 
 def sampled_scores(task: str, seeds: np.ndarray) -> np.ndarray:
-    """Return the scores of one run on samples of the rows.
-
-    Args:
-        task: Its name.
-        seeds: [seeds of fine-tuning, columns, rows].
-
-    Returns:
-        [seeds of fine-tuning, 1 + SAMPLES], the scores on all rows first.
-    """
+    """Return the scores of one run on samples of the rows."""
     weights = _row_weights(task, seeds.shape[-1])
     return np.array([score(task, columns, weights) for columns in seeds])
 
@@ -36,9 +28,6 @@ def resample(runs: Sequence[np.ndarray], name: str) -> np.ndarray:
     Args:
         runs: Results of `sampled_scores`, one for each pre-training seed.
         name: Of system, rung and task: their seeds of fine-tuning are drawn anew.
-
-    Returns:
-        [1 + SAMPLES], the mean of all first.
     """
     values = np.stack(runs)
     number, trials = values.shape[:2]
@@ -52,25 +41,13 @@ def resample(runs: Sequence[np.ndarray], name: str) -> np.ndarray:
 
 
 def interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Return the value of the data and the 95% interval of the samples.
-
-    Args:
-        values: [1 + SAMPLES], the value of the data first.
-    """
+    """Return the value of the data and the 95% interval of the samples."""
     low, high = np.percentile(values[1:], [2.5, 97.5], method="nearest")
     return float(values[0]), float(low), float(high)
 
 
 def crossings(differences: np.ndarray, budgets: Sequence[float]) -> np.ndarray:
-    """Return the budgets at which lines through differences are 0.
-
-    Args:
-        differences: [rungs, 1 + SAMPLES].
-        budgets: Of the rungs; the lines are straight in their logarithm.
-
-    Returns:
-        [1 + SAMPLES]; infinite where a line does not rise or fall like the data's.
-    """
+    """Return the budgets at which lines through differences are 0."""
     slopes, starts = np.polyfit(np.log(budgets), differences, 1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         found = np.exp(-starts / slopes)

@@ -89,9 +89,6 @@ class Grid:
     def read(cls, path: pathlib.Path) -> "Grid":
         """Read a grid file.
 
-        Args:
-            path: A YAML file.
-
         Returns:
             Its runs, rung by rung, in each of them seed by seed, so that an unfinished
             grid has every system.
@@ -112,11 +109,7 @@ class Grid:
         return [float(rate) for rate in self.content["finetune"]["rates"]]
 
     def tuned(self, system: str) -> Run | None:
-        """Return the run that chooses a system's rates; None: there is one rate.
-
-        Args:
-            system: Its name.
-        """
+        """Return the run that chooses a system's rates; None: there is one rate."""
         if len(self.rates) == 1:
             return None
         rungs = self.content["finetune"]["tuned_at"], ""

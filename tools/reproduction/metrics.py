@@ -10,11 +10,7 @@ SPANS = "tp", "fp", "fn"
 
 
 def arrays(rows: Mapping[str, Any]) -> np.ndarray:
-    """Return the rows of a task as an array [seeds, columns, rows].
-
-    Args:
-        rows: Result of `scores.rows_of`.
-    """
+    """Return the rows of a task as an array [seeds, columns, rows]."""
     if "tp" in rows:
         return np.stack([np.array(rows[name], float) for name in SPANS], 1)
     if "right" in rows:

@@ -86,12 +86,7 @@ def describe(run: Run) -> str:
 
 
 class Runner:
-    """Carries out the units of a grid.
-
-    Args:
-        grid: The grid.
-        options: Of the command line.
-    """
+    """Carries out the units of a grid."""
 
     def __init__(self, grid: Grid, options: argparse.Namespace):
         self._grid, self._options = grid, options

@@ -19,12 +19,7 @@ PRIMARY = "chunking", "sst2", "cola", "stsb", "mnli"
 
 
 class Results:
-    """Scores of the finished runs, and samples of them.
-
-    Args:
-        grid: The grid.
-        folder: Of the rows.
-    """
+    """Scores of the finished runs, and samples of them."""
 
     def __init__(self, grid: Grid, folder: pathlib.Path):
         self.grid, self._folder = grid, folder

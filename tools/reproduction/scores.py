@@ -62,14 +62,7 @@ def run_command(
     log: pathlib.Path,
     spent: Callable[[float], None] = lambda seconds: None,
 ) -> str:
-    """Run a command of the package and return what it printed.
-
-    Args:
-        name: Of the command.
-        arguments: Its flags.
-        log: File that gets its messages.
-        spent: Called twice a minute and at the end with its CPU seconds.
-    """
+    """Run a command of the package and return what it printed."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with log.open("a", encoding="utf-8") as messages:
@@ -144,17 +137,6 @@ def finetune(
     """Fine-tune with several seeds, and return what each row of dev got.
 
     An interruption costs one seed. The models are deleted, the answer is kept.
-
-    Args:
-        name: Of the task.
-        checkpoint: Its path.
-        source: Folder with train and dev, see `prepare`.
-        output: Folder of the fine-tuning.
-        flags: More flags.
-        seeds: Number of seeds.
-
-    Returns:
-        See `rows_of`.
     """
     task = TASKS[name]
     run_command(
@@ -224,14 +206,7 @@ def _span_counts(block: str) -> tuple[int, int, int]:
 
 
 def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) -> None:
-    """Write train and dev of a task, once.
-
-    Args:
-        name: Of the task.
-        data: Folder with `tagging` and `glue`.
-        folder: That gets them.
-        tenth: Whether to write a tenth of train, and another tenth as dev.
-    """
+    """Write train and dev of a task, once."""
     task = TASKS[name]
     if folder.exists():
         return
@@ -256,11 +231,6 @@ def split(
     items: Sequence[str], sizes: Sequence[int], key: Callable[[str], str]
 ) -> list[list[str]]:
     """Draw parts of given sizes, and the rest, always the same ones.
-
-    Args:
-        items: Rows.
-        sizes: Of the parts, reached as far as the groups allow.
-        key: Of a row; rows with the same key stay together.
 
     Returns:
         The parts and the rest, each in the order of the rows.

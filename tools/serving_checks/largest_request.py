@@ -26,13 +26,7 @@ KINDS = ("classifier", "tagger", "answerer", "regressor")
 
 
 def export_random(kind: str, config: str, folder: pathlib.Path) -> str:
-    """Export a model of a task with random weights.
-
-    Args:
-        kind: One of `KINDS`.
-        config: Name of the pre-training config with the sizes.
-        folder: Gets the export.
-    """
+    """Export a model of a task with random weights."""
     import electra_tf
 
     vocabulary = ROOT / "tests" / "golden" / "vocab.txt"
@@ -51,10 +45,6 @@ def export_random(kind: str, config: str, folder: pathlib.Path) -> str:
 
 def measure(model: str, length: int) -> dict[str, float]:
     """Return positions, seconds and memory of the largest request.
-
-    Args:
-        model: Folder of versions.
-        length: Positions of a row.
 
     Returns:
         `positions`, `cpu_seconds` of all threads, `wall_seconds`, and `peak_MiB` above

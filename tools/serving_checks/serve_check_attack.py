@@ -64,12 +64,7 @@ class Attacker:
             self.limited = False  # no prlimit, or no /proc
 
     def measure(self, name: str, run: Callable[[], tuple[str, list[str]]]) -> Row:
-        """Add a row for what `run` sends.
-
-        Args:
-            name: Name of the row.
-            run: Returns a result in words and the failures.
-        """
+        """Add a row for what `run` sends."""
         start = time.perf_counter()
         with Peak(self._memory) as peak:
             result, failures = run()

@@ -16,21 +16,13 @@ _SAMPLE_SECONDS = 0.002
 
 
 class ProcessMemory:
-    """Memory of a process of this user, in MiB.
-
-    Args:
-        pid: The process.
-    """
+    """Memory of a process of this user, in MiB."""
 
     def __init__(self, pid: int):
         self._pid, self._folder = pid, pathlib.Path(f"/proc/{pid}")
 
     def read(self, field: str) -> float:
-        """Return a field of the process's status; NaN on systems without /proc.
-
-        Args:
-            field: `VmRSS`, `VmHWM` or `VmData`.
-        """
+        """Return a field of the process's status; NaN on systems without /proc."""
         path = self._folder / "status"
         if not path.exists():
             return float("nan")
@@ -47,22 +39,14 @@ class ProcessMemory:
         return self.read("VmHWM") < 1.05 * self.read("VmRSS") + 1
 
     def limit(self, growth: float) -> None:
-        """Let allocations fail that add more than `growth` MiB of private memory.
-
-        Args:
-            growth: Beyond the private memory of now.
-        """
+        """Let allocations fail that add more than `growth` MiB of private memory."""
         size = int((self.read("VmData") + growth) * MIB)
         hard = resource.prlimit(self._pid, resource.RLIMIT_DATA)[1]
         resource.prlimit(self._pid, resource.RLIMIT_DATA, (size, hard))
 
 
 class Peak:
-    """Context in which the peak of a process's resident memory is measured.
-
-    Args:
-        memory: The process.
-    """
+    """Context in which the peak of a process's resident memory is measured."""
 
     def __init__(self, memory: ProcessMemory):
         self._memory, self._samples = memory, []

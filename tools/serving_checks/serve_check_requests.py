@@ -114,14 +114,7 @@ def strings(texts: Sequence[bytes]) -> np.ndarray:
 def real(
     signature: Signature, texts: Sequence[str], ids: int, rng: np.random.Generator
 ) -> Iterator[Case]:
-    """Yield valid requests of 1, 2 and 8 rows.
-
-    Args:
-        signature: A signature of strings or of ids.
-        texts: Texts, which are distributed over the inputs.
-        ids: Upper bound of token ids, exclusive.
-        rng: Source of ids.
-    """
+    """Yield valid requests of 1, 2 and 8 rows."""
     for start in range(len(texts)):
         for rows in (1, 2, 8):
             if signature.takes_strings:

@@ -31,12 +31,7 @@ Result = dict[str, Any]
 
 
 def requests(inputs: dict[str, Any], strings: bool) -> dict[str, dict[str, np.ndarray]]:
-    """Return requests by name, the same in every version of TensorFlow.
-
-    Args:
-        inputs: Names of the signature's inputs, as keys.
-        strings: Whether they are strings.
-    """
+    """Return requests by name, the same in every version of TensorFlow."""
     if strings:
         rows = {"one row": TEXTS[:1], "all texts": TEXTS, "no rows": ()}
         rows |= {"too many rows": ("a",) * 5000, "too many bytes": ("word " * 2**20,)}
@@ -65,11 +60,7 @@ def requests(inputs: dict[str, Any], strings: bool) -> dict[str, dict[str, np.nd
 
 
 def answer(folder: str) -> Result:
-    """Return the responses of a SavedModel in this process, as JSON.
-
-    Args:
-        folder: The version's folder.
-    """
+    """Return the responses of a SavedModel in this process, as JSON."""
     import tensorflow as tf
     import tensorflow_text
 
@@ -99,12 +90,7 @@ def _as_json(tensor: Any) -> Result:
 
 
 def answer_with(python: str, folders: list[str]) -> list[Result]:
-    """Return the responses of SavedModels in another interpreter.
-
-    Args:
-        python: Path of the interpreter.
-        folders: Folders of versions.
-    """
+    """Return the responses of SavedModels in another interpreter."""
     # -I: no PYTHONPATH, which may name packages of this interpreter.
     command = [python, "-I", __file__, *(f"--answer={folder}" for folder in folders)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -117,10 +103,6 @@ def answer_with(python: str, folders: list[str]) -> list[Result]:
 
 def compare(expected: Result, received: Result) -> tuple[float, list[str]]:
     """Compare all responses.
-
-    Args:
-        expected: Responses by request.
-        received: The same of another version.
 
     Returns:
         The largest difference of a float, and a line for each difference that is too
@@ -155,16 +137,7 @@ def _shown(response: Result) -> str:
 
 
 def print_comparison(folder: str, expected: Result, received: Result) -> bool:
-    """Print how far the responses of two versions differ.
-
-    Args:
-        folder: The folder of the version.
-        expected: Result of `answer` in this interpreter.
-        received: Result of `answer` in the other.
-
-    Returns:
-        Whether they differ too much.
-    """
+    """Print how far the responses of two versions differ."""
     largest, failures = compare(expected["responses"], received["responses"])
     errors = sum("error" in one for one in received["responses"].values())
     print(
@@ -179,11 +152,7 @@ def print_comparison(folder: str, expected: Result, received: Result) -> bool:
 
 
 def newest_version(model: str) -> str:
-    """Return the folder of the largest version number.
-
-    Args:
-        model: Folder of the versions.
-    """
+    """Return the folder of the largest version number."""
     folders = [path for path in pathlib.Path(model).glob("*") if path.name.isdecimal()]
     if not folders:
         sys.exit(f"error: {model} must contain a folder named by a number, such as 1")

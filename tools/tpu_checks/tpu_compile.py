@@ -180,16 +180,7 @@ def find_largest_batch(options: argparse.Namespace) -> None:
 
 
 def next_batch_size(shares: dict[int, float], fails: int | None) -> int:
-    """Return the batch size to try next.
-
-    Args:
-        shares: Share of the memory by batch size, for those that fit.
-        fails: The smallest batch size that does not fit, or None.
-
-    Returns:
-        The middle of both. Without `fails`, a size just above the linear extrapolation
-        to full memory.
-    """
+    """Return the batch size to try next."""
     fits = max(shares, default=0)
     if fails is not None:
         return (fits + fails) // 2

@@ -54,12 +54,6 @@ class AdversarialObjective(ElectraObjective):
     ) -> Losses:
         """Run generator, sampling and discriminator, and compute all losses.
 
-        Args:
-            masked: Rows with masked positions.
-            rng: Random numbers of the step, for sampling and dropout.
-            training: Whether dropout is applied.
-            progress: Completed share of training, for schedules.
-
         Returns:
             All losses and metrics, as sums over these rows.
         """

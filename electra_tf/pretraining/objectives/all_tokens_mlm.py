@@ -42,12 +42,6 @@ class AllTokensMLMObjective(ElectraObjective):
     ) -> Losses:
         """Run generator, sampling and main network, and compute both losses.
 
-        Args:
-            masked: Rows with masked positions.
-            rng: Random numbers of the step, for sampling and dropout.
-            training: Whether dropout is applied.
-            progress: Completed share of training, for schedules.
-
         Returns:
             Both losses and all metrics, as sums over these rows.
         """

@@ -26,11 +26,7 @@ class Objective:
     """Numbers of completed steps at which a new stage begins."""
 
     def begin(self, step: int) -> None:
-        """Prepare the update that follows `step` completed ones.
-
-        Args:
-            step: Number of completed updates; the weights are those after them.
-        """
+        """Prepare the update that follows `step` completed ones."""
 
 
 class Losses(NamedTuple):
@@ -105,9 +101,6 @@ def uses_jit(xla: str) -> bool:
     """Return whether XLA compiles forward and backward pass as one function.
 
     On TPUs XLA compiles the whole step in any case.
-
-    Args:
-        xla: The setting `training.xla`.
     """
     if xla == "auto":
         return bool(tf.config.list_logical_devices("GPU"))
@@ -115,13 +108,7 @@ def uses_jit(xla: str) -> bool:
 
 
 def make_layer_ops(rng: RngStream, training: bool, xla: str) -> FusedLayerOps:
-    """Create the element-wise operations, dropout included, of one step.
-
-    Args:
-        rng: Random numbers of the step.
-        training: Whether dropout is applied.
-        xla: The setting `training.xla`.
-    """
+    """Create the element-wise operations, dropout included, of one step."""
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
     on_cpu = kinds == {"CPU"} and not uses_jit(xla)
     return FusedLayerOps(rng.dropout() if training else None, on_cpu)

@@ -39,10 +39,6 @@ class ElectricObjective(ElectraObjective):
         sigmoid(E(t) + log q(x_t) + log(rate / (1 - rate)))
 
     Every token at a drawn position is noise, also if the sample is the original one.
-
-    Args:
-        config: Configuration of the run.
-        tokens: Special tokens and size of the vocabulary.
     """
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
@@ -69,12 +65,6 @@ class ElectricObjective(ElectraObjective):
         progress: tf.Tensor | float = 0.0,
     ) -> Losses:
         """Run generator, sampling and discriminator, and compute both losses.
-
-        Args:
-            masked: Rows with drawn positions.
-            rng: Random numbers of the step, for sampling and dropout.
-            training: Whether dropout is applied.
-            progress: Completed share of training, for schedules.
 
         Returns:
             Both losses and all metrics, as sums over these rows.

@@ -17,12 +17,7 @@ from electra_tf.pretraining.objectives.common import (
 
 
 class MaskedLMObjective(Objective):
-    """Masked language model trained on L_MLM (baseline of the paper, section 3.5).
-
-    Args:
-        config: Configuration of the run.
-        tokens: Special tokens and size of the vocabulary.
-    """
+    """Masked language model trained on L_MLM (baseline of the paper, section 3.5)."""
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         self.settings = config.objective
@@ -47,12 +42,6 @@ class MaskedLMObjective(Objective):
         progress: tf.Tensor | float = 0.0,
     ) -> Losses:
         """Predict the masked tokens and compute the loss.
-
-        Args:
-            masked: Rows with masked positions.
-            rng: Random numbers of the step, for dropout.
-            training: Whether dropout is applied.
-            progress: Completed share of training, for schedules.
 
         Returns:
             The loss and its metrics, as sums over these rows.

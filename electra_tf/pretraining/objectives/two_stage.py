@@ -18,11 +18,7 @@ class TwoStageObjective(ElectraObjective):
     """
 
     def begin(self, step: int) -> None:
-        """Select the stage; copy the generator's weights when the second begins.
-
-        Args:
-            step: Number of completed updates.
-        """
+        """Select the stage; copy the generator's weights when the second begins."""
         super().begin(step)
         if step == sum(self.stage_starts):
             copy_encoder(self.model)
@@ -33,11 +29,7 @@ class TwoStageObjective(ElectraObjective):
 
 
 def copy_encoder(model: Electra) -> None:
-    """Give the discriminator's encoder the values of the generator's.
-
-    Args:
-        model: Two networks of one shape, with `sharing` none or gdes.
-    """
+    """Give the discriminator's encoder the values of the generator's."""
     sources = {_name(v): v for v in model.generator.encoder.weights}
     for target in model.encoder.weights:
         if target.path.endswith(DELTA):

@@ -28,15 +28,8 @@ def write_litert(function: Any, folder: str) -> list[str]:
     Both accept any number of rows and positions. They have neither the assertions of
     the function nor its string outputs.
 
-    Args:
-        function: The result of `token_signature`.
-        folder: An existing folder.
-
     Returns:
         The paths, in the order of `FILES`.
-
-    Raises:
-        InputError: The function has an operation that LiteRT lacks.
     """
     concrete = drop_string_outputs(function).get_concrete_function()
     holder = tf.Module()
@@ -55,19 +48,7 @@ def write_litert(function: Any, folder: str) -> list[str]:
 
 
 def open_litert(path: str, threads: int = 1) -> TokenRuntime:
-    """Open a file that `write_litert` wrote.
-
-    Args:
-        path: The file.
-        threads: Number of threads for a request.
-
-    Returns:
-        The model.
-
-    Raises:
-        InputError: The extra `litert` is not installed, or the file is missing or
-            invalid.
-    """
+    """Open a file that `write_litert` wrote."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError as error:

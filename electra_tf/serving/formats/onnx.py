@@ -22,17 +22,6 @@ def write_onnx(function: Any, folder: str) -> str:
 
     It accepts any number of rows and positions: the inputs' axes are named `batch` and
     `length`. It has neither the assertions of the function nor its string outputs.
-
-    Args:
-        function: The result of `token_signature`.
-        folder: An existing folder.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: The extra `onnx` is not installed, or the function has an operation
-            that ONNX lacks.
     """
     try:
         import tf2onnx
@@ -54,16 +43,8 @@ def write_onnx(function: Any, folder: str) -> str:
 def open_onnx(path: str, threads: int = 1) -> TokenRuntime:
     """Open a file that `write_onnx` wrote.
 
-    Args:
-        path: The file.
-        threads: Number of threads for a request.
-
     Returns:
         The model, which runs on the CPU.
-
-    Raises:
-        InputError: The extra `onnx` is not installed, or the file is missing or
-            invalid.
     """
     try:
         import onnxruntime

@@ -28,16 +28,8 @@ def write_saved_model(
 ) -> dict[str, Any]:
     """Write a SavedModel and validate it in a fresh process.
 
-    Args:
-        spec: The model.
-        signatures: Signatures to write, with `serving_default`.
-        folder: A new folder.
-
     Returns:
         The report: differences by signature and output, and the size.
-
-    Raises:
-        InputError: The validation failed. The caller must delete the folder.
     """
     functions = {name: item.function for name, item in signatures.items()}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -49,12 +41,7 @@ def write_saved_model(
 
 
 def write_metadata(spec: ExportSpec, folder: str) -> None:
-    """Write the files of every format: vocabulary, tokenizer settings, labels.
-
-    Args:
-        spec: The model.
-        folder: The folder, which is created if it does not exist.
-    """
+    """Write the files of every format: vocabulary, tokenizer settings, labels."""
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     spec.tokenizer.save(path / VOCABULARY)
@@ -71,18 +58,7 @@ def write_metadata(spec: ExportSpec, folder: str) -> None:
 
 
 def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[str, Any]:
-    """Compare a SavedModel in a fresh process with the Keras model in this one.
-
-    Args:
-        folder: The SavedModel.
-        signatures: Its signatures, with requests and expected outputs.
-
-    Returns:
-        The report of `validate.main`.
-
-    Raises:
-        InputError: The SavedModel cannot be loaded or called.
-    """
+    """Compare a SavedModel in a fresh process with the Keras model in this one."""
     with tempfile.TemporaryDirectory() as cases_folder:
         cases = []
         for name, signature in signatures.items():

@@ -18,13 +18,7 @@ _LOGITS = "logits"
 
 
 class TokenRuntime:
-    """Loaded LiteRT or ONNX model. Not thread-safe.
-
-    Args:
-        run: Function from ids by name to outputs by name.
-        source: The model's file, for messages.
-        failures: Exceptions that `run` raises for invalid ids.
-    """
+    """Loaded LiteRT or ONNX model. Not thread-safe."""
 
     def __init__(
         self,
@@ -40,13 +34,6 @@ class TokenRuntime:
         Args:
             inputs: `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], with
                 any number of rows.
-
-        Returns:
-            The function's outputs by name, without strings.
-
-        Raises:
-            InputError: An input has another name, type or shape, an id is not in its
-                table, or the encoder has fewer positions.
         """
         specs = {name: f"{ids.dtype.name} {ids.shape}" for name, ids in inputs.items()}
         ids_BL = inputs.get(IDS[0])
@@ -73,10 +60,6 @@ class TokenRuntime:
     def outputs_of(self, examples: EncodedExamples, batch_size: int = 32) -> list[Any]:
         """Return the outputs of each example, in the form of `TextModel.outputs_of`.
 
-        Args:
-            examples: Encoded examples.
-            batch_size: Examples per batch.
-
         Returns:
             For each example, in order, the output `logits` if the model has it (classes
             and tags), else all outputs by name. Outputs of positions are padded to the
@@ -93,17 +76,7 @@ class TokenRuntime:
 
 
 def drop_string_outputs(function: Any) -> Any:
-    """Return a function without its string outputs.
-
-    Args:
-        function: The result of `token_signature`.
-
-    Returns:
-        A `tf.function` with the same input signature.
-
-    Raises:
-        InputError: The function does not have this signature.
-    """
+    """Return a function without its string outputs."""
     signature = function.input_signature
     if signature is None or {spec.name for spec in signature} != set(IDS):
         raise InputError(
@@ -125,15 +98,7 @@ def drop_string_outputs(function: Any) -> Any:
 
 
 def missing_extra(extra: str, error: ImportError) -> InputError:
-    """Return the error of a format whose packages are not installed.
-
-    Args:
-        extra: The extra of this package.
-        error: The original error.
-
-    Returns:
-        The error to raise.
-    """
+    """Return the error of a format whose packages are not installed."""
     return InputError(
         f"The extra `{extra}` must be installed for --format={extra}",
         str(error),

@@ -42,23 +42,7 @@ def csv_task(
     log: DataErrorLog,
     print_line: Callable[[str], None] = print,
 ) -> ClassificationTask:
-    """Read a table, or a folder of tables, as a task.
-
-    Args:
-        data: A file, a folder with train.csv (or .tsv, .jsonl) and optionally dev and
-            test, or `tfds:NAME`.
-        settings: Names of the columns, and how to split off a missing dev split.
-        log: Log that receives bad rows.
-        print_line: Called with lines about suspicious labels, the dev split and the
-            metrics.
-
-    Returns:
-        The task; its classes are those of the training data.
-
-    Raises:
-        InputError: A column is missing, dev has a class that train lacks, or there is
-            no usable row.
-    """
+    """Read a table, or a folder of tables, as a task."""
     target, has_scores = _target_column(settings), settings.label_column is None
     splits: dict[str, Split] = {}
     labels = None

@@ -108,17 +108,9 @@ TASKS: dict[str, GlueTask] = {
 def find(data: str, task: str, stem: str) -> str | None:
     """Find the file of a split.
 
-    Args:
-        data: Folder of GLUE, folder of the task, or `tfds:glue`.
-        task: Key of `TASKS`.
-        stem: Stem of the file: `train`, `dev`, `dev_matched`, ...
-
     Returns:
         Its path or TFDS name; None if there is none. A plain file has precedence over
         a compressed one.
-
-    Raises:
-        InputError: Several files hold columns of the published one.
     """
     if data.startswith(TFDS):
         name = _tfds_name(data, task, stem)
@@ -144,19 +136,7 @@ def find(data: str, task: str, stem: str) -> str | None:
 
 
 def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
-    """Read the rows of a split, with the columns named in `TASKS`.
-
-    Args:
-        path: Result of `find`.
-        task: Key of `TASKS`.
-        log: Log that receives bad rows.
-
-    Returns:
-        The rows.
-
-    Raises:
-        InputError: The file cannot be read; see `read_table`.
-    """
+    """Read the rows of a split, with the columns named in `TASKS`."""
     glue_task = TASKS[task]
     if path.startswith(TFDS):
         name, split = path.removeprefix(TFDS).split("@")
@@ -174,16 +154,8 @@ def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
 def require(data: str, task: str, stem: str) -> str:
     """Find the file of a split, or raise.
 
-    Args:
-        data: As for `find`.
-        task: As for `find`.
-        stem: As for `find`.
-
     Returns:
         Its path, or its TFDS name, which `read` checks.
-
-    Raises:
-        InputError: There is no such file.
     """
     if data.startswith(TFDS):
         return _tfds_name(data, task, stem)

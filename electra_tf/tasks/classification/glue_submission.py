@@ -26,15 +26,8 @@ def write_submission(
 ) -> list[str]:
     """Write the zip atomically, with a constant for tasks without predictions.
 
-    Args:
-        path: Path of the zip.
-        predictions: A label or score for each row, by name of the submitted file.
-
     Returns:
         Names of the files that hold a constant.
-
-    Raises:
-        InputError: The number of rows differs from the published test set.
     """
     partial = pathlib.Path(path).with_suffix(".partial")
     filled = []

@@ -18,30 +18,14 @@ _TOLERANCE = 1e-6  # rounding of float32 sums whose terms are in another order
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the share of correct predictions.
-
-    Args:
-        labels: Class ids [examples].
-        predictions: Class ids [examples].
-
-    Returns:
-        From 0 to 100.
-    """
+    """Compute the share of correct predictions."""
     from sklearn import metrics
 
     return float(100 * metrics.accuracy_score(*_sides(labels, predictions)))
 
 
 def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute Matthews' correlation coefficient (the metric of CoLA).
-
-    Args:
-        labels: Class ids [examples].
-        predictions: Class ids [examples].
-
-    Returns:
-        From -100 to 100; 0 if labels or predictions have a single class.
-    """
+    """Compute Matthews' correlation coefficient (the metric of CoLA)."""
     from sklearn import metrics
 
     labels, predictions = _sides(labels, predictions)
@@ -51,15 +35,7 @@ def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the F1 of class 1 against all others (second metric of MRPC and QQP).
-
-    Args:
-        labels: Class ids [examples].
-        predictions: Class ids [examples].
-
-    Returns:
-        From 0 to 100; 0 if neither labels nor predictions contain class 1.
-    """
+    """Compute the F1 of class 1 against all others (second metric of MRPC and QQP)."""
     from sklearn import metrics
 
     labels, predictions = _sides(labels, predictions)
@@ -67,15 +43,7 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the unweighted mean of the F1 of all classes.
-
-    Args:
-        labels: Class ids [examples].
-        predictions: Class ids [examples].
-
-    Returns:
-        From 0 to 100, over the classes in labels or predictions.
-    """
+    """Compute the unweighted mean of the F1 of all classes."""
     from sklearn import metrics
 
     labels, predictions = _sides(labels, predictions)
@@ -84,46 +52,21 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute Pearson's correlation of scores (a metric of STS-B).
-
-    Args:
-        labels: Scores [examples].
-        predictions: Scores [examples].
-
-    Returns:
-        From -100 to 100; 0 where it is undefined: labels or predictions are constant
-        or not finite.
-    """
+    """Compute Pearson's correlation of scores (a metric of STS-B)."""
     from scipy import stats
 
     return _correlation(stats.pearsonr, labels, predictions)
 
 
 def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute Spearman's rank correlation of scores (a metric of STS-B).
-
-    Args:
-        labels: Scores [examples].
-        predictions: Scores [examples].
-
-    Returns:
-        From -100 to 100; 0 where it is undefined, as for `pearson`.
-    """
+    """Compute Spearman's rank correlation of scores (a metric of STS-B)."""
     from scipy import stats
 
     return _correlation(stats.spearmanr, labels, predictions)
 
 
 def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the mean squared error of scores; lower is better.
-
-    Args:
-        labels: Scores [examples].
-        predictions: Scores [examples].
-
-    Returns:
-        0 or more, in squared units; infinity if a number is not finite.
-    """
+    """Compute the mean squared error of scores; lower is better."""
     labels, predictions = _sides(labels, predictions, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.mean(np.square(predictions - labels))
@@ -146,14 +89,7 @@ REGRESSION_METRICS = ("spearman", "pearson", "mse")
 
 
 def classification_metrics(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics of a table with a column of classes.
-
-    Args:
-        labels: Names of the classes.
-
-    Returns:
-        Keys of `METRICS`.
-    """
+    """Return the metrics of a table with a column of classes."""
     return ("accuracy", "mcc", "f1" if set(labels) == {"0", "1"} else "macro_f1")
 
 
@@ -162,10 +98,6 @@ def describe_degenerate(predictions: ArrayLike, labels: ArrayLike | None) -> str
 
     Fine-tuning on little data sometimes ends with a model that predicts a constant
     (BERT's paper, section 4.1, calls it unstable).
-
-    Args:
-        predictions: Class ids (integers) or scores (floats) [examples].
-        labels: Class ids or scores [examples]; None: unknown.
 
     Returns:
         A description such as `always predicts 1`; None if the predictions are neither

@@ -18,23 +18,7 @@ def encode_texts(
     max_length: int,
     targets: Sequence[Any] | None = None,
 ) -> EncodedExamples:
-    """Tokenize, truncate and join texts by the rules of the original.
-
-    Args:
-        tokenizer: Tokenizer of the checkpoint.
-        texts: Strings, or pairs of strings.
-        max_length: Positions of an example, special tokens included. The last
-            wordpieces of the longer text of a pair are cut, or those of the second
-            text where both are equally long.
-        targets: A number for each text.
-
-    Returns:
-        Examples with these targets.
-
-    Raises:
-        InputError: An item is neither a text nor a pair, the numbers of texts and
-            targets differ, or `max_length` is too small.
-    """
+    """Tokenize, truncate and join texts by the rules of the original."""
     if max_length < _NUM_SPECIAL:
         raise InputError(
             "max_length must be at least 3, for [CLS] and two [SEP]",
@@ -68,9 +52,6 @@ def truncate(parts: list[list[int]], max_length: int) -> bool:
         parts: One or two lists of ids, which are cut in place. The second list is cut
             where both are equally long.
         max_length: Wordpieces of all lists together, at most.
-
-    Returns:
-        Whether anything was cut.
     """
     surplus = sum(map(len, parts)) - max_length
     for _ in range(max(0, surplus)):

@@ -14,13 +14,7 @@ _FILLER = 0
 
 
 class GraphInputs(tf.Module):
-    """Tokenizer of texts and pairs that runs in a graph.
-
-    Args:
-        tokenizer: Tokenizer of the checkpoint.
-        max_length: Positions of an example, special tokens included.
-        limits: Of a request.
-    """
+    """Tokenizer of texts and pairs that runs in a graph."""
 
     def __init__(
         self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS

@@ -29,23 +29,7 @@ def make_split(
     labels: Sequence[str] | None = None,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Split:
-    """Return the texts and targets of the good rows of a table.
-
-    Args:
-        rows: Rows of one table, at least one.
-        text_columns: One column of texts, or the two of a pair.
-        target_column: Column of the class or the score; None: no targets.
-        log: Log that receives bad rows.
-        has_scores: Whether targets are scores.
-        labels: Allowed classes; None: any.
-        bounds: Lowest and highest allowed score.
-
-    Returns:
-        A split with the place (FILE:LINE) of each row.
-
-    Raises:
-        InputError: No row is usable, or a row is bad and the log stops.
-    """
+    """Return the texts and targets of the good rows of a table."""
     items, targets, places = [], [], []
     for row in rows:
         missing = [column for column in text_columns if column not in row.values]
@@ -87,17 +71,6 @@ def drop_places(split: Split, path: str, bad_rows: int) -> Split:
     """Return a split without places, unless rows of its file were left out.
 
     Without bad rows, the index of an item is the number of its row.
-
-    Args:
-        split: Split of one file.
-        path: That file, for errors.
-        bad_rows: Number of rows that were left out.
-
-    Returns:
-        The split, without places if `bad_rows` is 0.
-
-    Raises:
-        InputError: Rows of an unlabelled file were left out.
     """
     if not bad_rows:
         return dataclasses.replace(split, places=None)
@@ -113,10 +86,6 @@ def drop_places(split: Split, path: str, bad_rows: int) -> Split:
 
 def suspicious_labels(rows: Sequence[Row], column: str) -> list[str]:
     """Find labels that are probably mistakes of the file.
-
-    Args:
-        rows: Training rows.
-        column: Column of the labels.
 
     Returns:
         A line for each kind of mistake: labels that represent empty cells, one number
@@ -149,9 +118,6 @@ def suspicious_labels(rows: Sequence[Row], column: str) -> list[str]:
 def empty_texts(split: Split) -> list[str]:
     """Find texts of nothing but white space.
 
-    Args:
-        split: Texts or pairs, with their places.
-
     Returns:
         One line with their number, if there are any.
     """
@@ -181,17 +147,8 @@ def split_dev(
     all rows is divided among the classes by largest remainder. Every class keeps a
     training row.
 
-    Args:
-        train: All labelled rows, with their places.
-        settings: `dev_share` and `split_seed`.
-        has_scores: Whether targets are scores, which are split as one class.
-        print_line: Called with a line about the sizes, and one if dev lacks classes.
-
     Returns:
         `train` and `dev`, in the order of the rows.
-
-    Raises:
-        InputError: Every class has a single row.
     """
     share = settings.dev_share
     rng = np.random.default_rng(settings.split_seed)

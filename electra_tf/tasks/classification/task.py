@@ -22,17 +22,7 @@ _MAX_SHOWN = 20
 
 
 class ClassificationTask(Task):
-    """Task of predicting classes or scores of texts or pairs.
-
-    Args:
-        name: Name of the task, as given with `--task`.
-        splits: Splits by name; targets are names of classes, or scores.
-        metrics: Names of the metrics; the first one compares trials.
-        labels: Names of the classes; None: targets are scores.
-        bounds: Lowest and highest score.
-        unordered: Whether to train on both orders of the two texts.
-        clipped: Whether predicted scores are clipped to `bounds`.
-    """
+    """Task of predicting classes or scores of texts or pairs."""
 
     def __init__(
         self,
@@ -102,14 +92,7 @@ class ClassificationTask(Task):
         pathlib.Path(f"{path}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
     def answers(self, predictions: Any) -> list[str]:
-        """Format predictions as lines of index and label, or index and score.
-
-        Args:
-            predictions: Output of the model's `predict`.
-
-        Returns:
-            One line for each item.
-        """
+        """Format predictions as lines of index and label, or index and score."""
         if self.labels is None:
             words = [f"{score:.7g}" for score in self._scores(predictions)]
         else:
@@ -133,20 +116,7 @@ class ClassificationTask(Task):
 
 
 def glue_task(name: str, data: str, log: DataErrorLog) -> ClassificationTask:
-    """Read the files of a GLUE task.
-
-    Args:
-        name: Key of `glue.TASKS`; `ax` trains on the data of MNLI.
-        data: Folder of GLUE, folder of the task, or `tfds:glue`.
-        log: Log that receives bad rows.
-
-    Returns:
-        The task, with the splits for which there are files.
-
-    Raises:
-        InputError: train, dev or, for `ax`, the diagnostic set is missing; or a row is
-            bad and the log stops.
-    """
+    """Read the files of a GLUE task."""
     training_name = "mnli" if name == "ax" else name
     if name == "ax":
         glue.require(data, name, glue.TASKS[name].test[0])

@@ -7,12 +7,7 @@ from electra_tf.tasks.tagging.schemes import is_span_scheme
 
 
 def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
-    """Return whether lines are words with tags, and not sentences.
-
-    Args:
-        lines: First lines of a file.
-        tags: Tags of a model; other tags are recognised if they mark spans.
-    """
+    """Return whether lines are words with tags, and not sentences."""
     rows = [line.split() for line in lines if line.strip() and line[0] != "#"]
     if rows and rows[0][0] == DOCUMENT:
         return True

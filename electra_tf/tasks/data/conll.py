@@ -83,23 +83,6 @@ def read_conll(
     A line that begins with `-DOCSTART-` also ends a sentence. A line such as
     `# sent_id = 1` before the first word of a sentence is a comment of CoNLL-U; any
     other `#` is a word. A sentence with a bad line is dropped as a whole.
-
-    Args:
-        path: UTF-8 text with or without a byte-order mark, plain, .gz or .xz.
-        word_column: Index of the word column, from 0; negative ones count from the end.
-        tag_column: Index of the tag column, likewise; None: the file has no tags.
-        log: Collects bad lines.
-        separator: Separator of the columns; spaces around a column are removed. None:
-            any run of spaces and tabs (a no-break space is part of a word). Pass a tab
-            if words contain spaces.
-        notify: Called with a line about skipped comments.
-
-    Returns:
-        The sentences, in order.
-
-    Raises:
-        InputError: The file cannot be opened, word and tag are the same column, the
-            separator is empty, or `log` stops at an error.
     """
     if separator == "" or word_column == tag_column:
         raise InputError(
@@ -126,15 +109,8 @@ def read_conll(
 def find_columns(data: str, split: str) -> str | None:
     """Find the file of a split's sentences.
 
-    Args:
-        data: Folder of the files; or one file, which is `train`.
-        split: `train`, `dev` or `test`.
-
     Returns:
         Path of the file; None if there is none.
-
-    Raises:
-        InputError: There are several.
     """
     if os.path.isfile(data):
         return data if split == "train" else None
@@ -148,10 +124,6 @@ def without_headers(
 
     The first line of a file is a header if both fields are usual column names, or if
     one is and the tag, in lower case, occurs on no other line.
-
-    Args:
-        files: Tagged sentences by split.
-        notify: Called with a line for each header and for each possible header.
 
     Returns:
         The same files without header lines.

@@ -35,19 +35,7 @@ def named_records(
     bad: frozenset[int],
     notify: Callable[[str], None] | None,
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the valid records as values by column, each with its first line's number.
-
-    Args:
-        text: Content of the file.
-        path: The file, for messages.
-        separator: A comma, which may be a semicolon in the file; or a tab for a .tsv,
-            where quotes are usually characters.
-        log: Collects invalid records.
-        names: Names of the columns; None: the first line has them.
-        bad: Numbers of lines that are not UTF-8.
-        notify: Called with a line about quotes that a .tsv has around its fields; None:
-            quotes of a .tsv are always characters.
-    """
+    """Yield the first line's number and values by column of the valid records."""
     first, has_quotes = 1, separator == ","
     if match := _SEPARATOR_LINE.match(text):
         separator, text, first, has_quotes = match[1], text[match.end() :], 2, True

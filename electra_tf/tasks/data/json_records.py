@@ -16,17 +16,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 def json_values(
     text: str, path: str, log: DataErrorLog, bad: Collection[int] = frozenset()
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the values of a text, each with the number of its first line.
-
-    Args:
-        text: Lines of values, one list, or one object on several lines.
-        path: File of the text, for messages.
-        log: Collects lines that are not JSON.
-        bad: Numbers of lines that are not UTF-8, whose values are left out.
-
-    Raises:
-        InputError: The text begins with a bracket and is no list, or the log stops.
-    """
+    """Yield the values of a text, each with the number of its first line."""
     start = re.search(r"\S", text).start()
     document = _document(text, start, path)
     if text[start] == "[":

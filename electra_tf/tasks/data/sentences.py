@@ -27,22 +27,7 @@ def read_sentences(
     log: DataErrorLog,
     notify: Callable[[str], None] = print,
 ) -> list[Sentence]:
-    """Read a labelled file.
-
-    Args:
-        path: A column file (`read_conll`); or .jsonl, .ndjson or .json, whose objects
-            have a list of words and one of tags; plain, .gz or .xz.
-        settings: `word_column` and `tag_column` of column files; of JSON the keys
-            `text_columns` and `label_column`, and `tag_names` for tags as integers.
-        log: Collects bad lines.
-        notify: Called with lines about comments and unused keys.
-
-    Returns:
-        The sentences, in order.
-
-    Raises:
-        InputError: The file has another format or other keys, or `log` stops.
-    """
+    """Read a labelled file."""
     kind = inner_suffix(path)
     if kind in _NO_COLUMNS:
         raise InputError(
@@ -73,11 +58,7 @@ def _first_line(path: str) -> str:
 
 
 def require_json(path: str) -> None:
-    """Raise an error if a file has no keys, which flags name.
-
-    Args:
-        path: A labelled file.
-    """
+    """Raise an error if a file has no keys, which flags name."""
     if inner_suffix(path) not in SUFFIXES:
         raise InputError(
             "--text_columns, --label_column and --tag_names must be used with JSON",

@@ -37,11 +37,6 @@ def other_spelling(name: str, known: Iterable[str]) -> str:
 def several_spellings(counts: Mapping[str, int], names: str, rows: str) -> list[str]:
     """Find labels that are probably one number or one word in several spellings.
 
-    Args:
-        counts: Number of occurrences of each label.
-        names: Name of the labels in the message: `labels` or `tags`.
-        rows: Name of the occurrences.
-
     Returns:
         A line for each number or word.
     """

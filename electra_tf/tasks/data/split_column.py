@@ -14,13 +14,7 @@ _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
 def split_rows(
     rows: Sequence[Row], column: str, log: DataErrorLog
 ) -> dict[str, list[Row]]:
-    """Return the rows of each split that occurs: train, dev, test.
-
-    Args:
-        rows: Rows of one table.
-        column: Column of the words; case and spaces do not matter.
-        log: Log that receives rows of no split, which are left out.
-    """
+    """Return the rows of each split that occurs: train, dev, test."""
     splits: dict[str, list[Row]] = {"train": [], "dev": [], "test": []}
     for row in rows:
         split = _split_of(row.values.get(column))
@@ -36,12 +30,7 @@ def split_rows(
 def unused_split_column(
     records: Sequence[Mapping[str, Any]], used: Collection[str | None]
 ) -> str | None:
-    """Return a column that holds names of several splits and nothing else.
-
-    Args:
-        records: Values by column.
-        used: Columns with another meaning.
-    """
+    """Return a column that holds names of several splits and nothing else."""
     columns = records[0] if records else {}
     for column in [name for name in columns if name not in used]:
         splits = {_split_of(record.get(column)) for record in records}
@@ -51,12 +40,7 @@ def unused_split_column(
 
 
 def require_one_file(column: str, data: str) -> None:
-    """Raise an error: a column of splits belongs to one file.
-
-    Args:
-        column: Value of `data.split_column`.
-        data: Value of --data, a folder or a data set of TFDS.
-    """
+    """Raise an error: a column of splits belongs to one file."""
     raise InputError(
         "--split_column must be used with one table as --data",
         f"--split_column={column} with {data!r}",
@@ -65,13 +49,7 @@ def require_one_file(column: str, data: str) -> None:
 
 
 def require_splits(splits: Mapping[str, Any], names: Sequence[str], path: str) -> None:
-    """Raise an error if a column of splits has none of those that are needed.
-
-    Args:
-        splits: Result of `split_rows`.
-        names: Splits, of which there must be one.
-        path: The file, for the message.
-    """
+    """Raise an error if a column of splits has none of those that are needed."""
     if splits.keys().isdisjoint(names):
         raise InputError(
             f"The column of splits must have rows of {' or '.join(names)}",

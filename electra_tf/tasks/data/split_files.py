@@ -13,16 +13,8 @@ STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("t
 def find_split(folder: str, split: str, endings: Sequence[str]) -> str | None:
     """Find the file of a split.
 
-    Args:
-        folder: The folder.
-        split: Key of `STEMS`.
-        endings: Endings of its name, to which .gz or .xz may be added.
-
     Returns:
         Its path; None if there is none.
-
-    Raises:
-        InputError: There are several.
     """
     names = [
         f"{stem}{ending}{suffix}"

@@ -64,23 +64,7 @@ def read_table(
     names: Sequence[str] | None = None,
     notify: Callable[[str], None] | None = print_note,
 ) -> list[Row]:
-    """Read all rows of a file.
-
-    Args:
-        path: File with a suffix of `FORMATS`, and then optionally .gz or .xz.
-        log: Collects bad rows.
-        names: Names of the columns, for a file without a header line.
-        notify: Called with a line about quotes around the fields of a .tsv; None: a
-            .tsv has no quoting, as in GLUE.
-
-    Returns:
-        The valid rows.
-
-    Raises:
-        InputError: The file is missing, empty, damaged, of an unknown format or too
-            large for memory (`bounded_files`), its first line does not name columns,
-            or `log` stops at an error.
-    """
+    """Read all rows of a file."""
     kind = inner_suffix(path)
     if kind not in FORMATS:
         raise InputError(
@@ -106,15 +90,7 @@ def read_table(
 
 
 def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
-    """Yield the values of a JSON file, each with the number of its first line.
-
-    Args:
-        path: Lines of values, one list, or one object, plain, .gz or .xz.
-        log: Collects lines that are not UTF-8 or not JSON.
-
-    Raises:
-        InputError: As for `read_table`.
-    """
+    """Yield the values of a JSON file, each with the number of its first line."""
     is_document = inner_suffix(path) == ".json" or _begins_with_bracket(path)
     text = _decoded(path, None if is_document else MAX_LINE)
     count, most = 0, max_items(path)
@@ -133,18 +109,7 @@ def conversion(path: str) -> str:
 
 
 def read_text(path: str, log: DataErrorLog) -> str:
-    """Read a UTF-8 file, with or without a byte-order mark.
-
-    Args:
-        path: File, plain, .gz or .xz.
-        log: Collects lines that are not UTF-8, which are dropped.
-
-    Returns:
-        The text of the file.
-
-    Raises:
-        InputError: The file is missing, empty or damaged, or `log` stops at an error.
-    """
+    """Read a UTF-8 file, with or without a byte-order mark."""
     text = _decoded(path, max_line=None)
     bad = _undecoded(text, path, log)
     if not bad:
@@ -154,15 +119,7 @@ def read_text(path: str, log: DataErrorLog) -> str:
 
 
 def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Raise an error if a table lacks a column.
-
-    Args:
-        rows: Rows of one table.
-        columns: Names of the required columns.
-
-    Raises:
-        InputError: A column is missing; the error lists the existing ones.
-    """
+    """Raise an error if a table lacks a column."""
     known = list(dict.fromkeys(name for row in rows for name in row.values))
     missing = [name for name in columns if name not in known]
     if missing:
@@ -217,18 +174,7 @@ def _similar_columns(missing: Sequence[str], known: Sequence[str]) -> str:
 
 
 def read_tfds(name: str, split: str) -> list[Row]:
-    """Read a split of a data set that TFDS has prepared on this machine.
-
-    Args:
-        name: Name in TFDS, such as `glue/cola`.
-        split: `train`, `validation`, ...
-
-    Returns:
-        The rows, with class names; class -1 is an empty string.
-
-    Raises:
-        InputError: The data set is not prepared here, or the split is empty.
-    """
+    """Read a split of a data set that TFDS has prepared on this machine."""
     import tensorflow_datasets as tfds
 
     dataset, info = load_tfds(name, split)
@@ -256,19 +202,7 @@ def read_tfds(name: str, split: str) -> list[Row]:
 def read_rows(
     path: str, log: DataErrorLog, notify: Callable[[str], None] = print_note
 ) -> list[Row]:
-    """Read a table file, or a split of a data set that TFDS has prepared.
-
-    Args:
-        path: File, or `tfds:NAME@SPLIT`.
-        log: As for `read_table`.
-        notify: As for `read_table`.
-
-    Returns:
-        The rows.
-
-    Raises:
-        InputError: As for `read_table` and `read_tfds`.
-    """
+    """Read a table file, or a split of a data set that TFDS has prepared."""
     if not path.startswith(TFDS):
         return read_table(path, log, notify=notify)
     name, _, split = path.removeprefix(TFDS).partition("@")
@@ -276,15 +210,7 @@ def read_rows(
 
 
 def has_tfds(name: str, split: str) -> bool:
-    """Return whether TFDS has prepared a split of a data set on this machine.
-
-    Args:
-        name: As for `read_tfds`.
-        split: As for `read_tfds`.
-
-    Returns:
-        True if the split can be read; False also for an unknown data set.
-    """
+    """Return whether TFDS has prepared a split of a data set on this machine."""
     import tensorflow_datasets as tfds
 
     try:

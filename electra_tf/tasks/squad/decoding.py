@@ -66,14 +66,7 @@ class QAPrediction:
     """Candidates, best first."""
 
     def answer_text(self, threshold: float | None) -> str:
-        """Return the text, or an empty string where `null_odds` exceeds a threshold.
-
-        Args:
-            threshold: Threshold of `null_odds`; None: always return the text.
-
-        Returns:
-            The answer; empty for no answer.
-        """
+        """Return the text, or an empty string where `null_odds` exceeds a threshold."""
         if threshold is not None and self.null_odds > threshold:
             return ""
         return self.text
@@ -107,13 +100,6 @@ def decode_answers(
     The original's qa_metrics.py does the same, with two differences. It returns the
     word `empty` where no span is valid. It maps wordpieces to text by string matching,
     and returns whole words where that fails; here each wordpiece has exact characters.
-
-    Args:
-        question: The question, with its context.
-        windows: All windows of the question.
-        outputs: Outputs of `SpanHead` in prediction, one row per window.
-        tokenizer: The tokenizer of the windows.
-        settings: Limits on the spans.
 
     Returns:
         The prediction; its text is empty if no span is valid.
@@ -227,11 +213,6 @@ def piece_characters(
 ) -> list[tuple[int, int]]:
     """Return the characters that each wordpiece of a text consists of.
 
-    Args:
-        text: Any text.
-        tokenizer: Tokenizer of the text.
-        characters: Normalization table of the tokenizer.
-
     Returns:
         (start, end) for each wordpiece; combining marks belong to the letter before
         them.
@@ -292,12 +273,6 @@ def best_threshold(
     threshold of 0 where no answer to any question scores best, and count questions
     with equal odds one by one; the best score is then too high for many equal odds.
 
-    Args:
-        null_odds: Score of no answer, by question id.
-        scores: Exact match or F1 (0 to 1) of the prediction, by question id.
-        has_answer: Whether the question has an answer, by question id.
-        predictions: Predicted text, which may be empty, by question id.
-
     Returns:
         The best score in percent, and its threshold.
     """
@@ -320,14 +295,7 @@ def write_predictions(
     predictions: Mapping[str, QAPrediction],
     threshold: float | None = None,
 ) -> None:
-    """Write `predictions.json`, `null_odds.json` and `nbest.json`.
-
-    Args:
-        folder: Output folder, created if it does not exist.
-        predictions: Predictions by question id.
-        threshold: Threshold of `null_odds`, above which the text is empty; None: none
-            (SQuAD 1.1).
-    """
+    """Write `predictions.json`, `null_odds.json` and `nbest.json`."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     contents = {

@@ -37,9 +37,6 @@ class GraphAnswers(tf.Module):
     """Choose the answer of each question among the spans of its windows.
 
     The answers equal those of `decoding.decode_answers`.
-
-    Args:
-        settings: Limits on the spans.
     """
 
     def __init__(self, settings: DecodingConfig = DecodingConfig()):
@@ -53,12 +50,6 @@ class GraphAnswers(tf.Module):
         threshold: float | tf.Tensor | None,
     ) -> dict[str, tf.Tensor]:
         """Decode the answers.
-
-        Args:
-            outputs: Outputs of `SpanHead` in prediction for the inputs of the windows.
-            alignment: Alignment that `GraphWindows` returned with these inputs.
-            threshold: Threshold of the null odds, above which a question has no
-                answer; None: each question with a valid span has an answer.
 
         Returns:
             `answer`, strings [B], empty for no answer. `null_odds`, float32 [B], score

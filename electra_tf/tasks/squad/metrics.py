@@ -29,16 +29,7 @@ def exact(gold: str, predicted: str) -> int:
 
 
 def f1(gold: str, predicted: str, empty_agrees: bool = True) -> float:
-    """Compute the F1 score over the words of the normalized texts.
-
-    Args:
-        gold: The gold text.
-        predicted: The predicted text.
-        empty_agrees: Whether two texts without words score 1 (version 2.0) or 0 (1.1).
-
-    Returns:
-        The score, 0 to 1.
-    """
+    """Compute the F1 score over the words of the normalized texts."""
     gold_words, words = normalize(gold).split(), normalize(predicted).split()
     if empty_agrees and not (gold_words and words):
         return float(gold_words == words)
@@ -59,19 +50,7 @@ def score_v1(
     predictions: Mapping[str, str],
     warn: Callable[[str], None] = _print,
 ) -> dict[str, float]:
-    """Compute the scores of SQuAD 1.1; a missing prediction scores 0.
-
-    Args:
-        questions: Questions, each with one or more gold answers.
-        predictions: Predicted text by question id.
-        warn: Called with a line about missing ids and one about surplus ids.
-
-    Returns:
-        `exact_match` and `f1`, in percent.
-
-    Raises:
-        InputError: A question has no gold answer, or a prediction is not a string.
-    """
+    """Compute the scores of SQuAD 1.1; a missing prediction scores 0."""
     _check_gold(questions, lambda question: bool(question.answers))
     missing = _missing_ids(questions, predictions, warn)
     if missing:
@@ -96,25 +75,7 @@ def score_v2(
     na_threshold: float = 1.0,
     warn: Callable[[str], None] = _print,
 ) -> dict[str, float]:
-    """Compute the scores of SQuAD 2.0, as evaluate-v2.0.py does.
-
-    Args:
-        questions: Questions with their gold answers; one without answers is impossible.
-        predictions: Predicted text by question id, empty for no answer.
-        na_probs: Score of no answer by question id; any real number.
-        na_threshold: Threshold of `na_probs`, above which the prediction counts as no
-            answer. The original uses -2.75 for its logits.
-        warn: Called with a line about surplus ids.
-
-    Returns:
-        Scores in percent: `exact`, `f1` and the count `total`; the same for questions
-        with an answer (`HasAns_`) and without (`NoAns_`); with `na_probs`, the best
-        scores over all thresholds, and their thresholds (see `best_threshold`).
-
-    Raises:
-        InputError: A prediction or a value of `na_probs` is missing, a prediction is
-            not a string, or the questions have no gold.
-    """
+    """Compute the scores of SQuAD 2.0, as evaluate-v2.0.py does."""
     odds = _require_odds(questions, predictions, na_probs, na_threshold, warn)
     has_answer = {q.id: bool(q.answers) for q in questions}
     pairs = {q.id: _score(q, predictions[q.id]) for q in questions}

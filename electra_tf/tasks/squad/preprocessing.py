@@ -30,10 +30,6 @@ class QAFeatureConfig:
         window_labels: Label of a window without the answer of its answerable question.
             `exact`: impossible. `original`: possible with target [CLS], as in the
             released code.
-
-    Raises:
-        InputError: The lengths leave no room for the context, or `window_labels` is
-            unknown.
     """
 
     max_length: int = 512
@@ -87,11 +83,7 @@ class QAFeature:
     """Whether wordpieces of the question were dropped."""
 
     def piece(self, position: int) -> int | None:
-        """Return the index of a position's wordpiece in the context; None: it has none.
-
-        Args:
-            position: Position in the window.
-        """
+        """Return the index of a position's wordpiece in the context, or None."""
         last = len(self.ids) - 2  # the last position is [SEP]
         if not self.document_start <= position <= last:
             return None
@@ -111,17 +103,8 @@ def make_features(
 ) -> list[QAFeature]:
     """Encode one question and its context as windows.
 
-    Args:
-        question: Texts and, for training, answers.
-        tokenizer: Tokenizer of the model.
-        settings: Length and overlap of the windows.
-        training: Whether to set the targets: the first answer whose offset is right.
-
     Returns:
         One or more windows; the targets are 0 without `training`.
-
-    Raises:
-        InputError: In training, the context has none of the answers.
     """
     all_query_ids = tokenizer.encode(question.question)
     query_ids = all_query_ids[: settings.max_query_length]

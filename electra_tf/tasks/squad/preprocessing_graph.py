@@ -58,13 +58,7 @@ class _WindowRanges(NamedTuple):
 
 
 class GraphWindows(tf.Module):
-    """Split contexts into overlapping windows, each with its question.
-
-    Args:
-        tokenizer: Tokenizer of the checkpoint.
-        settings: Length and overlap of the windows.
-        limits: Of a request.
-    """
+    """Split contexts into overlapping windows, each with its question."""
 
     def __init__(
         self,

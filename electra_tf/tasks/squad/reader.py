@@ -86,17 +86,6 @@ def read_squad(
     `no_answers`, `impossible_with_answers`, `blank_answer`, `offset` (the context has
     the text elsewhere or not at all) and `no_offset` (-1, which marks free-form answers
     in CMRC 2018).
-
-    Args:
-        path: Path of the file.
-        log: Collects errors with file, article, paragraph and question.
-        notify: Called with a line about an unused key of splits.
-
-    Returns:
-        The questions in the order of the file.
-
-    Raises:
-        InputError: The file is not readable JSON, or `log` stops at an error.
     """
     if (suffix := compression.inner_suffix(str(path))) in (".csv", ".tsv"):
         raise InputError(
@@ -129,28 +118,12 @@ class _IgnoreOffsetsLog(DataErrorLog):
 def read_squad_ignoring_offsets(
     path: str | pathlib.Path, notify: Callable[[str], None] = print_note
 ) -> list[Question]:
-    """Read a file for prediction or scoring, which do not depend on answer offsets.
-
-    Args:
-        path: As for `read_squad`.
-        notify: As for `read_squad`.
-
-    Returns:
-        The questions in the order of the file.
-
-    Raises:
-        InputError: The file has an error other than a wrong offset.
-    """
+    """Read a file for prediction or scoring, which do not depend on answer offsets."""
     return read_squad(path, _IgnoreOffsetsLog(), notify)
 
 
 def find_squad(folder: str, split: str, task: str) -> str | None:
     """Find the file of a split.
-
-    Args:
-        folder: Folder of the files.
-        split: `train`, `dev` or `test`.
-        task: `squad1` or `squad2`.
 
     Returns:
         Path of the file; None if there is none.
@@ -165,18 +138,7 @@ def find_squad(folder: str, split: str, task: str) -> str | None:
 def drop_untrainable(
     questions: Sequence[Question], log: DataErrorLog
 ) -> list[Question]:
-    """Drop answerable questions without an answer in their context.
-
-    Args:
-        questions: Questions from `read_squad`.
-        log: Collects one error of kind `untrainable` for each dropped question.
-
-    Returns:
-        The other questions, in order.
-
-    Raises:
-        InputError: `log` stops at an error.
-    """
+    """Drop answerable questions without an answer in their context."""
     trainable = []
     for question in questions:
         if question.trainable:
@@ -208,9 +170,6 @@ def split_by_article(
 
     Returns:
         (train, dev), each in the given order.
-
-    Raises:
-        InputError: There are fewer than two articles, or `share` is not in (0, 1).
     """
     has_titles = len({question.title for question in questions}) > 1
 

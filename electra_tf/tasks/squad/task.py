@@ -42,15 +42,7 @@ class SquadPredictions:
 
 
 class SquadTask(Task):
-    """Question answering task, scored by the official rules.
-
-    Args:
-        name: `squad1` or `squad2`.
-        splits: Splits by name; items are questions, targets their answers.
-
-    Raises:
-        InputError: As for `Task`; or a question of an evaluation split has no gold.
-    """
+    """Question answering task, scored by the official rules."""
 
     def __init__(self, name: str, splits: dict[str, Split]):
         self._allows_null = name == "squad2"
@@ -128,21 +120,7 @@ class SquadTask(Task):
 def squad_task(
     name: str, data: str, settings: DataConfig, log: DataErrorLog
 ) -> SquadTask:
-    """Read files in SQuAD's layout.
-
-    Args:
-        name: `squad1` or `squad2`.
-        data: Folder with train.json (or train-v2.0.json), dev and optionally test; or
-            one file, of which whole articles become dev; or `tfds:squad/v2.0`.
-        settings: `dev_share` and `split_seed` for a single file.
-        log: Collects errors in records.
-
-    Returns:
-        The task.
-
-    Raises:
-        InputError: A file is missing, or `log` stops at an error.
-    """
+    """Read files in SQuAD's layout."""
     if data.startswith(TFDS):
         tfds_names = {"train": "train", "dev": "validation"}
         splits = {split: _read_tfds(data, n) for split, n in tfds_names.items()}

@@ -17,21 +17,6 @@ def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
     A predicted span is correct if its first word, last word and type are. The scores
     equal those of conlleval.pl, the scorer of the CoNLL tasks; a score with a
     denominator of 0 is 0.
-
-    Args:
-        gold: The gold tags, in any scheme.
-        predicted: Tags of the same words. If they are BIOES (they contain E or S and
-            the gold tags do not), the gold tags are converted to BIOES for
-            `accuracy`, which otherwise compares the tags as they are.
-
-    Returns:
-        `precision`, `recall`, `f1` and `accuracy` of tags, in percent; the numbers of
-        spans `gold`, `predicted` and `correct`; and under `types`, for each type
-        sorted by name, all of these but the accuracy.
-
-    Raises:
-        InputError: Gold and predicted sentences differ in number or length, or a tag
-            marks no span.
     """
     _check_lengths(gold, predicted)
     gold_spans = [conlleval_spans(tags) for tags in gold]
@@ -56,19 +41,7 @@ def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
 
 
 def score_tokens(gold: Tags, predicted: Tags) -> dict[str, Any]:
-    """Compute the accuracy of tags that classify single words, as parts of speech do.
-
-    Args:
-        gold: The gold tags.
-        predicted: Tags of the same words.
-
-    Returns:
-        `accuracy` in percent, the number of words `tokens`, and under `types`, for
-        each tag sorted by name, precision, recall, F1 and counts as in `score_spans`.
-
-    Raises:
-        InputError: Gold and predicted sentences differ in number or length.
-    """
+    """Compute the accuracy of tags of single words, such as parts of speech."""
     _check_lengths(gold, predicted)
     pairs = [
         pair

@@ -41,14 +41,8 @@ def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     Each type of span gets all four BIOES tags: a type that is a single word in these
     sentences may have several words in another file.
 
-    Args:
-        sentences: Sentences with tags.
-
     Returns:
         Sorted tags; BIOES tags if the tags mark spans (see `is_span_scheme`).
-
-    Raises:
-        InputError: There are no tags.
     """
     all_tags = [_require_tags(sentence) for sentence in sentences]
     vocabulary = {tag for tags in all_tags for tag in tags}
@@ -89,10 +83,6 @@ def features(
 
     Returns:
         Inputs with the words in order, each word once.
-
-    Raises:
-        InputError: A tag is not in `tag_ids`, the sentence has no tags, or
-            `max_length` leaves no room for a word.
     """
     if max_length <= _SPECIAL:
         raise InputError(
@@ -122,17 +112,8 @@ def join(
 ) -> list[str]:
     """Join the predictions for the inputs of one sentence.
 
-    Args:
-        inputs: Result of `features` for the sentence.
-        predicted: For each input a tag id for each position; padding may follow.
-        tags: Names by id, as `tag_vocabulary` returns them.
-
     Returns:
         One tag for each word of the sentence.
-
-    Raises:
-        InputError: The inputs are not all inputs of one sentence, in order, or their
-            number differs from that of the predictions.
     """
     joined: list[str] = []
     parts = [part.words for part in inputs]

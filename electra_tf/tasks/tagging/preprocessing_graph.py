@@ -43,17 +43,7 @@ class WordAlignment(NamedTuple):
 
 
 class GraphWords(tf.Module):
-    """Split sentences into words, pack them, and return the tags of the words.
-
-    Args:
-        tokenizer: Tokenizer of the checkpoint.
-        max_length: Positions with special tokens, as in training; 3 or more.
-        segment: The segment id of all positions, as in training.
-        limits: Of a request.
-
-    Raises:
-        InputError: `max_length` leaves no room for a word.
-    """
+    """Split sentences into words, pack them, and return the tags of the words."""
 
     def __init__(
         self,
@@ -124,9 +114,6 @@ class GraphWords(tf.Module):
         Returns:
             `words` and `labels`, strings [B, W], and `probabilities`, float32 [B, W],
             of these labels; empty and 0 beyond the words of a sentence.
-
-        Raises:
-            InputError: The number of names differs from that of the logits.
         """
         if logits_PLC.shape[-1] not in (None, len(names)):
             raise InputError(
@@ -198,9 +185,6 @@ def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
 
     Args:
         text_B: UTF-8 strings; invalid bytes are dropped.
-
-    Returns:
-        Strings, [B, (words)].
     """
     spaced_B = tf.strings.regex_replace(drop_invalid_utf8(text_B), f"[{_SPACES}]+", " ")
     return tf.strings.split(spaced_B)

@@ -33,29 +33,13 @@ class Span(NamedTuple):
 
 
 def is_span_scheme(tags: Iterable[str]) -> bool:
-    """Return whether tags mark spans, as opposed to classes of single words.
-
-    Args:
-        tags: All tags of a data set.
-
-    Returns:
-        True if each tag is `O`, or B, I, E or S with a hyphen and a type. False also
-        for no tags.
-    """
+    """Return whether tags mark spans, as opposed to classes of single words."""
     tags = set(tags)
     return bool(tags) and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
 def learned_scheme(tags: Iterable[str]) -> str:
-    """Return the scheme that a model's tags can write.
-
-    Args:
-        tags: All tags of a model that mark spans. This package learns BIOES; models of
-            other libraries mostly IOB2.
-
-    Returns:
-        One of `SCHEMES`.
-    """
+    """Return the scheme that a model's tags can write."""
     marks = {tag[0] for tag in tags} - {OUTSIDE}
     if marks <= {"B", "I"}:
         return "IOB2" if "B" in marks else "IOB1"
@@ -72,15 +56,6 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     The original script has no S; S is read as in extended copies of the script. A B
     after an E of the same type begins a new span here, but not in the script, whose
     schemes never have both marks.
-
-    Args:
-        tags: Tags of one sentence; the type is the text after the first hyphen.
-
-    Returns:
-        The spans, in order.
-
-    Raises:
-        InputError: A tag has none of the marks B, I, E, S, O, `[`, `]` and `.`.
     """
     spans: list[Span] = []
     last_mark, last_kind = OUTSIDE, ""
@@ -97,15 +72,7 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
 
 
 def bioes(spans: Iterable[Span], length: int) -> list[str]:
-    """Return spans as tags: B, I and E for several words, S for one word.
-
-    Args:
-        spans: Spans of one sentence, without overlaps.
-        length: Number of words of the sentence.
-
-    Returns:
-        One tag for each word, O outside of spans.
-    """
+    """Return spans as tags: B, I and E for several words, S for one word."""
     tags = [OUTSIDE] * length
     for first, last, kind in spans:
         marks = "S" if first == last else f"B{'I' * (last - first - 1)}E"
@@ -119,17 +86,6 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
 
     IOB2 begins each span with B, IOE2 ends each span with E; all other words have I.
     IOB1 and IOE1 use B and E only between two adjacent spans of one type.
-
-    Args:
-        spans: Spans of one sentence, in order, without overlaps.
-        length: Number of words of the sentence.
-        scheme: One of `SCHEMES`.
-
-    Returns:
-        One tag for each word, O outside of spans.
-
-    Raises:
-        InputError: `scheme` is not one of `SCHEMES`.
     """
     if scheme == BIOES:
         return bioes(spans, length)
@@ -158,15 +114,8 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
 def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
     """Convert the tags of a sentence to another scheme.
 
-    Args:
-        tags: Tags in any scheme that `conlleval_spans` reads.
-        scheme: One of `SCHEMES`.
-
     Returns:
         One tag for each word; the tags mark the same spans.
-
-    Raises:
-        InputError: A tag marks no span, or `scheme` is not one of `SCHEMES`.
     """
     return write_spans(conlleval_spans(tags), len(tags), scheme)
 
@@ -174,15 +123,9 @@ def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
 def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
     """Detect the scheme of span tags.
 
-    Args:
-        sentences: The tags of each sentence.
-
     Returns:
         The scheme that reproduces the most sentences (the first of `SCHEMES` in a
         tie), and the indices of the sentences that it does not reproduce.
-
-    Raises:
-        InputError: A tag marks no span.
     """
     all_spans = [conlleval_spans(tags) for tags in sentences]
     misfits = {
@@ -201,9 +144,6 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
 
 def to_bioes(tags: Sequence[str]) -> list[str]:
     """Convert the tags of a sentence to BIOES, the scheme that models are trained on.
-
-    Args:
-        tags: Tags in any scheme that `conlleval_spans` reads.
 
     Returns:
         BIOES tags of the same spans; well-formed BIOES tags do not change.

@@ -36,12 +36,7 @@ _STRAY = 0.01  # up to this share, tags that mark no span are errors
 
 
 class TaggingTask(Task):
-    """Tagging task; scored by spans where the tags mark spans.
-
-    Args:
-        name: Value of --task.
-        splits: Splits by name; items are sentences, targets their tags.
-    """
+    """Tagging task; scored by spans where the tags mark spans."""
 
     def __init__(self, name: str, splits: dict[str, Split]):
         self.tags = tag_vocabulary(splits["train"].items)
@@ -144,24 +139,7 @@ def tagging_task(
     log: DataErrorLog,
     notify: Callable[[str], None] = print,
 ) -> TaggingTask:
-    """Read files of sentences with tags.
-
-    Args:
-        name: `chunking` or `tagging`.
-        data: Folder with train.txt, and optionally dev.txt and test.txt (or .conll,
-            .jsonl and other suffixes, .gz or .xz); or one file.
-        settings: The columns, and the share of train that becomes dev without a dev
-            file.
-        log: Collects bad lines.
-        notify: Called with lines about header lines, the scheme of the tags and dev.
-
-    Returns:
-        The task.
-
-    Raises:
-        InputError: A file is missing or has no valid sentence, or `log` stops at an
-            error.
-    """
+    """Read files of sentences with tags."""
     files = _read(data, settings, log, notify)
     files["train"] = _drop_stray_tags(files["train"], log)
     if "dev" not in files:
