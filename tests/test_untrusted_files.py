@@ -19,10 +19,10 @@ from electra_tf.interop import huggingface
 from electra_tf.interop.tensor_bundle import read_bundle
 from electra_tf.runs import blimp, nbest, probe
 from electra_tf.tasks import inference, score_file
-from electra_tf.tasks.data.conll import read_conll
-from electra_tf.tasks.data.tables import read_table
+from electra_tf.tasks.conll import read_conll
 from electra_tf.tasks.prediction_inputs import read_items
-from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.tasks.squad_json import read_squad
+from electra_tf.tasks.tables import read_table
 from electra_tf.text.bounded_files import MAX_LINE, read_file, read_lines
 from electra_tf.text.compression import BROKEN, open_compressed
 from electra_tf.text.corpus import CorpusReader

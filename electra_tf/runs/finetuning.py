@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification import glue
+from electra_tf.tasks import glue
 from electra_tf.tasks.classification.csv_data import csv_task
 from electra_tf.tasks.classification.glue_submission import (
     submission_files,

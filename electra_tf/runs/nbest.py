@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, WINDOW, TextScorer
-from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
-from electra_tf.tasks.data.json_records import SUFFIXES, begins_json
+from electra_tf.tasks.conll import COLUMN_SUFFIXES
 from electra_tf.text import compression
 from electra_tf.text.bounded_files import (
     MAX_LINE,
@@ -20,6 +19,7 @@ from electra_tf.text.bounded_files import (
     read_lines,
 )
 from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
+from electra_tf.text.json_records import SUFFIXES, begins_json
 
 FORMATS = ("text", "jsonl")
 _OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *SUFFIXES, *COLUMN_SUFFIXES)

@@ -9,16 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.column_sample import is_column_file
-from electra_tf.tasks.data.conll import COLUMN_SUFFIXES, read_conll, without_headers
-from electra_tf.tasks.data.json_records import SUFFIXES, begins_json
-from electra_tf.tasks.data.tables import (
-    conversion,
-    print_note,
-    read_json,
-    read_table,
-    require_columns,
-)
+from electra_tf.tasks.column_sample import is_column_file
+from electra_tf.tasks.conll import COLUMN_SUFFIXES, read_conll, without_headers
 from electra_tf.tasks.prediction_records import (
     ID,
     STANDARD_INPUT,
@@ -30,13 +22,21 @@ from electra_tf.tasks.prediction_records import (
     to_value,
 )
 from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.reader import read_squad_ignoring_offsets
+from electra_tf.tasks.squad_json import read_squad_ignoring_offsets
+from electra_tf.tasks.tables import (
+    conversion,
+    print_note,
+    read_json,
+    read_table,
+    require_columns,
+)
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.bounded_files import MAX_LINE, long_line
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
+from electra_tf.text.json_records import SUFFIXES, begins_json
 
 _TABLES = (".csv", ".tsv")
 _MARKUP = (".html", ".htm", ".xml")

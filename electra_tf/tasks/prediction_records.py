@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.json_records import describe_json
-from electra_tf.tasks.data.sentences import WORD_KEYS
+from electra_tf.tasks.sentences import WORD_KEYS
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.bounded_files import parse_json
+from electra_tf.text.json_records import describe_json
 
 ID = "id"
 """Column or key of the id of a record."""

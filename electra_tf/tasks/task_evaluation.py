@@ -8,26 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification import glue
-from electra_tf.tasks.classification.metrics import (
+from electra_tf.tasks import glue
+from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.classification.task import ClassificationTask
+from electra_tf.tasks.conll import ENDINGS, Sentence
+from electra_tf.tasks.metrics import (
     REGRESSION_METRICS,
     classification_metrics,
 )
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.classification.splits import make_split
-from electra_tf.tasks.classification.task import ClassificationTask
-from electra_tf.tasks.data.conll import ENDINGS, Sentence
-from electra_tf.tasks.data.json_records import SUFFIXES
-from electra_tf.tasks.data.sentences import read_sentences, require_json
-from electra_tf.tasks.data.spelling import other_spelling
-from electra_tf.tasks.data.split_column import (
+from electra_tf.tasks.runner import CONFIG
+from electra_tf.tasks.sentences import read_sentences, require_json
+from electra_tf.tasks.spelling import other_spelling
+from electra_tf.tasks.split_column import (
     require_one_file,
     require_splits,
     split_rows,
     unused_split_column,
 )
-from electra_tf.tasks.data.split_files import find_split
-from electra_tf.tasks.data.tables import (
+from electra_tf.tasks.split_files import find_split
+from electra_tf.tasks.splits import make_split
+from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.squad.task import SquadTask
+from electra_tf.tasks.squad_json import find_squad, read_squad_ignoring_offsets
+from electra_tf.tasks.tables import (
     FORMATS,
     TFDS,
     Row,
@@ -35,10 +38,6 @@ from electra_tf.tasks.data.tables import (
     read_rows,
     require_columns,
 )
-from electra_tf.tasks.runner import CONFIG
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.reader import find_squad, read_squad_ignoring_offsets
-from electra_tf.tasks.squad.task import SquadTask
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.tagging.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.tagging.task import TaggingTask
@@ -46,6 +45,7 @@ from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.json_records import SUFFIXES
 
 _RULE = "The data must be labelled, for the task that the model was trained on"
 _MAX_LINE = 1 << 20  # characters of the first line of a config.yaml

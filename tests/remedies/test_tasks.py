@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from electra_tf.tasks.classification.glue import require
+from electra_tf.tasks.glue import require
 from remedies.bench import (
     TAGS,
     Bench,

@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.task import ClassificationTask
-from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.tagging.task import TaggingTask
 from electra_tf.tasks.task import Split
 

@@ -16,9 +16,9 @@ from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.blimp import read_pairs
 from electra_tf.runs.nbest import rerank
-from electra_tf.tasks.data.conll import read_conll
-from electra_tf.tasks.data.tables import read_table
-from electra_tf.tasks.squad.reader import read_squad
+from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.squad_json import read_squad
+from electra_tf.tasks.tables import read_table
 from electra_tf.text.bounded_files import read_file
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog

@@ -5,26 +5,26 @@ from collections.abc import Callable, Sequence
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.metrics import (
+from electra_tf.tasks.classification.task import ClassificationTask
+from electra_tf.tasks.metrics import (
     REGRESSION_METRICS,
     classification_metrics,
 )
-from electra_tf.tasks.classification.splits import (
+from electra_tf.tasks.split_column import (
+    require_one_file,
+    require_splits,
+    split_rows,
+    unused_split_column,
+)
+from electra_tf.tasks.split_files import STEMS, find_split
+from electra_tf.tasks.splits import (
     drop_places,
     empty_texts,
     make_split,
     split_dev,
     suspicious_labels,
 )
-from electra_tf.tasks.classification.task import ClassificationTask
-from electra_tf.tasks.data.split_column import (
-    require_one_file,
-    require_splits,
-    split_rows,
-    unused_split_column,
-)
-from electra_tf.tasks.data.split_files import STEMS, find_split
-from electra_tf.tasks.data.tables import (
+from electra_tf.tasks.tables import (
     FORMATS,
     TFDS,
     Row,

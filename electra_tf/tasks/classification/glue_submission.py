@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification import glue
+from electra_tf.tasks import glue
 
 _HEADER = "index\tprediction"
 _DATE = (1980, 1, 1, 0, 0, 0)  # so that equal predictions give equal bytes

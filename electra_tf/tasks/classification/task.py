@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.tasks import glue, metrics
 from electra_tf.tasks.batching import EncodedExamples
-from electra_tf.tasks.classification import glue, metrics
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.classification.splits import drop_places, make_split
-from electra_tf.tasks.data.tables import require_columns
 from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.splits import drop_places, make_split
+from electra_tf.tasks.tables import require_columns
 from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog

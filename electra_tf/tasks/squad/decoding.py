@@ -12,7 +12,7 @@ import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad.preprocessing import QAFeature, split_words
-from electra_tf.tasks.squad.reader import Question
+from electra_tf.tasks.squad_json import Question
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN

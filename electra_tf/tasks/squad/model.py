@@ -21,7 +21,7 @@ from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
 from electra_tf.tasks.squad.decoding import DecodingConfig, QAPrediction, decode_answers
 from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
-from electra_tf.tasks.squad.reader import Answer, Question
+from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.tasks.text_model import TextModel
 
 _DEFAULTS = FinetuningConfig()

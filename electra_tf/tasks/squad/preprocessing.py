@@ -10,7 +10,7 @@ import re
 from typing import Literal
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.reader import Answer, Question
+from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 
@@ -168,7 +168,7 @@ def _target(
         f"{question.source}, question {question.id} with none of its "
         f"{len(question.answers)} answers in the context",
         "Correct the answers, or remove such questions with "
-        "electra_tf.tasks.squad.reader.drop_untrainable",
+        "electra_tf.tasks.squad_json.drop_untrainable",
     )
 
 

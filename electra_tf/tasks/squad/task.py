@@ -8,12 +8,10 @@ import sys
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import EncodedExamples
-from electra_tf.tasks.data.tables import TFDS
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.squad.decoding import QAPrediction, write_predictions
-from electra_tf.tasks.squad.metrics import score_v1, score_v2
 from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.reader import (
+from electra_tf.tasks.squad_json import (
     STEMS,
     Answer,
     Question,
@@ -22,6 +20,8 @@ from electra_tf.tasks.squad.reader import (
     read_squad,
     split_by_article,
 )
+from electra_tf.tasks.squad_metrics import score_v1, score_v2
+from electra_tf.tasks.tables import TFDS
 from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog

@@ -14,7 +14,7 @@ from electra_tf.errors import InputError
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import IGNORE_LABEL, EncodedExamples, Inputs
-from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config

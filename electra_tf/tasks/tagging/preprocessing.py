@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.tagging.schemes import (
     MARKS,
     OUTSIDE,

@@ -11,11 +11,11 @@ import numpy as np
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.batching import EncodedExamples
-from electra_tf.tasks.data.conll import Sentence, find_columns, without_headers
-from electra_tf.tasks.data.sentences import read_sentences, require_json
-from electra_tf.tasks.data.spelling import other_spelling, several_spellings
+from electra_tf.tasks.conll import Sentence, find_columns, without_headers
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
+from electra_tf.tasks.sentences import read_sentences, require_json
+from electra_tf.tasks.spelling import other_spelling, several_spellings
+from electra_tf.tasks.tag_metrics import score_spans, score_tokens
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.tagging.preprocessing import tag_vocabulary
 from electra_tf.tasks.tagging.schemes import (

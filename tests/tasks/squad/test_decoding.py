@@ -16,9 +16,9 @@ from electra_tf.tasks.squad.decoding import (
     piece_characters,
     write_predictions,
 )
-from electra_tf.tasks.squad.metrics import normalize
 from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
-from electra_tf.tasks.squad.reader import Question, drop_untrainable, read_squad
+from electra_tf.tasks.squad_json import Question, drop_untrainable, read_squad
+from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from electra_tf.tasks.squad.decoding_graph import GraphAnswers
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
 from electra_tf.tasks.squad.preprocessing_graph import GraphWindows
-from electra_tf.tasks.squad.reader import Question
+from electra_tf.tasks.squad_json import Question
 from electra_tf.text.tokenizer import Tokenizer
 from tasks import tiny
 from tasks.squad.test_preprocessing_graph import columns, pairs

@@ -9,7 +9,7 @@ import pytest
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad.decoding import QAPrediction
 from electra_tf.tasks.squad.model import QuestionAnswerer, _stack
-from electra_tf.tasks.squad.reader import Answer, Question
+from electra_tf.tasks.squad_json import Answer, Question
 from tasks import tiny
 
 

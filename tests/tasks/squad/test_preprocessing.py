@@ -11,7 +11,7 @@ from electra_tf.tasks.squad.preprocessing import (
     make_features,
     split_words,
 )
-from electra_tf.tasks.squad.reader import Answer, Question, drop_untrainable, read_squad
+from electra_tf.tasks.squad_json import Answer, Question, drop_untrainable, read_squad
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary

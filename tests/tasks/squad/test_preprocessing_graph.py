@@ -14,7 +14,7 @@ from electra_tf.tasks.squad.preprocessing import (
     split_words,
 )
 from electra_tf.tasks.squad.preprocessing_graph import GraphWindows
-from electra_tf.tasks.squad.reader import Question
+from electra_tf.tasks.squad_json import Question
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import IGNORE_LABEL
-from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.tagging.model import TokenClassifier
 from electra_tf.tasks.tagging.schemes import to_scheme
 from tasks import tiny

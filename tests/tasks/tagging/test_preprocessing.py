@@ -5,7 +5,7 @@ import pytest
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.conll import Sentence, read_conll
+from electra_tf.tasks.conll import Sentence, read_conll
 from electra_tf.tasks.tagging.preprocessing import (
     TaggedInput,
     features,

@@ -4,7 +4,7 @@ import itertools
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.conll import read_conll
 from electra_tf.tasks.tagging.schemes import (
     bioes,
     conlleval_spans,

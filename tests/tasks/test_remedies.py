@@ -11,7 +11,7 @@ from absl import flags
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.csv_data import csv_task
-from electra_tf.tasks.data.tables import read_table
+from electra_tf.tasks.tables import read_table
 from electra_tf.tasks.tagging.task import tagging_task
 from electra_tf.text.data_errors import DataErrorLog
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.delimited import named_records
-from electra_tf.tasks.data.json_records import SUFFIXES, describe_json, json_values
-from electra_tf.tasks.data.spelling import fold, quote_names
+from electra_tf.tasks.delimited import named_records
+from electra_tf.tasks.spelling import fold, quote_names
 from electra_tf.text.bounded_files import MAX_LINE, check_items, max_items, read_file
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.json_records import SUFFIXES, describe_json, json_values
 from electra_tf.text.sources import load_tfds
 
 TFDS = "tfds:"

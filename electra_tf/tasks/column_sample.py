@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from electra_tf.tasks.data.conll import DOCUMENT
+from electra_tf.tasks.conll import DOCUMENT
 from electra_tf.tasks.tagging.schemes import is_span_scheme
 
 

@@ -5,7 +5,7 @@ import lzma
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.reader import (
+from electra_tf.tasks.squad_json import (
     Answer,
     Question,
     drop_untrainable,

@@ -4,7 +4,7 @@ import lzma
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.conll import (
+from electra_tf.tasks.conll import (
     Sentence,
     find_columns,
     read_conll,

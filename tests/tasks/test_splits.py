@@ -6,12 +6,12 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.splits import (
+from electra_tf.tasks.splits import (
     empty_texts,
     split_dev,
     suspicious_labels,
 )
-from electra_tf.tasks.data.tables import Row
+from electra_tf.tasks.tables import Row
 from electra_tf.tasks.task import Split
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.tables import Row
+from electra_tf.tasks.tables import Row
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
 _WORDS = {"train": "train", "test": "test"}

@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.metrics import METRICS, describe_degenerate
+from electra_tf.tasks.metrics import METRICS, describe_degenerate
 
 CLASS_METRICS = ("accuracy", "mcc", "f1", "macro_f1")
 SCORE_METRICS = ("pearson", "spearman", "mse")

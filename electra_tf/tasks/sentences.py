@@ -6,13 +6,13 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.conll import Sentence, read_conll
-from electra_tf.tasks.data.json_records import SUFFIXES, begins_json, describe_json
-from electra_tf.tasks.data.split_column import unused_split_column
-from electra_tf.tasks.data.tables import read_json
+from electra_tf.tasks.conll import Sentence, read_conll
+from electra_tf.tasks.split_column import unused_split_column
+from electra_tf.tasks.tables import read_json
 from electra_tf.text.bounded_files import MAX_LINE
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.json_records import SUFFIXES, begins_json, describe_json
 
 WORD_KEYS = ("words", "tokens")
 """Usual keys of the words of a sentence."""

@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification import glue
+from electra_tf.tasks import glue
 from electra_tf.tasks.classification.csv_data import csv_task
 from electra_tf.text.data_errors import DataErrorLog
 

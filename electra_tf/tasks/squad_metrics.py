@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad.decoding import best_threshold
-from electra_tf.tasks.squad.reader import Question
+from electra_tf.tasks.squad_json import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.json_records import SUFFIXES, describe_json
-from electra_tf.tasks.data.split_column import unused_split_column
-from electra_tf.tasks.data.split_files import find_split
-from electra_tf.tasks.data.tables import print_note, read_json
+from electra_tf.tasks.split_column import unused_split_column
+from electra_tf.tasks.split_files import find_split
+from electra_tf.tasks.tables import print_note, read_json
 from electra_tf.text import compression
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.json_records import SUFFIXES, describe_json
 
 STEMS = {"squad1": "-v1.1", "squad2": "-v2.0"}
 """Suffixes of `train` and `dev` in the names of the published files."""

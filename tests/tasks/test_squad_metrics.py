@@ -5,8 +5,8 @@ import random
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.metrics import exact, f1, normalize, score_v1, score_v2
-from electra_tf.tasks.squad.reader import Answer, Question, read_squad
+from electra_tf.tasks.squad_json import Answer, Question, read_squad
+from electra_tf.tasks.squad_metrics import exact, f1, normalize, score_v1, score_v2
 from electra_tf.text.data_errors import DataErrorLog
 
 V2 = (  # exact, f1, HasAns_exact, HasAns_f1, NoAns_exact; official script's output

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Mapping
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.json_records import SUFFIXES
-from electra_tf.tasks.data.split_files import find_split
+from electra_tf.tasks.split_files import find_split
 from electra_tf.tasks.tagging.schemes import is_span_scheme
 from electra_tf.text.bounded_files import check_items, max_items, read_lines
 from electra_tf.text.compression import BROKEN
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.json_records import SUFFIXES
 
 DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"

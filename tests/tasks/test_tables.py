@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.tables import (
+from electra_tf.tasks.tables import (
     Row,
     has_tfds,
     read_table,

@@ -4,8 +4,8 @@ import random
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.conll import read_conll
-from electra_tf.tasks.tagging.metrics import score_spans, score_tokens
+from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.tag_metrics import score_spans, score_tokens
 from electra_tf.tasks.tagging.schemes import to_bioes
 from electra_tf.text.data_errors import DataErrorLog
 

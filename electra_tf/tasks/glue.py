@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.tables import TFDS, Row, has_tfds, read_table, read_tfds
+from electra_tf.tasks.tables import TFDS, Row, has_tfds, read_table, read_tfds
 from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataErrorLog
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.spelling import other_spelling, several_spellings
-from electra_tf.tasks.data.tables import Row
+from electra_tf.tasks.spelling import other_spelling, several_spellings
+from electra_tf.tasks.tables import Row
 from electra_tf.tasks.task import Split
 from electra_tf.text.data_errors import DataError, DataErrorLog
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.json_records import begins_json
 from electra_tf.text.bounded_files import check_items, max_items
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.json_records import begins_json
 
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 # Of Chinese and Japanese keyboards.

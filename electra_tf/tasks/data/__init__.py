@@ -1,1 +1,0 @@
-"""Readers of task data: tables and column files."""
