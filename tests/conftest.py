@@ -65,7 +65,7 @@ def corpus_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, corpus_file, vocabulary):
     """Return a folder of records of 32 positions in five shards."""
-    from text.conftest import build_records
+    from tiny import build_records
 
     output = tmp_path_factory.mktemp("records") / "out"
     build_records(corpus_file, output, vocabulary, max_length=32, shards=5)

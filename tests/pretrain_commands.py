@@ -4,19 +4,14 @@ import pathlib
 import subprocess
 import sys
 
+import tiny
 from conftest import ROOT
 
 from electra_tf.training.metric_logger import read_metrics
 
 SETS = (
-    "records.max_length=32",
-    "input.batch_size=8",
+    *tiny.SETS,
     "input.shuffle_window=50",
-    "model.depth=1",
-    "model.width=32",
-    "model.embedding=16",
-    "model.heads=2",
-    "model.generator_width=0.5",
     "model.max_positions=64",
     "optimizer.learning_rate=1e-3",
     "optimizer.warmup_steps=5",

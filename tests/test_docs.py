@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT
-from text.conftest import build_records
+from tiny import build_records
 
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig

@@ -7,7 +7,8 @@ import sys
 import pytest
 from conftest import ROOT, failure
 from serving.exports import LABELS, model
-from tasks.test_pretrained import save, settings_of
+from tiny import pretraining_settings as settings_of
+from tiny import save_checkpoint as save
 
 from electra_tf.model.electra import Electra
 

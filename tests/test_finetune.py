@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 import pytest
+import tiny
 from conftest import ROOT, failure
-from tasks import tiny
 
 from electra_tf.tasks.inference import load
 from electra_tf.training.checkpoint import saved_steps

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, failure
 from pretrain_commands import arguments, file_contents, metric_lines, start
-from text.conftest import build_records
+from tiny import build_records
 
 from electra_tf import cli, pretrain
 from electra_tf.tasks.pretrained import PretrainedEncoder

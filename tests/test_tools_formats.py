@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
+import tiny
 from conftest import ROOT
-from tasks import tiny
 
 from electra_tf.tasks.classification.model import TextClassifier
 

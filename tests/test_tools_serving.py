@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 from serving.exports import exported, write_version
-from tasks.test_pretrained import save as save_checkpoint
-from tasks.test_pretrained import settings_of
+from tiny import pretraining_settings as settings_of
+from tiny import save_checkpoint
 
 from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.pretrained_models import pretrained_export

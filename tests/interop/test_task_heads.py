@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+import tiny
 from conftest import GOLDEN as ALL_GOLDEN
 from conftest import failure
-from tasks import tiny
 
 import electra_tf
 from electra_tf.errors import InputError

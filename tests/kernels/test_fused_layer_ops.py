@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining.synthetic import in_every_mode
+from tiny import in_every_mode
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps

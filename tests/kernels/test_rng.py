@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining.synthetic import TOKENS as TOKEN_IDS
-from pretraining.synthetic import batch, chi_square, config, in_every_mode
+from tiny import TOKENS as TOKEN_IDS
+from tiny import batch, chi_square, config, in_every_mode
 
 from electra_tf.kernels.rng import (
     DROPOUT,

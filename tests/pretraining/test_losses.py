@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import in_every_mode
 
 from electra_tf.pretraining import losses
 from electra_tf.pretraining.losses import mlm_predictions, replaced_token_loss
-from pretraining.synthetic import in_every_mode
 
 RANDOM = np.random.default_rng(0)
 LOGITS_BMV = RANDOM.normal(scale=3, size=(4, 3, 11)).astype(np.float32)

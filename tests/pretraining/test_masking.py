@@ -9,18 +9,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from electra_tf.batch import Batch
-from electra_tf.config.pretraining import MaskingConfig
-from electra_tf.kernels.rng import TRAINING, make_rng
-from electra_tf.pretraining.masking import (
-    Masker,
-    apply_mask_as_original,
-    first_positions,
-    maskable,
-    scatter_tokens,
-)
-from pretraining.synthetic import (
+from tiny import (
     CLS,
     LENGTH,
     MASK,
@@ -31,6 +20,17 @@ from pretraining.synthetic import (
     batch,
     chi_square,
     in_every_mode,
+)
+
+from electra_tf.batch import Batch
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.masking import (
+    Masker,
+    apply_mask_as_original,
+    first_positions,
+    maskable,
+    scatter_tokens,
 )
 
 SCHEMES = ("paper", "whole_word", "original")

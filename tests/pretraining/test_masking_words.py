@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import CLS, MASK, SEP, TOKENS, batch, chi_square
 
 from electra_tf.batch import Batch
 from electra_tf.config.pretraining import MaskingConfig
@@ -15,7 +16,6 @@ from electra_tf.pretraining.masking import (
     sample_whole_words,
     word_starts,
 )
-from pretraining.synthetic import CLS, MASK, SEP, TOKENS, batch, chi_square
 
 LENGTH = 24
 SPECIAL = (CLS, SEP, MASK)

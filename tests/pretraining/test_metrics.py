@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
+from tiny import in_every_mode
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.pretraining.losses import WeightedSum, mlm_predictions
@@ -15,7 +16,6 @@ from electra_tf.pretraining.metrics import (
     metric_ratios,
     sampled_metrics,
 )
-from pretraining.synthetic import in_every_mode
 
 LOSS = WeightedSum(tf.constant(6.0), tf.constant(4.0))
 

@@ -24,12 +24,12 @@ LARGEST_DIFFERENCE = 2e-6
 def train(name, strategy):
     """Return the weights after two steps, and for two stages after one of each."""
     import tensorflow as tf
+    from tiny import TOKENS, batch, config, model_of
 
     from electra_tf.batch import Batch
     from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.training.optimizer import create_optimizer
-    from pretraining.synthetic import TOKENS, batch, config, model_of
 
     # Rows of different lengths: the replicas have different numbers of tokens.
     whole = batch([16, 5, 9, 16])

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import MASK, batch, chi_square, in_every_mode
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.kernels.rng import SAMPLES, TRAINING, make_rng
 from electra_tf.pretraining.masking import apply_mask
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
-from pretraining.synthetic import MASK, batch, chi_square, in_every_mode
 
 DRAWS = 20_000
 LOGITS = np.array([0.0, 1.0, -1.0, 2.0, 0.5, -4.0], np.float32)

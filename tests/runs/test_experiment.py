@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from conftest import GOLDEN
 
 from electra_tf.config import loader as config_lib
@@ -22,17 +23,7 @@ from electra_tf.text.pipeline import training_batches
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint
 
-SMALL = [
-    "records.max_length=32",
-    "model.depth=2",
-    "model.width=32",
-    "model.heads=2",
-    "model.embedding=16",
-    "model.max_positions=32",
-    "model.generator_width=0.5",
-    "input.batch_size=8",
-    "training.steps=1000",
-]
+SMALL = [*tiny.SETS, "model.depth=2", "training.steps=1000"]
 
 
 def resolve(data, *sets, vocab=None):

@@ -4,7 +4,7 @@ import functools
 import os
 
 import tensorflow as tf
-from tasks import tiny
+import tiny
 
 from electra_tf.serving.export import SIGNATURES, select_signatures
 from electra_tf.serving.formats.saved_model import ASSETS_EXTRA, write_metadata

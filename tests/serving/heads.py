@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-from tasks import tiny
+import tiny
 
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export_spec import IDS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tasks import tiny
+import tiny
 
 from electra_tf.config.pretraining import ModelConfig
 from electra_tf.model.electra import Electra

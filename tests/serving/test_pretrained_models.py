@@ -2,7 +2,8 @@
 
 import pytest
 import tensorflow as tf
-from tasks.test_pretrained import save, settings_of
+from tiny import pretraining_settings as settings_of
+from tiny import save_checkpoint as save
 
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.model.electra import Electra, bert

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tasks import tiny
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS

@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.callbacks import (
@@ -12,7 +13,6 @@ from electra_tf.tasks.callbacks import (
 )
 from electra_tf.tasks.classification.model import TextClassifier
 from electra_tf.training.checkpoint import saved_steps
-from tasks import tiny
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch
 EPOCHS = 5

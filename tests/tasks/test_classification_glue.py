@@ -4,12 +4,12 @@ import gzip
 
 import numpy as np
 import pytest
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.model import TextClassifier
 from electra_tf.tasks.classification.task import glue_task
 from electra_tf.tasks.task import Split
-from tasks import tiny
 
 
 def write_glue(folder, **files):

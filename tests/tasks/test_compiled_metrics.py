@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as sk
 import tensorflow as tf
+import tiny
 from conftest import ROOT
 from keras import metrics as km
 
@@ -19,7 +20,6 @@ from electra_tf.tasks.batching import IGNORE_LABEL
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
-from tasks import tiny
 
 ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica
 TEXTS, _ = tiny.texts(ROWS, longest=6, shortest=6)  # one shape to compile

@@ -6,13 +6,13 @@ import pathlib
 
 import numpy as np
 import pytest
+import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.csv_data import csv_task
 from electra_tf.tasks.classification.model import TextRegressor
 from electra_tf.tasks.task import Split
-from tasks import tiny
 
 TABLE = DataConfig(text_columns=("text",), label_column="label")
 

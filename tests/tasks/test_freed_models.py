@@ -10,13 +10,13 @@ import weakref
 import keras
 import pytest
 import tensorflow as tf
+import tiny
 from conftest import ROOT
 
 import electra_tf
 from electra_tf.batch import Batch
 from electra_tf.kernels.weak_functions import custom_gradient
 from electra_tf.tasks import batching, text_inputs
-from tasks import tiny
 from tasks.test_keras_api import TASKS, TEXTS, make_model
 
 _MIB = 2**20

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.batching import IGNORE_LABEL
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.tagging.model import TokenClassifier
-from tasks import tiny
 
 TEXTS, LABELS = tiny.texts(24, longest=11, shortest=10)
 WEIGHTS = np.random.default_rng(1).uniform(0, 3, 24).astype(np.float32)

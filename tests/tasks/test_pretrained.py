@@ -5,15 +5,11 @@ import pathlib
 
 import numpy as np
 import pytest
+import tiny
 from conftest import GOLDEN
 
-from electra_tf.config import loader
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
 from electra_tf.config.pretraining import (
-    ModelConfig,
-    ObjectiveConfig,
-    PretrainingConfig,
-    RecordsConfig,
     TokenizationConfig,
 )
 from electra_tf.errors import InputError
@@ -25,39 +21,10 @@ from electra_tf.tasks.pretrained import (
     from_saved_config,
     path_below_encoder,
 )
-from electra_tf.training.checkpoint import CONFIG
-from electra_tf.training.checkpoint_manager import CheckpointManager
 
 TOKENS = SpecialTokens(
     cls=2, sep=3, mask=4, vocabulary_size=1000, is_continuation_V=np.zeros(1000, bool)
 )
-
-
-def settings_of(name="electra", sharing="embeddings", vocabulary_size=None):
-    whole = {"generator_width": 1.0, "generator_depth": 1.0}
-    model = ModelConfig(
-        depth=2,
-        width=16,
-        heads=2,
-        feed_forward=32,
-        embedding=8,
-        vocabulary_size=vocabulary_size,
-        max_positions=32,
-        sharing=sharing,
-        **(whole if sharing == "all" else {}),
-    )
-    return PretrainingConfig(
-        records=RecordsConfig(max_length=32),
-        model=model,
-        objective=ObjectiveConfig(name=name),
-        tokenization=TokenizationConfig(lower_case=False),
-    )
-
-
-def save(folder, settings, weights, vocabulary=(GOLDEN / "vocab.txt").read_bytes()):
-    files = {CONFIG: loader.dump_config(settings).encode(), "vocab.txt": vocabulary}
-    checkpoints = CheckpointManager(str(folder / "checkpoints"), 1, (), 10)
-    return checkpoints.save(10, weights, {}, files, {})
 
 
 @pytest.mark.parametrize(
@@ -71,14 +38,14 @@ def save(folder, settings, weights, vocabulary=(GOLDEN / "vocab.txt").read_bytes
     ],
 )
 def test_open_reads_the_encoder_of_each_objective(tmp_path, name, sharing, prefix):
-    settings = settings_of(name, sharing, vocabulary_size=1000)
+    settings = tiny.pretraining_settings(name, sharing, vocabulary_size=1000)
     trained = Pretrainer(settings, TOKENS)
     random = np.random.default_rng(0)
     weights = {
         v.path: random.normal(size=v.shape).astype(np.float32)
         for v in trained.trainable_variables
     }
-    path = save(tmp_path, settings, weights)
+    path = tiny.save_checkpoint(tmp_path, settings, weights)
     start = PretrainedEncoder.open(str(tmp_path))
     assert start.source == path
     assert start.shape == settings.model.encoder
@@ -95,12 +62,14 @@ def test_open_reads_the_encoder_of_each_objective(tmp_path, name, sharing, prefi
 
 @pytest.fixture(scope="module")
 def weights():
-    trained = Pretrainer(settings_of(vocabulary_size=1000), TOKENS)
+    trained = Pretrainer(tiny.pretraining_settings(vocabulary_size=1000), TOKENS)
     return {v.path: np.asarray(v) for v in trained.trainable_variables}
 
 
 def test_untrained_does_not_change_the_encoder(tmp_path, weights):
-    save(tmp_path, settings_of(vocabulary_size=1000), weights)
+    tiny.save_checkpoint(
+        tmp_path, tiny.pretraining_settings(vocabulary_size=1000), weights
+    )
     start = PretrainedEncoder.open(str(tmp_path))
     fresh = start.untrained()
     assert fresh.weights is None
@@ -114,11 +83,11 @@ def test_untrained_does_not_change_the_encoder(tmp_path, weights):
 
 
 def test_the_identity_is_the_checksum_of_the_weights(tmp_path, weights):
-    settings = settings_of(vocabulary_size=1000)
+    settings = tiny.pretraining_settings(vocabulary_size=1000)
     other = {path: values + 1 for path, values in weights.items()}
     found = []
     for number, values in enumerate((weights, weights, other)):
-        save(tmp_path / str(number), settings, values)
+        tiny.save_checkpoint(tmp_path / str(number), settings, values)
         found.append(PretrainedEncoder.open(str(tmp_path / str(number))).identity)
     assert found[0] == found[1] != found[2]
     assert len(found[0]) == 64
@@ -132,13 +101,19 @@ def test_a_fine_tuned_model_is_rejected(tmp_path):
 
 def test_a_vocabulary_of_another_size_is_rejected(tmp_path, weights):
     shorter = b"\n".join((GOLDEN / "vocab.txt").read_bytes().split(b"\n")[:900])
-    save(tmp_path, settings_of(vocabulary_size=1000), weights, shorter)
+    tiny.save_checkpoint(
+        tmp_path, tiny.pretraining_settings(vocabulary_size=1000), weights, shorter
+    )
     with pytest.raises(InputError, match=r"vocab\.txt.*1000 rows.*900 entries"):
         PretrainedEncoder.open(str(tmp_path))
 
 
 def test_a_checkpoint_without_an_encoder_is_rejected(tmp_path):
-    save(tmp_path, settings_of(), {"generator/head/bias": np.zeros(9999, np.float32)})
+    tiny.save_checkpoint(
+        tmp_path,
+        tiny.pretraining_settings(),
+        {"generator/head/bias": np.zeros(9999, np.float32)},
+    )
     with pytest.raises(InputError, match="with generator/head/bias"):
         PretrainedEncoder.open(str(tmp_path))
     with pytest.raises(InputError, match=r"nowhere'"):
@@ -148,7 +123,9 @@ def test_a_checkpoint_without_an_encoder_is_rejected(tmp_path):
 def test_weights_of_another_shape_are_rejected(tmp_path, weights):
     path = "electra/discriminator/encoder/layer_1/output/bias"
     lost = {name: values for name, values in weights.items() if name != path}
-    save(tmp_path, settings_of(vocabulary_size=1000), lost)
+    tiny.save_checkpoint(
+        tmp_path, tiny.pretraining_settings(vocabulary_size=1000), lost
+    )
     start = PretrainedEncoder.open(str(tmp_path))
     encoder = Encoder(start.shape)
     encoder.build()
@@ -159,7 +136,7 @@ def test_weights_of_another_shape_are_rejected(tmp_path, weights):
 
 
 def test_from_saved_config(capsys):
-    shape = settings_of(vocabulary_size=5).model.encoder
+    shape = tiny.pretraining_settings(vocabulary_size=5).model.encoder
     settings = FinetuningConfig(
         data=DataConfig(text_columns=("a", "b"), label_column="c"),
         model=TaskModelConfig(start_n_top=3),

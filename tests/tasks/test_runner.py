@@ -7,6 +7,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import tiny
 from training.toy import one_device
 
 from electra_tf.errors import InputError
@@ -15,7 +16,6 @@ from electra_tf.tasks.runner import MultiSeedRunner
 from electra_tf.tasks.task import Split
 from electra_tf.tasks.trials import Trial, format_summary, summary
 from electra_tf.training.checkpoint import saved_steps
-from tasks import tiny
 
 TEXTS, NUMBERS = tiny.texts(32, longest=11, shortest=10)
 LABELS = [("bad", "good")[number] for number in NUMBERS]

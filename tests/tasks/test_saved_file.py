@@ -8,11 +8,11 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+import tiny
 
 import electra_tf
 from electra_tf.errors import InputError
 from electra_tf.tasks.inference import load
-from tasks import tiny
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from electra_tf import FinetuningConfig, load_config
 from electra_tf.errors import InputError
@@ -12,7 +13,6 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.batching import prediction_batch_indices, training_batch_indices
 from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
 from electra_tf.tasks.model_inputs import batch_indices
-from tasks import tiny
 
 TEXTS, LABELS = tiny.texts()
 SHORT, SHORT_LABELS = tiny.texts(longest=11, shortest=10)  # all batches of one length

@@ -12,6 +12,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tiny
 from conftest import ROOT
 from training.toy import one_device
 
@@ -19,7 +20,6 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.classification.model import TextClassifier
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.training import strategy
-from tasks import tiny
 
 # Eleven batches an epoch, the last one of them not full.
 TEXTS, LABELS = tiny.texts(85, longest=11, shortest=10)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import yaml
 from conftest import GOLDEN
+from tiny import build_records
 
 from electra_tf.config import loader
 from electra_tf.errors import InputError
@@ -14,7 +15,6 @@ from electra_tf.text import builder, chunks
 from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
-from text.conftest import build_records
 
 
 def content(folder):

@@ -6,12 +6,12 @@ import sys
 import unicodedata
 
 import pytest
+from tiny import build_records
 
 from electra_tf.config.pretraining import RecordsConfig
 from electra_tf.errors import InputError
 from electra_tf.text import chunks, duplicates
 from electra_tf.text.duplicates import DuplicateIndex
-from text.conftest import build_records
 
 WORDS = [f"word{n}" for n in range(2000)]
 

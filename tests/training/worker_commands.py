@@ -9,16 +9,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+import tiny
+
 ROOT = pathlib.Path(__file__).parents[2]
 SETS = (
-    "records.max_length=32",
-    "input.batch_size=8",
-    "model.depth=1",
-    "model.width=32",
-    "model.embedding=16",
-    "model.heads=2",
-    "model.generator_width=0.5",
-    "model.max_positions=32",
+    *tiny.SETS,
     "optimizer.learning_rate=1e-3",
     "optimizer.warmup_steps=5",
     "optimizer.clip_norm=0.5",

@@ -25,7 +25,7 @@ SETS = (
 
 def make_records(folder: pathlib.Path) -> pathlib.Path:
     """Build records of 32 positions from random words, and return their folder."""
-    from text.conftest import build_records
+    from tiny import build_records
 
     from electra_tf.text.vocab import Vocabulary
 

@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import CLS, MASK, SEP, TOKENS, batch, config
 
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.adversarial import AdversarialObjective
-from pretraining.synthetic import CLS, MASK, SEP, TOKENS, batch, config
 
 SIZE = 7
 SMALL_TOKENS = SpecialTokens(

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import TOKENS, VOCABULARY, batch, config, model_of
 
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import ObjectiveConfig
@@ -8,7 +9,6 @@ from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
-from pretraining.synthetic import TOKENS, VOCABULARY, batch, config, model_of
 
 
 def weighted_sum(total, weight):

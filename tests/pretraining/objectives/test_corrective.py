@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import TOKENS, batch, config
 
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.common import make_layer_ops
 from electra_tf.pretraining.objectives.corrective import CorrectiveObjective
 from electra_tf.pretraining.objectives.electra import ElectraObjective
-from pretraining.synthetic import TOKENS, batch, config
 
 TEXT = batch([16, 12, 9, 16])
 

@@ -4,6 +4,14 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import (
+    LENGTH,
+    TOKENS,
+    VOCABULARY,
+    batch,
+    chi_square,
+    config,
+)
 
 from electra_tf.batch import Batch
 from electra_tf.config.pretraining import (
@@ -19,14 +27,6 @@ from electra_tf.pretraining.objectives.common import make_layer_ops, scheduled
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
-from pretraining.synthetic import (
-    LENGTH,
-    TOKENS,
-    VOCABULARY,
-    batch,
-    chi_square,
-    config,
-)
 
 METRICS = {
     "masked_lm_loss",

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import TOKENS, batch, config
 
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.kernels.rng import TRAINING, RngStream, make_rng
@@ -8,7 +9,6 @@ from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.objectives.electra_15 import Electra15Objective
 from electra_tf.pretraining.sampling import corrupt
-from pretraining.synthetic import TOKENS, batch, config
 
 TEXT = batch([16, 12, 9, 16])
 

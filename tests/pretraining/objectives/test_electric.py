@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import TOKENS, batch, config
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.electric import ElectricObjective
 from pretraining.original import Fixture
-from pretraining.synthetic import TOKENS, batch, config
 
 TEXT = batch([16, 12, 9, 16])
 

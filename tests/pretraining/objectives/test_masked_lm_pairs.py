@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import TOKENS, batch, config
 
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.electra import ElectraObjective
-from pretraining.synthetic import TOKENS, batch, config
 
 PAIRS = "replace_mlm", "all_tokens_mlm"
 TEXT = batch([16, 12, 9, 16])

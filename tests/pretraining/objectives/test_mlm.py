@@ -3,12 +3,12 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import MASK, TOKENS, VOCABULARY, batch, config
 
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.objectives.mlm import MaskedLMObjective
-from pretraining.synthetic import MASK, TOKENS, VOCABULARY, batch, config
 
 TEXT = batch([16, 12, 9, 16])
 

@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tiny import TOKENS, batch, config, model_of
 
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
-from pretraining.synthetic import TOKENS, batch, config, model_of
 
 STEPS, HALF = 8, 4
 RATE = 1e-3

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from electra_tf.tasks.squad.decoding import DecodingConfig, decode_answers
 from electra_tf.tasks.squad.decoding_graph import GraphAnswers
@@ -16,7 +17,6 @@ from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
 from electra_tf.tasks.squad.preprocessing_graph import GraphWindows
 from electra_tf.tasks.squad_json import Question
 from electra_tf.text.tokenizer import Tokenizer
-from tasks import tiny
 from tasks.squad.test_preprocessing_graph import columns, pairs
 
 RULE = QAFeatureConfig(16, 5, 4)

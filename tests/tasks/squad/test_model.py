@@ -5,12 +5,12 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad.decoding import QAPrediction
 from electra_tf.tasks.squad.model import QuestionAnswerer, _stack
 from electra_tf.tasks.squad_json import Answer, Question
-from tasks import tiny
 
 
 def make_pairs(count=24, seed=0):

@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad.decoding import QAPrediction
 from electra_tf.tasks.squad.task import SquadPredictions, squad_task
 from electra_tf.text.data_errors import DataErrorLog
-from tasks import tiny
 
 
 def squad_file(path, articles=5, first=0, labelled=True):

@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.request_limits import LIMITS, RequestLimits
@@ -16,7 +17,6 @@ from electra_tf.tasks.tagging.preprocessing_graph import (
     split_words,
 )
 from electra_tf.text.tokenizer import Tokenizer
-from tasks import tiny
 
 TAGS = ("A", "B", "C", "D")
 WORDS = (

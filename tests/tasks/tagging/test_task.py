@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
@@ -10,7 +11,6 @@ from electra_tf.tasks.tagging.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.tagging.task import tagging_task
 from electra_tf.tasks.task import Split
 from electra_tf.text.data_errors import DataErrorLog
-from tasks import tiny
 
 TAGS = {"the": "B-X", "of": "I-X", "in": "B-Y"}
 

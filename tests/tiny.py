@@ -1,0 +1,270 @@
+"""Tiny configs, vocabularies, batches, records, networks and checkpoints for all tests.
+
+Pre-training: `config`, `batch`, `TOKENS`, `SETS` of commands, `build_records`,
+`save_checkpoint`. Fine-tuning: `start`, `settings`, `texts`, `MODELS`.
+"""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+from conftest import GOLDEN
+
+from electra_tf.batch import Batch
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.objectives import FACTS
+from electra_tf.config.pretraining import (
+    CorpusConfig,
+    EncoderConfig,
+    MaskingConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    PretrainingConfig,
+    RecordsConfig,
+    TokenizationConfig,
+)
+from electra_tf.pretraining.masking import SpecialTokens
+from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.text.builder import build
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+from electra_tf.training.checkpoint import CONFIG
+from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.optimizer import create_optimizer
+
+# Arguments `--set` of a small run of the commands; later ones replace earlier ones.
+SETS = (
+    "records.max_length=32",
+    "input.batch_size=8",
+    "model.depth=1",
+    "model.width=32",
+    "model.embedding=16",
+    "model.heads=2",
+    "model.generator_width=0.5",
+    "model.max_positions=32",
+)
+
+# --- Pre-training on random ids -------------------------------------------------------
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCABULARY = 50
+LENGTH = 16
+# Every third entry is a continuation piece.
+TOKENS = SpecialTokens(
+    cls=CLS,
+    sep=SEP,
+    mask=MASK,
+    vocabulary_size=VOCABULARY,
+    is_continuation_V=(np.arange(VOCABULARY) > MASK) & (np.arange(VOCABULARY) % 3 == 0),
+)
+
+
+def batch(lengths, length=LENGTH, seed=0):
+    """Return a row for each number of real tokens: [CLS] A [SEP] B [SEP], padding.
+
+    Rows with fewer than four tokens have only special tokens; 0 is an empty row.
+    """
+    random = np.random.default_rng(seed)
+    ids_BL, mask_BL, segments_BL = (
+        np.zeros((len(lengths), length), np.int32) for _ in range(3)
+    )
+    for row, real in enumerate(lengths):
+        ids_BL[row, :real] = random.integers(MASK + 1, VOCABULARY, real)
+        mask_BL[row, :real] = 1
+        middle = real // 2
+        ids_BL[row, [0, middle, max(real - 1, 0)]] = CLS, SEP, SEP
+        ids_BL[row, 0] = CLS
+        ids_BL[row] *= mask_BL[row]
+        segments_BL[row, middle + 1 : real] = 1
+    return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
+
+
+def model_of(name):
+    """Return the settings of `config` that an objective's networks need."""
+    if FACTS[name].stages == 1:
+        return {}
+    same = {"generator_heads": 2, "generator_embedding": 8}
+    return {"sharing": "none", "generator_width": 1.0, **same}
+
+
+def config(*, masking=None, objective=None, length=LENGTH, **model):
+    """Return the config of a small generator and discriminator without dropout."""
+    shape = {
+        "depth": 1,
+        "width": 16,
+        "embedding": 8,
+        "heads": 2,
+        "vocabulary_size": VOCABULARY,
+        "max_positions": 32,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "generator_width": 0.5,
+    }
+    return PretrainingConfig(
+        records=RecordsConfig(max_length=length),
+        model=ModelConfig(**{**shape, **model}),
+        masking=MaskingConfig(**(masking or {})),
+        objective=ObjectiveConfig(**(objective or {})),
+    )
+
+
+def in_every_mode(function, *arguments):
+    """Return the results of `function` in eager mode, in a graph and with XLA."""
+    modes = (
+        function,
+        tf.function(function, autograph=False),
+        tf.function(function, autograph=False, jit_compile=True),
+    )
+    return [tf.nest.map_structure(np.asarray, mode(*arguments)) for mode in modes]
+
+
+def chi_square(counts, expected):
+    """Return Pearson's statistic as a distance from its mean in standard deviations.
+
+    `counts` and `expected` must have the same sum.
+    """
+    counts, expected = np.ravel(counts), np.ravel(expected)
+    np.testing.assert_allclose(counts.sum(), expected.sum(), rtol=1e-4)
+    freedom = len(counts) - 1
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return (statistic - freedom) / (2 * freedom) ** 0.5
+
+
+# --- Records and checkpoints on disk --------------------------------------------------
+
+
+@functools.cache
+def vocabulary():
+    """Return the golden vocabulary of 1,000 entries."""
+    return Vocabulary.read(GOLDEN / "vocab.txt")
+
+
+def build_records(corpus_file, output, vocabulary, *, workers=1, **settings):
+    """Build records through the library, as the command line does."""
+    overwrite = settings.pop("overwrite", False)
+    config = PretrainingConfig(records=RecordsConfig(**settings))
+    log = DataErrorLog("stop", output / "_building" / "problems.txt")
+    reader = CorpusReader([str(corpus_file)], CorpusConfig(), log)
+    return build(
+        reader,
+        log,
+        vocabulary,
+        config,
+        output,
+        workers=workers,
+        overwrite=overwrite,
+    )
+
+
+def pretraining_settings(name="electra", sharing="embeddings", vocabulary_size=None):
+    """Return a config of the golden vocabulary for `save_checkpoint`."""
+    whole = {"generator_width": 1.0, "generator_depth": 1.0}
+    model = ModelConfig(
+        depth=2,
+        width=16,
+        heads=2,
+        feed_forward=32,
+        embedding=8,
+        vocabulary_size=vocabulary_size,
+        max_positions=32,
+        sharing=sharing,
+        **(whole if sharing == "all" else {}),
+    )
+    return PretrainingConfig(
+        records=RecordsConfig(max_length=32),
+        model=model,
+        objective=ObjectiveConfig(name=name),
+        tokenization=TokenizationConfig(lower_case=False),
+    )
+
+
+def save_checkpoint(folder, settings, weights, vocabulary=None):
+    """Save weights as a checkpoint of pre-training; return its path."""
+    if vocabulary is None:
+        vocabulary = (GOLDEN / "vocab.txt").read_bytes()
+    files = {CONFIG: loader.dump_config(settings).encode(), "vocab.txt": vocabulary}
+    checkpoints = CheckpointManager(str(folder / "checkpoints"), 1, (), 10)
+    return checkpoints.save(10, weights, {}, files, {})
+
+
+# --- Fine-tuning on the golden vocabulary ---------------------------------------------
+
+GOOD, BAD = "the", "of"
+FILLERS = ("in", "and", "to", "for", "with", "on")
+NO_DROPOUT = {
+    "model_dropout": 0.0,
+    "model_attention_dropout": 0.0,
+    "model_head_dropout": 0.0,
+}
+
+
+@functools.cache
+def start(max_positions=64):
+    """Return an encoder of depth 2 and width 16, without weights."""
+    shape = EncoderConfig(
+        depth=2, width=16, embedding=8, heads=2, feed_forward=32,
+        vocabulary_size=len(vocabulary()), max_positions=max_positions, segments=2,
+        dropout=0.1, attention_dropout=0.1,
+    )  # fmt: skip
+    tokenizer = Tokenizer(vocabulary(), TokenizationConfig())
+    return PretrainedEncoder(shape, tokenizer, None, "test")
+
+
+def settings(**changes):
+    """Return settings; `training_epochs=2` sets `training.epochs`."""
+    overrides = {
+        "data.max_length": 48,
+        "training.batch_size": 8,
+        "training.epochs": 2,
+        "optimizer.learning_rate": 1e-2,
+        "optimizer.layer_decay": 1.0,
+    }
+    overrides |= {name.replace("_", ".", 1): value for name, value in changes.items()}
+    return loader.load_config(overrides=overrides, root=FinetuningConfig)
+
+
+def texts(count=40, seed=0, longest=19, shortest=1):
+    """Return texts of various lengths, and a label that depends on one of two words."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    rows = []
+    for label in labels:
+        words = rng.choice(FILLERS, rng.integers(shortest, longest + 1)).tolist()
+        words.insert(rng.integers(0, len(words) + 1), (BAD, GOOD)[label])
+        rows.append(" ".join(words))
+    return rows, labels.tolist()
+
+
+def weights(model):
+    return {v.path: v.numpy() for v in model.trainable_variables}
+
+
+def slots(model):
+    return [variable.numpy() for variable in model.optimizer.variables]
+
+
+def assert_same_bits(model, other):
+    first, second = weights(model), weights(other)
+    assert first.keys() == second.keys()
+    for path, values in first.items():
+        np.testing.assert_array_equal(values, second[path], path)
+
+
+def distance(one, other):
+    assert one.keys() == other.keys()
+    return max(float(np.abs(one[path] - other[path]).max()) for path in one)
+
+
+def compiled(model, steps=10):
+    """Compile with the published optimizer, and build it."""
+    settings, depth = model.settings.optimizer, model.shape.depth
+    model.compile(create_optimizer(settings, steps, depth))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def tensors(batch):
+    return tf.nest.map_structure(tf.convert_to_tensor, batch)
