@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.runs.scoring import TextScorer
     from electra_tf.serving.export import export_saved_model
-    from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+    from electra_tf.tasks.answerer import QuestionAnswerer
+    from electra_tf.tasks.classifier import TextClassifier, TextRegressor
     from electra_tf.tasks.presets import load_model
-    from electra_tf.tasks.squad.model import QuestionAnswerer
-    from electra_tf.tasks.tagging.model import TokenClassifier
+    from electra_tf.tasks.tagger import TokenClassifier
     from electra_tf.text.pipeline import training_batches
     from electra_tf.text.record_set import open_records
     from electra_tf.text.tokenizer import Tokenizer
@@ -74,10 +74,10 @@ _KERAS = {
     "Encoder": "model.transformer",
     "MaskedLanguageModel": "model.electra",
     "Pretrainer": "pretraining.pretrainer",
-    "QuestionAnswerer": "tasks.squad.model",
-    "TextClassifier": "tasks.classification.model",
-    "TextRegressor": "tasks.classification.model",
-    "TokenClassifier": "tasks.tagging.model",
+    "QuestionAnswerer": "tasks.answerer",
+    "TextClassifier": "tasks.classifier",
+    "TextRegressor": "tasks.classifier",
+    "TokenClassifier": "tasks.tagger",
     "WarmupPolynomialDecay": "training.schedule",
     "create_optimizer": "training.optimizer",
     "convert_checkpoint": "interop.conversion",

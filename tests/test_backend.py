@@ -57,9 +57,7 @@ def test_an_import_rejects_another_backend(module, tmp_path):
 
 
 def test_an_import_reads_the_settings_file_of_keras(torch_home):
-    result = python(
-        "-c", "import electra_tf.tasks.classification.model", home=torch_home
-    )
+    result = python("-c", "import electra_tf.tasks.classifier", home=torch_home)
     last = result.stderr.strip().splitlines()[-1]
     assert f"'torch' in {torch_home / 'keras.json'}" in last
     assert "KERAS_BACKEND=tensorflow" in last

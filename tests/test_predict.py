@@ -4,7 +4,7 @@ import pytest
 from conftest import failure
 from tasks.test_inference import SHAPE
 
-from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 

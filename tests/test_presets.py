@@ -10,7 +10,7 @@ from conftest import ROOT
 from electra_tf import preset_files
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.preset_files import preset_folder
-from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.training.checkpoint import open_checkpoint
 
 sys.path.insert(0, str(ROOT / "tools"))

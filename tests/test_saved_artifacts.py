@@ -21,9 +21,9 @@ CLOSE = {"rtol": 0, "atol": 1e-5}
 def model(request):
     from keras.saving import load_model
 
-    import electra_tf.tasks.classification.model
-    import electra_tf.tasks.squad.model
-    import electra_tf.tasks.tagging.model  # noqa: F401 - registers the classes
+    import electra_tf.tasks.answerer
+    import electra_tf.tasks.classifier
+    import electra_tf.tasks.tagger  # noqa: F401 - registers the classes
 
     return request.param, load_model(SAVED / request.param / "model.keras")
 

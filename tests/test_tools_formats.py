@@ -9,7 +9,7 @@ import pytest
 import tiny
 from conftest import ROOT
 
-from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classifier import TextClassifier
 
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=3)
 LABELS = ("bad", "good")

@@ -20,11 +20,11 @@ from electra_tf.serving.formats.saved_model import write_metadata, write_saved_m
 from electra_tf.serving.formats.token_runtime import TokenRuntime, missing_extra
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.finished_models import load_finished
 from electra_tf.tasks.inference import load
-from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import is_checkpoint
 from electra_tf.training.disk_errors import reraise_full_disk

@@ -33,14 +33,14 @@ from electra_tf.serving.pretrained_heads import (
     InferenceHead,
     ReplacedTokenDetection,
 )
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.signatures import (
     check_request_size,
     text_signature,
     token_signature,
 )
-from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
+from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.request_limits import LIMITS, RequestLimits
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.trainer_state import assign

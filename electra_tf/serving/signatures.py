@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.serving.export_spec import IDS
-from electra_tf.tasks.request_limits import (
+from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
     assert_max_positions,

@@ -22,22 +22,22 @@ from electra_tf.serving.export_spec import (
     encode_texts,
 )
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.signatures import (
     check_request_size,
     text_signature,
     token_signature,
 )
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.classification.preprocessing_graph import GraphInputs
-from electra_tf.tasks.request_limits import LIMITS, RequestLimits
-from electra_tf.tasks.squad.decoding import DecodingConfig
-from electra_tf.tasks.squad.decoding_graph import NO_SPAN, GraphAnswers
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.preprocessing import QAFeatureConfig
-from electra_tf.tasks.squad.preprocessing_graph import GraphWindows
-from electra_tf.tasks.tagging.model import TokenClassifier
-from electra_tf.tasks.tagging.preprocessing_graph import GraphWords
+from electra_tf.serving.spans_graph import NO_SPAN, GraphAnswers
+from electra_tf.serving.text_graph import GraphInputs
+from electra_tf.serving.windows_graph import GraphWindows
+from electra_tf.serving.words_graph import GraphWords
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.spans import DecodingConfig
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.tasks.windows import QAFeatureConfig
 
 _QUESTION = "Where was the railroad completed?"
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from electra_tf.tasks.conll import DOCUMENT
-from electra_tf.tasks.tagging.schemes import is_span_scheme
+from electra_tf.tasks.schemes import is_span_scheme
 
 
 def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:

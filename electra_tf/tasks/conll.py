@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.schemes import is_span_scheme
 from electra_tf.tasks.split_files import find_split
-from electra_tf.tasks.tagging.schemes import is_span_scheme
 from electra_tf.text.bounded_files import check_items, max_items, read_lines
 from electra_tf.text.compression import BROKEN
 from electra_tf.text.data_errors import DataError, DataErrorLog

@@ -12,11 +12,11 @@ from electra_tf.interop.conversion import read_model
 from electra_tf.interop.network import ForeignNetwork, Prefixes, from_foreign
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel, Source
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, TaskRole
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.inference import load
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.task_evaluation import stored_task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.json_file import read_json

@@ -15,11 +15,11 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import is_foreign
 from electra_tf.interop.task_heads import MODEL, is_finished
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.prediction_records import Item, read_line_items
 from electra_tf.tasks.saved_file import check_saved_file, load_saved_file
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter
 from electra_tf.training.checkpoint import foreign_weights, is_checkpoint

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import Inputs
+from electra_tf.tasks.examples import Inputs
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.text_inputs import (
     is_text_dataset,

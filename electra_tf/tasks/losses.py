@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.tasks.batching import IGNORE_LABEL
+from electra_tf.tasks.examples import IGNORE_LABEL
 
 
 class Loss(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import (
+from electra_tf.tasks.examples import (
     EncodedExamples,
     check_replicas,
     epoch_batch_indices,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.column_sample import is_column_file
 from electra_tf.tasks.conll import COLUMN_SUFFIXES, read_conll, without_headers
 from electra_tf.tasks.prediction_records import (
@@ -21,7 +22,6 @@ from electra_tf.tasks.prediction_records import (
     to_item,
     to_value,
 )
-from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad_json import read_squad_ignoring_offsets
 from electra_tf.tasks.tables import (
     conversion,
@@ -30,7 +30,7 @@ from electra_tf.tasks.tables import (
     read_table,
     require_columns,
 )
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.bounded_files import MAX_LINE, long_line
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed

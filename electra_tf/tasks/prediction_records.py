@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.sentences import WORD_KEYS
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.bounded_files import parse_json
 from electra_tf.text.json_records import describe_json

@@ -27,13 +27,13 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
-from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.callbacks import (
     SelectionPolicy,
     StopOnNonFiniteLoss,
     TrialCheckpoint,
     format_scores,
 )
+from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.task import Task

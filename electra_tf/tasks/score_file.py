@@ -11,11 +11,11 @@ import numpy as np
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue, metrics
 from electra_tf.tasks.conll import find_columns, read_conll, without_headers
+from electra_tf.tasks.schemes import is_span_scheme
 from electra_tf.tasks.squad_json import find_squad, read_squad_ignoring_offsets
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
 from electra_tf.tasks.tables import TFDS, Row, read_text, require_columns
 from electra_tf.tasks.tag_metrics import score_spans, score_tokens
-from electra_tf.tasks.tagging.schemes import is_span_scheme
 from electra_tf.text.bounded_files import check_items, max_items, parse_json
 from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog

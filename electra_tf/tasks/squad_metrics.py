@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.decoding import best_threshold
+from electra_tf.tasks.spans import best_threshold
 from electra_tf.tasks.squad_json import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

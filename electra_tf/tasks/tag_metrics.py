@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.tagging.schemes import conlleval_spans, to_bioes
+from electra_tf.tasks.schemes import conlleval_spans, to_bioes
 
 Tags = Sequence[Sequence[str]]
 """One tag for each word of each sentence."""

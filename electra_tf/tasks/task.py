@@ -8,7 +8,7 @@ from typing import Any
 
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import EncodedExamples
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter

@@ -9,14 +9,16 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classification.task import ClassificationTask
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.conll import ENDINGS, Sentence
 from electra_tf.tasks.metrics import (
     REGRESSION_METRICS,
     classification_metrics,
 )
 from electra_tf.tasks.runner import CONFIG
+from electra_tf.tasks.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.sentences import read_sentences, require_json
 from electra_tf.tasks.spelling import other_spelling
 from electra_tf.tasks.split_column import (
@@ -27,7 +29,6 @@ from electra_tf.tasks.split_column import (
 )
 from electra_tf.tasks.split_files import find_split
 from electra_tf.tasks.splits import make_split
-from electra_tf.tasks.squad.model import QuestionAnswerer
 from electra_tf.tasks.squad.task import SquadTask
 from electra_tf.tasks.squad_json import find_squad, read_squad_ignoring_offsets
 from electra_tf.tasks.tables import (
@@ -38,8 +39,7 @@ from electra_tf.tasks.tables import (
     read_rows,
     require_columns,
 )
-from electra_tf.tasks.tagging.model import TokenClassifier
-from electra_tf.tasks.tagging.schemes import is_span_scheme, learned_scheme, to_scheme
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.tagging.task import TaggingTask
 from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel

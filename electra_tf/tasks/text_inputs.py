@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.kernels.weak_functions import weak_function
-from electra_tf.tasks.batching import EncodedExamples
+from electra_tf.tasks.examples import EncodedExamples
 
 _Examples = Callable[[Sequence[Any], Sequence[Any] | None, Any, Any], EncodedExamples]
 

@@ -21,13 +21,13 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
-from electra_tf.tasks.batching import (
+from electra_tf.tasks.compiled_metrics import CompiledMetrics
+from electra_tf.tasks.examples import (
     EncodedExamples,
     Inputs,
     eval_dataset,
     prediction_batch_indices,
 )
-from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.keras_inputs import (
     check_callbacks,
     check_iterator,

@@ -97,7 +97,7 @@ class GraphTokenizer(tf.Module):
     def encode_with_offsets(self, text_B: tf.Tensor) -> TokenOffsets:
         """Return the ids of each text and the characters that they cover.
 
-        The offsets equal those of `tasks.squad.decoding.piece_characters`.
+        The offsets equal those of `tasks.spans.piece_characters`.
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.

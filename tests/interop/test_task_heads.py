@@ -18,8 +18,8 @@ from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.interop.tf1 import SETTINGS
 from electra_tf.serving.export import load_exportable
-from electra_tf.tasks.classification.model import TextRegressor
-from electra_tf.tasks.tagging.schemes import learned_scheme
+from electra_tf.tasks.classifier import TextRegressor
+from electra_tf.tasks.schemes import learned_scheme
 
 GOLDEN = ALL_GOLDEN / "interop" / "huggingface_discriminator"
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from electra_tf.model.heads import ClassificationHead, TokenClassificationHead
-from electra_tf.tasks.batching import IGNORE_LABEL
+from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.losses import class_loss, score_loss, tag_loss
 from model.test_span_head import Original
 

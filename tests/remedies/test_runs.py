@@ -13,9 +13,9 @@ from electra_tf.runs import blimp, nbest, probe
 from electra_tf.runs.pretraining import check_run
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.serving.export import check_arguments, load_exportable
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.serving.request_limits import RequestLimits
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.presets import load_model
-from electra_tf.tasks.request_limits import RequestLimits
 from electra_tf.training import strategy
 from remedies.bench import (
     DISCRIMINATOR,

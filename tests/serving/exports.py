@@ -9,9 +9,9 @@ import tiny
 from electra_tf.serving.export import SIGNATURES, select_signatures
 from electra_tf.serving.formats.saved_model import ASSETS_EXTRA, write_metadata
 from electra_tf.serving.task_models import task_export
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.tagger import TokenClassifier
 
 LABELS = ("bad", "good", "neither")
 

@@ -11,9 +11,9 @@ from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.signatures import token_signature
 from electra_tf.serving.validate import max_difference
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.tagger import TokenClassifier
 
 LABELS = ("bad", "neither", "good")
 SHAPES = [(1, 5), (3, 17), (1, 64), (3, 64), (0, 5), (1, 5)]

@@ -7,15 +7,15 @@ import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.request_limits import (
+    LIMITS,
+    RequestLimits,
+    assert_max_positions,
+)
 from electra_tf.serving.signatures import (
     check_request_size,
     text_signature,
     token_signature,
-)
-from electra_tf.tasks.request_limits import (
-    LIMITS,
-    RequestLimits,
-    assert_max_positions,
 )
 
 MAX_ROWS, MAX_BYTES, MAX_POSITIONS = LIMITS.rows, LIMITS.bytes, LIMITS.positions

@@ -11,7 +11,7 @@ from electra_tf.tasks.callbacks import (
     TrialCheckpoint,
     format_scores,
 )
-from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch

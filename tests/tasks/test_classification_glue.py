@@ -7,8 +7,8 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.model import TextClassifier
 from electra_tf.tasks.classification.task import glue_task
+from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.task import Split
 
 

@@ -16,10 +16,10 @@ from conftest import ROOT
 from keras import metrics as km
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import IGNORE_LABEL
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.examples import IGNORE_LABEL
+from electra_tf.tasks.tagger import TokenClassifier
 
 ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica
 TEXTS, _ = tiny.texts(ROWS, longest=6, shortest=6)  # one shape to compile

@@ -11,7 +11,7 @@ import tiny
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classification.csv_data import csv_task
-from electra_tf.tasks.classification.model import TextRegressor
+from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.task import Split
 
 TABLE = DataConfig(text_columns=("text",), label_column="label")

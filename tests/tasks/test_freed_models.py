@@ -16,7 +16,7 @@ from conftest import ROOT
 import electra_tf
 from electra_tf.batch import Batch
 from electra_tf.kernels.weak_functions import custom_gradient
-from electra_tf.tasks import batching, text_inputs
+from electra_tf.tasks import examples, text_inputs
 from tasks.test_keras_api import TASKS, TEXTS, make_model
 
 _MIB = 2**20
@@ -74,7 +74,7 @@ def in_a_process(*arguments):
 
 def main(name, count, *kept):
     if kept:
-        for module in (batching, text_inputs):
+        for module in (examples, text_inputs):
             module.weak_function = lambda function: function
     used = []
     for _ in range(int(count)):

@@ -12,12 +12,12 @@ from conftest import GOLDEN
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.tensor_bundle import write_bundle
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.inference import load, predict_lines
 from electra_tf.tasks.prediction_inputs import read_items
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.tagging.model import TokenClassifier
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.tokenizer import Tokenizer
 
 SHAPE = EncoderConfig(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.tasks.batching import IGNORE_LABEL
+from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.losses import class_loss, score_loss, tag_loss
 
 RANDOM = np.random.default_rng(0)

@@ -5,8 +5,8 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.schemes import to_bioes
 from electra_tf.tasks.tag_metrics import score_spans, score_tokens
-from electra_tf.tasks.tagging.schemes import to_bioes
 from electra_tf.text.data_errors import DataErrorLog
 
 # Random tags, some of them inconsistent, with the output of conlleval.pl (2004-01-26):

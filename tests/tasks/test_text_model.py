@@ -10,8 +10,8 @@ from electra_tf import FinetuningConfig, load_config
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.batching import prediction_batch_indices, training_batch_indices
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.examples import prediction_batch_indices, training_batch_indices
 from electra_tf.tasks.model_inputs import batch_indices
 
 TEXTS, LABELS = tiny.texts()

@@ -17,7 +17,7 @@ from conftest import ROOT
 from training.toy import one_device
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.model import TextClassifier
+from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.training import strategy
 

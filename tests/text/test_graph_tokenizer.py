@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.decoding import piece_characters
+from electra_tf.tasks.spans import piece_characters
 from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,
     compile_table,

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.decoding import piece_characters
+from electra_tf.tasks.spans import piece_characters
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_json import STRIP_ACCENTS

@@ -118,8 +118,8 @@ def electra_tf(
 
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
-    from electra_tf.tasks.batching import EncodedExamples
-    from electra_tf.tasks.classification.model import TextClassifier
+    from electra_tf.tasks.classifier import TextClassifier
+    from electra_tf.tasks.examples import EncodedExamples
     from electra_tf.tasks.pretrained import PretrainedEncoder
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS, Request, Response
-from electra_tf.tasks.batching import EncodedExamples, prediction_batch_indices
+from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 
 _LOGITS = "logits"
 

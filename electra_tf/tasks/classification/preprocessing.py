@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import EncodedExamples
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 

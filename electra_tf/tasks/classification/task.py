@@ -9,8 +9,8 @@ import numpy as np
 
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.tasks import glue, metrics
-from electra_tf.tasks.batching import EncodedExamples
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.splits import drop_places, make_split
 from electra_tf.tasks.tables import require_columns

@@ -7,10 +7,10 @@ import sys
 
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import EncodedExamples
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.squad.decoding import QAPrediction, write_predictions
-from electra_tf.tasks.squad.model import QuestionAnswerer
+from electra_tf.tasks.spans import QAPrediction, write_predictions
 from electra_tf.tasks.squad_json import (
     STEMS,
     Answer,

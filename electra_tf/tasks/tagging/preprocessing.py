@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import Sentence
-from electra_tf.tasks.tagging.schemes import (
+from electra_tf.tasks.schemes import (
     MARKS,
     OUTSIDE,
     is_span_scheme,

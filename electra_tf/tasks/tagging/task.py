@@ -10,15 +10,10 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.batching import EncodedExamples
 from electra_tf.tasks.conll import Sentence, find_columns, without_headers
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.sentences import read_sentences, require_json
-from electra_tf.tasks.spelling import other_spelling, several_spellings
-from electra_tf.tasks.tag_metrics import score_spans, score_tokens
-from electra_tf.tasks.tagging.model import TokenClassifier
-from electra_tf.tasks.tagging.preprocessing import tag_vocabulary
-from electra_tf.tasks.tagging.schemes import (
+from electra_tf.tasks.schemes import (
     BIOES,
     OUTSIDE,
     conlleval_spans,
@@ -26,6 +21,11 @@ from electra_tf.tasks.tagging.schemes import (
     scheme_of,
     to_bioes,
 )
+from electra_tf.tasks.sentences import read_sentences, require_json
+from electra_tf.tasks.spelling import other_spelling, several_spellings
+from electra_tf.tasks.tag_metrics import score_spans, score_tokens
+from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.tagging.preprocessing import tag_vocabulary
 from electra_tf.tasks.task import Split, Task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataError, DataErrorLog

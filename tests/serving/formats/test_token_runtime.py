@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.formats.token_runtime import TokenRuntime, drop_string_outputs
-from electra_tf.tasks.batching import EncodedExamples
+from electra_tf.tasks.examples import EncodedExamples
 from serving import heads
 
 

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.decoding import QAPrediction
+from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad.task import SquadPredictions, squad_task
 from electra_tf.text.data_errors import DataErrorLog
 

@@ -6,13 +6,13 @@ import pytest
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import Sentence, read_conll
+from electra_tf.tasks.schemes import to_bioes
 from electra_tf.tasks.tagging.preprocessing import (
     TaggedInput,
     features,
     join,
     tag_vocabulary,
 )
-from electra_tf.tasks.tagging.schemes import to_bioes
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary

@@ -7,7 +7,7 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.tagging.schemes import SCHEMES, Span, write_spans
+from electra_tf.tasks.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.tagging.task import tagging_task
 from electra_tf.tasks.task import Split
 from electra_tf.text.data_errors import DataErrorLog

@@ -14,8 +14,8 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.batching import EncodedExamples, Inputs
 from electra_tf.tasks.classification.preprocessing import encode_texts
+from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
 from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.tasks.squad.decoding import DecodingConfig
-from electra_tf.tasks.squad.preprocessing_graph import WindowAlignment
+from electra_tf.serving.windows_graph import WindowAlignment
+from electra_tf.tasks.spans import DecodingConfig
 
 NO_SPAN = -1e30  # score of a question without a valid span
 _LOWEST = tf.float32.min

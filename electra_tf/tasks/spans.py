@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.preprocessing import QAFeature, split_words
 from electra_tf.tasks.squad_json import Question
+from electra_tf.tasks.windows import QAFeature, split_words
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.tasks.request_limits import (
+from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
     assert_max_positions,
 )
-from electra_tf.tasks.squad.preprocessing import QAFeatureConfig
+from electra_tf.tasks.windows import QAFeatureConfig
 from electra_tf.text.graph_tokenizer import (
     TokenOffsets,
     drop_invalid_utf8,

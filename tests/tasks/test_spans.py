@@ -7,7 +7,7 @@ import pytest
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.decoding import (
+from electra_tf.tasks.spans import (
     Candidate,
     DecodingConfig,
     QAPrediction,
@@ -16,9 +16,9 @@ from electra_tf.tasks.squad.decoding import (
     piece_characters,
     write_predictions,
 )
-from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
 from electra_tf.tasks.squad_json import Question, drop_untrainable, read_squad
 from electra_tf.tasks.squad_metrics import normalize
+from electra_tf.tasks.windows import QAFeatureConfig, make_features
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer

@@ -9,10 +9,10 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import IGNORE_LABEL
 from electra_tf.tasks.conll import Sentence
-from electra_tf.tasks.tagging.model import TokenClassifier
-from electra_tf.tasks.tagging.schemes import to_scheme
+from electra_tf.tasks.examples import IGNORE_LABEL
+from electra_tf.tasks.schemes import to_scheme
+from electra_tf.tasks.tagger import TokenClassifier
 
 TAGS = ("A", "B", "C")
 TAG_BY_WORD = {"the": "A", "of": "B"}

@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.tasks.squad.decoding import DecodingConfig, decode_answers
-from electra_tf.tasks.squad.decoding_graph import GraphAnswers
-from electra_tf.tasks.squad.model import QuestionAnswerer
-from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
-from electra_tf.tasks.squad.preprocessing_graph import GraphWindows
+from electra_tf.serving.spans_graph import GraphAnswers
+from electra_tf.serving.windows_graph import GraphWindows
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.spans import DecodingConfig, decode_answers
 from electra_tf.tasks.squad_json import Question
+from electra_tf.tasks.windows import QAFeatureConfig, make_features
 from electra_tf.text.tokenizer import Tokenizer
-from tasks.squad.test_preprocessing_graph import columns, pairs
+from serving.test_windows_graph import columns, pairs
 
 RULE = QAFeatureConfig(16, 5, 4)
 DECODING = DecodingConfig(n_best=4, max_answer_length=6)

@@ -15,14 +15,14 @@ from electra_tf.errors import InputError
 from electra_tf.model.heads import SpanHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
-from electra_tf.tasks.batching import EncodedExamples, Inputs
+from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, span_loss
 from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
-from electra_tf.tasks.squad.decoding import DecodingConfig, QAPrediction, decode_answers
-from electra_tf.tasks.squad.preprocessing import QAFeatureConfig, make_features
+from electra_tf.tasks.spans import DecodingConfig, QAPrediction, decode_answers
 from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.tasks.windows import QAFeatureConfig, make_features
 
 _DEFAULTS = FinetuningConfig()
 _PADDING_LOGIT = -1e30  # below the logit of every real position

@@ -13,13 +13,13 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.batching import IGNORE_LABEL, EncodedExamples, Inputs
 from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.examples import IGNORE_LABEL, EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.presets import PresetArguments
 from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
+from electra_tf.tasks.schemes import BIOES, SCHEMES, to_scheme
 from electra_tf.tasks.tagging.preprocessing import TaggedInput, features, join
-from electra_tf.tasks.tagging.schemes import BIOES, SCHEMES, to_scheme
 from electra_tf.tasks.text_model import TextModel
 
 _DEFAULTS = FinetuningConfig()

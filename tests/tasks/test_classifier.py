@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.model import TextClassifier, TextRegressor
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 
 TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)
 SCORES = [1.0, 2.5, 5.0, 4.0, 3.0, 1.5, 2.0, 5.0]

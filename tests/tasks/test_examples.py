@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.batching import (
+from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     LENGTHS,
     EncodedExamples,

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.tasks.request_limits import RequestLimits
-from electra_tf.tasks.squad.decoding import piece_characters
-from electra_tf.tasks.squad.preprocessing import (
+from electra_tf.serving.request_limits import RequestLimits
+from electra_tf.serving.windows_graph import GraphWindows
+from electra_tf.tasks.spans import piece_characters
+from electra_tf.tasks.squad_json import Question
+from electra_tf.tasks.windows import (
     QAFeatureConfig,
     make_features,
     split_words,
 )
-from electra_tf.tasks.squad.preprocessing_graph import GraphWindows
-from electra_tf.tasks.squad_json import Question
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 

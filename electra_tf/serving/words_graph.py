@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.request_limits import (
+from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
     assert_max_positions,

@@ -8,8 +8,8 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.decoding import QAPrediction
-from electra_tf.tasks.squad.model import QuestionAnswerer, _stack
+from electra_tf.tasks.answerer import QuestionAnswerer, _stack
+from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_json import Answer, Question
 
 

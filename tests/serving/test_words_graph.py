@@ -9,13 +9,13 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.request_limits import LIMITS, RequestLimits
-from electra_tf.tasks.tagging.model import TokenClassifier
-from electra_tf.tasks.tagging.preprocessing_graph import (
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.words_graph import (
     GraphWords,
     opens_part,
     split_words,
 )
+from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.tokenizer import Tokenizer
 
 TAGS = ("A", "B", "C", "D")

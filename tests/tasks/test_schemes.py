@@ -5,7 +5,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import read_conll
-from electra_tf.tasks.tagging.schemes import (
+from electra_tf.tasks.schemes import (
     bioes,
     conlleval_spans,
     is_span_scheme,

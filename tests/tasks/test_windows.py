@@ -6,12 +6,12 @@ from conftest import GOLDEN
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad.preprocessing import (
+from electra_tf.tasks.squad_json import Answer, Question, drop_untrainable, read_squad
+from electra_tf.tasks.windows import (
     QAFeatureConfig,
     make_features,
     split_words,
 )
-from electra_tf.tasks.squad_json import Answer, Question, drop_untrainable, read_squad
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
