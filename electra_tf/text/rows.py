@@ -1,89 +1,141 @@
-"""Read one field of the rows of JSON lists, .csv, .tsv and Parquet files, in order."""
+"""Read the rows of JSON, .csv, .tsv and Parquet files in order, with their lines."""
 
 import csv
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from electra_tf.errors import InputError
+from electra_tf.text.data_errors import DataError, DataErrorLog
 
 MAX_ROW_BYTES = 64_000_000
 """Size of a row, at most; it holds a whole document."""
 SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """Separators of columns by suffix, the usual one first."""
-_MAX_PARQUET_RATIO = 100
 _PARQUET_ROWS = 256  # per batch; a row may be a whole book
 _SAMPLE = 100  # lines of a .tsv by which its quoting is recognised
 _BLOCK = 1 << 16  # characters
 _BETWEEN = re.compile(r"[\s,\ufeff]*")
-_Missing = Callable[[Sequence[str]], InputError]
-_Report = Callable[[int, str, str, str], None]
-# First line in which Excel names the separator.
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*\Z')
 
 
-def json_rows(read: Callable[[int], str]) -> Iterator[tuple[str, Any]]:
+def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
     """Yield the values of a JSON list, or values that follow one another.
 
+    A ValueError names the line of a value that is not JSON; the values before it have
+    been yielded.
+
+    Args:
+        read: Returns the next characters of the text, at most the given number; "" at
+            its end.
+
     Yields:
-        The text of a value, and the value.
+        The line on which a value begins, from 1, its text, and the value.
     """
     decoder = json.JSONDecoder(strict=False)  # strings may have control characters
-    text, start, is_list = read(_BLOCK), 0, False
+    text, start, line = read(_BLOCK), 0, 1
     first = _BETWEEN.match(text).end()
-    if text[first : first + 1] == "[":
-        start, is_list = first + 1, True
+    is_list = text[first : first + 1] == "["
+    if is_list:
+        start, line = first + 1, line + text.count("\n", 0, first)
     while True:
-        start = _BETWEEN.match(text, start).end()
-        if is_list and text[start : start + 1] == "]":
-            _check_end(read, text[start + 1 :])
+        begin = _BETWEEN.match(text, start).end()
+        line += text.count("\n", start, begin)
+        if is_list and text[begin : begin + 1] == "]":
+            _check_end(read, text[begin + 1 :], line)
             return
         try:
-            value, end = decoder.raw_decode(text, start)
-        except (json.JSONDecodeError, RecursionError) as error:
-            rest = text[start:]
+            value, start = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError) as error:
+            rest = text[begin:]
             more = read(max(_BLOCK, len(rest))) if len(rest) < MAX_ROW_BYTES else ""
             if more:
                 text, start = rest + more, 0
                 continue
             if not rest and not is_list:
                 return
-            reason = getattr(error, "msg", "too many brackets within brackets")
-            raise json.JSONDecodeError(reason, text, start) from error
-        yield text[start:end], value
-        start = end
+            reason = getattr(error, "msg", None) or str(error)
+            raise ValueError(f"{reason}, from line {line} on") from error
+        yield line, text[begin:start], value
+        line += text.count("\n", begin, start)
 
 
-def _check_end(read: Callable[[int], str], text: str) -> None:
-    """Raise an error for text after the end of a list."""
+def _check_end(read: Callable[[int], str], text: str, line: int) -> None:
     while text:
         if text.strip():
-            raise json.JSONDecodeError("text after the list", text, 0)
+            raise ValueError(f"text after the list, which ends on line {line}")
         text = read(_BLOCK)
 
 
-def column_values(
+def named_separator(line: str) -> str | None:
+    """Return the separator that the first line of a table names, as in `sep=;`."""
+    match = _SEPARATOR_LINE.match(line)
+    return match and match[1]
+
+
+def csv_rows(
     lines: Iterable[str],
-    separators: str,
-    field: str,
-    missing: _Missing,
-    report: _Report,
-) -> Iterator[tuple[int, str]]:
-    """Yield the texts of a column.
+    separator: str,
+    path: str,
+    log: DataErrorLog,
+    first: int = 1,
+    quoting: int = csv.QUOTE_MINIMAL,
+) -> Iterator[tuple[range, list[str] | None]]:
+    """Yield the rows of a table that are not empty.
+
+    Args:
+        lines: Lines with their ends.
+        separator: Character between the columns.
+        path: The file, for errors.
+        log: Receives rows of invalid quoting.
+        first: Number of the first line.
+        quoting: A constant of the csv module.
 
     Yields:
-        The number of the first line of a row, and its text.
+        The lines of a row, and its fields; None: invalid quoting.
     """
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    while True:
+        start = first + reader.line_num
+        try:
+            row = _next_row(reader)
+        except csv.Error as error:
+            last = first + reader.line_num - 1
+            detail = f"{error}, in the row to line {last}; row not read"
+            remedy = (
+                'Quote a field with separators or quotes as "...", its quotes as ""'
+            )
+            log.add(DataError(path, start, "broken quoting", detail, remedy))
+            row = None
+        except StopIteration:
+            return
+        if row != []:
+            yield range(start, first + reader.line_num), row
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str]:
+    """Return the next row, with long fields."""
+    before = csv.field_size_limit(MAX_ROW_BYTES)  # of all readers of the process
+    try:
+        return next(reader)
+    finally:
+        csv.field_size_limit(before)
+
+
+def column_values(
+    lines: Iterable[str], separators: str, field: str, path: str, log: DataErrorLog
+) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a column, each with the number of its row's first line."""
     lines = iter(lines)
-    skipped, header = 0, next(lines, "")
-    if match := _SEPARATOR_LINE.match(header):
-        separators, skipped, header = match[1], 1, next(lines, "")
+    first, header = 2, next(lines, "")
+    if separator := named_separator(header):
+        separators, first, header = separator, 3, next(lines, "")
     header = header.rstrip("\r\n")
     names, separator = _header(header, separators, field)
     if field not in names:
-        raise missing(names)
+        raise missing_field(path, field, names)
     # A .tsv has no quoting, unless it quotes its first line or doubles quotes.
     quoting = csv.QUOTE_MINIMAL
     if separator == "\t" and not header.startswith('"'):
@@ -91,27 +143,23 @@ def column_values(
         lines = itertools.chain(sample, lines)
         if not any(map(_doubles_quotes, sample)):
             quoting = csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
-    while True:
-        number = skipped + reader.line_num + 2
-        try:
-            row = _next_row(reader)
-        except csv.Error as error:
-            last = skipped + reader.line_num + 1
-            detail = f"{error}, in the row to line {last}; row not read"
-            remedy = (
-                'Quote a field with separators or quotes as "...", its quotes as ""'
-            )
-            report(number, "broken quoting", detail, remedy)
-            continue
-        if row is None:
-            return
-        if len(row) == len(names):
-            yield number, row[names.index(field)]
-        elif row:
+    for numbers, row in csv_rows(lines, separator, path, log, first, quoting):
+        if row is not None and len(row) != len(names):
             detail = f"{len(row)} columns, not {len(names)}; row not read"
             remedy = "Check the separators of that row"
-            report(number, "another number of columns", detail, remedy)
+            kind = "another number of columns"
+            log.add(DataError(path, numbers[0], kind, detail, remedy))
+        elif row is not None:
+            yield numbers[0], row[names.index(field)]
+
+
+def missing_field(path: str, field: str, fields: Iterable[str]) -> InputError:
+    """Return the error for a corpus without the field of its texts."""
+    return InputError(
+        f"The input must have the field {field!r}",
+        f"{path} with the fields {', '.join(fields)}",
+        "Name one of them with --field",
+    )
 
 
 def _doubles_quotes(line: str) -> bool:
@@ -122,15 +170,6 @@ def _doubles_quotes(line: str) -> bool:
         if len(field) > 1 and field[0] == field[-1] == '"'
     ]
     return any('""' in text and '"' not in text.replace('""', "") for text in inner)
-
-
-def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """Return the next row, with long fields; None at the end."""
-    before = csv.field_size_limit(MAX_ROW_BYTES)  # of all readers of the process
-    try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(before)
 
 
 def _header(line: str, separators: str, field: str) -> tuple[list[str], str]:
@@ -147,11 +186,7 @@ def _header(line: str, separators: str, field: str) -> tuple[list[str], str]:
 
 
 def parquet_values(
-    open_file: Callable[[], BinaryIO],
-    path: str,
-    field: str,
-    missing: _Missing,
-    report: _Report,
+    file: BinaryIO, path: str, field: str, log: DataErrorLog
 ) -> Iterator[Any]:
     """Yield the values of a column of a Parquet file."""
     try:
@@ -164,40 +199,18 @@ def parquet_values(
         ) from error
     number = 0
     try:
-        with open_file() as file:
-            table = pyarrow.parquet.ParquetFile(file)
-            if field not in table.schema_arrow.names:
-                raise missing(table.schema_arrow.names)
-            _check_expansion(table, path, field)
-            kind = table.schema_arrow.field(field).type
-            if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
-                # Equal texts of a page are stored once, and so stay in memory.
-                table = pyarrow.parquet.ParquetFile(file, read_dictionary=[field])
-            for batch in table.iter_batches(_PARQUET_ROWS, columns=[field]):
-                for value in batch.column(0):  # one at a time in memory as text
-                    number += 1
-                    yield value.as_py()
+        table = pyarrow.parquet.ParquetFile(file)
+        if field not in table.schema_arrow.names:
+            raise missing_field(path, field, table.schema_arrow.names)
+        kind = table.schema_arrow.field(field).type
+        if pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+            # Equal texts of a page are stored once, and so stay in memory.
+            table = pyarrow.parquet.ParquetFile(file, read_dictionary=[field])
+        for batch in table.iter_batches(_PARQUET_ROWS, columns=[field]):
+            for value in batch.column(0):  # one at a time in memory as text
+                number += 1
+                yield value.as_py()
     except (pyarrow.ArrowException, OSError) as error:
         # Arrow raises OSError for a page that cannot be decoded.
-        detail = f"{error}; the rows before it were read"
-        report(number, "broken Parquet", detail, "Write it again")
-
-
-def _check_expansion(table: Any, path: str, field: str) -> None:
-    """Raise an error for a column that expands to more than its size explains."""
-    metadata = table.metadata
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            column = metadata.row_group(group).column(number)
-            if column.path_in_schema.split(".")[0] != field:
-                continue
-            size, stored = column.total_uncompressed_size, column.total_compressed_size
-            if size > MAX_ROW_BYTES + _MAX_PARQUET_RATIO * stored:
-                raise InputError(
-                    f"A column of a Parquet file must expand to at most "
-                    f"{_MAX_PARQUET_RATIO} times its size",
-                    f"{path}: {field!r} of {stored:,} bytes to {size:,} in row group "
-                    f"{group}",
-                    "Check that it is the right file, or write it with less "
-                    "compression",
-                )
+        detail, kind = f"{error}; the rows before it were read", "broken Parquet"
+        log.add(DataError(path, number, kind, detail, "Write it again"))

@@ -305,17 +305,6 @@ def test_odd_files_are_read_or_reported_once(tmp_path, name):
         assert len(documents) == 1  # parts of a line of spaces are not blank lines
 
 
-def test_a_file_without_read_permission_is_an_error(tmp_path, monkeypatch):
-    (tmp_path / "a.txt").write_text("x")
-
-    def deny(path, mode):
-        raise PermissionError(13, "Permission denied", path)
-
-    monkeypatch.setattr("builtins.open", deny)
-    with pytest.raises(InputError, match=r"Permission denied.*a\.txt"):
-        read(tmp_path, tmp_path / "a.txt")
-
-
 def test_every_error_is_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a \xff\nb \xff\nc\0 \xff\n")
     _, counts, log = read(tmp_path, tmp_path / "a.txt", on_error="report")
