@@ -1,4 +1,4 @@
-"""Files written by release 0.1 load, give the same outputs and resume.
+"""Files written by commit be6b40a load, give the same outputs and resume.
 
 Tolerance 1e-5, because rounding differs between processors.
 """
