@@ -251,6 +251,7 @@ def test_every_page_is_in_the_navigation():
         ).read_text(encoding="utf-8")
 
 
+@pytest.mark.tools
 def test_mkdocs_builds_in_strict_mode(tmp_path):
     pytest.importorskip("mkdocs", reason="needs the extra `docs`")
     pytest.importorskip("material", reason="needs the extra `docs`")
@@ -302,6 +303,7 @@ def python_blocks():
 FASTER = {"steps_per_epoch=10, epochs=3": "steps_per_epoch=2, epochs=1"}
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize(("path", "block"), list(python_blocks()))
 def test_python_blocks_run(path, block, workspace, monkeypatch):
     for shown, faster in FASTER.items():
@@ -327,6 +329,7 @@ def test_fences_have_a_tested_language():
 # ---- Notebooks.
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.ipynb")), ids=name_of)
 def test_notebooks_run(path, workspace, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("Agg")

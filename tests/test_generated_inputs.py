@@ -14,6 +14,7 @@ import generated_inputs
 import input_commands
 import input_kinds
 
+pytestmark = pytest.mark.tools
 _BUILDS_A_MODEL = (".keras", "checkpoint to score with", "input of predict", "records")
 
 

@@ -21,6 +21,8 @@ from conftest import ROOT
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 
+pytestmark = pytest.mark.tools
+
 sys.path.insert(0, str(ROOT / "tools" / "quickstart_lib"))
 quickstart = importlib.import_module("quickstart")
 commands = importlib.import_module("quickstart_commands")

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT
 
+pytestmark = pytest.mark.tools
+
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):

@@ -7,6 +7,8 @@ import sys
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.tools
+
 
 def run(*arguments):
     return subprocess.run(

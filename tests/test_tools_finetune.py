@@ -9,6 +9,8 @@ import sys
 import pytest
 from conftest import GOLDEN, ROOT
 
+pytestmark = pytest.mark.tools
+
 PEERS = ("torch", "transformers", "accelerate")
 
 

@@ -11,6 +11,8 @@ from conftest import ROOT
 
 from electra_tf.tasks.classifier import TextClassifier
 
+pytestmark = pytest.mark.tools
+
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=3)
 LABELS = ("bad", "good")
 

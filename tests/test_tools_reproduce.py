@@ -14,6 +14,8 @@ from conftest import ROOT
 
 from electra_tf.errors import InputError
 
+pytestmark = pytest.mark.tools
+
 TOOL = ROOT / "tools" / "reproduction"
 COUNT_FLOPS = ROOT / "tools" / "count_flops.py"
 GRID = """

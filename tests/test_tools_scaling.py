@@ -10,6 +10,8 @@ from runs.test_experiment import resolve
 
 from electra_tf.runs.experiment import num_parameters
 
+pytestmark = pytest.mark.tools
+
 TOOL = ROOT / "tools" / "benchmarks"
 
 

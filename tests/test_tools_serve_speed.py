@@ -8,6 +8,8 @@ import sys
 import pytest
 from conftest import GOLDEN, ROOT
 
+pytestmark = pytest.mark.tools
+
 PEERS = ("torch", "transformers")
 
 

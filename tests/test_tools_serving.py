@@ -21,6 +21,8 @@ from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.pretrained_models import pretrained_export
 from electra_tf.serving.warmup import FILE, warmup_requests, write_warmup
 
+pytestmark = pytest.mark.tools
+
 LABELS = ("bad", "good", "so so")
 
 
