@@ -13,7 +13,7 @@ from electra_tf.interop.names import FORMATS
 from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
 from electra_tf.storage.outputs import check_new, staged
 from electra_tf.text.remote_records import local_vocabulary
-from electra_tf.training.checkpoint_manifest import MANIFEST
+from electra_tf.training.checkpoint import MANIFEST
 
 # Files by which a reader recognises a folder, so they are uploaded after the others.
 _LAST = ("config.json", MODEL, MANIFEST)

@@ -276,9 +276,8 @@ def test_means_equal_the_evaluation(run):
 def trained(run):
     """Return the run's experiment and pretrainer, loaded from its checkpoint."""
     from electra_tf.runs.experiment import Experiment
-    from electra_tf.training.checkpoint import open_checkpoint
+    from electra_tf.training.checkpoint import open_checkpoint, restore_weights
     from electra_tf.training.strategy import choose
-    from electra_tf.training.trainer_state import restore_weights
 
     checkpoint = open_checkpoint(str(run[0] / "run"))
     experiment = Experiment.from_checkpoint(checkpoint)

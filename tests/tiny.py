@@ -31,8 +31,7 @@ from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import CONFIG
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import CONFIG, CheckpointManager
 from electra_tf.training.optimizer import create_optimizer
 
 # Arguments `--set` of a small run of the commands; later ones replace earlier ones.
@@ -186,7 +185,7 @@ def save_checkpoint(folder, settings, weights, vocabulary=None):
     if vocabulary is None:
         vocabulary = (GOLDEN / "vocab.txt").read_bytes()
     files = {CONFIG: loader.dump_config(settings).encode(), "vocab.txt": vocabulary}
-    checkpoints = CheckpointManager(str(folder / "checkpoints"), 1, (), 10)
+    checkpoints = CheckpointManager(str(folder / "checkpoints"))
     return checkpoints.save(10, weights, {}, files, {})
 
 

@@ -12,8 +12,11 @@ import tempfile
 import numpy as np
 
 from electra_tf.runs.experiment import Experiment
-from electra_tf.training.checkpoint import Checkpoint, open_checkpoint
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import (
+    Checkpoint,
+    CheckpointManager,
+    open_checkpoint,
+)
 
 _MAX_BYTES = 12e6
 _FACTS = "vocabulary", "records", "records_sha256"
@@ -40,7 +43,7 @@ def write(checkpoint: Checkpoint, output: pathlib.Path) -> None:
         raise SystemExit(f"error: {infinite[0]} must fit into float16")
     metadata = {n: checkpoint.metadata[n] for n in _FACTS if n in checkpoint.metadata}
     with tempfile.TemporaryDirectory() as folder:
-        manager = CheckpointManager(folder, keep=1, keep_at=(), steps=checkpoint.step)
+        manager = CheckpointManager(folder)
         files = Experiment.from_checkpoint(checkpoint).files()
         path = manager.save(checkpoint.step, weights, {}, files, metadata)
         output.mkdir(parents=True, exist_ok=True)

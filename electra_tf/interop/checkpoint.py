@@ -37,10 +37,10 @@ from electra_tf.training.checkpoint import (
     SLOTS,
     WEIGHTS,
     Checkpoint,
+    CheckpointManager,
     is_checkpoint,
     open_checkpoint,
 )
-from electra_tf.training.checkpoint_manager import CheckpointManager
 from electra_tf.training.metric_logger import (
     EVALUATION,
     METRICS,
@@ -210,7 +210,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             "dtypes": {s.network.role: dict(s.dtypes) for s in model.sources},
         },
     }
-    manager = CheckpointManager(path, keep=1, keep_at=(), steps=max(1, model.step))
+    manager = CheckpointManager(path)
     manager.save(model.step, weights, slots, files, metadata)
     return [source.foreign for source in read(path).sources]
 

@@ -51,8 +51,7 @@ from electra_tf.text.tokenizer_files import (
 )
 from electra_tf.text.tokenizer_json import STRIP_ACCENTS, WORD_LIMIT
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN
-from electra_tf.training.checkpoint import folder_of
-from electra_tf.training.checkpoint_manager import safetensors_parts
+from electra_tf.training.checkpoint import folder_of, safetensors_parts
 
 # Settings of transformers where a folder's files have none.
 _DEFAULT = TokenizationConfig(max_word_characters=WORD_LIMIT)

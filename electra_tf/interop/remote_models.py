@@ -10,8 +10,7 @@ from electra_tf.preset_files import preset_folder
 from electra_tf.storage.cache import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text.records import VOCABULARY
-from electra_tf.training.checkpoint import CHECKPOINTS, FILES
-from electra_tf.training.checkpoint_manifest import MANIFEST, parse_manifest
+from electra_tf.training.checkpoint import CHECKPOINTS, FILES, MANIFEST, parse_manifest
 from electra_tf.training.metric_logger import METRICS
 
 _FILES = (*FILES, *WEIGHTS, "config.json", "model.weights.h5")

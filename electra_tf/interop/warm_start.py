@@ -18,9 +18,13 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION
-from electra_tf.training.checkpoint import WEIGHTS, is_checkpoint, open_checkpoint
+from electra_tf.training.checkpoint import (
+    WEIGHTS,
+    assign,
+    is_checkpoint,
+    open_checkpoint,
+)
 from electra_tf.training.run_directory import changed_fields
-from electra_tf.training.trainer_state import assign
 
 
 class _Placed(NamedTuple):

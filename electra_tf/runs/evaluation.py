@@ -15,8 +15,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.record_set import record_length, reraise_bad_records
 from electra_tf.text.warnings import UnknownCounter
-from electra_tf.training.checkpoint import Checkpoint
-from electra_tf.training.trainer_state import restore_weights
+from electra_tf.training.checkpoint import Checkpoint, restore_weights
 
 
 def evaluate_checkpoint(

@@ -30,13 +30,17 @@ from electra_tf.text.record_set import (
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import CONFIG, Checkpoint, saved_steps
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import (
+    CONFIG,
+    Checkpoint,
+    CheckpointManager,
+    saved_steps,
+    training_state,
+)
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.peak_flops import runs_on_cpu
 from electra_tf.training.strategy import check_batch
-from electra_tf.training.trainer_state import training_state
 
 _COUNTS = "token_counts.npy"  # in a checkpoint, of a unigram generator
 _MIN_SPREAD = 1.25  # ratio of two times above which both are printed
@@ -153,7 +157,7 @@ class Experiment:
             )
         weights, slots = training_state(pretrainer)
         metadata = {"vocabulary": self.tokenizer.vocabulary.sha256}
-        manager = CheckpointManager(folder, keep=sys.maxsize, keep_at=(), steps=step)
+        manager = CheckpointManager(folder, keep=sys.maxsize)
         return manager.save(step, weights, slots, self.files(), metadata)
 
     def evaluation(

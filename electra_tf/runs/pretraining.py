@@ -24,11 +24,13 @@ from electra_tf.text.records_lock import records_lock
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
+    CheckpointManager,
     newest_intact,
     open_checkpoint,
+    restore,
     saved_steps,
+    steps_at_shares,
 )
-from electra_tf.training.checkpoint_manager import CheckpointManager
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
@@ -43,7 +45,6 @@ from electra_tf.training.run_directory import (
     run_lock,
 )
 from electra_tf.training.strategy import is_chief
-from electra_tf.training.trainer_state import restore
 from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
 
@@ -309,14 +310,10 @@ def _checkpoint_manager(
 ) -> CheckpointManager:
     """Return a manager that also keeps the milestones of an earlier training.steps."""
     settings = experiment.config.training
-    return CheckpointManager(
-        os.path.join(model_dir, CHECKPOINTS),
-        settings.keep,
-        settings.keep_at,
-        settings.steps,
-        permanent_steps(model_dir, settings.keep_at),
-        mirror=mirror,
-    )
+    permanent = steps_at_shares(settings.keep_at, settings.steps)
+    permanent |= permanent_steps(model_dir, settings.keep_at)
+    folder = os.path.join(model_dir, CHECKPOINTS)
+    return CheckpointManager(folder, settings.keep, permanent, mirror=mirror)
 
 
 def _training_loop(

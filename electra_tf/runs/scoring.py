@@ -23,7 +23,7 @@ from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
 from electra_tf.text.warnings import UnknownCounter
-from electra_tf.training.trainer_state import assign
+from electra_tf.training.checkpoint import assign
 
 RULES: dict[Scoring, str] = {
     "pseudo_log_likelihood": "pseudo-log-likelihood: the sum of log p(token), each "

@@ -43,7 +43,7 @@ from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.training.trainer_state import assign
+from electra_tf.training.checkpoint import assign
 
 OUTPUT_KINDS = ("encoder", "electra")
 NUM_PROPOSALS = 10

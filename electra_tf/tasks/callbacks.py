@@ -16,9 +16,13 @@ import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.training.checkpoint import CHECKPOINTS
-from electra_tf.training.checkpoint_manager import CheckpointManager
-from electra_tf.training.trainer_state import assign, restore, training_state
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    CheckpointManager,
+    assign,
+    restore,
+    training_state,
+)
 
 _BEST = "best"
 
@@ -71,8 +75,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self._policy = policy
         self._folders = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
         self._newest, self._best = (
-            CheckpointManager(path, 1, (), 1, remedy="Free space")
-            for path in self._folders
+            CheckpointManager(path, remedy="Free space") for path in self._folders
         )
         self.history: list[dict[str, float]] = []
         """Scores of each epoch so far."""

@@ -20,7 +20,7 @@ from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.task_evaluation import stored_task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.json_file import read_json
-from electra_tf.training.trainer_state import assign
+from electra_tf.training.checkpoint import assign
 
 _CLASSES: dict[TaskRole, type[TextModel]] = {
     "classifier": TextClassifier,

@@ -20,8 +20,7 @@ from electra_tf.model.transformer import Encoder
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import WEIGHTS, open_checkpoint
-from electra_tf.training.trainer_state import assign
+from electra_tf.training.checkpoint import WEIGHTS, assign, open_checkpoint
 
 # Paths of the encoder to fine-tune in a checkpoint, by objective.
 _ENCODERS = (

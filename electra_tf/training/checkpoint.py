@@ -1,4 +1,4 @@
-"""Find, verify and read checkpoints.
+"""Write, find, verify and restore checkpoints.
 
 A checkpoint is a self-contained folder:
 
@@ -11,37 +11,50 @@ A checkpoint is a self-contained folder:
       checkpoint.json         written last: step, sizes and checksums of the files
 
 Random numbers and the input position are functions of (seed, step) and need no file.
+The folder gets its name after all files are written, so a killed process leaves either
+a complete checkpoint or none.
 """
 
 import dataclasses
+import hashlib
+import itertools
+import json
 import math
 import os
 import pathlib
 import re
-from collections.abc import Container, Mapping, Sequence
+import shutil
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
+from electra_tf import durable_files
 from electra_tf.config import loader
-from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint_manifest import (
-    DAMAGED,
-    MANIFEST,
-    parse_manifest,
-    read_manifest,
-    verify_file,
-)
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
-CONFIG = "config.yaml"
+CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
 FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
 """Files of a checkpoint that stand for it as a path."""
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 NAME = re.compile(r"step_(\d+)")
 """Names of the folders."""
+DAMAGED = (
+    "Copy the folder again, or pass --fallback to pretrain (or delete the folder) to "
+    "resume from an earlier checkpoint"
+)
+"""Remedy of the errors of damaged checkpoints."""
+_FORMAT = 1
+_UNFINISHED, _DELETED = ".unfinished", ".deleted"
+# In the order of the format's files, whose large items come first and are so aligned.
+_SAFETENSORS_DTYPES = {
+    "uint64": "U64", "int64": "I64", "float64": "F64", "float32": "F32",
+    "uint32": "U32", "int32": "I32", "bfloat16": "BF16", "float16": "F16",
+    "uint16": "U16", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
 # Weight files of Hugging Face Transformers, whole or in shards.
 _HUGGING_FACE = re.compile(
     r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
@@ -59,7 +72,7 @@ class Checkpoint:
     path: str
     step: int
     """Number of completed updates, and the number of the next batch."""
-    metadata: Mapping[str, object]
+    metadata: Mapping[str, Any]
     """Metadata of the run, such as the fingerprint of its data."""
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -73,25 +86,7 @@ class Checkpoint:
 
     def config(self) -> PretrainingConfig:
         """Return the settings of the run."""
-        try:
-            text = self.read(CONFIG).decode()
-        except (UnicodeDecodeError, OSError) as error:
-            raise InputError(
-                f"{self.path} must have {CONFIG} in UTF-8", str(error), DAMAGED
-            ) from error
-        config = loader.parse_config(text, self.path)
-        # The working copy of a remote run has old checkpoints without weights.
-        weights = pathlib.Path(self.path, WEIGHTS)
-        stored = weights.stat().st_size if weights.exists() else math.inf
-        shapes = config.model.encoder, config.model.generator
-        needed = sum(map(_least_bytes, shapes))
-        if needed > stored:
-            raise InputError(
-                f"{self.path}/{WEIGHTS} must have the weights of the model in {CONFIG}",
-                f"{stored:,} bytes for a model of more than {needed:,}",
-                DAMAGED,
-            )
-        return config
+        return loader.parse_config(self.read(CONFIG).decode(), self.path)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file."""
@@ -99,7 +94,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str) -> Checkpoint:
-    """Open a checkpoint and verify its files."""
+    """Open a checkpoint, or the newest one of a run, and verify its files."""
     path = folder_of(path, FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
         paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
@@ -119,20 +114,14 @@ def open_checkpoint(path: str) -> Checkpoint:
                 "Pass the --model_dir of a pretrain run, or one of its checkpoints/*",
             )
         path = paths[max(paths)]
-    manifest = parse_manifest(read_manifest(pathlib.Path(path, MANIFEST)), path)
+    manifest = parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
     for name, (size, sha256) in manifest["files"].items():
-        verify_file(pathlib.Path(path, name), size, sha256)
+        _verify(pathlib.Path(path, name), size, sha256)
     return Checkpoint(path, manifest["step"], manifest["details"])
 
 
-def folder_of(path: str, names: Container[str]) -> str:
-    """Return the folder of a model's file, or the path if it is no such file."""
-    folder, name = os.path.split(path)
-    return folder or os.curdir if name in names and os.path.isfile(path) else path
-
-
 def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
-    """Open the newest checkpoint whose files are intact.
+    """Open the newest checkpoint of a run whose files are intact.
 
     Returns:
         The checkpoint, and the errors of newer ones by their paths.
@@ -150,6 +139,21 @@ def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
     )
 
 
+def saved_steps(folder: str) -> dict[int, str]:
+    """Return the paths of all complete checkpoints in a folder, by step."""
+    paths = {}
+    for manifest in pathlib.Path(folder).glob(f"step_*/{MANIFEST}"):
+        if match := NAME.fullmatch(manifest.parent.name):
+            paths[int(match[1])] = str(manifest.parent)
+    return paths
+
+
+def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
+    """Return the first steps at which given shares of training are completed."""
+    # 0.07 * 100 is slightly above 7 in float64 and would be rounded up to 8.
+    return {math.ceil(round(share * steps, 6)) or 1 for share in shares}
+
+
 def is_checkpoint(path: str) -> bool:
     """Return whether a path is a checkpoint, or a run directory with checkpoints."""
     path = folder_of(path, FILES)
@@ -158,12 +162,14 @@ def is_checkpoint(path: str) -> bool:
     return has_manifest or any(map(saved_steps, folders))
 
 
-def foreign_weights(path: str) -> str | None:
-    """Describe weights that another library wrote.
+def folder_of(path: str, names: Container[str]) -> str:
+    """Return the folder of a model's file, or the path if it is no such file."""
+    folder, name = os.path.split(path)
+    return folder or os.curdir if name in names and os.path.isfile(path) else path
 
-    Returns:
-        Kind of the weights with names of their files, or None for anything else.
-    """
+
+def foreign_weights(path: str) -> str | None:
+    """Return kind and files of weights that another library wrote, or None."""
     target = pathlib.Path(path)
     folder = target if target.is_dir() else target.parent
     stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", target.name)
@@ -182,33 +188,312 @@ def foreign_weights(path: str) -> str | None:
     return None
 
 
-def saved_steps(folder: str) -> dict[int, str]:
-    """Return the paths of all complete checkpoints in a folder, by step."""
-    paths = {}
-    for manifest in pathlib.Path(folder).glob(f"step_*/{MANIFEST}"):
-        if match := NAME.fullmatch(manifest.parent.name):
-            paths[int(match[1])] = str(manifest.parent)
-    return paths
+def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
+    """Parse and check the manifest of a checkpoint.
 
-
-def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
-    """Return the first steps at which given shares of training are completed."""
-    # 0.07 * 100 is slightly above 7 in float64 and would be rounded up to 8.
-    return {math.ceil(round(share * steps, 6)) or 1 for share in shares}
-
-
-def _least_bytes(shape: EncoderConfig) -> int:
-    """Return a lower bound of the bytes of an encoder's weights.
-
-    A model need not store its generator, and a preset stores float16, so this counts
-    one byte of each weight.
+    Returns:
+        `step`, `details`, and `files`: size and SHA-256 by name.
     """
-    rows = shape.vocabulary_size + shape.max_positions + shape.segments
-    layer = 4 * shape.width * shape.width + 2 * shape.width * shape.feed_forward
-    return rows * shape.embedding + shape.depth * layer
+    try:
+        manifest = json.loads(content)
+        format_number, checksum = manifest["format"], manifest.pop("sha256", None)
+        _ = manifest["step"], manifest["details"]
+        # A checkpoint may come from an object store; its files stay in its folder.
+        outside = [
+            n for n in manifest["files"] if n != os.path.basename(n) or n == ".."
+        ]
+        if outside:
+            raise ValueError(f"files elsewhere: {outside[:3]}")
+        # Earlier versions wrote no checksum of the manifest itself.
+        if format_number == _FORMAT and checksum not in (None, _checksum(manifest)):
+            raise ValueError("another checksum than that of its content")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}/{MANIFEST} must be an undamaged manifest",
+            f"{type(error).__name__}: {error}",
+            DAMAGED,
+        ) from error
+    if format_number != _FORMAT:
+        raise InputError(
+            f"The format of a checkpoint must be {_FORMAT}",
+            f"{path}: format {format_number}",
+            "Use the version of electra_tf that wrote it",
+        )
+    return manifest
 
 
-def _load(path: pathlib.Path) -> Arrays:
+class CheckpointManager:
+    """Writer of checkpoints to a folder, which also deletes old ones.
+
+    Args:
+        folder: Folder of the checkpoints; it may be new.
+        keep: Number of the newest checkpoints to keep.
+        permanent: Steps whose checkpoints are never deleted.
+        remedy: Remedy of the error of a full disk.
+        mirror: Copy of the checkpoints in an object store, with `publish(path)` and
+            `delete(path)`; None: no copy.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        keep: int = 1,
+        permanent: Set[int] = frozenset(),
+        remedy: str = "Free space or lower training.keep",
+        mirror: Any = None,
+    ):
+        self.folder, self._keep, self._permanent = folder, keep, permanent
+        self._remedy, self._mirror = remedy, mirror
+
+    def clean(self) -> list[str]:
+        """Delete unfinished and partly deleted checkpoints of a killed run.
+
+        Other folders named as a checkpoint are renamed: they may hold weights that
+        somebody needs.
+
+        Returns:
+            A line for each renamed folder.
+        """
+        lines = []
+        for path in sorted(pathlib.Path(self.folder).glob("step_*")):
+            if path.name.endswith((_UNFINISHED, _DELETED)):
+                _delete(path)
+            elif NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
+                aside = self.set_aside(path, "without_manifest")
+                lines.append(f"{path} has no {MANIFEST}; it is now {aside}")
+        return lines
+
+    def set_aside(self, path: str | os.PathLike, kind: str) -> str:
+        """Rename a folder that is no checkpoint to resume from."""
+        names = (f"{os.fspath(path)}.{kind}{n or ''}" for n in itertools.count())
+        aside = next(name for name in names if not os.path.lexists(name))
+        os.rename(path, aside)
+        return aside
+
+    def newest(self) -> Checkpoint | None:
+        """Return the checkpoint to resume from, or None."""
+        paths = saved_steps(self.folder)
+        return open_checkpoint(paths[max(paths)]) if paths else None
+
+    def read(self, step: int, name: str) -> bytes | None:
+        """Return a file of a step's checkpoint, or None if it does not exist."""
+        path = self._path(step) / name
+        return path.read_bytes() if path.exists() else None
+
+    def save(
+        self,
+        step: int,
+        weights: Arrays,
+        slots: Arrays,
+        files: Mapping[str, bytes],
+        metadata: Mapping[str, Any],
+    ) -> str:
+        """Write a checkpoint atomically, unless the step is saved already."""
+        path = self._path(step)
+        if (path / MANIFEST).exists():
+            return str(path)
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        content = {WEIGHTS: weights, SLOTS: slots, **files}
+        sums = {}
+        try:
+            unfinished.mkdir(parents=True)
+            for name, data in content.items():
+                parts = [data] if isinstance(data, bytes) else safetensors_parts(data)
+                sums[name] = _write_file(unfinished / name, parts)
+            _write_file(unfinished / MANIFEST, [_manifest(step, sums, metadata)])
+            durable_files.publish(unfinished, path)
+        except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise InputError(
+                f"{self.folder} must have room for a checkpoint of "
+                f"{sum(map(_size, content.values())):,} bytes",
+                str(error),
+                f"{self._remedy}, then run the same command again; earlier "
+                "checkpoints are unchanged",
+            ) from error
+        if self._mirror is not None:
+            self._mirror.publish(str(path))
+        self._delete_old()
+        return str(path)
+
+    def _path(self, step: int) -> pathlib.Path:
+        return pathlib.Path(self.folder, f"step_{step:08d}")
+
+    def _delete_old(self) -> None:
+        paths = saved_steps(self.folder)
+        for step in sorted(paths)[: -self._keep]:
+            if step in self._permanent:
+                continue
+            if self._mirror is not None:
+                self._mirror.delete(paths[step])
+            # Another name first, so that a killed process leaves no damaged checkpoint.
+            deleted = pathlib.Path(f"{paths[step]}{_DELETED}")
+            os.rename(paths[step], deleted)
+            _delete(deleted)
+
+
+def safetensors_parts(
+    tensors: Arrays, metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a safetensors file, so that no second copy exists in memory.
+
+    Args:
+        tensors: Arrays by name, of any layout in memory.
+        metadata: Of the file's header.
+
+    Returns:
+        The header, then the data of one tensor at a time.
+    """
+    order = list(_SAFETENSORS_DTYPES)
+    names = sorted(tensors, key=lambda n: (order.index(tensors[n].dtype.name), n))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in names:
+        array, start = tensors[name], end
+        end += array.nbytes
+        header[name] = {
+            "dtype": _SAFETENSORS_DTYPES[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        array = np.ascontiguousarray(tensors[name])
+        yield array.reshape(-1).view(np.uint8).data
+
+
+class VariableArray:
+    """Array of a variable that is copied when it is read, not before."""
+
+    def __init__(self, variable: Any):
+        self._variable = variable
+        self.shape = tuple(variable.shape)
+        self.dtype = np.dtype(getattr(variable.dtype, "name", variable.dtype))
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the current values."""
+        return np.asarray(self._variable, dtype)
+
+
+def training_state(trainer: Any) -> tuple[Arrays, Arrays]:
+    """Return a trainer's weights by path, and its slots by slot and path.
+
+    The arrays change with the variables and are to be read one by one.
+    """
+    weights = {v.path: VariableArray(v) for v in trainer.trainable_variables}
+    slots = {name: VariableArray(values) for name, values in _slots(trainer).items()}
+    return weights, slots
+
+
+def restore(trainer: Any, checkpoint: Checkpoint) -> None:
+    """Restore weights, optimizer slots and step from a checkpoint."""
+    restore_weights(trainer, checkpoint)
+    assign(_slots(trainer), checkpoint.slots(), checkpoint.path)
+    trainer.optimizer.iterations.assign(checkpoint.step)
+
+
+def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
+    """Restore only the weights from a checkpoint."""
+    variables = {v.path: v for v in trainer.trainable_variables}
+    assign(variables, checkpoint.weights(), checkpoint.path)
+
+
+def assign(variables: Mapping[str, Any], arrays: Arrays, source: str) -> None:
+    """Assign arrays to variables of the same names, all or none."""
+    problems = [f"missing {name}" for name in variables.keys() - arrays.keys()]
+    problems += [f"surplus {name}" for name in arrays.keys() - variables.keys()]
+    problems += [
+        f"{name} has shape {arrays[name].shape}, not {tuple(variable.shape)}"
+        for name, variable in variables.items()
+        if name in arrays and tuple(variable.shape) != arrays[name].shape
+    ]
+    if problems:
+        shown = sorted(problems)
+        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        raise InputError(
+            "A checkpoint must have the weights of the configured model",
+            f"{source}: {'; '.join(shown[:8])}{more}",
+            "Use the config.yaml of the checkpoint folder",
+        )
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+
+
+def _slots(trainer: Any) -> dict[str, Any]:
+    """Return the optimizer's slot variables by slot and path of their weight."""
+    return {
+        f"{slot}/{variable.path}": values
+        for slot, per_variable in trainer.optimizer.slots().items()
+        for variable, values in zip(
+            trainer.trainable_variables, per_variable, strict=True
+        )
+        if values is not None
+    }
+
+
+def _manifest(
+    step: int, sums: Mapping[str, list], metadata: Mapping[str, Any]
+) -> bytes:
+    content = {"format": _FORMAT, "step": step, "files": sums, "details": metadata}
+    return json.dumps({**content, "sha256": _checksum(content)}, indent=1).encode()
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest's content, without its checksum."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _verify(path: pathlib.Path, size: int, sha256: str) -> None:
+    """Raise an InputError for a file that is not as its manifest states."""
+    if not path.is_file():
+        received = "no such file"
+    elif path.stat().st_size != size:
+        received = f"{path.stat().st_size} bytes"
+    elif _sha256(path) != sha256:
+        received = "the same size, but another checksum"
+    else:
+        return
+    raise InputError(
+        f"{path} must have the {size} bytes and the checksum in {MANIFEST}",
+        received,
+        DAMAGED,
+    )
+
+
+def _sha256(path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(2**22):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list:
+    """Write a file and return its size and SHA-256."""
+    size, digest = 0, hashlib.sha256()
+    with path.open("wb") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
+    return [size, digest.hexdigest()]
+
+
+def _size(content: bytes | Arrays) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    return sum(array.nbytes for array in content.values())
+
+
+def _delete(path: pathlib.Path) -> None:
+    """Delete a folder, or a link to a folder, which keeps its files."""
+    path.unlink() if path.is_symlink() else shutil.rmtree(path)
+
+
+def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:

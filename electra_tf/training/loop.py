@@ -20,15 +20,17 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import InputConfig, TrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import steps_at_shares
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import (
+    CheckpointManager,
+    steps_at_shares,
+    training_state,
+)
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.multi_step_runner import (
     MultiStepRunner,
     add_metrics,
     distribute,
 )
-from electra_tf.training.trainer_state import training_state
 from electra_tf.training.watchdog import NoWatchdog, Watchdog
 from electra_tf.training.worker_sync import WorkerSync
 

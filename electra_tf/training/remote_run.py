@@ -16,8 +16,13 @@ from electra_tf.storage.cache import Expected, cache_folder, clear, download, ur
 from electra_tf.storage.lease import Lease, current_token
 from electra_tf.storage.objects import ObjectFolder, split_url
 from electra_tf.storage.outputs import local_files, upload
-from electra_tf.training.checkpoint import CHECKPOINTS, CONFIG, open_checkpoint
-from electra_tf.training.checkpoint_manifest import MANIFEST, parse_manifest
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    CONFIG,
+    MANIFEST,
+    open_checkpoint,
+    parse_manifest,
+)
 from electra_tf.training.metric_logger import METRICS, TENSORBOARD
 from electra_tf.training.run_directory import acquire_lock
 

@@ -29,8 +29,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import CONFIG, open_checkpoint
-from electra_tf.training.trainer_state import assign
+from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
 
 GOLDEN = ALL_GOLDEN / "interop"
 DISCRIMINATOR = str(GOLDEN / "huggingface_discriminator")

@@ -14,8 +14,7 @@ import electra_tf
 from electra_tf.config import loader
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.model.electra import Electra
-from electra_tf.training.checkpoint import CONFIG, open_checkpoint
-from electra_tf.training.trainer_state import assign
+from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
 from interop.test_conversion import every_layer
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,7 @@ from electra_tf.interop.warm_start import hash_weights, load_weights
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
-from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.trainer_state import training_state
+from electra_tf.training.checkpoint import open_checkpoint, training_state
 
 MAIN, GENERATOR = "electra/discriminator", "electra/generator"
 

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import (
+    CheckpointManager,
+    open_checkpoint,
+    restore,
+    training_state,
+)
 from electra_tf.training.loop import StepCost, _MetricWindow
 from electra_tf.training.metric_logger import read_metrics
-from electra_tf.training.trainer_state import restore, training_state
 from training.toy import Toy, train
 
 SPEED_METRICS = {
@@ -44,7 +47,7 @@ def saved_steps(folder):
 
 
 def newest(folder):
-    return CheckpointManager(str(folder / "checkpoints"), 1, (), 20).newest()
+    return CheckpointManager(str(folder / "checkpoints")).newest()
 
 
 def evaluate():

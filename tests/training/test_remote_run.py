@@ -9,8 +9,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 from electra_tf.training.remote_run import open_remote_run, open_run_copy
 
 CONFIG = b"training:\n  steps: 100\n"
@@ -23,7 +22,7 @@ def store():
 
 
 def save(run, *steps, keep=2):
-    manager = CheckpointManager(f"{run.folder}/checkpoints", keep, (), 100, mirror=run)
+    manager = CheckpointManager(f"{run.folder}/checkpoints", keep, mirror=run)
     for step in steps:
         weights = {"w": np.full((3,), step, np.float32)}
         pathlib.Path(run.folder, "metrics.jsonl").write_text(f"{step}\n")

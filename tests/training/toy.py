@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import CheckpointManager, steps_at_shares
 from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.optimizer import create_optimizer
@@ -81,8 +81,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
             checkpoints = CheckpointManager(
                 str(folder / "checkpoints"),
                 settings.keep,
-                settings.keep_at,
-                settings.steps,
+                steps_at_shares(settings.keep_at, settings.steps),
             )
             outputs = ChiefOutputs(
                 checkpoints,

@@ -15,8 +15,12 @@ import numpy as np
 import small_runs
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import newest_intact, open_checkpoint, saved_steps
-from electra_tf.training.checkpoint_manager import CheckpointManager
+from electra_tf.training.checkpoint import (
+    CheckpointManager,
+    newest_intact,
+    open_checkpoint,
+    saved_steps,
+)
 
 GOLDEN = small_runs.ROOT / "tests" / "golden" / "saved"
 _COMMAND_EVERY = (
@@ -117,13 +121,13 @@ def _write_checkpoints(folder: pathlib.Path) -> None:
     for step in (4, 8):
         weights = {f"w{n}": rng.standard_normal((9, 7), np.float32) for n in range(9)}
         slots = {f"m/{name}": array * 2 for name, array in weights.items()}
-        manager = CheckpointManager(str(folder / "checkpoints"), 2, (), 8)
+        manager = CheckpointManager(str(folder / "checkpoints"), 2)
         manager.save(step, weights, slots, files, {"records": "0123456789abcdef"})
 
 
 def _read_checkpoint(folder: pathlib.Path) -> object:
     """Return what resuming from the run would read."""
-    for line in CheckpointManager(str(folder / "checkpoints"), 1, (), 9).clean():
+    for line in CheckpointManager(str(folder / "checkpoints")).clean():
         raise InputError("A checkpoint must have its manifest", line, "Copy it again")
     checkpoint = open_checkpoint(str(folder))
     arrays = {**checkpoint.weights(), **checkpoint.slots()}

@@ -27,10 +27,9 @@ from electra_tf.pretraining.sampling import corrupt
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.training.checkpoint import open_checkpoint
+from electra_tf.training.checkpoint import open_checkpoint, restore_weights
 from electra_tf.training.multi_step_runner import add_metrics
 from electra_tf.training.strategy import choose
-from electra_tf.training.trainer_state import restore_weights
 
 BEFORE, AFTER = "before", "after"
 NUM_SENTENCES, NUM_PROPOSALS = 5, 5
