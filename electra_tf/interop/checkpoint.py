@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,9 @@ from electra_tf.config.pretraining import (
     TokenizationConfig,
 )
 from electra_tf.errors import InputError
-from electra_tf.interop.network import (
-    ForeignNetwork,
-    Network,
-    Prefixes,
-    Role,
-    from_foreign,
-    to_foreign,
-)
+from electra_tf.interop.network import Network, Prefixes, Role
 from electra_tf.interop.plain_weights import plain_weights
-from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel, Source
+from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer, settings_path
@@ -82,37 +75,40 @@ def read(path: str) -> PretrainedModel:
     tensors = {n: t.astype(np.float32, copy=False) for n, t in tensors.items()}
     shapes, tensors = plain_weights(config, checkpoint.step, tensors)
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
-    sources = []
-    for role, shape, prefixes in _networks(shapes, tensors):
-        foreign = ForeignNetwork(
-            "electra_tf", role, shape, tensors, prefixes, "gelu", checkpoint.path
+    found = [
+        Network(role, shape, tensors, prefixes=prefixes, source=checkpoint.path)
+        for role, shape, prefixes in _networks(shapes, tensors)
+    ]
+    networks = [
+        one.to_ours(
+            config=details.get("configs", {}).get(one.role, {}),
+            dtypes=details.get("dtypes", {}).get(one.role, {}),
+            slots={
+                f"{slot}/{ours}": slots[f"{slot}/{theirs}"]
+                for ours, _, theirs in one.rows()
+                for slot in ("m", "v")
+                if f"{slot}/{theirs}" in slots
+            },
         )
-        sources.append(
-            Source(
-                from_foreign(foreign),
-                foreign,
-                config=details.get("configs", {}).get(role, {}),
-                dtypes=details.get("dtypes", {}).get(role, {}),
-                slots={
-                    f"{slot}/{ours}": slots[f"{slot}/{theirs}"]
-                    for ours, _, theirs in foreign.rows()
-                    for slot in ("m", "v")
-                    if f"{slot}/{theirs}" in slots
-                },
-            )
-        )
-    used = {name for source in sources for _, _, name in source.foreign.rows()}
-    for name in sorted(tensors.keys() - used):
-        parts = f"{_PAIR}generator/", _CLOZE, _CORRECTOR
-        label = next((f"{part}*" for part in parts if name.startswith(part)), name)
-        sources[0].left_out[label] = _NOT_CONVERTED.get(label, "of no such network")
-    return PretrainedModel.of_sources(
-        sources,
+        for one in found
+    ]
+    return PretrainedModel.of_networks(
+        networks,
         tokenizer,
         checkpoint.path,
         step=checkpoint.step,
+        left_out=_left_out(tensors.keys() - set().union(*(n.names for n in found))),
         run=_run(checkpoint, config),
     )
+
+
+def _left_out(names: Iterable[str]) -> dict[str, str]:
+    left_out = {}
+    for name in sorted(names):
+        parts = f"{_PAIR}generator/", _CLOZE, _CORRECTOR
+        label = next((f"{part}*" for part in parts if name.startswith(part)), name)
+        left_out[label] = _NOT_CONVERTED.get(label, "of no such network")
+    return left_out
 
 
 def _networks(
@@ -173,7 +169,7 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a checkpoint that every command of this package takes.
 
     Returns:
@@ -188,14 +184,14 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     sharing = model.sharing()
     weights: dict[str, np.ndarray] = {}
     slots: dict[str, np.ndarray] = {}
-    for source in model.sources:
-        prefixes = _prefixes(source.network, len(model.networks), sharing)
-        foreign = to_foreign(source.network, "electra_tf", prefixes)
-        weights |= foreign.tensors
-        for ours, _, theirs in foreign.rows():
+    for network in model.networks:
+        prefixes = _prefixes(network, len(model.networks), sharing)
+        target = network.to_format("electra_tf", prefixes)
+        weights |= target.weights
+        for ours, _, theirs in target.rows():
             for slot in ("m", "v"):
-                if f"{slot}/{ours}" in source.slots:
-                    slots[f"{slot}/{theirs}"] = source.slots[f"{slot}/{ours}"]
+                if f"{slot}/{ours}" in network.slots:
+                    slots[f"{slot}/{theirs}"] = network.slots[f"{slot}/{ours}"]
     config = pretraining_config(model, sharing)
     files = {
         CONFIG: loader.dump_config(config).encode(),
@@ -206,13 +202,13 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
         "vocabulary": model.tokenizer.vocabulary.sha256,
         "source": {
             "path": os.path.basename(os.path.normpath(model.path)),
-            "configs": {s.network.role: dict(s.config) for s in model.sources},
-            "dtypes": {s.network.role: dict(s.dtypes) for s in model.sources},
+            "configs": {n.role: dict(n.config) for n in model.networks},
+            "dtypes": {n.role: dict(n.dtypes) for n in model.networks},
         },
     }
     manager = CheckpointManager(path)
     manager.save(model.step, weights, slots, files, metadata)
-    return [source.foreign for source in read(path).sources]
+    return [network.origin for network in read(path).networks]
 
 
 def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
@@ -227,7 +223,7 @@ def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:
     """Return settings whose model has the shapes of a converted one."""
-    main = model.networks[0].shape
+    main = model.main.shape
     sizes: dict[str, Any] = {
         "depth": main.depth,
         "width": main.width,
@@ -246,7 +242,7 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
     }
     if len(model.networks) == 2:
         sizes |= _generator_sizes(main, model.networks[1].shape, sharing, model.path)
-    name = "mlm" if model.networks[0].role == "generator" else "electra"
+    name = "mlm" if model.main.role == "generator" else "electra"
     settings = model.tokenizer.settings if model.tokenizer else TokenizationConfig()
     return PretrainingConfig(
         model=ModelConfig(**sizes),

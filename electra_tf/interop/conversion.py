@@ -28,14 +28,16 @@ from electra_tf.interop import (
 )
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.names import Format
-from electra_tf.interop.network import Activation, ForeignNetwork, Network, Role
-from electra_tf.interop.numpy_forward import hidden_states, logits
-from electra_tf.interop.pretrained import (
+from electra_tf.interop.network import (
     BIAS,
     TABLE,
-    PretrainedModel,
+    Activation,
+    Network,
+    Role,
     exchange_rows,
 )
+from electra_tf.interop.numpy_forward import hidden_states, logits
+from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.remote_models import local_model
 from electra_tf.interop.task_heads import HeadOptions, is_finished, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
@@ -200,11 +202,12 @@ def read_model(
         formats.append(name)
     model = models[0]
     if len(models) > 1:
-        model = PretrainedModel.of_sources(
-            [source for one in models for source in one.sources],
+        model = PretrainedModel.of_networks(
+            [network for one in models for network in one.networks],
             _common_tokenizer(models),
             path,
             step=model.step,
+            left_out={n: why for one in models for n, why in one.left_out.items()},
         )
     if model.tokenizer is not None and formats[0] != "electra_tf":
         for line in entry_warnings(model.tokenizer):
@@ -347,8 +350,8 @@ def convert_checkpoint(
         ordered = model if format == "electra_tf" else model.in_original_order()
         written = module.write(ordered, unfinished)
         comparisons = tuple(
-            compare(old.foreign, new)
-            for old, new in zip(model.sources, written, strict=True)
+            compare(old.origin, new)
+            for old, new in zip(model.networks, written, strict=True)
         )
         worst = max(comparison.largest for comparison in comparisons)
         if not worst <= TOLERANCE and not force:
@@ -361,8 +364,7 @@ def convert_checkpoint(
         durable_files.publish(unfinished, target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
-    left_out |= _heads_left_out(model.networks, written)
+    left_out = dict(model.left_out) | _heads_left_out(model.networks, written)
     left_out |= _slots_left_out(model, format) | _tokenizer_left_out(model, format)
     return Conversion(model, source_format, format, target, comparisons, left_out)
 
@@ -379,8 +381,7 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
             f"{model.path!r} for {format}: {reason[0]}",
             reason[1],
         )
-    left_out = {n: why for s in model.sources for n, why in s.left_out.items()}
-    heads = {n: why for n, why in left_out.items() if _TASK_HEAD.search(n)}
+    heads = {n: why for n, why in model.left_out.items() if _TASK_HEAD.search(n)}
     if heads and model.head is None:
         name, why = next(iter(heads.items()))
         raise InputError(
@@ -390,7 +391,7 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
         )
 
 
-def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:
+def compare(source: Network, target: Network) -> Comparison:
     """Compute both networks on a probe batch."""
     batch = _probe(source)
     by_tanh = source.activation != target.activation and "gelu_tanh" in (
@@ -413,7 +414,7 @@ def compare(source: ForeignNetwork, target: ForeignNetwork) -> Comparison:
     return Comparison(source.role, hidden, difference, exact)
 
 
-def _ids_of(network: ForeignNetwork, batch: _Batch) -> _Batch:
+def _ids_of(network: Network, batch: _Batch) -> _Batch:
     """Return the batch with the ids that the network's own table has."""
     token_ids, *others = batch
     ids_V = np.arange(network.shape.vocabulary_size)
@@ -422,7 +423,7 @@ def _ids_of(network: ForeignNetwork, batch: _Batch) -> _Batch:
 
 
 def _logits(
-    network: ForeignNetwork, x: np.ndarray, activation: Activation | None
+    network: Network, x: np.ndarray, activation: Activation | None
 ) -> np.ndarray | None:
     """Return the head's logits; those of a masked LM in this package's order."""
     values = logits(network, x, activation)
@@ -436,7 +437,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max())
 
 
-def _probe(network: ForeignNetwork) -> _Batch:
+def _probe(network: Network) -> _Batch:
     """Return ids of all parts of the vocabulary, both segments, and padding."""
     shape, rng = network.shape, np.random.default_rng(0)
     length = min(24, shape.max_positions)
@@ -449,7 +450,7 @@ def _probe(network: ForeignNetwork) -> _Batch:
 
 
 def _heads_left_out(
-    networks: Sequence[Network], written: Sequence[ForeignNetwork]
+    networks: Sequence[Network], written: Sequence[Network]
 ) -> dict[str, str]:
     return {
         f"the {network.role}'s head": f"{target.format} has no such head"
@@ -459,7 +460,7 @@ def _heads_left_out(
 
 
 def _slots_left_out(model: PretrainedModel, format: Format) -> dict[str, str]:
-    number = sum(len(source.slots) for source in model.sources)
+    number = sum(len(network.slots) for network in model.networks)
     if not number or format in ("electra_tf", "tf1"):
         return {}
     return {f"{number} optimizer slots": f"{format} does not store them"}

@@ -8,7 +8,8 @@ import numpy as np
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.pretrained import ADD_VOCABULARY, BIAS, TABLE
+from electra_tf.interop.network import BIAS, TABLE
+from electra_tf.interop.pretrained import ADD_VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 

@@ -17,20 +17,16 @@ from electra_tf.errors import InputError
 from electra_tf.interop.model_card import model_card
 from electra_tf.interop.network import (
     Activation,
-    ForeignNetwork,
     Network,
     Prefixes,
     Role,
-    from_foreign,
     read_shape,
     table_shape,
-    to_foreign,
 )
 from electra_tf.interop.pretrained import (
-    LeftOut,
     PretrainedModel,
-    Source,
     choose_tokenizer,
+    explain_left_out,
 )
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.interop.tensor_files import (
@@ -69,6 +65,7 @@ _ARCHITECTURES: Mapping[Role, str] = {
 _ENCODERS = ("electra.", "bert.", "")
 _TIED = "generator_lm_head.weight"
 _NOT_READ = {
+    _TIED: "equal to the token table, which it is tied to",
     "position_ids": "a buffer, the numbers from 0 on",
     "cls.": "a head of BERT; only its encoder is read",
     "pooler.": "BERT's pooler, which ELECTRA has not",
@@ -106,15 +103,18 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         vocab: A vocabulary in place of the source's own.
     """
     path, weights = _find(path)
-    sources = [_read_network(path, weights)]
-    inner = os.path.join(path, GENERATOR)
+    network, left_out = _read_network(path, weights)
+    networks, inner = [network], os.path.join(path, GENERATOR)
     if accepts(inner):
-        sources.append(_read_network(inner, find_weights(inner)))
+        network, more = _read_network(inner, find_weights(inner))
+        networks.append(network)
+        left_out |= more
     tokenizer = choose_tokenizer(vocab, lambda: read_tokenizer(path), _DEFAULT)
-    return PretrainedModel.of_sources(sources, tokenizer, path)
+    return PretrainedModel.of_networks(networks, tokenizer, path, left_out=left_out)
 
 
-def _read_network(folder: str, weights: str | None) -> Source:
+def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, str]]:
+    """Return the network of a folder, and its tensors that are not read."""
     config = read_json(os.path.join(folder, CONFIG))
     if weights is None:
         raise InputError(
@@ -129,32 +129,21 @@ def _read_network(folder: str, weights: str | None) -> Source:
     role = head.role if head else _role(tensors)
     words = f"{encoder}embeddings.word_embeddings.weight"
     shape = _shape(config, table_shape(tensors, words, folder), folder)
-    prefixes = Prefixes(encoder, encoder, "")
-    foreign = ForeignNetwork(
-        "huggingface",
+    network = Network(
         role,
         shape,
         tensors,
-        prefixes,
+        head,
+        "huggingface",
+        Prefixes(encoder, encoder, ""),
         _activation(config, folder),
         folder,
-        head,
     )
-    network = from_foreign(foreign)
-    used = {theirs for _, _, theirs in foreign.rows()}
-    if role == "question_answerer":
-        tensors = {n: a for n, a in tensors.items() if not n.startswith(f"{_SPANS}.")}
-    left_out = _left_out(tensors, used, foreign)
-    dtypes = {str(tensors[name].dtype) for name in used}
-    return Source(
-        network,
-        foreign,
-        left_out,
-        config,
-        {name: str(tensors[name].dtype) for name in used}
-        if dtypes != {"float32"}
-        else {},
-    )
+    dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
+    if set(dtypes.values()) == {"float32"}:
+        dtypes = {}
+    ours = network.to_ours(config=config, dtypes=dtypes)
+    return ours, _left_out(network, words)
 
 
 def _modern(name: str) -> str:
@@ -273,33 +262,26 @@ def _activation(config: Mapping[str, Any], folder: str) -> Activation:
     )
 
 
-def _left_out(
-    tensors: Mapping[str, np.ndarray], used: set[str], foreign: ForeignNetwork
-) -> LeftOut:
-    left_out: LeftOut = {}
-    words = tensors[f"{foreign.prefixes.encoder}embeddings.word_embeddings.weight"]
-    for name in sorted(tensors.keys() - used):
-        if name == _TIED:
-            if not np.array_equal(tensors[name], words):
-                raise InputError(
-                    f"{_TIED} must equal the token table, which it is tied to",
-                    f"{foreign.source}: they differ",
-                    "Tie the weights in transformers and save the model again",
-                )
-            left_out[name] = "equal to the token table, which it is tied to"
-            continue
-        reasons = [why for part, why in _NOT_READ.items() if part in name]
-        if not reasons:
-            raise InputError(
-                "Every tensor of a model must be known",
-                f"{foreign.source}: {name!r} {tensors[name].shape}",
-                "Remove it from the file if it belongs to another model",
-            )
-        left_out[name] = reasons[0]
-    return left_out
+def _left_out(network: Network, words: str) -> dict[str, str]:
+    tensors = network.weights
+    if _TIED in tensors and not np.array_equal(tensors[_TIED], tensors[words]):
+        raise InputError(
+            f"{_TIED} must equal the token table, which it is tied to",
+            f"{network.source}: they differ",
+            "Tie the weights in transformers and save the model again",
+        )
+    surplus = tensors.keys() - network.names
+    if network.role == "question_answerer":  # its rows have names of their own
+        surplus -= {f"{_SPANS}.weight", f"{_SPANS}.bias"}
+    return explain_left_out(
+        surplus,
+        lambda name: next((why for n, why in _NOT_READ.items() if n in name), None),
+        network.source,
+        "Remove it from the file if it belongs to another model",
+    )
 
 
-def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a folder that transformers loads; a pair's generator goes to `generator`.
 
     Returns:
@@ -308,12 +290,10 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
-        foreign = to_foreign(
-            network, "huggingface", Prefixes("electra.", "electra.", "")
-        )
+        target = network.to_format("huggingface", Prefixes("electra.", "electra."))
         tensors = {
-            name: _cast(array, model.dtypes.get(f"{network.role}/{name}"))
-            for name, array in foreign.tensors.items()
+            name: _cast(array, network.dtypes.get(name))
+            for name, array in target.weights.items()
         }
         if network.role == "question_answerer":
             tensors = _stacked(tensors)
@@ -325,7 +305,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             write_tokenizer(model.tokenizer, network.shape, folder)
         card = model_card(model, network)
         pathlib.Path(folder, "README.md").write_text(card, encoding="utf-8")
-    return [source.foreign for source in read(path).sources]
+    return [network.origin for network in read(path).networks]
 
 
 def _stacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -368,7 +348,7 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     }
     if network.head is not None:
         own |= _head_config(network.head)
-    return {**model.configs.get(network.role, {}), **own}
+    return {**network.config, **own}
 
 
 def _head_config(head: TaskHead) -> dict[str, Any]:

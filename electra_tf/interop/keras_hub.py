@@ -16,18 +16,11 @@ import numpy as np
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.hdf5_file import read_hdf5_file
-from electra_tf.interop.network import (
-    ForeignNetwork,
-    Prefixes,
-    from_foreign,
-    read_shape,
-    to_foreign,
-)
+from electra_tf.interop.network import Network, read_shape
 from electra_tf.interop.pretrained import (
-    LeftOut,
     PretrainedModel,
-    Source,
     choose_tokenizer,
+    explain_left_out,
 )
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.json_file import read_json
@@ -81,22 +74,20 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     tensors = read_hdf5_file(file)
     for name, array in tensors.items():
         check_finite(array, name, file)
-    foreign = ForeignNetwork(
-        "keras_hub", "encoder", shape, tensors, Prefixes(), "gelu_tanh", file
+    network = Network(
+        "encoder", shape, tensors,
+        format="keras_hub", activation="gelu_tanh", source=file,
+    )  # fmt: skip
+    ours, pooler = network.to_ours(), _pooler(network.has_projection)
+    why = "pooled_dense, which ELECTRA has not"
+    left_out = explain_left_out(
+        tensors.keys() - network.names,
+        lambda name: why if name.startswith(pooler) else None,
+        file,
+        "Save the backbone alone",
     )
-    network = from_foreign(foreign)
-    left_out: LeftOut = {}
-    pooler = _pooler(foreign.has_projection)
-    for name in sorted(tensors.keys() - {theirs for _, _, theirs in foreign.rows()}):
-        if not name.startswith(pooler):
-            raise InputError(
-                "Every tensor of a preset must be known", f"{file}: {name!r}",
-                "Save the backbone alone",
-            )  # fmt: skip
-        left_out[name] = "pooled_dense, which ELECTRA has not"
-    source = Source(network, foreign, left_out)
     tokenizer = choose_tokenizer(vocab, lambda: _read_tokenizer(path))
-    return PretrainedModel.of_sources([source], tokenizer, path)
+    return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
 
 
 def _read_tokenizer(folder: str) -> Tokenizer | None:
@@ -126,7 +117,7 @@ def _shape(values: Any, path: str) -> EncoderConfig:
     )
 
 
-def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a preset folder for each network, without heads.
 
     Returns:
@@ -136,9 +127,9 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, "generator") if number else path
         pathlib.Path(folder, "assets", "tokenizer").mkdir(parents=True, exist_ok=True)
-        foreign = to_foreign(network.without_head(), "keras_hub", Prefixes())
-        _write_h5(foreign, os.path.join(folder, WEIGHTS))
-        count = sum(array.size for array in foreign.tensors.values())
+        target = network.without_head().to_format("keras_hub")
+        _write_h5(target, os.path.join(folder, WEIGHTS))
+        count = sum(array.size for array in target.weights.values())
         _write_json(os.path.join(folder, CONFIG), _config(network.shape))
         _write_json(
             os.path.join(folder, "metadata.json"),
@@ -149,7 +140,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             text = model.tokenizer.original_text
             pathlib.Path(folder, KERAS_HUB_VOCABULARY).write_bytes(text.encode())
             _write_json(os.path.join(folder, TOKENIZER), _tokenizer(model.tokenizer))
-        written += [source.foreign for source in read(folder).sources]
+        written += [one.origin for one in read(folder).networks]
     return written
 
 
@@ -157,15 +148,15 @@ def _pooler(has_projection: bool) -> str:
     return f"layers/{'dense_1' if has_projection else 'dense'}/vars/"
 
 
-def _write_h5(foreign: ForeignNetwork, path: str) -> None:
+def _write_h5(network: Network, path: str) -> None:
     """Write the weights, and an identity as `pooled_dense`, which ELECTRA has not."""
-    pooler, width = _pooler(foreign.has_projection), foreign.shape.width
+    pooler, width = _pooler(network.has_projection), network.shape.width
     identity = {
         f"{pooler}0": np.eye(width, dtype=np.float32),
         f"{pooler}1": np.zeros(width, np.float32),
     }
     with h5py.File(path, "w") as file:
-        for name, array in {**foreign.tensors, **identity}.items():
+        for name, array in {**network.weights, **identity}.items():
             file.create_dataset(name, data=array)
 
 

@@ -19,19 +19,11 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import tf1
-from electra_tf.interop.network import (
-    ForeignNetwork,
-    Prefixes,
-    from_foreign,
-    read_shape,
-    table_shape,
-    to_foreign,
-)
+from electra_tf.interop.network import Network, Prefixes, read_shape, table_shape
 from electra_tf.interop.pretrained import (
-    LeftOut,
     PretrainedModel,
-    Source,
     choose_tokenizer,
+    explain_left_out,
 )
 from electra_tf.interop.tensor_bundle import read_shapes, write_bundle
 
@@ -71,27 +63,22 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         )
     tensors = tf1.read_checkpoint(prefix)
     shape, last = _shape(tensors, prefix)
-    foreign = ForeignNetwork(
-        "model_garden", "encoder", shape, tensors, Prefixes(_ENCODER, _ENCODER),
+    network = Network(
+        "encoder", shape, tensors, None, "model_garden", Prefixes(_ENCODER, _ENCODER),
         "gelu_tanh", prefix,
     )  # fmt: skip
-    network = from_foreign(foreign)
-    left_out: LeftOut = {}
-    for name in sorted(tensors.keys() - {theirs for _, _, theirs in foreign.rows()}):
-        reasons = [why for part, why in _NOT_READ.items() if name.startswith(part)]
-        if name.startswith(f"{_ENCODER}layer_with_weights-{last}/"):
-            reasons = ["pooler_transform, which ELECTRA has not"]
-        if not reasons:
-            raise InputError(
-                "Every tensor of a checkpoint must be known",
-                f"{prefix}: {format_list([name])}",
-                "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
-            )
-        left_out[name] = reasons[0]
+    ours = network.to_ours()
+    pooler = f"{_ENCODER}layer_with_weights-{last}/"
+    reasons = {**_NOT_READ, pooler: "pooler_transform, which ELECTRA has not"}
+    left_out = explain_left_out(
+        tensors.keys() - network.names,
+        lambda name: next((w for n, w in reasons.items() if name.startswith(n)), None),
+        prefix,
+        "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
+    )
     folder = os.path.dirname(prefix)
-    source = Source(network, foreign, left_out)
     tokenizer = choose_tokenizer(vocab, lambda: tf1.read_tokenizer(folder))
-    return PretrainedModel.of_sources([source], tokenizer, path)
+    return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
 
 
 def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
@@ -131,7 +118,7 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
     return shape, layers[-1] + 1
 
 
-def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a checkpoint for each network, without heads.
 
     Returns:
@@ -141,11 +128,11 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, _GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
-        foreign = to_foreign(
-            network.without_head(), "model_garden", Prefixes(_ENCODER, _ENCODER)
+        target = network.without_head().to_format(
+            "model_garden", Prefixes(_ENCODER, _ENCODER)
         )
         prefix = os.path.join(folder, f"{_NAME}-1")
-        write_bundle(prefix, _tensors(foreign))
+        write_bundle(prefix, _tensors(target))
         pathlib.Path(folder, "checkpoint").write_text(
             f'model_checkpoint_path: "{_NAME}-1"\n'
             f'all_model_checkpoint_paths: "{_NAME}-1"\n'
@@ -157,19 +144,19 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             pathlib.Path(folder, tf1.SETTINGS).write_text(
                 json.dumps(settings, indent=1)
             )
-        written += [source.foreign for source in read(prefix).sources]
+        written += [one.origin for one in read(prefix).networks]
     return written
 
 
-def _tensors(foreign: ForeignNetwork) -> dict[str, np.ndarray | bytes]:
+def _tensors(network: Network) -> dict[str, np.ndarray | bytes]:
     """Return the tensors, and the graph of the objects that own them.
 
     The pooler, which Model Garden has and ELECTRA has not, becomes an identity.
     """
-    width, last = foreign.shape.width, 4 + foreign.has_projection + foreign.shape.depth
+    width, last = network.shape.width, 4 + network.has_projection + network.shape.depth
     pooler = f"{_ENCODER}layer_with_weights-{last}"
     tensors = {
-        **foreign.tensors,
+        **network.weights,
         f"{pooler}/kernel{_VALUE}": np.eye(width, dtype=np.float32),
         f"{pooler}/bias{_VALUE}": np.zeros(width, np.float32),
         f"save_counter{_VALUE}": np.int64(1),

@@ -1,8 +1,7 @@
-"""One network of a library, with the names and layouts of its weights.
+"""One network with the names and layouts of a library, and its conversion.
 
-`Network` is a network as this package names it. `ForeignNetwork` is the same network
-with another library's tensors. `from_foreign` and `to_foreign` convert by the table of
-`names.py` and account for every tensor.
+A reader makes a `Network` of its library's tensors; `to_ours` converts it by the table
+of `names.py` and keeps it as `origin`. A writer gets `to_format` of one of ours.
 """
 
 import dataclasses
@@ -47,35 +46,10 @@ COUNTS = (
     "segments",
 )
 """Sizes of an encoder, each 1 or more."""
+TABLE, BIAS = "/word_embeddings", "head/output_bias"
+"""Ends of the paths of weights with a row for each entry of the vocabulary."""
 _MAX_COUNT = 2**31 - 1
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-
-
-@dataclasses.dataclass(frozen=True)
-class Network:
-    """An encoder and its head, named and laid out as in this package.
-
-    Args:
-        role: Decides the head.
-        shape: Shape of the encoder.
-        weights: By path, `encoder/...` and `head/...`. Kernels are [in, out].
-        head: The head of a fine-tuned model.
-    """
-
-    role: Role
-    shape: EncoderConfig
-    weights: Mapping[str, np.ndarray]
-    head: TaskHead | None = None
-
-    @property
-    def embeddings(self) -> dict[str, np.ndarray]:
-        """The tables and their layer norm, which two networks may share."""
-        return {row.electra_tf: self.weights[row.electra_tf] for row in EMBEDDINGS}
-
-    def without_head(self) -> "Network":
-        """Return the encoder alone."""
-        encoder = {n: w for n, w in self.weights.items() if n.startswith("encoder/")}
-        return Network("encoder", self.shape, encoder)
 
 
 class Prefixes(NamedTuple):
@@ -86,47 +60,69 @@ class Prefixes(NamedTuple):
     head: str = ""
 
 
+NO_PREFIXES = Prefixes()
+
+
 @dataclasses.dataclass(frozen=True)
-class ForeignNetwork:
-    """A network with the names and layouts of another library.
+class Network:
+    """An encoder and its head, named and laid out as in one library."""
 
-    Args:
-        format: The library.
-        role: Decides the head.
-        shape: Shape of the encoder, from the library's own config.
-        tensors: By the library's names; those of other networks may be among them.
-        prefixes: Of the names of this network.
-        activation: The function of its feed-forward layers and heads.
-        source: Origin, for messages.
-        head: The head of a fine-tuned model.
-        pad_id: Row of [PAD], which a `Network` has in row 0.
-    """
-
-    format: Format
     role: Role
+    """Decides the head."""
     shape: EncoderConfig
-    tensors: Mapping[str, np.ndarray]
-    prefixes: Prefixes
-    activation: Activation = "gelu"
-    source: str = ""
+    weights: Mapping[str, np.ndarray]
+    """By the library's names, ours `encoder/...` and `head/...` with kernels [in, out].
+    Those of other networks may be among a source's."""
     head: TaskHead | None = None
+    """The head of a fine-tuned model."""
+    format: Format = "electra_tf"
+    prefixes: Prefixes = NO_PREFIXES
+    activation: Activation = "gelu"
+    """The function of its feed-forward layers and heads."""
+    source: str = ""
+    """Origin, for messages."""
     pad_id: int = 0
+    """Row of [PAD] in `weights`."""
+    origin: "Network | None" = None
+    """The network of another library or checkpoint that this one was read from."""
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """config.json of Hugging Face, whose keys a later conversion writes again."""
+    dtypes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """By the origin's names, of the tensors if not all are float32."""
+    slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Optimizer slots by path, `m/encoder/...` and `v/encoder/...`."""
 
     @property
     def has_projection(self) -> bool:
         """Whether the embeddings are projected to the hidden states' width."""
         return self.shape.embedding != self.shape.width
 
+    @property
+    def names(self) -> set[str]:
+        """The library's names of the weights of this network."""
+        return {name for _, _, name in self.rows()}
+
+    @property
+    def encoder_weights(self) -> dict[str, np.ndarray]:
+        """Weights of a network of ours without its head, by path below the encoder."""
+        return {
+            name.removeprefix("encoder/"): weight
+            for name, weight in self.weights.items()
+            if name.startswith("encoder/")
+        }
+
+    @property
+    def embeddings(self) -> dict[str, np.ndarray]:
+        """The tables and their layer norm, which two networks may share."""
+        return {row.electra_tf: self.weights[row.electra_tf] for row in EMBEDDINGS}
+
     def rows(self) -> Iterator[tuple[str, Row, str]]:
         """Yield the path in this package, the row, and the library's name."""
         for row, number in encoder_rows(self.shape.depth, self.has_projection):
             embedding = row in EMBEDDINGS
             prefix = self.prefixes.embeddings if embedding else self.prefixes.encoder
-            yield (
-                row.electra_tf.format(n=number),
-                row,
-                prefix + self._encoder_name(row, number),
-            )
+            path = row.electra_tf.format(n=number)
+            yield path, row, prefix + self._encoder_name(row, number)
         for row in self.head.rows if self.head else _HEADS[self.role]:
             if (name := getattr(row, self.format)) is not None:
                 yield row.electra_tf, row, self.prefixes.head + name
@@ -141,39 +137,87 @@ class ForeignNetwork:
             name += _VALUE
         return name.format(n=number)
 
+    def to_ours(self, **more: Any) -> "Network":
+        """Convert to this package's names and layouts, with this one as `origin`.
 
-def from_foreign(foreign: ForeignNetwork) -> Network:
-    """Convert a library's network to this package's names and layouts.
+        The weights are float32, views where possible. `more` is what the source has
+        beside them: `config`, `dtypes`, `slots`.
+        """
+        _check_sizes(self)
+        shapes = expected_shapes(self.role, self.shape, self.head)
+        weights, problems = {}, []
+        for ours, row, theirs in self.rows():
+            if theirs not in self.weights:
+                problems.append(f"no {theirs}")
+                continue
+            array = self.weights[theirs]
+            size = np.broadcast_to(np.False_, shapes[ours])
+            expected = to_format(size, row.kind, self.format, self.shape.heads).shape
+            if array.shape != expected:
+                problems.append(f"{theirs} of shape {array.shape}, not {expected}")
+            elif not is_float(array):
+                problems.append(f"{theirs} of dtype {array.dtype}, not floats")
+            else:
+                array = from_format(array, row.kind, self.format)
+                weights[ours] = np.asarray(array, np.float32)
+        if problems:
+            surplus = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
+            raise InputError(
+                f"{self.source} must have the weights of its config, an "
+                f"{self.shape.depth}-layer {self.role}",
+                f"{'; '.join(problems[:8])}{surplus}",
+                "Check that config and weights are of the same model",
+            )
+        return Network(self.role, self.shape, weights, self.head, origin=self, **more)
 
-    Returns:
-        The network in float32: views of the tensors where those are float32.
-    """
-    _check_sizes(foreign)
-    shapes = expected_shapes(foreign.role, foreign.shape, foreign.head)
-    weights, problems = {}, []
-    for ours, row, theirs in foreign.rows():
-        if theirs not in foreign.tensors:
-            problems.append(f"no {theirs}")
-            continue
-        array = foreign.tensors[theirs]
-        size = np.broadcast_to(np.False_, shapes[ours])
-        expected = to_format(size, row.kind, foreign.format, foreign.shape.heads).shape
-        if array.shape != expected:
-            problems.append(f"{theirs} of shape {array.shape}, not {expected}")
-        elif not is_float(array):
-            problems.append(f"{theirs} of dtype {array.dtype}, not floats")
-        else:
-            array = from_format(array, row.kind, foreign.format)
-            weights[ours] = np.asarray(array, np.float32)
-    if problems:
-        more = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
-        raise InputError(
-            f"{foreign.source} must have the weights of its config, an "
-            f"{foreign.shape.depth}-layer {foreign.role}",
-            f"{'; '.join(problems[:8])}{more}",
-            "Check that config and weights are of the same model",
+    def to_format(self, format: Format, prefixes: Prefixes = NO_PREFIXES) -> "Network":
+        """Convert a network of ours to the names and layouts of a library.
+
+        The weights are views where possible. A head that the library lacks is left out.
+        """
+        target = Network(self.role, self.shape, {}, self.head, format, prefixes)
+        weights = {
+            theirs: to_format(self.weights[ours], row.kind, format, self.shape.heads)
+            for ours, row, theirs in target.rows()
+        }
+        return dataclasses.replace(target, weights=weights)
+
+    def without_head(self) -> "Network":
+        """Return the encoder alone."""
+        encoder = {n: w for n, w in self.weights.items() if n.startswith("encoder/")}
+        origin = self.origin and dataclasses.replace(
+            self.origin, role="encoder", head=None
         )
-    return Network(foreign.role, foreign.shape, weights, foreign.head)
+        return dataclasses.replace(
+            self, role="encoder", weights=encoder, head=None, origin=origin
+        )
+
+    def with_head(self, head: TaskHead) -> "Network":
+        """Return a fine-tuned network with other names of its classes or tags."""
+        origin = dataclasses.replace(self.origin, head=head)
+        return dataclasses.replace(self, head=head, origin=origin)
+
+    def with_rows_exchanged(self, number: int) -> "Network":
+        """Return the network with a row exchanged with row 0 in all its tables."""
+        return dataclasses.replace(
+            self,
+            weights=exchange_rows(self.weights, number),
+            slots=exchange_rows(self.slots, number),
+        )
+
+
+def exchange_rows(
+    arrays: Mapping[str, np.ndarray], number: int
+) -> Mapping[str, np.ndarray]:
+    """Return weights or slots with a row exchanged with row 0 in tables and biases."""
+    if not number:
+        return arrays
+    exchanged = dict(arrays)
+    for path, array in arrays.items():
+        if path.endswith((TABLE, BIAS)):
+            exchanged[path] = array.copy()
+            exchanged[path][[0, number]] = array[[number, 0]]
+    return exchanged
 
 
 def is_float(array: np.ndarray) -> bool:
@@ -195,9 +239,9 @@ def table_shape(
     return shape
 
 
-def _check_sizes(foreign: ForeignNetwork) -> None:
+def _check_sizes(network: Network) -> None:
     """Raise an error for a config that no weights fit, before it sizes anything."""
-    shape = foreign.shape
+    shape = network.shape
     problems = [
         f"{name} {value}"
         for name, value in dataclasses.asdict(shape).items()
@@ -205,11 +249,11 @@ def _check_sizes(foreign: ForeignNetwork) -> None:
     ]
     if not problems and shape.width % shape.heads:
         problems.append(f"width {shape.width}, not a multiple of heads {shape.heads}")
-    if not problems and shape.depth > len(foreign.tensors):
-        problems.append(f"depth {shape.depth} with {len(foreign.tensors)} tensors")
+    if not problems and shape.depth > len(network.weights):
+        problems.append(f"depth {shape.depth} with {len(network.weights)} tensors")
     if problems:
         raise InputError(
-            f"The config of {foreign.source} must describe an encoder",
+            f"The config of {network.source} must describe an encoder",
             "; ".join(problems),
             "Get config and weights of the same model",
         )
@@ -226,28 +270,6 @@ def read_shape(source: str, **values: Any) -> EncoderConfig:
             "; ".join(problems),
             "Get config and weights of the same model",
         ) from error
-
-
-def to_foreign(
-    network: Network,
-    name: Format,
-    prefixes: Prefixes = Prefixes(),
-    activation: Activation = "gelu",
-) -> ForeignNetwork:
-    """Convert a network to the names and layouts of a library.
-
-    Returns:
-        The network, whose tensors are views where possible; a head that the library
-        lacks is left out.
-    """
-    foreign = ForeignNetwork(
-        name, network.role, network.shape, {}, prefixes, activation, head=network.head
-    )
-    tensors = {
-        theirs: to_format(network.weights[ours], row.kind, name, network.shape.heads)
-        for ours, row, theirs in foreign.rows()
-    }
-    return dataclasses.replace(foreign, tensors=tensors)
 
 
 def expected_shapes(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from electra_tf.interop.network import Activation, ForeignNetwork
+from electra_tf.interop.network import Activation, Network
 
 Array = np.ndarray
 _ROWS = 4096  # of a token table at a time
@@ -59,7 +59,7 @@ _GARDEN_LAYER = (
 )
 
 
-def _names(network: ForeignNetwork) -> _Names:
+def _names(network: Network) -> _Names:
     encoder, embeddings, _ = network.prefixes
     if network.format == "keras_hub":
         return _Names(
@@ -116,7 +116,7 @@ def _names(network: ForeignNetwork) -> _Names:
 
 
 def hidden_states(
-    network: ForeignNetwork,
+    network: Network,
     token_ids: Array,
     segment_ids: Array,
     padding_mask: Array,
@@ -136,7 +136,7 @@ def hidden_states(
     """
     names = _names(network)
     act = _activation(activation or network.activation)
-    x = network.tensors[names.words][token_ids].astype(np.float64)
+    x = network.weights[names.words][token_ids].astype(np.float64)
     x += _get(network, names.segments)[segment_ids]
     x += _get(network, names.positions)[: x.shape[1]]
     x = _norm(network, names, names.embeddings_norm, x)
@@ -157,7 +157,7 @@ def hidden_states(
 
 
 def logits(
-    network: ForeignNetwork, x: Array, activation: Activation | None = None
+    network: Network, x: Array, activation: Activation | None = None
 ) -> Array | None:
     """Compute the head's logits, or None where the network has no head.
 
@@ -184,7 +184,7 @@ def logits(
     if network.role == "discriminator":
         return _dense(network, names, score, x)[..., 0]
     x = _norm(network, names, norm, x)
-    words_VE = network.tensors[names.words]
+    words_VE = network.weights[names.words]
     # In parts: in float64 the whole table would be twice its size.
     parts = (
         words_VE[start : start + _ROWS].astype(np.float64)
@@ -195,7 +195,7 @@ def logits(
 
 
 def _task_logits(
-    network: ForeignNetwork, names: _Names, act: Callable[[Array], Array], x: Array
+    network: Network, names: _Names, act: Callable[[Array], Array], x: Array
 ) -> Array:
     """Compute the logits of a task; those of an end are given the second position."""
     kind, prefix, head = network.format, network.prefixes.head, network.head
@@ -270,11 +270,11 @@ _HEAD_NAMES = {
 }
 
 
-def _get(network: ForeignNetwork, name: str) -> Array:
-    return network.tensors[name].astype(np.float64)
+def _get(network: Network, name: str) -> Array:
+    return network.weights[name].astype(np.float64)
 
 
-def _layer(network: ForeignNetwork, names: _Names, number: int) -> str:
+def _layer(network: Network, names: _Names, number: int) -> str:
     if network.format == "keras_hub":
         return f"{names.layer}{f'_{number}' if number else ''}/"
     if network.format == "model_garden":
@@ -283,7 +283,7 @@ def _layer(network: ForeignNetwork, names: _Names, number: int) -> str:
 
 
 def _attend(
-    network: ForeignNetwork, names: _Names, layer: str, x: Array, bias: Array
+    network: Network, names: _Names, layer: str, x: Array, bias: Array
 ) -> Array:
     query, key, value = (
         _heads(network, names, layer + part, x)
@@ -301,7 +301,7 @@ def _attend(
     return _norm(network, names, layer + names.attention_norm, x + out)
 
 
-def _heads(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array:
+def _heads(network: Network, names: _Names, name: str, x: Array) -> Array:
     kernel = _get(network, name + names.suffixes[0])
     if kernel.ndim == 3:
         out = np.einsum("bld,dhk->blhk", x, kernel)
@@ -310,13 +310,13 @@ def _heads(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array
     return out.reshape(*x.shape[:2], network.shape.heads, -1)
 
 
-def _dense(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array:
+def _dense(network: Network, names: _Names, name: str, x: Array) -> Array:
     kernel = _get(network, name + names.suffixes[0])
     kernel = kernel.T if network.format == "huggingface" else kernel
     return x @ kernel + _get(network, name + names.suffixes[1])
 
 
-def _norm(network: ForeignNetwork, names: _Names, name: str, x: Array) -> Array:
+def _norm(network: Network, names: _Names, name: str, x: Array) -> Array:
     epsilon = network.shape.layer_norm_epsilon
     gamma, beta = (_get(network, name + end) for end in names.suffixes[2:])
     centred = x - x.mean(-1, keepdims=True)

@@ -18,20 +18,16 @@ import tensorflow as tf
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import (
-    ForeignNetwork,
     Network,
     Prefixes,
     Role,
-    from_foreign,
     read_shape,
     table_shape,
-    to_foreign,
 )
 from electra_tf.interop.pretrained import (
-    LeftOut,
     PretrainedModel,
-    Source,
     choose_tokenizer,
+    explain_left_out,
 )
 from electra_tf.interop.task_heads import (
     TASK_ROLES,
@@ -48,12 +44,14 @@ from electra_tf.training.checkpoint import folder_of
 
 # adam_m and adam_v in the original, m and v with us.
 _SLOTS = {"m": "adam_m", "v": "adam_v"}
+_STEP = "global_step"
 _NOT_READ = {
     "generator_predictions/temperature": "a constant of the released checkpoints",
     "cls/": "a head of BERT; only its encoder is read",
     "bert/pooler/": "BERT's pooler, which ELECTRA has not",
     "beta1_power": "a state of TensorFlow's Adam",
     "beta2_power": "a state of TensorFlow's Adam",
+    _STEP: "the number of the step",
 }
 SETTINGS = "electra_tf.json"
 """Settings beside a checkpoint that its tensors do not show."""
@@ -62,7 +60,6 @@ _OTHER_HEAD = (
     "a task's head: --task chooses one of several, and --head names its kind where the "
     "released code has no task of that name"
 )
-_STEP = "global_step"
 _TASK = re.compile(r"task_specific/([^/]+)/")
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -136,17 +133,25 @@ def read(
     tensors = read_checkpoint(prefix)
     folder = os.path.dirname(prefix)
     known = read_settings(folder)
-    sources = [
+    networks = [
         _read_network(tensors, role, prefixes, known, prefix, options)
         for role, prefixes in _networks(tensors, prefix)
     ]
-    used = {n for s in sources for _, _, n in s.foreign.rows()}
+    used = set().union(*(network.origin.names for network in networks))
     slots = {f"{name}/{slot}" for name in used for slot in _SLOTS.values()}
-    left_out = _left_out(tensors.keys() - used - slots, prefix)
-    sources[0].left_out.update(left_out)
-    step = int(tensors[_STEP]) if _STEP in tensors else 0
-    tokenizer = choose_tokenizer(vocab, lambda: read_tokenizer(folder))
-    return PretrainedModel.of_sources(sources, tokenizer, prefix, step=step)
+    left_out = explain_left_out(
+        tensors.keys() - used - slots,
+        _reason,
+        prefix,
+        "Name a checkpoint of google-research/electra or google-research/bert",
+    )
+    return PretrainedModel.of_networks(
+        networks,
+        choose_tokenizer(vocab, lambda: read_tokenizer(folder)),
+        prefix,
+        step=int(tensors[_STEP]) if _STEP in tensors else 0,
+        left_out=left_out,
+    )
 
 
 def read_checkpoint(prefix: str) -> dict[str, np.ndarray]:
@@ -190,7 +195,7 @@ def _read_network(
     known: Mapping,
     source: str,
     options: HeadOptions,
-) -> Source:
+) -> Network:
     def size(name: str) -> tuple[int, ...]:
         return table_shape(tensors, name, source)
 
@@ -222,17 +227,14 @@ def _read_network(
         attention_dropout=0.1,
         layer_norm_epsilon=known.get("layer_norm_epsilon", 1e-12),
     )
-    foreign = ForeignNetwork(
-        "tf1", role, shape, tensors, prefixes, "gelu", source, head
-    )
-    network = from_foreign(foreign)
+    network = Network(role, shape, tensors, head, "tf1", prefixes, source=source)
     slots = {
         f"{slot}/{ours}": tensors[f"{theirs}/{suffix}"]
-        for ours, _, theirs in foreign.rows()
+        for ours, _, theirs in network.rows()
         for slot, suffix in _SLOTS.items()
         if f"{theirs}/{suffix}" in tensors
     }
-    return Source(network, foreign, slots=slots)
+    return network.to_ours(slots=slots)
 
 
 def _heads(known: Mapping[str, Any], role: Role, default: int) -> Any:
@@ -314,28 +316,13 @@ def _named_head(
     return TaskHead(role, labels, name=name)
 
 
-def _left_out(names: set[str], source: str) -> LeftOut:
-    left_out: LeftOut = {}
-    unknown = []
-    for name in sorted(names):
-        reasons = [why for part, why in _NOT_READ.items() if name.startswith(part)]
-        if name == _STEP:
-            reasons = ["the number of the step"]
-        if name.rsplit("/", 1)[-1] in _SLOTS.values():
-            reasons = reasons or ["a slot of a weight that is left out"]
-        if _TASK.match(name):
-            reasons = reasons or [_OTHER_HEAD]
-        if reasons:
-            left_out[name] = reasons[0]
-        else:
-            unknown.append(name)
-    if unknown:
-        raise InputError(
-            "Every tensor of a checkpoint must be known",
-            f"{source}: {format_list(unknown, 4)}",
-            "Name a checkpoint of google-research/electra or google-research/bert",
-        )
-    return left_out
+def _reason(name: str) -> str | None:
+    """Return why a tensor is not read, or None if it is not known."""
+    if name.rsplit("/", 1)[-1] in _SLOTS.values():
+        return "a slot of a weight that is left out"
+    if _TASK.match(name):
+        return _OTHER_HEAD
+    return next((why for n, why in _NOT_READ.items() if name.startswith(n)), None)
 
 
 def read_settings(folder: str) -> Mapping[str, Any]:
@@ -370,7 +357,7 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
     return Tokenizer(stored.vocabulary, settings)
 
 
-def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a checkpoint that google-research/electra fine-tunes.
 
     Returns:
@@ -380,8 +367,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     tensors: dict[str, np.ndarray] = {_STEP: np.int64(model.step)}
     head: dict[str, Any] | None = None
     sharing = model.sharing() if len(model.networks) == 2 else "embeddings"
-    for source in model.sources:
-        network = source.network
+    for network in model.networks:
         prefixes = _prefixes(network, sharing, len(model.networks))
         if network.head is not None:
             name = network.head.name or network.head.role
@@ -390,12 +376,12 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
             )
             prefixes = prefixes._replace(head=f"task_specific/{name}/")
             head = dataclasses.asdict(network.head)
-        foreign = to_foreign(network, "tf1", prefixes)
-        tensors |= foreign.tensors
-        for ours, _, theirs in foreign.rows():
+        target = network.to_format("tf1", prefixes)
+        tensors |= target.weights
+        for ours, _, theirs in target.rows():
             for slot, suffix in _SLOTS.items():
-                if f"{slot}/{ours}" in source.slots:
-                    tensors[f"{theirs}/{suffix}"] = source.slots[f"{slot}/{ours}"]
+                if f"{slot}/{ours}" in network.slots:
+                    tensors[f"{theirs}/{suffix}"] = network.slots[f"{slot}/{ours}"]
     prefix = os.path.join(path, f"model.ckpt-{model.step}")
     write_bundle(prefix, tensors)
     name = os.path.basename(prefix)
@@ -404,7 +390,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     )
     settings: dict = {
         "heads": {n.role: n.shape.heads for n in model.networks},
-        "layer_norm_epsilon": model.networks[0].shape.layer_norm_epsilon,
+        "layer_norm_epsilon": model.main.shape.layer_norm_epsilon,
     }
     if model.tokenizer is not None:
         text = model.tokenizer.original_text
@@ -413,7 +399,7 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     if head is not None:
         settings["task"] = head
     pathlib.Path(path, SETTINGS).write_text(json.dumps(settings, indent=1))
-    return [source.foreign for source in read(prefix).sources]
+    return [network.origin for network in read(prefix).networks]
 
 
 def tokenization_settings(tokenizer: Tokenizer) -> dict[str, str | bool]:

@@ -58,8 +58,7 @@ def load_weights(
         _add_other_weights(placed, model, path, variables)
         settings = _changed_settings(path, config)
     else:
-        for source in model.sources:
-            placed.ignored.update(source.left_out)
+        placed.ignored.update(model.left_out)
     if frozen:
         _check_frozen(parts, placed, model.path)
     spare = config.model.spare_rows
@@ -133,7 +132,7 @@ def _add_other_weights(
     placed: _Placed, model: PretrainedModel, path: str, variables: dict[str, Any]
 ) -> None:
     """Add weights of a checkpoint of this package that no network contains, by path."""
-    in_networks = {name for s in model.sources for _, _, name in s.foreign.rows()}
+    in_networks = set().union(*(network.origin.names for network in model.networks))
     checkpoint = open_checkpoint(path)
     config = checkpoint.config()
     weights = plain_weights(config, checkpoint.step, checkpoint.weights())[1]
@@ -188,7 +187,7 @@ def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[st
 
 
 def _describe_spare_rows(model: PretrainedModel, spare_rows: int) -> list[str]:
-    there = model.networks[0].shape.spare_rows
+    there = model.main.shape.spare_rows
     if there <= spare_rows:
         return []
     return [
@@ -198,7 +197,7 @@ def _describe_spare_rows(model: PretrainedModel, spare_rows: int) -> list[str]:
 
 
 def _describe_activation(model: PretrainedModel) -> list[str]:
-    if all(source.foreign.activation == "gelu" for source in model.sources):
+    if all(network.origin.activation == "gelu" for network in model.networks):
         return []
     return ["  gelu: the initial checkpoint's library computes it by tanh, the run not"]
 

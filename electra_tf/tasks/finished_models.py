@@ -9,8 +9,8 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.interop.conversion import read_model
-from electra_tf.interop.network import ForeignNetwork, Prefixes, from_foreign
-from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel, Source
+from electra_tf.interop.network import Network
+from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, TaskRole
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
@@ -67,22 +67,16 @@ def read(path: str) -> PretrainedModel:
         name=_TF1_NAMES.get(task, task),
         settings={name: config[name] for name in _ARGUMENTS if name in config},
     )
-    foreign = ForeignNetwork(
-        "electra_tf", role, model.shape, weights, Prefixes(), source=path, head=head
-    )
-    source = Source(
-        from_foreign(foreign),
-        foreign,
-        config=known.get("config", {}),
-        dtypes=known.get("dtypes", {}),
+    network = Network(role, model.shape, weights, head, source=path).to_ours(
+        config=known.get("config", {}), dtypes=known.get("dtypes", {})
     )
     facts = {"Task": task} if task else {}
-    return PretrainedModel.of_sources(
-        [source], model.tokenizer, path, run={"facts": facts}
+    return PretrainedModel.of_networks(
+        [network], model.tokenizer, path, run={"facts": facts}
     )
 
 
-def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
+def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a folder that predict, evaluate and export take as `--model`.
 
     Returns:
@@ -90,10 +84,10 @@ def write(model: PretrainedModel, path: str) -> list[ForeignNetwork]:
     """
     os.makedirs(path, exist_ok=True)
     build(model).save(os.path.join(path, MODEL))
-    source = model.sources[0]
-    known = {"config": dict(source.config), "dtypes": dict(source.dtypes)}
+    network = model.main
+    known = {"config": dict(network.config), "dtypes": dict(network.dtypes)}
     pathlib.Path(path, _SOURCE).write_text(json.dumps(known, indent=1))
-    return [read(path).sources[0].foreign]
+    return [read(path).main.origin]
 
 
 def load_finished(path: str) -> TextModel | None:
@@ -108,7 +102,7 @@ def load_finished(path: str) -> TextModel | None:
 
 def build(model: PretrainedModel) -> TextModel:
     """Create the Keras model of a fine-tuned network."""
-    network, tokenizer = model.networks[0], model.tokenizer
+    network, tokenizer = model.main, model.tokenizer
     if tokenizer is None:
         raise InputError(
             "A fine-tuned model must have a vocabulary",
@@ -133,10 +127,7 @@ def build(model: PretrainedModel) -> TextModel:
             f"{type(error).__name__}: {error}"[:200],
             "Get or convert the model again",
         ) from error
-    weights = {
-        name.removeprefix("encoder/"): array
-        for name, array in network.without_head().weights.items()
-    }
+    weights = network.encoder_weights
     start = PretrainedEncoder(network.shape, tokenizer, weights, model.path)
     start.load_into(built.encoder)
     own = {_head_path(variable.path): variable for variable in built.head.weights}

@@ -93,11 +93,7 @@ class PretrainedEncoder:
                 f"{path!r} without vocab.txt",
                 ADD_VOCABULARY,
             )
-        network = model.networks[0]
-        weights = {
-            name.removeprefix("encoder/"): array
-            for name, array in network.without_head().weights.items()
-        }
+        network, weights = model.main, model.main.encoder_weights
         digest = hashlib.sha256()
         for name in sorted(weights):
             digest.update(weights[name].tobytes())

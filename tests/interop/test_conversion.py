@@ -21,7 +21,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint as ours
 from electra_tf.interop import huggingface
 from electra_tf.interop.conversion import convert_checkpoint, detect, read_model
-from electra_tf.interop.network import Network, Prefixes, expected_shapes, to_foreign
+from electra_tf.interop.network import Network, Prefixes, expected_shapes
 from electra_tf.interop.tensor_files import read_tensors
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import Electra
@@ -143,15 +143,15 @@ def test_encoders_of_keras_libraries_differ_by_their_gelu_only(source, tmp_path)
 def test_numpy_forward_equals_the_library(source):
     from electra_tf.interop.numpy_forward import hidden_states, logits
 
-    (network,) = read_model(source)[0].sources
-    states = hidden_states(network.foreign, TOKENS, SEGMENTS, MASK)
+    (network,) = read_model(source)[0].networks
+    states = hidden_states(network.origin, TOKENS, SEGMENTS, MASK)
     expected = outputs(source if os.path.isdir(source) else os.path.dirname(source))
     last = (
         expected["hidden"][-1] if expected["hidden"].ndim == 4 else expected["hidden"]
     )
     np.testing.assert_allclose(states[-1][REAL], last[REAL], atol=1e-5)
     if "logits" in expected:
-        computed = logits(network.foreign, states[-1])
+        computed = logits(network.origin, states[-1])
         np.testing.assert_allclose(computed[REAL], expected["logits"][REAL], atol=2e-5)
 
 
@@ -374,10 +374,9 @@ def test_names_are_those_of_the_released_small_model(data):
             path: np.broadcast_to(np.float32(0), size)
             for path, size in expected_shapes(role, shape).items()
         }
-        foreign = to_foreign(
-            Network(role, shape, weights), "tf1", Prefixes(body, "electra/")
-        )
-        named |= {name: array.shape for name, array in foreign.tensors.items()}
+        network = Network(role, shape, weights)
+        network = network.to_format("tf1", Prefixes(body, "electra/"))
+        named |= {name: array.shape for name, array in network.weights.items()}
     left = set(shapes) - set(named)
     assert left <= {"global_step", "generator_predictions/temperature"}
     assert set(named) <= set(shapes)

@@ -47,8 +47,8 @@ def report(library, name, **differences):
 
 def tanh_states(conversion):
     """Return the hidden states with Keras's gelu, by the NumPy forward pass."""
-    (network,) = conversion.model.sources
-    return hidden_states(network.foreign, *batch(), "gelu_tanh")[1:]
+    (network,) = conversion.model.networks
+    return hidden_states(network.origin, *batch(), "gelu_tanh")[1:]
 
 
 def test_transformers(pair):

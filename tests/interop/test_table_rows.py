@@ -206,7 +206,7 @@ def test_vocab_is_used_in_place_of_the_sources_own(moved, entries, tmp_path):
     file.write_text(own.replace(entries[20], "another"))
     model, _ = read_model(str(moved / "discriminator"), str(file))
     assert "another" in model.tokenizer.vocabulary.ids
-    assert model.sources[0].foreign.pad_id == 4
+    assert model.main.origin.pad_id == 4
 
 
 def test_vocab_is_refused_for_a_checkpoint(ours, moved):

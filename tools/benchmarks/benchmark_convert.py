@@ -32,7 +32,7 @@ shapes = {
     "discriminator": EncoderConfig(width=768, heads=12, feed_forward=3072, **common),
     "generator": EncoderConfig(width=256, heads=4, feed_forward=1024, **common)}
 rng = np.random.default_rng(0)
-tables, sources = {}, []
+tables, networks = {}, []
 for role in sys.argv[2].split(","):
     weights = {
         path: tables.get(path, rng.standard_normal(size, np.float32) * np.float32(0.02))
@@ -40,9 +40,9 @@ for role in sys.argv[2].split(","):
         if "embeddings_project" not in path or role == "generator"}
     one = network.Network(role, shapes[role], weights)
     tables = one.embeddings
-    sources.append(pretrained.Source(one, network.to_foreign(one, "electra_tf")))
+    networks.append(one.to_ours())
 tokenizer = Tokenizer(Vocabulary(tuple(words), "made"))
-model = pretrained.PretrainedModel.of_sources(sources, tokenizer, "made")
+model = pretrained.PretrainedModel.of_networks(networks, tokenizer, "made")
 huggingface.write(model, sys.argv[1])
 """
 
