@@ -74,15 +74,13 @@ def main() -> None:
         f"{manifest.discarded_tokens / manifest.tokens:.1%} of the tokens discarded"
         + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
-    if manifest.stripped_share >= 0.0001:
-        print(
-            f"stripping accents changes {manifest.stripped_share:.2%} of the letters "
-            "and marks, outside Latin, Greek and Cyrillic script: "
-            f"{manifest.stripped_example}; set --strip_accents=never to keep them"
-        )
     tokenizer = Tokenizer(vocabulary, settings.tokenization)
+    loss = manifest.stripped_share, manifest.stripped_example
     long = manifest.too_long_words, manifest.too_long_characters
-    for line in warnings.long_word_warnings(*long, tokenizer):
+    for line in (
+        *warnings.accent_loss_lines(*loss),
+        *warnings.long_word_warnings(*long, tokenizer),
+    ):
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.duplicates.items():

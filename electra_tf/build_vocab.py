@@ -88,10 +88,11 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     print(f"{FLAGS.output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
-    if counts.accent_loss.share >= 0.0001:
-        print(f"{counts.accent_loss}; set --strip_accents=never to keep them")
-    too_long = counts.too_long_words, counts.too_long_characters
-    for line in warnings.long_word_warnings(*too_long, tokenizer):
+    loss, long = counts.accent_loss, (counts.too_long_words, counts.too_long_characters)
+    for line in (
+        *warnings.accent_loss_lines(loss.share, loss.example),
+        *warnings.long_word_warnings(*long, tokenizer),
+    ):
         print(line)
     long, _ = tokenizer.too_long
     cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))

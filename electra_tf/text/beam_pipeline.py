@@ -14,11 +14,11 @@ from typing import Any
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import beam_files, records
-from electra_tf.text.accent_loss import AccentLoss
 from electra_tf.text.beam_files import WORK, BeamFiles, WriteFile
 from electra_tf.text.chunks import group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorList
+from electra_tf.text.warnings import AccentLoss
 
 import apache_beam as beam  # isort: skip (beam_files reports if it is missing)
 

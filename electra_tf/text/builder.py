@@ -23,7 +23,6 @@ from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.text import duplicates, records
-from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
 from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
@@ -33,6 +32,7 @@ from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
 from electra_tf.text.records_lock import records_lock
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
+from electra_tf.text.warnings import AccentLoss, AccentLossCounter
 from electra_tf.text.worker_pool import WorkerPool
 
 _TEXT_BYTES_PER_SHARD = 32_000_000

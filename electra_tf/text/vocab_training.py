@@ -19,11 +19,11 @@ from electra_tf.config.pretraining import (
     VocabularyConfig,
 )
 from electra_tf.errors import InputError
-from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
+from electra_tf.text.warnings import AccentLoss, AccentLossCounter
 from electra_tf.text.whole_entries import WholeEntries
 
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
@@ -151,8 +151,8 @@ def count_words(
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)
-            if counter.accent_loss.is_due and not allow_accent_loss:
-                counter.accent_loss.result().check()
+            if not allow_accent_loss:
+                counter.accent_loss.check_early()
             bar.update(reader.position_bytes - bar.n)
     accent_loss = counter.accent_loss.result()
     if not allow_accent_loss:

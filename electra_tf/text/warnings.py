@@ -1,21 +1,175 @@
-"""Warnings about statistics of a vocabulary, of records or of texts that suggest a
-mistake."""
+"""Check texts, vocabularies and records for mistakes of script, case and language."""
 
+import collections
 import dataclasses
+import functools
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from electra_tf.config.pretraining import TokenizationConfig
-from electra_tf.errors import format_list
+from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN
+from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN, Vocabulary
 
+ACCENT_LIMIT = 0.01
+"""Maximum share of changed letters and marks without an explicit setting."""
 UNKNOWN_LIMIT = ENTRIES_LIMIT = 0.05
 PADDING_LIMIT = 0.6
 DISCARDED_LIMIT = 0.2
 LINES_LIMIT = 10_000
 """Lines of a document on average; a book has fewer."""
+_CHANGES = {
+    "--strip_accents=never": {"strip_accents": "never"},
+    "--nolower_case": {"lower_case": False},
+}
+# The first characters of a text are sampled, then one in 50.
+_FIRST_CHARACTERS, _INTERVAL = 30_000, 50
+_MIN_SAMPLE = 1000  # characters sampled from a text at once
+_MIN_LETTERS = 50_000  # of a sample that is checked before the end of the text
+_ACCENTED_SCRIPTS = ("LATIN ", "GREEK ", "CYRILLIC ", "COMBINING ")
+# Marks of Hiragana and Katakana; their names, too, begin with COMBINING.
+_VOICING = "\u3099\u309a"
+
+
+@dataclasses.dataclass(frozen=True)
+class AccentLoss:
+    """Letters and marks, and those that accent stripping changes in other scripts.
+
+    Outside Latin, Greek and Cyrillic script it removes parts of letters: Japanese
+    voicing marks, Indic vowel signs, Thai tones, Arabic hamza. It also decomposes
+    Korean syllables.
+    """
+
+    letters: int = 0
+    """Letters and marks (Unicode L* and M*) of all scripts."""
+    changed: int = 0
+    example: str = ""
+    """A changed word, before and after."""
+
+    @property
+    def share(self) -> float:
+        """Share of `letters` that are changed."""
+        return self.changed / max(1, self.letters)
+
+    def __add__(self, other: "AccentLoss") -> "AccentLoss":
+        return AccentLoss(
+            self.letters + other.letters,
+            self.changed + other.changed,
+            self.example or other.example,
+        )
+
+    def check(self) -> None:
+        """Raise an InputError if the share is above `ACCENT_LIMIT`."""
+        if self.share > ACCENT_LIMIT:
+            raise InputError(
+                "Without --strip_accents, accent stripping must change at most "
+                f"{ACCENT_LIMIT:.0%} of the letters and marks of a text, those outside "
+                "Latin, Greek and Cyrillic script",
+                f"{self.changed:,} changed of {self.letters:,} in a sample of the text "
+                f"({self.share:.1%}), such as {self.example}",
+                "Pass --strip_accents=never to keep them, or --strip_accents=lowered "
+                "for the rule of the original and of published uncased vocabularies",
+            )
+
+
+class AccentLossCounter:
+    """Count a sample of a stream of text: its beginning, then one character in 50."""
+
+    def __init__(self, settings: TokenizationConfig):
+        self._changed = _changed_characters(settings)
+        self._strips = settings.strips_accents
+        self._total = self._sampled = 0  # characters
+        self._result = AccentLoss()
+
+    def add(self, text: str) -> None:
+        """Count the part of a text that belongs to the sample."""
+        room = _FIRST_CHARACTERS + self._total // _INTERVAL - self._sampled
+        self._total += len(text)
+        if self._strips and room > 0:
+            text = text[: max(room, _MIN_SAMPLE)]
+            self._sampled += len(text)
+            self._count(text)
+
+    def _count(self, text: str) -> None:
+        counts = collections.Counter(text)
+        letters = sum(
+            n for c, n in counts.items() if unicodedata.category(c)[0] in "LM"
+        )
+        changed = sum(n for c, n in counts.items() if self._changed[c])
+        has_example = bool(self._result.example) or not changed
+        example = "" if has_example else self._changed.example(text)
+        self._result += AccentLoss(letters, changed, example)
+
+    def result(self) -> AccentLoss:
+        """Return the counts of the text so far."""
+        return self._result
+
+    def check_early(self) -> None:
+        """Check a sample that is large enough, before the end of a long text."""
+        if self._result.letters >= _MIN_LETTERS:
+            self._result.check()
+
+
+class _ChangedCharacters(dict):
+    """Table from character to whether stripping changes it, in another script."""
+
+    def __init__(self, settings: TokenizationConfig):
+        super().__init__()
+        self._stripped = CharacterTable(settings)
+        self._unstripped = CharacterTable(
+            dataclasses.replace(settings, strip_accents="never")
+        )
+
+    def __missing__(self, character: str) -> bool:
+        code = ord(character)
+        self[character] = is_changed = (
+            _is_letter_or_mark(character)
+            and self._stripped[code] != self._unstripped[code]
+            and is_other_script(character)
+        )
+        return is_changed
+
+    def example(self, text: str) -> str:
+        """Return a changed word of a text, or a part of it, before and after."""
+        for word in self._unstripped.words(text):
+            for i, character in enumerate(word):
+                if self[character]:
+                    word = word[max(0, i - 8) : i + 9]
+                    after = " ".join(self._stripped.words(word))
+                    return (
+                        f"{word!r} ({len(word)} characters) -> {after!r} ({len(after)})"
+                    )
+        return ""
+
+
+@functools.cache
+def _changed_characters(settings: TokenizationConfig) -> _ChangedCharacters:
+    # Cached, because each chunk of a corpus creates a counter.
+    return _ChangedCharacters(settings)
+
+
+def _is_letter_or_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LM"
+
+
+def is_other_script(character: str) -> bool:
+    """Return whether a letter or mark is outside Latin, Greek and Cyrillic script."""
+    first = unicodedata.normalize("NFD", character)[0]
+    name = unicodedata.name(first, "")
+    return character in _VOICING or not name.startswith(_ACCENTED_SCRIPTS)
+
+
+def accent_loss_lines(share: float, example: str) -> list[str]:
+    """Return a line about letters that accent stripping changes, from 0.01% on."""
+    if share < 0.0001:
+        return []
+    return [
+        f"stripping accents changes {share:.2%} of the letters and marks, outside "
+        f"Latin, Greek and Cyrillic script: {example}; set --strip_accents=never to "
+        "keep them"
+    ]
 
 
 def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
@@ -45,7 +199,7 @@ def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
 
 
 def _document_warnings(manifest: Manifest) -> list[str]:
-    """Return a warning for text that has no blank line between documents, as a list."""
+    """Return a warning for text that has no blank line between documents."""
     average = manifest.sentences / max(1, manifest.documents)
     is_single = manifest.documents == 1 and manifest.sentences > 1
     is_default = manifest.settings["corpus"]["documents"] == "blank_line"
@@ -60,26 +214,18 @@ def _document_warnings(manifest: Manifest) -> list[str]:
 
 
 def entry_warnings(tokenizer: Tokenizer) -> list[str]:
-    """Return a warning if the settings change many entries, as a list.
-
-    No text has such an entry after it is lower-cased or stripped of accents.
-    """
+    """Return a warning if the settings change many entries, which then never occur."""
     settings, vocabulary = tokenizer.settings, tokenizer.vocabulary
-    changed = _changed_entries(tokenizer, settings)
+    changed = _changed_entries(vocabulary, settings)
     if len(changed) <= ENTRIES_LIMIT * len(vocabulary):
         return []
     cause = "Use a vocabulary of these settings"
-    for flag, stored, change in (
-        ("--nolower_case", '"do_lower_case": false', {"lower_case": False}),
-        ("--strip_accents=never", '"strip_accents": false', {"strip_accents": "never"}),
-    ):
-        other = dataclasses.replace(settings, **change)
-        if len(_changed_entries(tokenizer, other)) < len(changed) / 2:
-            cause = (
-                f"Set {flag} in build_records, or write {{{stored}}} to "
-                "tokenizer_config.json beside vocab.txt"
-            )
-            break
+    if flag := _better_flag(tokenizer):
+        key = {"--nolower_case": "do_lower_case"}.get(flag, "strip_accents")
+        cause = (
+            f'Set {flag} in build_records, or write {{"{key}": false}} to '
+            "tokenizer_config.json beside vocab.txt"
+        )
     return [
         f"{len(changed) / len(vocabulary):.1%} of the entries of {vocabulary.source} "
         f"can never occur (over {ENTRIES_LIMIT:.0%}), because texts are {settings}: "
@@ -87,12 +233,23 @@ def entry_warnings(tokenizer: Tokenizer) -> list[str]:
     ]
 
 
-def _changed_entries(tokenizer: Tokenizer, settings: TokenizationConfig) -> list[str]:
+def _better_flag(tokenizer: Tokenizer) -> str | None:
+    """Return a flag that changes far fewer entries, if the settings change many."""
+    vocabulary, settings = tokenizer.vocabulary, tokenizer.settings
+    count = len(_changed_entries(vocabulary, settings))
+    for flag, change in _CHANGES.items():
+        other = _changed_entries(vocabulary, dataclasses.replace(settings, **change))
+        if count > ENTRIES_LIMIT * len(vocabulary) and len(other) < count / 2:
+            return flag
+    return None
+
+
+def _changed_entries(vocabulary: Vocabulary, settings: TokenizationConfig) -> list[str]:
     table = CharacterTable(settings)
     whole = {*settings.keep_whole, *settings.keep_whole_normalized}
     entries = (
         (entry, entry.removeprefix(CONTINUATION))
-        for entry in tokenizer.vocabulary.tokens
+        for entry in vocabulary.tokens
         if not entry.startswith("[") and entry not in whole
     )
     return [entry for entry, word in entries if "".join(table.words(word)) != word]
@@ -101,7 +258,7 @@ def _changed_entries(tokenizer: Tokenizer, settings: TokenizationConfig) -> list
 def unknown_warnings(
     share: float, tokenizer: Tokenizer, too_long: int = 0
 ) -> list[str]:
-    """Return a warning if the share of [UNK] is out of range, as a list.
+    """Return a warning if the share of [UNK] is out of range.
 
     Args:
         share: Share of [UNK] among the wordpieces.
@@ -112,6 +269,28 @@ def unknown_warnings(
         return []
     cause = _unknown_cause(tokenizer, too_long)
     return [f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%}): {cause}"]
+
+
+def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
+    settings, entries = tokenizer.settings, tokenizer.vocabulary.tokens
+    is_lowered = all(t == t.lower() for t in entries if not t.startswith("["))
+    other = "or use a vocabulary of the text's language"
+    if flag := _better_flag(tokenizer):
+        return f"texts are {settings}, the vocabulary is not. Set {flag}, {other}"
+    if is_lowered and not settings.lower_case:
+        return (
+            f"the vocabulary is lower-cased, texts are not. Set --lower_case, {other}"
+        )
+    if too_long:
+        return (
+            f"{too_long:,} words have more than {settings.max_word_characters} "
+            "characters. Set --split_unspaced=characters for scripts without spaces, "
+            f"{other}"
+        )
+    return (
+        "the vocabulary is probably of another language or script. Pass another "
+        "--vocab, or train one on this text with electra_tf.build_vocab"
+    )
 
 
 class UnknownCounter:
@@ -129,11 +308,7 @@ class UnknownCounter:
             self.unknown += text.count(ids[UNKNOWN])
 
     def lines(self, name: str) -> list[str]:
-        """Return a line about the share of [UNK], above 5% with its cause.
-
-        Returns:
-            One line; none if there is no [UNK].
-        """
+        """Return a line about the share of [UNK], above 5% with its cause."""
         if not self.unknown:
             return []
         share = self.unknown / self.wordpieces
@@ -157,7 +332,7 @@ class UnknownCounter:
 
 
 def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> list[str]:
-    """Return a message about over-long words if there are any, as a list."""
+    """Return a message about over-long words if there are any."""
     if not words:
         return []
     line = (
@@ -170,35 +345,3 @@ def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> lis
             "--split_unspaced=characters"
         )
     return [line]
-
-
-def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
-    settings, table = tokenizer.settings, CharacterTable(tokenizer.settings)
-    entries = [t for t in tokenizer.vocabulary.tokens if not t.startswith("[")]
-    cased = sum(entry != entry.lower() for entry in entries)
-    changed = sum("".join(table.words(e)) != e.lower() for e in entries if e.isalpha())
-    if settings.lower_case and cased > len(entries) / 20:
-        return (
-            "the vocabulary is cased and the text lower-cased. Set --nolower_case, or "
-            "use a vocabulary of the text's language"
-        )
-    if not settings.lower_case and not cased:
-        return (
-            "the vocabulary is lower-cased and the text is not. Set --lower_case, or "
-            "use a vocabulary of the text's language"
-        )
-    if settings.strips_accents and changed > len(entries) / 20:
-        return (
-            "the vocabulary has letters that accent stripping changes. Set "
-            "--strip_accents=never"
-        )
-    if too_long:
-        return (
-            f"{too_long:,} words have more than {settings.max_word_characters} "
-            "characters. Set --split_unspaced=characters for scripts without spaces, "
-            "or use a vocabulary of the text's language"
-        )
-    return (
-        "the vocabulary is probably of another language or script. Pass another "
-        "--vocab, or train one on this text with electra_tf.build_vocab"
-    )

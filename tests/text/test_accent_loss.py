@@ -2,8 +2,8 @@ import pytest
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text import accent_loss
-from electra_tf.text.accent_loss import AccentLoss, AccentLossCounter, is_other_script
+from electra_tf.text import warnings as accent_loss
+from electra_tf.text.warnings import AccentLoss, AccentLossCounter, is_other_script
 
 
 def accent_loss_of(text, **settings):
