@@ -23,7 +23,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
-from electra_tf.text.bounded_files import read_small_file
+from electra_tf.text.json_file import read_small_file
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5  # bytes: two handles and the magic; a type and a checksum

@@ -17,7 +17,7 @@ import safetensors
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import is_float
 from electra_tf.interop.torch_file import read_torch_file
-from electra_tf.text.bounded_files import parse_json, read_small_file
+from electra_tf.text.json_file import parse_small_json, read_small_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"
@@ -74,7 +74,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
             size = int.from_bytes(file.read(8), "little")
             if size > _MAX_HEADER:
                 raise ValueError(f"a header of {size:,} bytes")
-            header = parse_json(file.read(size), path)
+            header = parse_small_json(file.read(size), path)
         header.pop("__metadata__", None)
         if not any(0 not in entry["shape"] for entry in header.values()):
             return {n: np.zeros(e["shape"], np.float32) for n, e in header.items()}
@@ -112,7 +112,7 @@ def _shards(index: str) -> Iterator[str]:
 def _weight_map(index: str) -> Mapping[str, str]:
     try:
         content = read_small_file(index, _MAX_HEADER)
-        weight_map = parse_json(content, index)["weight_map"]
+        weight_map = parse_small_json(content, index)["weight_map"]
         if all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
         raise TypeError("weight_map holds values that are no names of files")

@@ -10,15 +10,9 @@ from typing import Any
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, TextScorer
 from electra_tf.text import compression
-from electra_tf.text.bounded_files import (
-    check_items,
-    max_items,
-    parse_json,
-    read_file,
-)
 from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.json_file import parse_json
 
-_PAIR_VALUES = 6  # of memory, a pair takes what this number of values does
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
 
 
@@ -84,7 +78,8 @@ def read_pairs(data: str) -> list[dict[str, str]]:
     pairs = []
     for path in files:
         try:
-            lines = read_file(path).decode("utf-8-sig").splitlines()
+            with compression.open_compressed(path) as file:
+                lines = file.read().decode("utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise InputError(
                 "Minimal pairs must be UTF-8", f"{path}: {error}", encoding_remedy(path)
@@ -95,11 +90,8 @@ def read_pairs(data: str) -> list[dict[str, str]]:
                 f"{path}: {error}",
                 "Check the path",
             ) from error
-        most = max_items(path)
         for number, line in enumerate(lines, 1):
-            place = f"{path}, line {number}"
-            check_items(_PAIR_VALUES * number, place, most)
-            pairs.append(_parse(line, place))
+            pairs.append(_parse(line, f"{path}, line {number}"))
     if not pairs:
         raise InputError(
             "--data must contain minimal pairs",
@@ -111,10 +103,8 @@ def read_pairs(data: str) -> list[dict[str, str]]:
 
 def _parse(line: str, place: str) -> dict[str, str]:
     try:
-        pair = parse_json(line, place)
+        pair = parse_json(line)
         return {**{name: str(pair[name]) for name in _FIELDS}, "place": place}
-    except InputError:
-        raise
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"Each line must be a JSON object with {', '.join(_FIELDS)}",

@@ -11,19 +11,11 @@ from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, WINDOW, TextScorer
 from electra_tf.tasks.conll import COLUMN_SUFFIXES
 from electra_tf.text import compression
-from electra_tf.text.bounded_files import (
-    MAX_LINE,
-    check_items,
-    long_line,
-    max_items,
-    read_lines,
-)
 from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
 from electra_tf.text.json_records import SUFFIXES, begins_json
 
 FORMATS = ("text", "jsonl")
 _OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *SUFFIXES, *COLUMN_SUFFIXES)
-_LINE_VALUES = 6  # of memory, a line takes what this number of values does
 
 
 class Hypothesis(NamedTuple):
@@ -66,10 +58,7 @@ def rerank(
     Yields:
         A line for each id, in the order of their first lines.
     """
-    lines, most = [], max_items(source) if source else sys.maxsize
-    for place, line in _lines(source):
-        lines.append((place, _parse(place, line)))
-        check_items(_LINE_VALUES * len(lines), place, most)
+    lines = [(place, _parse(place, line)) for place, line in _lines(source)]
     scores = scorer.score((h.text for _, h in lines), lambda i: lines[i][0])
     lists: dict[str, list[dict[str, Any]]] = {}
     for (_, hypothesis), (score, _) in zip(lines, scores, strict=True):
@@ -96,7 +85,8 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
     name = source or "standard input"
     try:
-        for number, line in read_lines(source) if source else _standard_input():
+        file = compression.open_compressed(source) if source else sys.stdin.buffer
+        for number, line in enumerate(file, 1):
             place = f"{name}, line {number}"
             try:
                 text = line.decode("utf-8").rstrip("\r\n")
@@ -119,15 +109,6 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
 def _no_lines(received: str) -> InputError:
     remedy = "Write its texts to a .txt file, one on each line"
     return InputError("--input must be lines of text", received, remedy)
-
-
-def _standard_input() -> Iterator[tuple[int, bytes]]:
-    number = 0
-    while line := sys.stdin.buffer.readline(MAX_LINE + 1):
-        number += 1
-        if len(line) > MAX_LINE:
-            raise long_line("standard input", number, MAX_LINE)
-        yield number, line
 
 
 def _parse(place: str, line: str) -> Hypothesis:

@@ -20,7 +20,6 @@ from electra_tf.errors import InputError
 from electra_tf.model.transformer import Encoder
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text import compression
-from electra_tf.text.bounded_files import check_items, max_items, read_file
 from electra_tf.text.file_formats import encoding_remedy
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 from electra_tf.text.warnings import UnknownCounter
@@ -188,7 +187,8 @@ def _read(data: str, split: str) -> list[list[list[str]]]:
             "Check the path; .gz and .xz are read too",
         )
     try:
-        text = read_file(paths[0]).decode("utf-8-sig")
+        with compression.open_compressed(paths[0]) as file:
+            text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{paths[0]} must be UTF-8", str(error), encoding_remedy(paths[0])
@@ -198,9 +198,7 @@ def _read(data: str, split: str) -> list[list[list[str]]]:
             f"{paths[0]} must be readable", str(error), "Copy it again"
         ) from error
     sentences: list[list[list[str]]] = [[]]
-    most = max_items(paths[0])
     for number, line in enumerate(text.splitlines(), 1):
-        check_items(4 * number, f"{paths[0]}, line {number}", most)
         columns = line.split()
         if not columns:
             sentences.append([])

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 from electra_tf.errors import InputError
 from electra_tf.tasks.schemes import is_span_scheme
 from electra_tf.tasks.split_files import find_split
-from electra_tf.text.bounded_files import check_items, max_items, read_lines
-from electra_tf.text.compression import BROKEN
+from electra_tf.text.compression import BROKEN, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
 from electra_tf.text.json_records import SUFFIXES
 
 DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
-_SENTENCE_VALUES = 4  # of memory, a sentence takes what this number of words does
 # `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
 _COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
@@ -178,11 +176,9 @@ class _Reader:
     def read(self) -> None:
         """Read the file into `sentences`."""
         try:
-            most = max_items(self._path)
-            for number, raw in read_lines(self._path):  # lines end with \n only
-                self._add_line(number, raw)
-                values = number + _SENTENCE_VALUES * len(self.sentences)
-                check_items(values, f"{self._path}:{number}", most)
+            with open_compressed(self._path) as file:  # lines end with \n only
+                for number, raw in enumerate(file, 1):
+                    self._add_line(number, raw)
             self._end_sentence()
         except BROKEN as error:
             self._report(

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.bounded_files import check_items, max_items
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.json_records import begins_json
 
@@ -20,7 +19,6 @@ _SUFFIXES = {",": ".csv", "\t": ".tsv"}
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n')
 _QUOTED_FIELD = re.compile(r'(?:^|[\t\n])"')
 _FIELD_LIMIT = 10_000_000  # characters; csv's own limit is 131,072
-_ROW_VALUES = 4  # of memory, a row takes what this number of values does
 
 # Lines of a record and its fields; None: invalid quoting.
 _Record = tuple[range, list[str] | None]
@@ -105,8 +103,6 @@ def _is_quoted(text: str, path: str, notify: Callable[[str], None]) -> bool:
     """
     if not _QUOTED_FIELD.search(text):
         return False
-    values = text.count("\t") + _ROW_VALUES * text.count("\n")
-    check_items(values, path, max_items(path))
     plain = [line for _, line in _tsv(text, 1)]
     header = plain[0]
     try:
@@ -193,10 +189,7 @@ def _named(
     bad: frozenset[int],
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the valid records, and report those of another width."""
-    values, most = 0, max_items(path)
     for lines, record in records:
-        values += _ROW_VALUES + len(record or ())
-        check_items(values, f"{path}:{lines[0]}", most)
         readable = record is not None and bad.isdisjoint(lines)
         if names is None:
             names = _header(record if readable else None, f"{path}:{lines[0]}")

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TextIO
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
@@ -32,7 +31,6 @@ from electra_tf.tasks.tables import (
 )
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.bounded_files import MAX_LINE, long_line
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
@@ -242,27 +240,20 @@ def _read_table_items(
         yield Item(to_value(model, texts, f"{row}"), item_id, is_split)
 
 
-def _bounded_lines(file: TextIO, name: str) -> Iterator[str]:
-    number = 0
-    while line := file.readline(MAX_LINE + 1):
-        number += 1
-        if len(line) > MAX_LINE:
-            raise long_line(name, number, MAX_LINE)
-        if number == 1 and name == STANDARD_INPUT:
-            check_format("FILE", line[:HEAD_BYTES].encode(), is_decompressed=False)
-        yield line
-
-
 def _read_lines(path: str | None) -> Iterator[str]:
     name = path or STANDARD_INPUT
     try:
         if path is None:
             # By default, invalid UTF-8 in standard input raises no error here.
             sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-            yield from _bounded_lines(sys.stdin, name)
+            for number, line in enumerate(sys.stdin):
+                if not number:
+                    head = line[:HEAD_BYTES].encode()
+                    check_format("FILE", head, is_decompressed=False)
+                yield line
         else:
             with io.TextIOWrapper(open_compressed(path), encoding="utf-8") as file:
-                yield from _bounded_lines(file, name)
+                yield from file
     except UnicodeDecodeError as error:
         raise InputError(
             "Lines must be UTF-8", f"{name}: {error}",

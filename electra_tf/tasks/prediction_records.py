@@ -10,7 +10,7 @@ from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.sentences import WORD_KEYS
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.bounded_files import parse_json
+from electra_tf.text.json_file import parse_json
 from electra_tf.text.json_records import describe_json
 
 ID = "id"
@@ -180,9 +180,7 @@ def _parse_text(model: TextModel, line: str, place: str) -> Item:
 
 def _parse_value(line: str, place: str) -> Any:
     try:
-        return parse_json(line, place)
-    except InputError:
-        raise
+        return parse_json(line)
     except ValueError as error:
         raise InputError(
             "Each line of a .jsonl must be JSON",
@@ -195,7 +193,7 @@ def _parse_json(line: str, place: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
-        value = parse_json(line, place)
+        value = parse_json(line)
     except ValueError as error:
         if not line.startswith('{"'):  # a text may begin with a brace
             return None

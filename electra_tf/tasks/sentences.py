@@ -9,7 +9,6 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import Sentence, read_conll
 from electra_tf.tasks.split_column import unused_split_column
 from electra_tf.tasks.tables import read_json
-from electra_tf.text.bounded_files import MAX_LINE
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.json_records import SUFFIXES, begins_json, describe_json
@@ -52,7 +51,7 @@ def read_sentences(
 def _first_line(path: str) -> str:
     try:
         with open_compressed(path) as file:
-            return file.readline(MAX_LINE).decode("utf-8", "replace")
+            return file.readline().decode("utf-8", "replace")
     except (OSError, *BROKEN):
         return ""  # `read_conll` raises or reports the error
 

@@ -15,7 +15,6 @@ from typing import Any
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.delimited import named_records
 from electra_tf.tasks.spelling import fold, quote_names
-from electra_tf.text.bounded_files import MAX_LINE, check_items, max_items, read_file
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
@@ -25,8 +24,6 @@ from electra_tf.text.sources import load_tfds
 TFDS = "tfds:"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (".tsv", ".csv", *SUFFIXES)
-_HEAD = 64  # bytes
-_ROW_VALUES = 4  # of memory, a row takes what this number of values does
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _CONVERSIONS = {
     ".parquet": "pandas.read_parquet(FILE).to_csv('NEW.csv', index=False)",
@@ -91,15 +88,8 @@ def read_table(
 
 def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
-    is_document = inner_suffix(path) == ".json" or _begins_with_bracket(path)
-    text = _decoded(path, None if is_document else MAX_LINE)
-    count, most = 0, max_items(path)
-    for line, value in json_values(text, path, log, _undecoded(text, path, log)):
-        nested = value.values() if isinstance(value, dict) else ()
-        count += _ROW_VALUES + sum(len(v) for v in nested if isinstance(v, list))
-        count += len(nested)
-        check_items(count, f"{path}:{line}", most)
-        yield line, value
+    text = _decoded(path)
+    yield from json_values(text, path, log, _undecoded(text, path, log))
 
 
 def conversion(path: str) -> str:
@@ -110,7 +100,7 @@ def conversion(path: str) -> str:
 
 def read_text(path: str, log: DataErrorLog) -> str:
     """Read a UTF-8 file, with or without a byte-order mark."""
-    text = _decoded(path, max_line=None)
+    text = _decoded(path)
     bad = _undecoded(text, path, log)
     if not bad:
         return text
@@ -221,12 +211,13 @@ def has_tfds(name: str, split: str) -> bool:
     return split in builder.info.splits
 
 
-def _decoded(path: str, max_line: int | None = MAX_LINE) -> str:
+def _decoded(path: str) -> str:
     """Return the text of a file, with surrogates for bytes that are not UTF-8."""
     if not os.path.isfile(path):
         raise InputError("The file must exist", repr(path), "Check the path")
     try:
-        data = read_file(path, max_line)
+        with open_compressed(path) as file:
+            data = file.read()
     except (OSError, *BROKEN) as error:
         raise InputError(
             f"{path} must be readable to its end",
@@ -239,15 +230,6 @@ def _decoded(path: str, max_line: int | None = MAX_LINE) -> str:
             f"{path} must contain text", "an empty file", "Copy the file again"
         )
     return text
-
-
-def _begins_with_bracket(path: str) -> bool:
-    try:
-        with open_compressed(path) as file:
-            head = file.read(_HEAD)
-    except (OSError, *BROKEN):
-        return False  # `_decoded` raises the error
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
 def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:

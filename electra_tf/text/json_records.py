@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.bounded_files import max_items, parse_json
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.json_file import parse_json
 
 SUFFIXES = (".jsonl", ".ndjson", ".json")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -34,7 +34,7 @@ def begins_json(line: str) -> bool:
     if line in ("[", "{"):
         return True
     try:
-        return line.startswith(('{"', "[{", '["')) and bool(parse_json(line, "line 1"))
+        return line.startswith(('{"', "[{", '["')) and bool(parse_json(line))
     except ValueError:
         return False
 
@@ -52,7 +52,7 @@ def _document(text: str, start: int, path: str) -> dict[str, Any] | None:
     if text[start] != "{" or end < 0:
         return None
     try:
-        parse_json(text[start:end], path, max_items(path))
+        parse_json(text[start:end])
     except ValueError:
         if text[end:].lstrip().startswith("{"):
             return None
@@ -64,9 +64,7 @@ def _document(text: str, start: int, path: str) -> dict[str, Any] | None:
 
 def _whole(text: str, path: str, rule: str) -> Any:
     try:
-        return parse_json(text, path, max_items(path))
-    except InputError:
-        raise
+        return parse_json(text)
     except ValueError as error:
         raise InputError(
             rule,
@@ -94,14 +92,11 @@ def _items(
 def _lines(
     text: str, path: str, log: DataErrorLog, bad: Collection[int]
 ) -> Iterator[tuple[int, Any]]:
-    most = max_items(path)
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or number in bad:
             continue
         try:
-            yield number, parse_json(line, f"{path}:{number}", most)
-        except InputError:
-            raise
+            yield number, parse_json(line)
         except ValueError as error:
             remedy = "Correct the line"
             log.add(DataError(path, number, "invalid JSON", str(error), remedy))

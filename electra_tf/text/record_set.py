@@ -20,7 +20,6 @@ import tensorflow as tf
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text import records
-from electra_tf.text.bounded_files import parse_json, read_small_file
 from electra_tf.text.records import FEATURES, Manifest, Shard
 from electra_tf.text.remote_records import local_records
 from electra_tf.text.tokenizer import Tokenizer
@@ -276,7 +275,7 @@ def _cached(
     )
     known: dict[str, list] = {}
     with contextlib.suppress(OSError, ValueError):
-        cached = parse_json(read_small_file(cache, _MAX_MANIFEST), str(cache))
+        cached = json.loads(cache.read_bytes())
         known = cached if isinstance(cached, dict) else {}
     keys, states = map(os.path.abspath, paths), map(tf.io.gfile.stat, paths)
     state = {k: [s.length, s.mtime_nsec] for k, s in zip(keys, states, strict=True)}

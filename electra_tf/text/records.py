@@ -18,7 +18,6 @@ import google_crc32c
 import numpy as np
 
 from electra_tf.errors import InputError
-from electra_tf.text.bounded_files import parse_json
 from electra_tf.text.examples import Example
 from electra_tf.text.tokenizer import Wordpieces
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
@@ -177,7 +176,7 @@ class Manifest:
     def parse(cls, text: str | bytes, source: str) -> "Manifest":
         """Parse the content of a `manifest.json`."""
         try:
-            tree = parse_json(text, source)
+            tree = json.loads(text)
             if tree["format"] != _FORMAT:
                 raise ValueError(f"format {tree['format']}")
             shards = [Shard(**shard) for shard in tree.pop("shards")]

@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Container, Sequence
 
 from electra_tf.errors import InputError
-from electra_tf.text.bounded_files import read_small_file
 from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
+from electra_tf.text.json_file import read_small_file
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
     "[PAD]",

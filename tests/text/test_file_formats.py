@@ -19,7 +19,7 @@ from electra_tf.runs.nbest import rerank
 from electra_tf.tasks.conll import read_conll
 from electra_tf.tasks.squad_json import read_squad
 from electra_tf.tasks.tables import read_table
-from electra_tf.text.bounded_files import read_file
+from electra_tf.text.compression import open_compressed
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
@@ -165,7 +165,7 @@ READERS = {
     "train.txt": lambda path: read_conll(path, 0, -1, stop()),
     "pairs.jsonl": read_pairs,
     "nbest.txt": lambda path: list(rerank(None, path, 1.0)),
-    "b.bin": read_file,
+    "b.bin": open_compressed,
 }
 
 
