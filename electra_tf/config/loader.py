@@ -5,12 +5,10 @@ in its `extends`. Configs are given by path, or by name if installed with this p
 """
 
 import difflib
-import functools
 import json
 import os
 import pathlib
 import re
-import sys
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -24,13 +22,6 @@ Root = TypeVar("Root")
 
 _MAX_CHARACTERS, _MAX_OPEN = 2**20, 1000  # of a config
 _MAX_ERRORS = 10  # described in a message
-RENAMED = {
-    "masking.writing": "masking.replacement",
-    "model.beam": "model.start_n_top",
-    "model.joint": "model.joint_prediction",
-}
-"""Current names of settings by former name; former names are still accepted."""
-
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel contains configs inside the package, a checkout beside it.
 _INSTALLED = next(
@@ -81,7 +72,7 @@ def load_config(
     """
     tree: dict[str, Any] = {}
     for name, value in (base or {}).items():
-        _put(tree, RENAMED.get(name, name), value)
+        _put(tree, name, value)
     tree = _merge(tree, _read_file(_find(path), ()) if path else {})
     for item in sets:
         name, equals, value = item.partition("=")
@@ -89,24 +80,18 @@ def load_config(
             raise InputError(
                 "--set must be NAME=VALUE", repr(item), "Pass --set records.seed=1"
             )
-        name = _current_name(name.strip())
-        _put(tree, name, _parse(value, f"--set {item}"))
+        _put(tree, name.strip(), _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
-        _put(tree, _current_name(name), value)
+        _put(tree, name, value)
     sources = [path] if path else []
     sources += ["the command line"] if sets or overrides or not path else []
     return _validate(tree, " and ".join(sources), root)
 
 
 def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
-    """Return the dotted names of the settings that a file and `--set` contain.
-
-    Args:
-        path: YAML file or name of an installed config; None: no file.
-        sets: Overrides as strings.
-    """
+    """Return the dotted names of the settings that a file and `--set` contain."""
     tree = _read_file(_find(path), ()) if path else {}
-    names = {_current_name(item.partition("=")[0].strip()) for item in sets}
+    names = {item.partition("=")[0].strip() for item in sets}
     for section, values in tree.items():
         if isinstance(values, Mapping):
             names |= {f"{section}.{name}" for name in values}
@@ -114,18 +99,8 @@ def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
 
 
 def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
-    """Read a config from the output of `dump_config`.
-
-    Args:
-        text: YAML.
-        source: Name of the source, for errors.
-        root: Class of the settings.
-
-    Returns:
-        The validated settings.
-    """
-    tree = _parse(text, source) or {}
-    return _validate(_rename_keys(tree, source, warn=False), source, root)
+    """Read a config from the output of `dump_config`; errors name the source."""
+    return _validate(_parse(text, source) or {}, source, root)
 
 
 def describe_field(
@@ -252,7 +227,6 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
             f"a {type(tree).__name__}",
             "Write for example `training: {steps: 1000}`",
         )
-    tree = _rename_keys(tree, str(path))
     base = tree.pop("extends", None)
     if base is None:
         return tree
@@ -283,42 +257,6 @@ def _hint(path: pathlib.Path) -> str:
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"Check the path, or use one of {', '.join(installed())}"
-
-
-def _rename_keys(tree: Any, source: str, warn: bool = True) -> Any:
-    """Return the settings of one file under their current names."""
-    if not isinstance(tree, dict):
-        return tree
-    tree = {k: dict(v) if isinstance(v, dict) else v for k, v in tree.items()}
-    for old, new in RENAMED.items():
-        (section, old_key), new_key = old.split("."), new.split(".")[1]
-        values = tree.get(section)
-        if not isinstance(values, dict) or old_key not in values:
-            continue
-        if new_key in values:
-            raise InputError(
-                f"{source} must contain {new!r} or its former name {old!r}, not both",
-                f"{old}: {values[old_key]!r} and {new}: {values[new_key]!r}",
-                f"Remove {old!r}",
-            )
-        if warn:
-            _warn_renamed(old)
-        values[new_key] = values.pop(old_key)
-    return tree
-
-
-def _current_name(dotted: str) -> str:
-    if dotted in RENAMED:
-        _warn_renamed(dotted)
-    return RENAMED.get(dotted, dotted)
-
-
-@functools.cache  # one warning a process
-def _warn_renamed(old: str) -> None:
-    print(
-        f"warning: the setting {old!r} is deprecated. Use {RENAMED[old]!r}.",
-        file=sys.stderr,
-    )
 
 
 def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:

@@ -104,15 +104,19 @@ class MaskedLanguageModel(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments as JSON."""
-        return super().get_config() | _encoder_config(self)
+        return super().get_config() | {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "seed": self._seed,
+            "dtype": self._policy,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MaskedLanguageModel":
         """Create a layer with the same shapes and initial values."""
-        return build_layer(cls, _with_encoder(config))
+        encoder = keras.saving.deserialize_keras_object(config["encoder"])
+        return build_layer(cls, {**config, "encoder": encoder})
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 class Discriminator(keras.layers.Layer):
     """Encoder with a head that classifies each token as original or replaced.
 
@@ -121,7 +125,6 @@ class Discriminator(keras.layers.Layer):
         seed: Seed of the initial values of the head.
         name: Name of the layer.
         dtype: Keras dtype policy.
-        trainable: Whether the weights are trained, the encoder's too.
     """
 
     def __init__(
@@ -130,14 +133,11 @@ class Discriminator(keras.layers.Layer):
         seed: int = 0,
         name: str = "discriminator",
         dtype: Any = None,
-        trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
-        self.encoder, self._seed = encoder, seed
-        self._policy = policy_config(dtype)
+        self.encoder = encoder
         seeds = InitializerFactory(seed, encoder.shape.initializer_range)
         self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
-        self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
@@ -158,15 +158,6 @@ class Discriminator(keras.layers.Layer):
             token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
         )
         return self.head(x_BLD)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments as JSON."""
-        return super().get_config() | _encoder_config(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Discriminator":
-        """Create a layer with the same shapes and initial values."""
-        return build_layer(cls, _with_encoder(config))
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -306,7 +297,6 @@ class Electra(keras.layers.Layer):
         return build_layer(cls, config, settings=ModelConfig)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMPair(keras.layers.Layer):
     """Generator, and a full-size masked LM that reads its samples (section 3.5).
 
@@ -320,7 +310,6 @@ class MaskedLMPair(keras.layers.Layer):
             (All-Tokens MLM).
         dtype: Keras dtype policy.
         name: Name of the layer.
-        trainable: Whether the weights are trained.
     """
 
     def __init__(
@@ -331,11 +320,8 @@ class MaskedLMPair(keras.layers.Layer):
         gate: bool = False,
         dtype: Any = None,
         name: str = "masked_lm_pair",
-        trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
-        self._policy = policy_config(dtype)
-        self.settings, self.seed = settings, seed
         encoder, generator_encoder = _encoders(settings, seed, generator, dtype)
         self.main = MaskedLanguageModel(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "main", dtype
@@ -353,7 +339,6 @@ class MaskedLMPair(keras.layers.Layer):
             self.gate = keras.layers.Dense(
                 1, use_bias=False, kernel_initializer="zeros", name="gate"
             )
-        self.trainable = trainable
 
     @property
     def encoder(self) -> Encoder:
@@ -377,21 +362,6 @@ class MaskedLMPair(keras.layers.Layer):
     ) -> Tensor:
         """Return the main network's logits at `positions`, float32 [B, M, V]."""
         return self.main(token_ids, segment_ids, padding_mask, positions)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments as JSON."""
-        return super().get_config() | {
-            "settings": dataclasses.asdict(self.settings),
-            "seed": self.seed,
-            "generator": self.generator is not None,
-            "gate": self.gate is not None,
-            "dtype": self._policy,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MaskedLMPair":
-        """Create a model with the same shapes and initial values."""
-        return build_layer(cls, config, settings=ModelConfig)
 
 
 def bert(
@@ -472,16 +442,3 @@ def _encoders(
 
 def _part_seed(seed: int, part: int) -> int:
     return seed * 4 + part
-
-
-def _encoder_config(model: MaskedLanguageModel | Discriminator) -> dict[str, Any]:
-    return {
-        "encoder": keras.saving.serialize_keras_object(model.encoder),
-        "seed": model._seed,
-        "dtype": model._policy,
-    }
-
-
-def _with_encoder(config: dict[str, Any]) -> dict[str, Any]:
-    encoder = keras.saving.deserialize_keras_object(config["encoder"])
-    return {**config, "encoder": encoder}

@@ -10,13 +10,11 @@ import keras
 from keras import ops
 
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
-from electra_tf.model.saving import PACKAGE, build_layer, policy_config
 from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(keras.layers.Layer):
     """Masked-LM head of BERT, with the token table as output matrix.
 
@@ -43,7 +41,6 @@ class MaskedLMHead(keras.layers.Layer):
         spare_rows: int = 0,
     ):
         super().__init__(name=name, dtype="float32")
-        self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
         self.width, self.vocabulary_size = width, vocabulary_size
         self.spare_rows = spare_rows
         self.dense = keras.layers.Dense(
@@ -83,25 +80,7 @@ class MaskedLMHead(keras.layers.Layer):
         hidden_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
         return ops.reshape(hidden_BME, (-1, self.dense.units))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal head, as JSON."""
-        return super().get_config() | {
-            "width": self.width,
-            "embedding": self.dense.units,
-            "vocabulary_size": self.vocabulary_size,
-            "seeds": self._seeds,
-            "dtype": self._policy,
-            "layer_norm_epsilon": self.layer_norm.epsilon,
-            "spare_rows": self.spare_rows,
-        }
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MaskedLMHead":
-        """Make a head of the same widths and initial values."""
-        return build_layer(cls, config, seeds=InitializerFactory)
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
 class ReplacedTokenHead(keras.layers.Layer):
     """Head that classifies each token as original or replaced (paper, section 2).
 
@@ -120,7 +99,6 @@ class ReplacedTokenHead(keras.layers.Layer):
         name: str = "head",
     ):
         super().__init__(name=name, dtype="float32")
-        self._seeds, self._policy = seeds.get_config(), policy_config(dtype)
         self.width = width
         self.dense = keras.layers.Dense(
             width, gelu, kernel_initializer=seeds.normal(), name="dense", dtype=dtype
@@ -138,21 +116,7 @@ class ReplacedTokenHead(keras.layers.Layer):
         """Return logits of "replaced", float32 [B, L], of hidden states [B, L, D]."""
         return self.score(self.dense(x_BLD))[..., 0]
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal head, as JSON."""
-        return super().get_config() | {
-            "width": self.width,
-            "seeds": self._seeds,
-            "dtype": self._policy,
-        }
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "ReplacedTokenHead":
-        """Make a head of the same widths and initial values."""
-        return build_layer(cls, config, seeds=InitializerFactory)
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
 class ClassificationHead(keras.layers.Layer):
     """Dense layer on the [CLS] vector, for classification and regression.
 
@@ -175,7 +139,7 @@ class ClassificationHead(keras.layers.Layer):
         name: str = "head",
     ):
         super().__init__(name=name, dtype="float32")
-        self.width, self.seed = width, seed
+        self.width = width
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
         self.dense = _dense(units, seed)
 
@@ -195,24 +159,7 @@ class ClassificationHead(keras.layers.Layer):
             (layer_ops or LayerOps(training)).dropout(cls_BD, self.dropout)
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal head, as JSON."""
-        config = super().get_config() | {
-            "width": self.width,
-            "units": self.dense.units,
-            "dropout": self.dropout.rate,
-            "seed": self.seed,
-        }
-        config.pop("dtype")  # always float32
-        return config
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "ClassificationHead":
-        """Make a head of the same widths and initial values."""
-        return build_layer(cls, config)
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
 class TokenClassificationHead(keras.layers.Layer):
     """Dense layer on each vector, for token classification.
 
@@ -225,7 +172,7 @@ class TokenClassificationHead(keras.layers.Layer):
 
     def __init__(self, width: int, units: int, seed: int = 0, name: str = "head"):
         super().__init__(name=name, dtype="float32")
-        self.width, self.seed = width, seed
+        self.width = width
         self.dense = _dense(units, seed)
 
     def build(self, input_shape: Any = None) -> None:
@@ -235,21 +182,6 @@ class TokenClassificationHead(keras.layers.Layer):
     def call(self, x_BLD: Tensor) -> Tensor:
         """Return logits, float32 [B, L, C], of hidden states [B, L, D]."""
         return self.dense(x_BLD)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal head, as JSON."""
-        config = super().get_config() | {
-            "width": self.width,
-            "units": self.dense.units,
-            "seed": self.seed,
-        }
-        config.pop("dtype")  # always float32
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "TokenClassificationHead":
-        """Make a head of the same widths and initial values."""
-        return build_layer(cls, config)
 
 
 def _dense(units: int, seed: int) -> keras.layers.Dense:
@@ -265,7 +197,6 @@ def _dense(units: int, seed: int) -> keras.layers.Dense:
 _OUTSIDE = -1000.0  # added to the logits of positions outside the context
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 class _PairDense(keras.layers.Dense):
     """Dense layer on all pairs of vectors, equal to one on their concatenation.
 
@@ -287,7 +218,6 @@ class _PairDense(keras.layers.Dense):
         return self.activation(first_BS1F + ops.expand_dims(second_BLF, 1))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 class SpanHead(keras.layers.Layer):
     """Extractive question answering head: start, end and answerability logits.
 
@@ -317,15 +247,6 @@ class SpanHead(keras.layers.Layer):
         name: str = "head",
     ):
         super().__init__(name=name, dtype="float32")
-        self._arguments = {
-            "width": width,
-            "seeds": seeds.get_config(),
-            "start_n_top": start_n_top,
-            "joint_prediction": joint_prediction,
-            "answerable": answerable,
-            "hidden": hidden,
-            "dtype": policy_config(dtype),
-        }
         self.width, self.start_n_top = width, start_n_top
         self.start = _score("start", seeds)
         self.end_hidden = self.answerable_hidden = self.answerable = None
@@ -384,19 +305,6 @@ class SpanHead(keras.layers.Layer):
         else:
             outputs.update(self._top_spans(x_BLD, start_BL, outside_BL))
         return outputs
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal head, as JSON."""
-        return super().get_config() | dict(self._arguments)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SpanHead":
-        """Make a head of the same widths and initial values."""
-        # Files of release 0.1 have these keys.
-        old = {"beam": "start_n_top", "joint": "joint_prediction"}
-        config = {old.get(key, key): value for key, value in config.items()}
-        config.pop("uses_start_logits", None)
-        return build_layer(cls, config, seeds=InitializerFactory)
 
     def _top_spans(
         self, x_BLD: Tensor, start_BL: Tensor, outside_BL: Tensor

@@ -11,14 +11,7 @@ PACKAGE = "electra_tf"
 
 
 def policy_config(dtype: Any) -> dict[str, Any]:
-    """Return a dtype policy as JSON.
-
-    Args:
-        dtype: A policy or its name; None: Keras's current global policy.
-
-    Returns:
-        Argument of `keras.dtype_policies.deserialize`.
-    """
+    """Return a dtype policy, its name, or the global one (None) as JSON."""
     return keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
 
 

@@ -30,15 +30,10 @@ class InitializerFactory:
     Args:
         seed: Seed from which all others are derived.
         stddev: Standard deviation of the normal initialisers.
-        drawn: Number of initialisers already created.
     """
 
-    def __init__(self, seed: int, stddev: float = 0.02, drawn: int = 0):
-        self._seed, self._stddev, self._drawn = seed, stddev, drawn
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of a factory with the same next initialiser, as JSON."""
-        return {"seed": self._seed, "stddev": self._stddev, "drawn": self._drawn}
+    def __init__(self, seed: int, stddev: float = 0.02):
+        self._seed, self._stddev, self._drawn = seed, stddev, 0
 
     def normal(self) -> keras.initializers.Initializer:
         """Return BERT's initialiser: normal, truncated at two standard deviations."""
@@ -63,7 +58,6 @@ def layer_norm(
     return keras.layers.LayerNormalization(epsilon=epsilon, name=name, dtype=dtype)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 class DenseSkipBias(keras.layers.Dense):
     """Dense layer that skips its bias; the next fused operation adds it."""
 
@@ -72,28 +66,7 @@ class DenseSkipBias(keras.layers.Dense):
         return (layer_ops or LayerOps()).matmul(x, ops.convert_to_tensor(self.kernel))
 
 
-class _EncoderLayer(keras.layers.Layer):
-    """Layer whose config is the encoder's shape and the state of the initialisers."""
-
-    def __init__(
-        self, shape: EncoderConfig, seeds: InitializerFactory, dtype: Any, name: str
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self._shape, self._seeds = shape, seeds.get_config()
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of an equal layer, as JSON."""
-        arguments = {"shape": dataclasses.asdict(self._shape), "seeds": self._seeds}
-        return super().get_config() | arguments
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_EncoderLayer":
-        """Create a layer of the same shape and initial values."""
-        return build_layer(cls, config, shape=EncoderConfig, seeds=InitializerFactory)
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class Embeddings(_EncoderLayer):
+class Embeddings(keras.layers.Layer):
     """Sum of token, segment and position embeddings, normalised.
 
     Args:
@@ -110,7 +83,7 @@ class Embeddings(_EncoderLayer):
         dtype: Any = None,
         name: str = "embeddings",
     ):
-        super().__init__(shape, seeds, dtype, name)
+        super().__init__(name=name, dtype=dtype)
         self._rows = {
             "word_embeddings": shape.vocabulary_size,
             "segment_embeddings": shape.segments,
@@ -220,8 +193,7 @@ class DisentangledEmbeddings(Embeddings):
         return base_BLE + ops.take(self._deltas["word_embeddings"], token_ids, axis=0)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-class SelfAttention(_EncoderLayer):
+class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention.
 
     Args:
@@ -238,7 +210,7 @@ class SelfAttention(_EncoderLayer):
         dtype: Any = None,
         name: str = "attention",
     ):
-        super().__init__(shape, seeds, dtype, name)
+        super().__init__(name=name, dtype=dtype)
         self.width, self.heads = shape.width, shape.heads
         self.head_width = shape.width // shape.heads
         self.query, self.key, self.value, self.output_dense = (
@@ -297,8 +269,7 @@ class SelfAttention(_EncoderLayer):
         return ops.transpose(x_BLNH, (0, 2, 1, 3))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-class Block(_EncoderLayer):
+class Block(keras.layers.Layer):
     """Transformer layer: self-attention and feed-forward network with residuals.
 
     Args:
@@ -315,7 +286,7 @@ class Block(_EncoderLayer):
         name: str,
         dtype: Any = None,
     ):
-        super().__init__(shape, seeds, dtype, name)
+        super().__init__(name=name, dtype=dtype)
         self.width, self.inner = shape.width, shape.feed_forward
         self.attention = SelfAttention(shape, seeds, dtype)
         self.attention_layer_norm = layer_norm(

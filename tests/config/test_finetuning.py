@@ -36,11 +36,6 @@ def test_defaults_equal_the_original():
     assert (model.dropout, model.attention_dropout, model.head_dropout) == (0.1,) * 3
 
 
-def test_former_names_of_settings_are_accepted():
-    settings = load("model.beam=3", "model.joint=false")
-    assert (settings.model.start_n_top, settings.model.joint_prediction) == (3, False)
-
-
 def test_dumped_config_is_parsed_to_an_equal_one():
     data = DataConfig(text_columns=("a", "b"), score_column="stars", word_column=-2)
     settings = FinetuningConfig(

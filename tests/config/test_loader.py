@@ -1,4 +1,4 @@
-"""Reading of configs: files, names, `--set`, former names, and error messages."""
+"""Reading of configs: files, names, `--set`, and error messages."""
 
 import dataclasses
 import json
@@ -9,7 +9,6 @@ import time
 import pytest
 
 from electra_tf.config import loader
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import (
     PretrainingConfig,
     RecordsConfig,
@@ -132,11 +131,9 @@ def test_many_unknown_keys_take_no_long_time(tmp_path):
     assert min(times) < 1  # 0.06 on an idle machine; a quadratic reader takes 2
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"(a+)+b", r"(a|a)*b", r"(.*){9}b", r"a*a*a*a*b", "x" * 201, "(?:a*)*"]
-)
-def test_patterns_that_could_backtrack_for_ever_are_refused(pattern):
-    with pytest.raises(InputError, match=r"repetitions|repeat a group"):
+@pytest.mark.parametrize("pattern", ["x" * 201, "(", "["])
+def test_long_and_invalid_patterns_are_refused(pattern):
+    with pytest.raises(InputError, match=r"200 characters|regular expression"):
         loader.load_config(overrides={"optimizer.no_decay": [pattern]})
 
 
@@ -313,67 +310,6 @@ def test_every_setting_has_a_description_and_a_default_of_its_type():
 )
 def test_strips_accents(settings, strips):
     assert TokenizationConfig(**settings).strips_accents == strips
-
-
-OLD, NEW = next(iter(loader.RENAMED.items()))
-
-
-@pytest.fixture
-def reset_warnings():
-    loader._warn_renamed.cache_clear()
-
-
-def test_former_name_in_a_file_is_read_with_one_warning(
-    tmp_path, capsys, reset_warnings
-):
-    parent = write(tmp_path / "parent.yaml", "masking:\n  writing: bert\n")
-    child = write(tmp_path / "child.yaml", "extends: parent.yaml\n")
-    assert loader.load_config(parent).masking.replacement == "bert"
-    assert loader.load_config(child).masking.replacement == "bert"
-    lines = capsys.readouterr().err.splitlines()
-    assert [repr(OLD) in line and repr(NEW) in line for line in lines] == [True]
-
-
-def test_former_name_in_sets_is_read_with_one_warning(capsys, reset_warnings):
-    sets = [f"{OLD}=bert"]
-    assert loader.load_config(sets=sets).masking.replacement == "bert"
-    assert loader.load_config(overrides={OLD: "bert"}).masking.replacement == "bert"
-    assert loader.given_names(None, sets) == {NEW}
-    assert capsys.readouterr().err.count(repr(OLD)) == 1
-
-
-def test_sets_override_a_file_under_either_name(tmp_path):
-    old = write(tmp_path / "old.yaml", "masking:\n  writing: bert\n")
-    new = write(tmp_path / "new.yaml", "masking:\n  replacement: bert\n")
-    assert loader.load_config(old, [f"{NEW}=mask"]).masking.replacement == "mask"
-    assert loader.load_config(new, [f"{OLD}=mask"]).masking.replacement == "mask"
-
-
-def test_former_name_in_a_stored_config_is_read_without_warning(capsys, reset_warnings):
-    stored = loader.dump_config(PretrainingConfig()).replace("replacement:", "writing:")
-    assert "writing: mask" in stored
-    assert loader.parse_config(stored, "a checkpoint") == PretrainingConfig()
-    assert not capsys.readouterr().err
-
-
-def test_setting_under_both_names_is_an_error(tmp_path):
-    path = write(
-        tmp_path / "both.yaml", "masking:\n  writing: bert\n  replacement: mask\n"
-    )
-    with pytest.raises(InputError, match=f"{NEW!r}.*{OLD!r}.*'bert'.*'mask'"):
-        loader.load_config(path)
-
-
-@pytest.mark.parametrize(("old", "new"), loader.RENAMED.items())
-def test_renamed_settings_exist_under_their_current_name_only(old, new):
-    names = {
-        f"{section}.{name}"
-        for root in (PretrainingConfig, FinetuningConfig)
-        for section, holder in root.__dataclass_fields__.items()
-        for name in holder.type.__dataclass_fields__
-    }
-    assert new in names
-    assert old not in names
 
 
 def test_given_names_reads_an_installed_config(elsewhere):

@@ -12,23 +12,14 @@ from conftest import ROOT
 
 from electra_tf.config.pretraining import ModelConfig
 from electra_tf.errors import InputError
-from electra_tf.model.electra import Discriminator, Electra, MaskedLanguageModel
+from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.heads import (
     ClassificationHead,
-    MaskedLMHead,
-    ReplacedTokenHead,
-    SpanHead,
     TokenClassificationHead,
 )
-from electra_tf.model.layer_ops import gelu
-from electra_tf.model.saving import build_layer, policy_config
+from electra_tf.model.saving import policy_config
 from electra_tf.model.transformer import (
-    Block,
-    DenseSkipBias,
-    Embeddings,
     Encoder,
-    InitializerFactory,
-    SelfAttention,
 )
 
 NAMES = ("token_ids", "segment_ids", "padding_mask")
@@ -162,17 +153,8 @@ def test_get_config_of_an_encoder_with_shared_tables_is_an_error():
 
 
 LAYERS = [
-    Embeddings(SHAPE, InitializerFactory(1)),
-    SelfAttention(SHAPE, InitializerFactory(1, drawn=4), "mixed_bfloat16"),
-    Block(SHAPE, InitializerFactory(1, 0.1), "layer_1"),
     Encoder(SHAPE, 4, dtype="mixed_bfloat16"),
-    ClassificationHead(16, 3, 0.2, 5),
-    TokenClassificationHead(16, 4, 6),
-    SpanHead(16, InitializerFactory(2), 5, True, True, 32, "mixed_bfloat16"),
-    MaskedLMHead(16, 8, 50, InitializerFactory(3), "mixed_bfloat16"),
-    ReplacedTokenHead(16, InitializerFactory(4)),
     MaskedLanguageModel(Encoder(SHAPE), 7, "bert", "mixed_bfloat16"),
-    Discriminator(Encoder(SHAPE, 1), 8, "discriminator"),
     Electra(SETTINGS, 3, False, "mixed_bfloat16"),
 ]
 
@@ -196,13 +178,6 @@ def test_a_layer_is_restored_from_json(layer):
     assert policies[0] == policies[1]
 
 
-def test_dense_skip_bias_is_registered():
-    layer = DenseSkipBias(3, gelu, dtype="float32", name="mine")
-    stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
-    again = keras.saving.deserialize_keras_object(stored)
-    assert (type(again), again.activation, again.units) == (DenseSkipBias, gelu, 3)
-
-
 def test_policy_config_defaults_to_the_global_policy():
     assert policy_config(None) == policy_config("float32")
     try:
@@ -212,19 +187,6 @@ def test_policy_config_defaults_to_the_global_policy():
         keras.config.set_dtype_policy("float32")
     assert policy == policy_config(keras.DTypePolicy("mixed_bfloat16"))
     assert keras.dtype_policies.deserialize(policy).name == "mixed_bfloat16"
-
-
-def test_build_layer_restores_arguments_of_other_classes():
-    config = TokenClassificationHead(16, 4, 6).get_config() | {
-        "trainable": False,
-        "name": "mine",
-    }
-    head = build_layer(TokenClassificationHead, config)
-    assert (head.name, head.dense.units, head.seed) == ("mine", 4, 6)
-    assert head.dense.trainable is head.trainable is False
-    config = Block(SHAPE, InitializerFactory(1), "layer_0").get_config()
-    block = build_layer(Block, config, shape=type(SHAPE), seeds=InitializerFactory)
-    assert block.inner == SHAPE.feed_forward
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])

@@ -139,15 +139,6 @@ def test_outputs_without_joint_prediction_equal_numpy():
     assert "answerable_logit_B" not in head_of(answerable=False)(X_BLD, SEGMENTS_BL)
 
 
-def test_from_config_accepts_former_argument_names():
-    config = SpanHead(WIDTH, InitializerFactory(0), 3, False).get_config()
-    old = {"start_n_top": "beam", "joint_prediction": "joint"}
-    former = {old.get(key, key): value for key, value in config.items()}
-    assert {"beam", "joint"} <= former.keys()
-    head = SpanHead.from_config({**former, "uses_start_logits": True})
-    assert head.get_config() == config
-
-
 def test_symbolic_and_dynamic_lengths_equal_eager():
     head = head_of(start_n_top=10)
     x = keras.Input((None, WIDTH))

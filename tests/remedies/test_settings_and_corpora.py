@@ -56,9 +56,6 @@ SETTINGS = {
         lambda: load_config("smal"),
         lambda: load_config("small"),
     ),
-    "a former name beside the new": lambda b: b.reading(
-        load_config, "a.yaml", *_former_name()
-    ),
     "a date": lambda b: b.reading(
         load_config,
         "a.yaml",
@@ -71,18 +68,6 @@ SETTINGS = {
         _load("training.seed=1"),
     ),
 }
-
-
-def _former_name():
-    from electra_tf.config.loader import RENAMED
-
-    old, new = next(iter(RENAMED.items()))
-    section, old, new = *old.split("."), new.split(".")[1]
-    value = getattr(getattr(load_config(), section), new)
-    return (
-        {section: {old: value, new: value}},
-        {section: {new: value}},
-    )
 
 
 def _corpora(name, *contents):
