@@ -32,10 +32,11 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.errors import InputError
 from electra_tf.interop.remote_models import local_model
-from electra_tf.runs import blimp, evaluation, probe
+from electra_tf.runs import blimp, probe
+from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.storage.cache import local_path
 from electra_tf.storage.outputs import staged
-from electra_tf.tasks import inference, score_file, task_evaluation
+from electra_tf.tasks import evaluation, inference, score
 from electra_tf.training import strategy
 
 _UNTRAINED = ("blimp", "probe")  # tasks of a pre-trained model
@@ -88,7 +89,7 @@ flags.DEFINE_string(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "task", None, (*score_file.NAMES, *_UNTRAINED),
+    "task", None, (*score.NAMES, *_UNTRAINED),
     "Task of --predictions; with blimp and probe, of --checkpoint.",
     flag_values=FLAGS,
 )  # fmt: skip
@@ -127,7 +128,7 @@ def main() -> None:
         report = probe.evaluate_probe(checkpoint, data, FLAGS.untrained)
         print(probe.format_report(report), file=sys.stderr)
     elif mode == "task":
-        report = score_file.score_predictions(
+        report = score.score_predictions(
             FLAGS.task,
             data,
             local_path(FLAGS.predictions),
@@ -137,17 +138,12 @@ def main() -> None:
     elif mode == "model":
         path = local_model(FLAGS.model)
         model = inference.load(path)
-        columns = task_evaluation.Columns(
-            tuple(FLAGS.text_columns or ()),
-            FLAGS.label_column,
-            FLAGS.split_column,
-            tuple(FLAGS.tag_names or ()),
-        )
-        report = task_evaluation.evaluate_model(model, path, data, columns)
-        print(task_evaluation.format_report(report))
+        columns = {name: FLAGS[name].value for name in _MODES["model"]}
+        report = evaluation.evaluate_model(model, path, data, columns)
+        print(evaluation.format_report(report))
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-        report = evaluation.evaluate_checkpoint(
+        report = evaluate_checkpoint(
             checkpoint,
             data,
             FLAGS.batches,

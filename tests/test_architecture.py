@@ -76,8 +76,8 @@ MAY_USE = {
         *("pydantic", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
     },
     "tasks": {
-        *("h5py", "keras", "numpy", "pydantic", "scipy", "sklearn", "tensorflow"),
-        "tensorflow_datasets",
+        *("h5py", "keras", "numpy", "pydantic", "pydantic_core", "scipy", "sklearn"),
+        *("tensorflow", "tensorflow_datasets"),
     },
     "runs": {"sklearn", "keras", "numpy", "tensorflow", "threadpoolctl", "tqdm"},
     "serving": {

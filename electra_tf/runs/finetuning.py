@@ -13,22 +13,22 @@ from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
-from electra_tf.tasks.classification.csv_data import csv_task
-from electra_tf.tasks.classification.glue_submission import (
-    submission_files,
-    write_submission,
-)
-from electra_tf.tasks.classification.task import glue_task
+from electra_tf.tasks.datasets import TASK_NAMES as _TASKS
+from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.runner import MultiSeedRunner
-from electra_tf.tasks.squad.task import squad_task
-from electra_tf.tasks.tagging.task import tagging_task
-from electra_tf.tasks.task import Task
-from electra_tf.tasks.trials import Trial, format_summary, pluralize, summary
+from electra_tf.tasks.run_folder import RESULTS, trial_folder
+from electra_tf.tasks.trials import (
+    STATISTICS,
+    Trial,
+    Trials,
+    format_summary,
+    pluralize,
+    summary,
+)
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 
-TASK_NAMES = (*glue.TASKS, "glue", "squad1", "squad2", "chunking", "tagging", "csv")
+TASK_NAMES = (*_TASKS, "glue")
 # Settings that the original publishes for each task, equal for all model sizes.
 _PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
     **{name: {"training.epochs": row.epochs} for name, row in glue.TASKS.items()},
@@ -40,10 +40,8 @@ _PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
 # encoder that they are published for.
 _PUBLISHED_RATES = ((3e-4, 0.8), (1e-4, 0.8), (5e-5, 0.9))
 _MIN_DEPTH, _MIN_WIDTH = 12, 256
-RESULTS, _DATA_ERRORS, _GLUE_TABLE = "results.json", "problems.txt", "glue.txt"
-_SUBMISSION = "submission.zip"
+_DATA_ERRORS, _GLUE_TABLE, _SUBMISSION = "problems.txt", "glue.txt", "submission.zip"
 _DATA_RULE = "The data must have the format of its task"
-_STATISTICS = ("median", "mean", "sd", "min", "max")
 
 MakeConfig = Callable[[Mapping[str, Any]], FinetuningConfig]
 """Function from default values by dotted name to a config."""
@@ -130,7 +128,7 @@ def _run_glue(
     with open(os.path.join(output, _GLUE_TABLE), "w", encoding="utf-8") as file:
         file.write(table + "\n")
     path = os.path.join(output, _SUBMISSION)
-    placeholders = write_submission(path, predictions)
+    placeholders = glue.write_submission(path, predictions)
     print(f"leaderboard submission: {path}")
     if placeholders:
         print(f"without predictions, one label for all rows: {', '.join(placeholders)}")
@@ -160,30 +158,17 @@ def run_task(
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
     try:
-        task = read_task(name, data, settings, log)
+        task = read_task(name, data, settings.data, log)
     finally:
         log.close()
     for kind, number in log.counts.items():
         print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
-    done = MultiSeedRunner(task, pretrained, settings, output, devices).run(trials)
+    done = Trials(task, pretrained, settings, output, devices).run(trials)
     print(format_summary(done, name))
     results = {score: _to_json(summary(done, score)) for score in done[0].scores}
     with open(os.path.join(output, RESULTS), "w", encoding="utf-8") as file:
         json.dump({"task": name, "scores": results}, file, indent=1)
     return done
-
-
-def read_task(
-    name: str, data: str, settings: FinetuningConfig, log: DataErrorLog
-) -> Task:
-    """Read the data of a task."""
-    if name in glue.TASKS:
-        return glue_task(name, data, log)
-    if name == "csv":
-        return csv_task(data, settings.data, log)
-    if name in ("chunking", "tagging"):
-        return tagging_task(name, data, settings.data, log)
-    return squad_task(name, data, settings.data, log)
 
 
 def _to_json(statistics: Mapping[str, float]) -> dict[str, float | None]:
@@ -194,7 +179,7 @@ def _to_json(statistics: Mapping[str, float]) -> dict[str, float | None]:
 def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
     """Raise an error for incomplete test files before any task is trained."""
     log = DataErrorLog("stop", "", "GLUE's test files must be the published ones")
-    for name, (task, stem, rows) in submission_files().items():
+    for name, (task, stem, rows) in glue.submission_files().items():
         is_scored = task in tasks or (task == "ax" and "mnli" in tasks)
         path = glue.find(data, task, stem) if is_scored else None
         if path and (number := len(glue.read(path, task, log))) != rows:
@@ -218,8 +203,8 @@ def _best_test_predictions(
     best = max(trials, key=lambda trial: trial.scores[monitor])
     tasks = (task, "ax") if task == "mnli" else (task,)
     predictions = {}
-    for name, (file_task, stem, _) in submission_files().items():
-        path = os.path.join(folder, f"trial_{best.number}", f"{stem}.tsv")
+    for name, (file_task, stem, _) in glue.submission_files().items():
+        path = os.path.join(trial_folder(folder, best.number), f"{stem}.tsv")
         if file_task in tasks and os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 lines = file.read().splitlines()[1:]
@@ -229,14 +214,14 @@ def _best_test_predictions(
 
 def _format_glue_table(trials_by_task: Mapping[str, list[Trial]]) -> str:
     """Format the paper's table: one score for each task, and their mean."""
-    header = "".join(f"{name:>8}" for name in _STATISTICS)
+    header = "".join(f"{name:>8}" for name in STATISTICS)
     lines = [f"{'task':<6}{'score':<22}{header}  trials"]
     medians = {}
     for task, trials in trials_by_task.items():
         monitor = next(iter(trials[0].scores))
         spread = summary(trials, monitor)
         medians[task] = spread["median"]
-        numbers = "".join(f"{spread[name]:>8.2f}" for name in _STATISTICS)
+        numbers = "".join(f"{spread[name]:>8.2f}" for name in STATISTICS)
         count = f"  {spread['trials']:.0f}"
         if spread["degenerate"]:
             count += f", {spread['degenerate']:.0f} degenerate"

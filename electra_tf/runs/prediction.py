@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from electra_tf import durable_files
-from electra_tf.tasks import inference, prediction_inputs, task_evaluation
+from electra_tf.tasks import evaluation, inference, prediction_inputs
 
 
 def run_prediction(
@@ -19,7 +19,7 @@ def run_prediction(
     prediction_inputs.check_input(source)
     prediction_inputs.check_output(source, output, overwrite)
     model = inference.load(path)
-    stored = task_evaluation.stored_columns(path, model).texts
+    stored = evaluation.stored_columns(path, model).text_columns
     items = prediction_inputs.read_items(model, source, text_columns, stored)
     _write_lines(inference.predict_items(model, items, form, nbest), output)
 

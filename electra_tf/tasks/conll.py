@@ -1,29 +1,35 @@
-"""Read tagged sentences from column files of the CoNLL tasks, one token per line."""
+"""Read tagged sentences: columns, one word per line, or JSON with lists of both."""
 
 import collections
 import dataclasses
 import os
-import pathlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from electra_tf.errors import InputError
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.schemes import is_span_scheme
-from electra_tf.tasks.split_files import find_split
-from electra_tf.text.compression import BROKEN, open_compressed
+from electra_tf.tasks.splits import unused_split_column
+from electra_tf.tasks.tables import read_json
+from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
-from electra_tf.text.json_records import SUFFIXES
+from electra_tf.text.json_records import SUFFIXES, begins_json, describe_json
 
-DOCUMENT = "-DOCSTART-"
-_BLANKS = " \t"
-# `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
-_COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 """Suffixes that only column files have."""
 ENDINGS = (".txt", ".tsv", *COLUMN_SUFFIXES, "", *SUFFIXES)
 """Endings of files of sentences: columns, or JSON."""
+WORD_KEYS = ("words", "tokens")
+"""Usual keys of the words of a sentence in JSON."""
+_TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
+_NO_COLUMNS = (".csv", ".parquet", ".xml", ".html")
+_DOCUMENT = "-DOCSTART-"
+_BLANKS = " \t"
+# `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
+_COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
 # Names of columns in header lines.
 _WORD_NAMES = frozenset(["word", "words", "token", "tokens", "form", "text", "surface"])
 _TAG_NAMES = frozenset(
@@ -68,51 +74,191 @@ class Sentence:
         return self.line if self.is_one_line else self.line + index
 
 
+def read_sentences(
+    path: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Callable[[str], None] = print,
+) -> list[Sentence]:
+    """Read a labelled file of columns or JSON."""
+    kind = inner_suffix(path)
+    if kind in _NO_COLUMNS:
+        raise InputError(
+            "Sentences with tags must be a column file (.txt, .conll, .tsv) with a "
+            "word on each line, or JSON lines (.jsonl) with lists of words and tags",
+            f"{path!r}, a {kind} file",
+            "Convert it: a line is a word, a tab and its tag; a blank line ends a "
+            "sentence",
+        )
+    if kind in SUFFIXES:
+        return _read_json_sentences(path, settings, log, notify)
+    columns = settings.word_column, settings.tag_column
+    return read_conll(path, *columns, log, notify)
+
+
+def require_json(path: str) -> None:
+    """Raise an error if a file has no keys, which flags name."""
+    if inner_suffix(path) not in SUFFIXES:
+        raise InputError(
+            "--text_columns, --label_column and --tag_names must be used with JSON",
+            f"{path!r}, a column file",
+            "Leave them out; in training, data.word_column and data.tag_column number "
+            "the columns",
+        )
+
+
+# Column files.
+
+
 def read_conll(
-    path: str | pathlib.Path,
+    path: str | os.PathLike,
     word_column: int,
     tag_column: int | None,
     log: DataErrorLog,
-    separator: str | None = None,
     notify: Callable[[str], None] = print,
 ) -> list[Sentence]:
-    """Read a file with one token per line and a blank line between sentences.
+    """Read a file with one word per line and a blank line between sentences.
 
     A line that begins with `-DOCSTART-` also ends a sentence. A line such as
     `# sent_id = 1` before the first word of a sentence is a comment of CoNLL-U; any
     other `#` is a word. A sentence with a bad line is dropped as a whole.
     """
-    if separator == "" or word_column == tag_column:
+    path = os.fspath(path)
+    if word_column == tag_column:
         raise InputError(
-            "Words and tags must be two columns with a separator between them",
-            f"word column {word_column}, tag column {tag_column}, "
-            f"separator {separator!r}",
+            "Words and tags must be two columns",
+            f"word column {word_column} and tag column {tag_column}",
             "Count the columns of the file from 0, or from -1 at its end",
         )
-    reader = _Reader(str(path), word_column, tag_column, log, separator)
-    errors_before = log.counts.total()
-    reader.read()
-    if not reader.sentences and log.counts.total() == errors_before:
+    parser = _Columns(path, word_column, tag_column, log)
+    errors_before, comments, sentences = log.counts.total(), [], []
+    for block in _blocks(path, log):
+        while block and block[0][1] is not None and _COMMENT.match(block[0][1]):
+            comments.append(block.pop(0))
+        rows = [line and parser.parse(number, line) for number, line in block]
+        if rows and all(rows):
+            words, tags = map(tuple, zip(*rows, strict=True))
+            tags = None if tag_column is None else tags
+            sentences.append(Sentence(words, tags, path, block[0][0]))
+    if not sentences and log.counts.total() == errors_before:
         remedy = "Write sentences into it, or remove it if it is not the training data"
-        log.add(DataError(str(path), 0, "empty file", "no tokens", remedy))
-    if reader.comments:
-        number, text = reader.comments[0]
+        log.add(DataError(path, 0, "empty file", "no tokens", remedy))
+    if comments:
+        number, text = comments[0]
         notify(
-            f"{path}: {len(reader.comments):,} lines skipped as comments of CoNLL-U, "
+            f"{path}: {len(comments):,} lines skipped as comments of CoNLL-U, "
             f"the first is line {number}, {text!r:.60}"
         )
-    return reader.sentences
+    return sentences
 
 
-def find_columns(data: str, split: str) -> str | None:
-    """Find the file of a split's sentences.
+def _blocks(path: str, log: DataErrorLog) -> Iterator[list[tuple[int, str | None]]]:
+    """Yield numbers and texts of the lines of each sentence; None: a bad line."""
+    block: list[tuple[int, str | None]] = []
+    for number, line in _lines(path, log):
+        if line is not None and (not line.strip(_BLANKS) or line.startswith(_DOCUMENT)):
+            yield block
+            block = []
+        else:
+            block.append((number, line))
+    yield block
 
-    Returns:
-        Path of the file; None if there is none.
-    """
-    if os.path.isfile(data):
-        return data if split == "train" else None
-    return find_split(data, split, ENDINGS)
+
+def _lines(path: str, log: DataErrorLog) -> Iterator[tuple[int, str | None]]:
+    try:
+        with open_compressed(path) as file:
+            for number, raw in enumerate(file, 1):  # lines end with \n only
+                line = raw.decode("utf-8", "surrogateescape")
+                line = line.removeprefix("\ufeff") if number == 1 else line
+                if number == 1 and begins_json(line):
+                    raise InputError(
+                        "A file of JSON must be named .jsonl or .json",
+                        f"{path!r}, whose first line is JSON",
+                        "Rename the file",
+                    )
+                line = line.removesuffix("\n").removesuffix("\r")
+                yield number, None if _is_bad(path, number, line, log) else line
+    except BROKEN as error:
+        detail = f"{error}; only the sentences before the damage are read"
+        remedy = "Copy or compress the file again"
+        log.add(DataError(path, 0, "broken archive", detail, remedy))
+    except OSError as error:
+        raise InputError(
+            "Each file of a task must be readable",
+            str(error),
+            "Check its path and permissions",
+        ) from error
+
+
+def _is_bad(path: str, number: int, line: str, log: DataErrorLog) -> bool:
+    """Report a line that is not UTF-8, or has a NUL or a carriage return within."""
+    kind, detail, remedy = "", "within the line", "Remove it"
+    if match := re.search("[\udc80-\udcff]", line):
+        kind, detail = "invalid UTF-8", f"byte at character {match.start() + 1}"
+        remedy = encoding_remedy(path)
+    elif match := re.search("[\0\r]", line):
+        kind = "NUL" if match[0] == "\0" else "carriage return"
+    if kind:
+        detail += "; its sentence is dropped"
+        log.add(DataError(path, number, kind, detail, remedy))
+    return bool(kind)
+
+
+class _Columns:
+    """Parser of the lines of one file, which must have the same number of columns."""
+
+    def __init__(self, path: str, word: int, tag: int | None, log: DataErrorLog):
+        self._path, self._log, self._word, self._tag = path, log, word, tag
+        columns = [word] if tag is None else [word, tag]
+        self._least = max(-c if c < 0 else c + 1 for c in columns)
+        if min(columns) < 0 <= max(columns):  # the two must not be one
+            self._least = max(self._least, max(columns) + 1 - min(columns))
+        self._first: tuple[int, int, str] | None = None  # columns, number, line
+
+    def parse(self, number: int, line: str) -> tuple[str, str] | None:
+        """Return word and tag of a line; report an invalid one and return None."""
+        row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+        self._first = self._first or (len(row), number, line)
+        width, first, first_line = self._first
+        if len(row) == width and width >= self._least:
+            tag = "" if self._tag is None else row[self._tag]
+            return sys.intern(row[self._word]), sys.intern(tag)
+        kind, detail = "too few columns", f"{len(row)}, must be {self._least} or more"
+        if len(row) >= self._least:
+            kind = "another number of columns"
+            detail = f"{len(row)}, while line {first}, {first_line[:60]!r}, has {width}"
+            detail += _space_within({first: first_line, number: line})
+        remedy = (
+            "Correct the line; delete it if it is a header or comment; or set "
+            "data.word_column and data.tag_column"
+        )
+        detail = f"{detail}: {line[:60]!r}; its sentence is dropped"
+        self._log.add(DataError(self._path, number, kind, detail, remedy))
+        return None
+
+
+def _space_within(lines: Mapping[int, str]) -> str:
+    """Describe a column between tabs with a space, which also separates columns."""
+    for number, line in lines.items():
+        for column in line.split("\t"):
+            if "\t" in line and " " in column.strip(_BLANKS):
+                return (
+                    f"; line {number} has a space within {column!r:.60}: write '_' "
+                    "instead of it"
+                )
+    return ""
+
+
+def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
+    """Return whether the first lines of a file are words with tags, not sentences."""
+    rows = [line.split() for line in lines if line.strip() and line[0] != "#"]
+    if rows and rows[0][0] == _DOCUMENT:
+        return True
+    if len(rows) < 2 or len(rows[0]) < 2 or len({len(row) for row in rows}) != 1:
+        return False
+    last = {row[-1] for row in rows}
+    # Sentences of one length that all end with "." are not columns of punctuation.
+    return is_span_scheme(last) or (len(last) > 1 and last <= set(tags))
 
 
 def without_headers(
@@ -122,9 +268,6 @@ def without_headers(
 
     The first line of a file is a header if both fields are usual column names, or if
     one is and the tag, in lower case, occurs on no other line.
-
-    Returns:
-        The same files without header lines.
     """
     counts = collections.Counter(
         tag for sentences in files.values() for s in sentences for tag in s.tags or ()
@@ -150,150 +293,84 @@ def without_headers(
     return result
 
 
-class _Reader:
-    """Reader that groups the rows of one file into sentences."""
+# JSON.
 
-    def __init__(
-        self,
-        path: str,
-        word_column: int,
-        tag_column: int | None,
-        log: DataErrorLog,
-        separator: str | None,
-    ):
-        self.sentences: list[Sentence] = []
-        self.comments: list[tuple[int, str]] = []  # numbers and texts of lines
-        self._path, self._log, self._separator = path, log, separator
-        self._word, self._tag = word_column, tag_column
-        self._min_columns = _min_columns(word_column, tag_column)
-        self._width: tuple[int, int, str] | None = None  # first row: columns, line
-        self._start_sentence()
 
-    def _start_sentence(self) -> None:
-        self._rows: list[tuple[str, str]] = []  # words and tags
-        self._first, self._is_valid = 0, True
-
-    def read(self) -> None:
-        """Read the file into `sentences`."""
-        try:
-            with open_compressed(self._path) as file:  # lines end with \n only
-                for number, raw in enumerate(file, 1):
-                    self._add_line(number, raw)
-            self._end_sentence()
-        except BROKEN as error:
-            self._report(
-                0,
-                "broken archive",
-                f"{error}; only the sentences before the damage are read",
-                "Copy or compress the file again",
-            )
-        except OSError as error:
-            raise InputError(
-                "Each file of a task must be readable",
-                str(error),
-                "Check its path and permissions",
-            ) from error
-
-    def _add_line(self, number: int, raw: bytes) -> None:
-        line = self._decode(number, raw)
-        if line is not None and (not line.strip(_BLANKS) or line.startswith(DOCUMENT)):
-            self._end_sentence()
-            return
-        if line is not None and not self._first and _COMMENT.match(line):
-            self.comments.append((number, line))
-            return
-        row = None if line is None else self._row(number, line)
-        self._first = self._first or number
-        if row is None:
-            self._is_valid = False
-        else:
-            self._rows.append(row)
-
-    def _end_sentence(self) -> None:
-        """Append the current sentence, unless it is empty or has a bad line."""
-        if self._rows and self._is_valid:
-            words, tags = map(tuple, zip(*self._rows, strict=True))
-            tags = None if self._tag is None else tags
-            self.sentences.append(Sentence(words, tags, self._path, self._first))
-        self._start_sentence()
-
-    def _decode(self, number: int, raw: bytes) -> str | None:
-        """Return a line without its ending; report an invalid one and return None."""
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            self._report_line(
-                number,
-                "invalid UTF-8",
-                f"byte {error.start} of the line",
-                encoding_remedy(self._path),
-            )
-            return None
-        if number == 1:
-            line = line.removeprefix("\ufeff")
-        line = line.removesuffix("\n").removesuffix("\r")
-        for character, name in (("\0", "NUL"), ("\r", "carriage return")):
-            if character in line:
-                self._report_line(number, name, "within the line", "Remove it")
-                return None
-        return line
-
-    def _row(self, number: int, line: str) -> tuple[str, str] | None:
-        """Return word and tag of a line; report invalid ones and return None."""
-        if self._separator is None:
-            row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
-        else:
-            row = [column.strip(" ") for column in line.split(self._separator)]
-        self._width = self._width or (len(row), number, line)
-        width, first, first_line = self._width
-        problem = None
-        if len(row) < self._min_columns:
-            problem = (
-                "too few columns",
-                f"{len(row)}, must be {self._min_columns} or more",
-            )
-        elif len(row) != width:
-            problem = (
-                "another number of columns",
-                f"{len(row)}, while line {first}, {first_line[:60]!r}, has {width}"
-                + _spaces_within({first: first_line, number: line}),
-            )
-        elif not row[self._word] or (self._tag is not None and not row[self._tag]):
-            problem = "empty column", "no word or no tag"
-        if problem is None:
-            tag = "" if self._tag is None else row[self._tag]
-            return sys.intern(row[self._word]), sys.intern(tag)
-        self._report_line(
-            number,
-            problem[0],
-            f"{problem[1]}: {line[:60]!r}",
-            "Correct the line; delete it if it is a header or comment; or set "
-            "data.word_column and data.tag_column",
+def _read_json_sentences(
+    path: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Callable[[str], None],
+) -> list[Sentence]:
+    values = list(read_json(path, log))
+    records = [record for _, record in values if isinstance(record, dict)]
+    words, tags = _keys(records, settings, path)
+    names, sentences = settings.tag_names, []
+    for line, record in values:
+        if not names and isinstance(record, dict):
+            _check_tag_names(record, tags, f"{path}:{line}")
+        if problem := _problem(record, words, tags, names):
+            detail = f"{problem}; the sentence is dropped"
+            log.add(DataError(path, line, "no sentence", detail, "Correct the record"))
+            continue
+        named = tuple(names[t] if isinstance(t, int) else t for t in record[tags])
+        sentences.append(Sentence(tuple(record[words]), named, path, line, True))
+    if unused := unused_split_column(records, (words, tags)):
+        notify(
+            f"warning: {path}: {unused!r} holds names of splits, but is not used: "
+            "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
         )
-        return None
-
-    def _report_line(self, number: int, kind: str, detail: str, remedy: str) -> None:
-        self._report(number, kind, f"{detail}; its sentence is dropped", remedy)
-
-    def _report(self, number: int, kind: str, detail: str, remedy: str) -> None:
-        self._log.add(DataError(self._path, number, kind, detail, remedy))
+    return sentences
 
 
-def _spaces_within(lines: Mapping[int, str]) -> str:
-    """Describe a column between tabs with a space, which also separates columns."""
-    hints = [
-        f"; line {number} has a space within {column!r:.60}: write '_' instead of it"
-        for number, line in lines.items()
-        for column in line.split("\t")
-        if "\t" in line and " " in column.strip(_BLANKS)
-    ]
-    return "".join(hints[:1])
+def _keys(
+    records: Sequence[Mapping[str, Any]], settings: DataConfig, path: str
+) -> tuple[str, str]:
+    """Return the keys of words and tags."""
+    known = list(dict.fromkeys(key for record in records for key in record))
+    words = settings.text_columns or [key for key in WORD_KEYS if key in known]
+    tags = [key for key in _TAG_KEYS if key in known]
+    if settings.label_column:
+        tags = [settings.label_column]
+    if len(words) == len(tags) == 1 and {words[0], tags[0]} <= set(known):
+        return words[0], tags[0]
+    raise InputError(
+        "JSON for tagging must have one list of words and one of tags in each record",
+        f"{path} with the keys {format_list(known, 30)}; words: "
+        f"{format_list(words) or 'none'}, tags: {format_list(tags) or 'none'}",
+        "Name the keys, for example --text_columns=tokens --label_column=ner_tags",
+    )
 
 
-def _min_columns(word: int, tag: int | None) -> int:
-    """Return the least number of columns, for word and tag to be two of them."""
-    columns = [word] if tag is None else [word, tag]
-    least = max(-column if column < 0 else column + 1 for column in columns)
-    if min(columns) < 0 <= max(columns):
-        least = max(least, max(columns) + 1 - min(columns))
-    return least
+def _problem(record: Any, words: str, tags: str, names: Sequence[str]) -> str | None:
+    """Return why a record is not a sentence with tags; None: it is one."""
+    if not isinstance(record, dict):
+        return f"{describe_json(record)}, not an object"
+    for key in (words, tags):
+        if not isinstance(record.get(key), list) or not record[key]:
+            value = f"is {record[key]!r:.60}" if key in record else "is missing"
+            return f"{key!r} {value}, not a list with items"
+    counts = len(record[words]), len(record[tags])
+    if counts[0] != counts[1]:
+        return f"{counts[0]} {words!r} and {counts[1]} {tags!r}"
+    for key in (words, tags):
+        for value in record[key]:
+            if key == tags and type(value) is int:
+                if not 0 <= value < len(names):
+                    return f"{key!r} has {value}, of {len(names)} --tag_names"
+            elif not isinstance(value, str) or not re.fullmatch(r"[^ \t\r\n]+", value):
+                return f"{key!r} has {value!r:.60}, not a string without white space"
+    return None
+
+
+def _check_tag_names(record: Mapping[str, Any], tags: str, place: str) -> None:
+    """Raise an error for tags as integers, whose names are not in the file."""
+    values = record.get(tags)
+    numbers = [t for t in values if type(t) is int] if isinstance(values, list) else []
+    if numbers:
+        raise InputError(
+            "Tags must be strings, or integers with --tag_names",
+            f"{place}: {tags!r} has {numbers[0]}, without --tag_names",
+            "Pass the names in the order of their numbers: --tag_names=O,B-PER,I-PER "
+            f"(of the library datasets: data.features[{tags!r}].feature.names)",
+        )

@@ -16,8 +16,8 @@ from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.inference import load
 from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
+from electra_tf.tasks.run_folder import stored_task
 from electra_tf.tasks.tagger import TokenClassifier
-from electra_tf.tasks.task_evaluation import stored_task
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.json_file import read_json
 from electra_tf.training.checkpoint import assign

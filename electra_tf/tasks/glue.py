@@ -1,10 +1,14 @@
-"""GLUE tasks as a table of files, columns, labels and metrics, and their reader."""
+"""GLUE tasks as a table of files, columns, labels and metrics; their files."""
 
 import dataclasses
+import os
 import pathlib
+import zipfile
 from collections.abc import Mapping, Sequence
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
+from electra_tf.tasks.splits import find_file
 from electra_tf.tasks.tables import TFDS, Row, has_tfds, read_table, read_tfds
 from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataErrorLog
@@ -106,33 +110,35 @@ TASKS: dict[str, GlueTask] = {
 
 
 def find(data: str, task: str, stem: str) -> str | None:
-    """Find the file of a split.
+    """Return the path or TFDS name of a split; None: there is none.
 
-    Returns:
-        Its path or TFDS name; None if there is none. A plain file has precedence over
-        a compressed one.
+    A plain file has precedence over a compressed one.
     """
     if data.startswith(TFDS):
         name = _tfds_name(data, task, stem)
         is_prepared = has_tfds(*name.removeprefix(TFDS).split("@"))
         return name if is_prepared else None
-    folder = pathlib.Path(data)
-    for parent in (folder / TASKS[task].folder, folder):
-        for suffix in SUFFIXES:
-            exact = parent / f"{stem}.tsv{suffix}"
-            if exact.exists():
-                return str(exact)
-        # dev_matched.reduced.tsv, for example, has some of the published columns.
-        paths = sorted(p for s in SUFFIXES for p in parent.glob(f"{stem}.*.tsv{s}"))
-        if len(paths) > 1:
-            raise InputError(
-                f"{parent} must contain one file of {task}'s {stem}",
-                ", ".join(path.name for path in paths),
-                "Remove all but one of them",
-            )
-        if paths:
-            return str(paths[0])
+    # dev_matched.reduced.tsv, for example, has some of the published columns.
+    groups = [[f"{stem}.tsv{suffix}"] for suffix in SUFFIXES]
+    groups.append([f"{stem}.*.tsv{suffix}" for suffix in SUFFIXES])
+    for folder in (os.path.join(data, TASKS[task].folder), data):
+        if path := find_file(folder, f"{task}'s {stem}", *groups):
+            return path
     return None
+
+
+def require(data: str, task: str, stem: str) -> str:
+    """Return the path of a split, or its TFDS name, which `read` checks."""
+    if data.startswith(TFDS):
+        return _tfds_name(data, task, stem)
+    path = find(data, task, stem)
+    if path is None:
+        raise InputError(
+            f"--data must contain {task}'s {stem}.tsv, optionally .gz or .xz",
+            f"no such file in {data} or {data}/{TASKS[task].folder}",
+            "Download the files of GLUE, or pass their folder",
+        )
+    return path
 
 
 def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
@@ -151,24 +157,6 @@ def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
     return read_table(path, log, names, notify=None)
 
 
-def require(data: str, task: str, stem: str) -> str:
-    """Find the file of a split, or raise.
-
-    Returns:
-        Its path, or its TFDS name, which `read` checks.
-    """
-    if data.startswith(TFDS):
-        return _tfds_name(data, task, stem)
-    path = find(data, task, stem)
-    if path is None:
-        raise InputError(
-            f"--data must contain {task}'s {stem}.tsv, optionally .gz or .xz",
-            f"no such file in {data} or {data}/{TASKS[task].folder}",
-            "Download the files of GLUE, or pass their folder",
-        )
-    return path
-
-
 def _tfds_name(data: str, task: str, stem: str) -> str:
     split = stem.replace("dev", "validation").replace("diagnostic", "test")
     return f"{data.rstrip('/')}/{task}@{split}"
@@ -185,3 +173,42 @@ def _as_published(row: Row, glue_task: GlueTask, task: str) -> Row:
     if values.get(glue_task.label) in names:
         values[glue_task.label] = str(names.index(values[glue_task.label]))
     return Row(values, row.source, row.line)
+
+
+def submission_files() -> dict[str, tuple[str, str, int]]:
+    """Return (task, stem of the test file, rows) by name of the submitted file."""
+    return {
+        name: (task, stem, rows)
+        for task, row in TASKS.items()
+        for (name, rows), stem in zip(row.files.items(), row.test, strict=True)
+    }
+
+
+def write_submission(path: str, predictions: Mapping[str, Sequence[str]]) -> list[str]:
+    """Write the leaderboard's zip, with a constant for tasks without predictions.
+
+    Returns:
+        Names of the files that hold a constant.
+    """
+    filled = []
+    with (
+        durable_files.replacing(path, "wb") as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for name, (task, _, rows) in submission_files().items():
+            words = predictions.get(name)
+            if words is None:
+                labels = TASKS[task].labels
+                words = [labels[0] if labels else "0.000"] * rows
+                filled.append(name)
+            if len(words) != rows:
+                raise InputError(
+                    f"{name} must have the {rows} rows of the published test set",
+                    f"{len(words)} predictions",
+                    "Use the whole test file",
+                )
+            lines = ["index\tprediction", *(f"{n}\t{w}" for n, w in enumerate(words))]
+            # A fixed date, so that equal predictions give equal bytes.
+            entry = zipfile.ZipInfo(f"{name}.tsv", (1980, 1, 1, 0, 0, 0))
+            archive.writestr(entry, "\n".join(lines) + "\n", zipfile.ZIP_DEFLATED)
+    return filled

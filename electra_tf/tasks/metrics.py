@@ -1,20 +1,24 @@
-"""Metrics of classification and regression.
+"""Metrics of classes, scores and tags, in percent except `mse`.
 
-All are in percent except `mse`. Every metric is defined for one example or more and
-never returns NaN: a failed run gets the score of an untrained model. scikit-learn and
-SciPy are imported when a score is computed, because they slow the start of a command.
+Every metric is defined for one example or more and never returns NaN: a failed run gets
+the score of an untrained model. scikit-learn and SciPy are imported when a score is
+computed, because they slow the start of a command.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from electra_tf.errors import InputError
+from electra_tf.tasks.schemes import conlleval_spans, to_bioes
 
 _TOLERANCE = 1e-6  # rounding of float32 sums whose terms are in another order
+
+Tags = Sequence[Sequence[str]]
+"""One tag for each word of each sentence."""
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -46,9 +50,8 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute the unweighted mean of the F1 of all classes."""
     from sklearn import metrics
 
-    labels, predictions = _sides(labels, predictions)
-    score = metrics.f1_score(labels, predictions, average="macro", zero_division=0)
-    return float(100 * score)
+    sides = _sides(labels, predictions)
+    return float(100 * metrics.f1_score(*sides, average="macro", zero_division=0))
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -74,13 +77,8 @@ def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
-    "accuracy": accuracy,
-    "mcc": mcc,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "pearson": pearson,
-    "spearman": spearman,
-    "mse": mse,
+    metric.__name__: metric
+    for metric in (accuracy, mcc, f1, macro_f1, pearson, spearman, mse)
 }
 """Functions of (labels, predictions) by name."""
 
@@ -93,27 +91,23 @@ def classification_metrics(labels: Sequence[str]) -> tuple[str, ...]:
     return ("accuracy", "mcc", "f1" if set(labels) == {"0", "1"} else "macro_f1")
 
 
-def describe_degenerate(predictions: ArrayLike, labels: ArrayLike | None) -> str | None:
-    """Describe predictions that are constant or not finite.
+def describe_degenerate(predictions: ArrayLike, labels: ArrayLike) -> str | None:
+    """Describe predictions that are constant or not finite; None for others.
 
     Fine-tuning on little data sometimes ends with a model that predicts a constant
-    (BERT's paper, section 4.1, calls it unstable).
-
-    Returns:
-        A description such as `always predicts 1`; None if the predictions are neither
-        constant nor infinite, for a single example, and if the labels are the same
-        constant.
+    (BERT's paper, section 4.1, calls it unstable). A single example and labels that are
+    the same constant are no reason to warn.
     """
     values = np.asarray(predictions)
-    if values.dtype.kind == "f":
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         count = int((~np.isfinite(values)).sum())
-        if count:
-            return f"predicts no finite number for {count} of {values.size} examples"
+        return f"predicts no finite number for {count} of {values.size} examples"
     if values.size < 2 or not _is_constant(values):
         return None
-    if labels is not None and _is_constant(np.append(values, np.asarray(labels))):
+    if _is_constant(np.append(values, np.asarray(labels))):
         return None
-    return f"always predicts {values[0].item():g}"
+    value = values[0].item()
+    return f"always predicts {value if isinstance(value, str) else f'{value:g}'}"
 
 
 def _is_constant(values: np.ndarray) -> bool:
@@ -130,20 +124,12 @@ def _sides(
     """Return both as arrays of one length."""
     sides = np.asarray(labels, dtype), np.asarray(predictions, dtype)
     if sides[0].ndim != 1 or not sides[0].size or sides[0].shape != sides[1].shape:
-        raise InputError(
-            "labels and predictions must have the same shape [examples], with one "
-            "example or more",
-            f"labels of the shape {list(sides[0].shape)}, predictions of the shape "
-            f"{list(sides[1].shape)}",
-            "Pass the predictions for the file that contains the labels",
-        )
+        raise ValueError(f"shapes {sides[0].shape} and {sides[1].shape}")
     return sides
 
 
 def _correlation(
-    measure: Callable[[np.ndarray, np.ndarray], Any],
-    labels: ArrayLike,
-    predictions: ArrayLike,
+    measure: Callable[..., Any], labels: ArrayLike, predictions: ArrayLike
 ) -> float:
     """Return a correlation in percent, 0 where it is undefined."""
     sides = _sides(labels, predictions, np.float64)
@@ -157,3 +143,76 @@ def _correlation(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy warns of nearly constant values
         return float(100 * np.clip(measure(*scaled).statistic, -1, 1))
+
+
+def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
+    """Compute precision, recall and F1 of spans.
+
+    A predicted span is correct if its first word, last word and type are. The scores
+    equal those of conlleval.pl, the scorer of the CoNLL tasks; a score with a
+    denominator of 0 is 0.
+    """
+    spans = [[conlleval_spans(tags) for tags in side] for side in (gold, predicted)]
+    correct = [set(a) & set(b) for a, b in zip(*spans, strict=True)]
+    counts = [
+        Counter(span.kind for sentence in side for span in sentence)
+        for side in (*spans, correct)
+    ]
+    if _bioes_marks(predicted) - _bioes_marks(gold):
+        gold = [to_bioes(tags) for tags in gold]
+    return {
+        **_rates(*(count.total() for count in counts)),
+        "accuracy": _tag_accuracy(list(_tag_pairs(gold, predicted))),
+        "types": _rates_by_type(*counts),
+    }
+
+
+def score_tokens(gold: Tags, predicted: Tags) -> dict[str, Any]:
+    """Compute the accuracy of tags of single words, such as parts of speech."""
+    pairs = list(_tag_pairs(gold, predicted))
+    counts = (
+        Counter(a for a, _ in pairs),
+        Counter(b for _, b in pairs),
+        Counter(a for a, b in pairs if a == b),
+    )
+    return {
+        "accuracy": _tag_accuracy(pairs),
+        "tokens": len(pairs),
+        "types": _rates_by_type(*counts),
+    }
+
+
+def _tag_pairs(gold: Tags, predicted: Tags) -> Iterator[tuple[str, str]]:
+    for sides in zip(gold, predicted, strict=True):
+        yield from zip(*sides, strict=True)
+
+
+def _tag_accuracy(pairs: Sequence[tuple[str, str]]) -> float:
+    return _percent(sum(a == b for a, b in pairs), len(pairs))
+
+
+def _rates_by_type(gold: Counter, predicted: Counter, correct: Counter) -> dict:
+    return {
+        kind: _rates(gold[kind], predicted[kind], correct[kind])
+        for kind in sorted(gold | predicted)
+    }
+
+
+def _rates(gold: int, predicted: int, correct: int) -> dict[str, float | int]:
+    return {
+        "precision": _percent(correct, predicted),
+        "recall": _percent(correct, gold),
+        "f1": _percent(2 * correct, gold + predicted),
+        "gold": gold,
+        "predicted": predicted,
+        "correct": correct,
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100.0 * part / whole if whole else 0.0
+
+
+def _bioes_marks(sentences: Tags) -> set[str]:
+    """Return the marks E and S that the tags use."""
+    return {tag[:1] for tags in sentences for tag in tags} & {"E", "S"}

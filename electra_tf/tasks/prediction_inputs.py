@@ -9,8 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.column_sample import is_column_file
-from electra_tf.tasks.conll import COLUMN_SUFFIXES, read_conll, without_headers
+from electra_tf.tasks.conll import (
+    COLUMN_SUFFIXES,
+    is_column_file,
+    read_conll,
+    without_headers,
+)
 from electra_tf.tasks.prediction_records import (
     ID,
     STANDARD_INPUT,

@@ -7,7 +7,7 @@ from typing import Any
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.sentences import WORD_KEYS
+from electra_tf.tasks.conll import WORD_KEYS
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.json_file import parse_json

@@ -1,220 +1,178 @@
-"""Make splits from the rows of a table, split off dev, and warn about bad labels."""
+"""Splits of a task's data: their files, a column of them, and a dev split held out."""
 
-import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import glob
+import os
+import random
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.spelling import other_spelling, several_spellings
-from electra_tf.tasks.tables import Row
-from electra_tf.tasks.task import Split
+from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataError, DataErrorLog
 
-_EMPTY_VALUES = frozenset(
-    ["nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"]
-)
+_STEMS = {
+    "train": ("train",),
+    "dev": ("dev", "valid", "validation"),
+    "test": ("test",),
+}
+_WORDS = {"train": "train", "test": "test"}
+_WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
 
 
-def make_split(
-    rows: Sequence[Row],
-    text_columns: Sequence[str],
-    target_column: str | None,
-    log: DataErrorLog,
-    *,
-    has_scores: bool,
-    labels: Sequence[str] | None = None,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
-) -> Split:
-    """Return the texts and targets of the good rows of a table."""
-    items, targets, places = [], [], []
-    for row in rows:
-        missing = [column for column in text_columns if column not in row.values]
-        nested = [c for c in (*text_columns, target_column) if c in row.nested]
-        kind, detail, value = None, "", None
-        if missing:
-            kind, detail = "no text", f"without {format_list(missing)}"
-        elif nested:
-            value = row.values[nested[0]]
-            kind = "a nested value"
-            detail = f"{nested[0]!r} is a list or an object: {value:.60}"
-        elif target_column is not None:
-            text = row.values.get(target_column, "")
-            value, kind = _parse_target(text, has_scores, labels, bounds)
-            detail = f"{target_column!r} is {row.values.get(target_column)!r}"
-            detail += (
-                "" if kind is None else _allowed(value, has_scores, labels, bounds)
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A split of a task's data."""
+
+    items: Sequence[Any]
+    """Inputs of the model's `examples` and `predict`."""
+    targets: Sequence[Any] | None
+    """Target of each item; None: unlabelled."""
+    places: Sequence[str] | None = dataclasses.field(default=None, compare=False)
+    """FILE:LINE of each item; None: row numbers equal the indices of the items."""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def subset(self, indices: Sequence[int]) -> "Split":
+        """Return the items with these indices."""
+        columns = self.items, self.targets or (), self.places or ()
+        items, targets, places = (
+            [c[i] for i in indices] if c else None for c in columns
+        )
+        return Split(items or [], targets, places)
+
+
+def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
+    """Return the file of the first group of globs that has one; None: no file.
+
+    Raises:
+        InputError: The group has several files.
+    """
+    for patterns in groups:
+        paths = [
+            path
+            for pattern in patterns
+            for path in sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
+            if os.path.isfile(path)
+        ]
+        if len(paths) > 1:
+            raise InputError(
+                f"{folder} must contain one file of {what}",
+                ", ".join(map(os.path.basename, paths)),
+                "Remove all but one of them",
             )
-        if kind:
-            remedy = "Correct that row"
-            if nested:
-                remedy += "; of pandas: to_json(FILE, orient='records', lines=True)"
-            log.add(DataError(row.source, row.line, kind, detail, remedy))
+        if paths:
+            return paths[0]
+    return None
+
+
+def find_split(
+    folder: str, split: str, endings: Sequence[str], published: str = ""
+) -> str | None:
+    """Return the file of a split, of a published name if it has one; None: no file."""
+    names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
+    groups = [[published + suffix] for suffix in SUFFIXES if published]
+    groups.append([name + suffix for name in names for suffix in SUFFIXES])
+    return find_file(folder, split, *groups)
+
+
+def find_splits(
+    data: str,
+    splits: Sequence[str],
+    endings: Sequence[str],
+    published: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the files of a folder by split; a file itself is the first split."""
+    if os.path.isfile(data):
+        return {splits[0]: data}
+    names = published or {}
+    paths = {s: find_split(data, s, endings, names.get(s, "")) for s in splits}
+    return {split: path for split, path in paths.items() if path}
+
+
+def rows_by_split(
+    rows: Sequence[Any], column: str, needed: Collection[str], log: DataErrorLog
+) -> dict[str, list[Any]]:
+    """Return the rows of each split that occurs in a column: train, dev, test."""
+    splits: dict[str, list[Any]] = {"train": [], "dev": [], "test": []}
+    for row in rows:
+        if split := _split_of(row.values.get(column)):
+            splits[split].append(row)
             continue
-        targets.append(value)
-        places.append(str(row))
-        texts = tuple(row.values[column] for column in text_columns)
-        items.append(texts[0] if len(texts) == 1 else texts)
-    if not items:
+        detail = f"{column!r} is {row.values.get(column)!r}; the row is left out"
+        remedy = f"Write one of {', '.join(_WORDS)}"
+        log.add(DataError(row.source, row.line, "no split", detail, remedy))
+    splits = {name: part for name, part in splits.items() if part}
+    if splits.keys().isdisjoint(needed):
         raise InputError(
-            f"{rows[0].source} must contain at least one usable row",
-            f"{len(rows)} rows, all of them bad",
-            "Correct the rows that were reported, or name other columns",
+            f"The column of splits must have rows of {' or '.join(needed)}",
+            f"{rows[0].source} with {format_list(splits) or 'none'}",
+            "Check the column, or leave --split_column out",
         )
-    return Split(items, None if target_column is None else targets, places)
+    return splits
 
 
-def drop_places(split: Split, path: str, bad_rows: int) -> Split:
-    """Return a split without places, unless rows of its file were left out.
-
-    Without bad rows, the index of an item is the number of its row.
-    """
-    if not bad_rows:
-        return dataclasses.replace(split, places=None)
-    if split.targets is None:
+def check_split_column(column: str, data: str) -> None:
+    """Raise an error unless the data is one file, as a column of splits needs."""
+    if not os.path.isfile(data):
         raise InputError(
-            "All rows of an unlabelled file must be readable, because a prediction is "
-            "identified by the number of its row",
-            f"{path}, with {bad_rows} bad rows",
-            "Correct the rows listed in the error log",
+            "--split_column must be used with one table as --data",
+            f"--split_column={column} with {data!r}",
+            "Name the file, or leave --split_column out",
         )
-    return split
 
 
-def suspicious_labels(rows: Sequence[Row], column: str) -> list[str]:
-    """Find labels that are probably mistakes of the file.
-
-    Returns:
-        A line for each kind of mistake: labels that represent empty cells, one number
-        or word in several spellings, quotes, and spaces around labels.
-    """
-    values = [row.values.get(column, "") for row in rows]
-    counts = collections.Counter(value.strip() for value in values if value.strip())
-    lines = [
-        f"the label {label!r} ({counts[label]:,} rows) is a separate class; it is "
-        "probably an empty cell, as pandas writes one: delete or label these rows"
-        for label in sorted(counts)
-        if label.casefold() in _EMPTY_VALUES
-    ]
-    lines += several_spellings(counts, "labels", "rows")
-    quoted = [label for label in sorted(counts) if label[0] == label[-1] == '"']
-    if quoted:
-        lines.append(
-            f"the labels {format_list(quoted)} contain quotes, which are part of the "
-            "label: remove the quotes"
-        )
-    spaced = [value for value in values if value.strip() and value != value.strip()]
-    if spaced:
-        lines.append(
-            f"{len(spaced):,} labels have spaces around them, such as {spaced[0]!r}; "
-            f"they were read without spaces, as {spaced[0].strip()!r}"
-        )
-    return lines
+def unused_split_column(
+    records: Sequence[Mapping[str, Any]], used: Collection[str | None]
+) -> str | None:
+    """Return a column that holds names of several splits and nothing else."""
+    for column in records[0] if records else ():
+        if column not in used:
+            splits = {_split_of(record.get(column)) for record in records}
+            if len(splits) > 1 and None not in splits:
+                return column
+    return None
 
 
-def empty_texts(split: Split) -> list[str]:
-    """Find texts of nothing but white space.
-
-    Returns:
-        One line with their number, if there are any.
-    """
-    pairs = zip(split.items, split.places or (), strict=True)
-    empty = [
-        place
-        for item, place in pairs
-        if not all(map(str.strip, [item] if isinstance(item, str) else item))
-    ]
-    if not empty:
-        return []
-    return [
-        f"{len(empty):,} of {len(split):,} rows have an empty text and are used; the "
-        f"first is {empty[0]}"
-    ]
+def _split_of(word: Any) -> str | None:
+    return _WORDS.get(word.strip().casefold()) if isinstance(word, str) else None
 
 
-def split_dev(
-    train: Split,
-    settings: DataConfig,
-    has_scores: bool,
-    print_line: Callable[[str], None] = print,
-) -> dict[str, Split]:
-    """Split dev off, with the same share of every class.
+def hold_out(
+    classes: Sequence[Hashable], share: float, seed: int
+) -> tuple[list[int], dict[Any, int]]:
+    """Choose items for dev, with the same share of every class.
 
     Each class contributes its own rounded share. If all of these are 0, the share of
-    all rows is divided among the classes by largest remainder. Every class keeps a
-    training row.
+    all items is divided among the classes by largest remainder. Every class keeps an
+    item.
 
     Returns:
-        `train` and `dev`, in the order of the rows.
+        Sorted indices of the items, and the number of each class.
     """
-    share = settings.dev_share
-    rng = np.random.default_rng(settings.split_seed)
+    rng = np.random.default_rng(seed)
     groups: dict[Any, list[int]] = {}
-    for index, target in enumerate(train.targets or ()):
-        groups.setdefault(None if has_scores else target, []).append(index)
+    for index, name in enumerate(classes):
+        groups.setdefault(name, []).append(index)
     sizes = [len(group) for group in groups.values()]
     counts = [min(round(size * share), size - 1) for size in sizes]
     if not any(counts):
         counts = _largest_remainders(sizes, share, rng)
-    dev: set[int] = set()
-    classes = dict(zip(groups, counts, strict=True))
+    indices: list[int] = []
     for group, count in zip(groups.values(), counts, strict=True):
-        dev.update(int(index) for index in rng.permutation(group)[:count])
-    if not dev:
-        raise InputError(
-            "To split dev off, a class must have two rows or more, because one stays "
-            "in the training data",
-            f"{len(train):,} rows of {len(groups):,} classes, each with one row"
-            if not has_scores
-            else f"{len(train):,} rows",
-            "Add rows, or pass a folder with train.csv and dev.csv",
-        )
-    _print_sizes(train, settings, len(dev), {} if has_scores else classes, print_line)
-
-    rest = [index for index in range(len(train)) if index not in dev]
-    return {"train": _subset(train, rest), "dev": _subset(train, sorted(dev))}
-
-
-def _subset(split: Split, indices: Sequence[int]) -> Split:
-    columns = split.items, split.targets or (), split.places or ()
-    return Split(*([column[index] for index in indices] for column in columns))
-
-
-def _print_sizes(
-    train: Split,
-    settings: DataConfig,
-    dev_rows: int,
-    dev_counts: Mapping[Any, int],
-    print_line: Callable[[str], None],
-) -> None:
-    """Print the number of rows in dev, and the classes that it lacks."""
-    print_line(
-        f"csv: no dev file; held out as dev: {dev_rows:,} of {len(train):,} rows "
-        f"(data.dev_share {settings.dev_share:g}, data.split_seed "
-        f"{settings.split_seed})"
-    )
-    missing = [label for label, count in dev_counts.items() if not count]
-    if missing:
-        print_line(
-            f"csv: warning: {len(missing):,} of {len(dev_counts):,} classes have too "
-            f"few rows for one in dev: {format_list(missing)}"
-        )
+        indices += rng.permutation(group)[:count].tolist()
+    return sorted(indices), dict(zip(groups, counts, strict=True))
 
 
 def _largest_remainders(
     sizes: Sequence[int], share: float, rng: np.random.Generator
 ) -> list[int]:
-    """Divide the share of all rows among classes by largest remainder.
-
-    Ties are broken at random. A class of one row contributes none.
-    """
+    """Divide the share of all items among classes; ties are broken at random."""
     exact = [size * share for size in sizes]
-    counts = [
-        min(int(value), size - 1) for value, size in zip(exact, sizes, strict=True)
-    ]
+    counts = [min(int(v), size - 1) for v, size in zip(exact, sizes, strict=True)]
     missing = max(1, round(sum(exact))) - sum(counts)
     order = rng.permutation(len(sizes)).tolist()
     order.sort(key=lambda index: counts[index] - exact[index])  # stable
@@ -224,38 +182,24 @@ def _largest_remainders(
     return counts
 
 
-def _parse_target(
-    text: str,
-    has_scores: bool,
-    labels: Sequence[str] | None,
-    bounds: tuple[float, float],
-) -> tuple[Any, str | None]:
-    """Return a class without surrounding spaces, or a score, and the kind of error."""
-    if not has_scores:
-        label = text.strip()
-        if not label:
-            return label, "no label"
-        known = labels is None or label in labels
-        return label, None if known else "an unknown label"
-    try:
-        score = float(text)
-    except ValueError:
-        return text, "no number"
-    if not np.isfinite(score):
-        return text, "no finite number"
-    in_range = bounds[0] <= score <= bounds[1]
-    return score, None if in_range else "a score out of range"
+def hold_out_groups(groups: Sequence[Hashable], share: float, seed: int) -> list[int]:
+    """Choose the items of whole groups, in random order, until the share is reached."""
+    sizes: dict[Hashable, int] = {}
+    for group in groups:
+        sizes[group] = sizes.get(group, 0) + 1
+    order = list(sizes)
+    random.Random(seed).shuffle(order)
+    chosen, count = set(), 0
+    for group in order[:-1]:
+        if count >= share * len(groups):
+            break
+        chosen.add(group)
+        count += sizes[group]
+    return [index for index, group in enumerate(groups) if group in chosen]
 
 
-def _allowed(
-    value: Any,
-    has_scores: bool,
-    labels: Sequence[str] | None,
-    bounds: tuple[float, float],
-) -> str:
-    """Return the allowed targets as the end of a message."""
-    if has_scores and np.all(np.isfinite(bounds)):
-        return f"; scores are from {bounds[0]:g} to {bounds[1]:g}"
-    if has_scores or labels is None:
-        return ""
-    return other_spelling(value, labels) + f"; known: {format_list(labels)}"
+def divide(train: Split, dev: Sequence[int]) -> dict[str, Split]:
+    """Return train without the items of dev, and dev."""
+    held = set(dev)
+    rest = [index for index in range(len(train)) if index not in held]
+    return {"train": train.subset(rest), "dev": train.subset(dev)}

@@ -2,15 +2,16 @@
 
 import collections
 import functools
+import math
 import operator
 import re
 import string
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.spans import best_threshold
 from electra_tf.tasks.squad_json import Question
+from electra_tf.tasks.tables import print_note
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -41,19 +42,14 @@ def f1(gold: str, predicted: str, empty_agrees: bool = True) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def _print(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 def score_v1(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
-    warn: Callable[[str], None] = _print,
+    warn: Callable[[str], None] = print_note,
 ) -> dict[str, float]:
     """Compute the scores of SQuAD 1.1; a missing prediction scores 0."""
-    _check_gold(questions, lambda question: bool(question.answers))
-    missing = _missing_ids(questions, predictions, warn)
-    if missing:
+    require_gold(questions, allows_null=False)
+    if missing := _missing_ids(questions, predictions, warn):
         warn(f"{_some(missing, 'question')} without a prediction; each scores 0")
     exact_sum = f1_sum = 0.0
     for question in questions:
@@ -73,10 +69,17 @@ def score_v2(
     predictions: Mapping[str, str],
     na_probs: Mapping[str, float] | None = None,
     na_threshold: float = 1.0,
-    warn: Callable[[str], None] = _print,
+    warn: Callable[[str], None] = print_note,
 ) -> dict[str, float]:
     """Compute the scores of SQuAD 2.0, as evaluate-v2.0.py does."""
-    odds = _require_odds(questions, predictions, na_probs, na_threshold, warn)
+    require_gold(questions, allows_null=True)
+    if missing := _missing_ids(questions, predictions, warn):
+        raise InputError(
+            "Each question must have a prediction",
+            f"{_some(missing, 'question')} without one, of {len(questions)}",
+            'Predict the whole file; write "" for no answer',
+        )
+    odds = _require_odds(questions, predictions, na_probs)
     has_answer = {q.id: bool(q.answers) for q in questions}
     pairs = {q.id: _score(q, predictions[q.id]) for q in questions}
     raw = {
@@ -102,29 +105,29 @@ def score_v2(
     return result
 
 
+def require_gold(questions: Sequence[Question], allows_null: bool) -> None:
+    """Raise an error for a question without gold answers."""
+    without = [
+        question.id
+        for question in questions
+        if not (question.answers or (allows_null and question.impossible))
+    ]
+    if without or not questions:
+        raise InputError(
+            "Each question must have gold answers, or is_impossible in version 2.0",
+            f"{_some(without, 'question')} without gold, of {len(questions)}",
+            "Use a labelled file; impossible questions need --task=squad2, in finetune "
+            "or in evaluate with --predictions",
+        )
+
+
 def _require_odds(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
     na_probs: Mapping[str, float] | None,
-    na_threshold: float,
-    warn: Callable[[str], None],
 ) -> Mapping[str, float]:
-    """Validate all inputs of the scores and return the odds of each question."""
-    _check_gold(questions, lambda question: question.impossible or question.answers)
-    missing = _missing_ids(questions, predictions, warn)
-    if missing:
-        raise InputError(
-            "Each question must have a prediction",
-            f"{_some(missing, 'question')} without one, of {len(questions)}",
-            'Predict the whole file; write "" for no answer',
-        )
+    """Return the odds of each question."""
     if na_probs is None:
-        if na_threshold < 0:  # the default odds of 0 would all exceed it
-            raise InputError(
-                "na_threshold must be 0 or more without na_probs",
-                f"na_threshold {na_threshold} without na_probs",
-                "Pass na_probs, or omit na_threshold",
-            )
         return dict.fromkeys(predictions, 0.0)
     without = [q.id for q in questions if not _is_number(na_probs.get(q.id))]
     if without:
@@ -134,6 +137,10 @@ def _require_odds(
             "Pass the null_odds.json that was written with the predictions",
         )
     return na_probs
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not math.isnan(value)
 
 
 def _score(question: Question, predicted: str) -> tuple[int, float]:
@@ -162,23 +169,6 @@ def _sum(values: Iterable[float]) -> float:
     return functools.reduce(operator.add, values, 0)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and value == value
-
-
-def _check_gold(
-    questions: Sequence[Question], has_gold: Callable[[Question], object]
-) -> None:
-    without = [question.id for question in questions if not has_gold(question)]
-    if without or not questions:
-        raise InputError(
-            "Each question must have gold answers, or is_impossible in version 2.0",
-            f"{_some(without, 'question')} without gold, of {len(questions)}",
-            "Use a labelled file; impossible questions need --task=squad2, in finetune "
-            "or in evaluate with --predictions",
-        )
-
-
 def _missing_ids(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
@@ -193,16 +183,13 @@ def _missing_ids(
             f"{_some(invalid, 'other')}, the first {predictions[invalid[0]]!r:.50}",
             'Write one text for each id; write "" for no answer',
         )
-    surplus = [key for key in predictions if key not in ids]
-    if surplus:
+    if surplus := [key for key in predictions if key not in ids]:
         warn(f"{_some(surplus, 'prediction')} without a question; not scored")
     return [key for key in ids if key not in predictions]
 
 
 def _some(ids: Sequence[str], noun: str) -> str:
     """Return the number of ids and the first few."""
-    if not ids:
-        return f"0 {noun}s"
     more = ", ..." if len(ids) > _SHOWN else ""
-    plural = "" if len(ids) == 1 else "s"
-    return f"{len(ids)} {noun}{plural} ({', '.join(ids[:_SHOWN])}{more})"
+    shown = f" ({', '.join(ids[:_SHOWN])}{more})" if ids else ""
+    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'}{shown}"

@@ -9,12 +9,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.delimited import named_records
-from electra_tf.tasks.spelling import fold, quote_names
+from electra_tf.tasks.delimited import SEPARATORS, named_records
+from electra_tf.tasks.labels import fold, quote_names
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.file_formats import encoding_remedy
@@ -22,7 +22,6 @@ from electra_tf.text.json_records import SUFFIXES, describe_json, json_values
 from electra_tf.text.sources import load_tfds
 
 TFDS = "tfds:"
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (".tsv", ".csv", *SUFFIXES)
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _CONVERSIONS = {
@@ -70,26 +69,85 @@ def read_table(
             conversion(path) or "Name a table",
         )
     if kind in SUFFIXES:
-        rows = list(_json_rows(path, log))
-    else:
-        text = _decoded(path)
-        bad = _undecoded(text, path, log)
-        separator = _SEPARATORS[kind]
-        records = named_records(text, path, separator, log, names, bad, notify)
-        rows = [Row(values, path, line) for line, values in records]
+        return _required(list(_json_rows(path, log)), path)
+    text = read_text(path, log)
+    records = named_records(text, path, SEPARATORS[kind], log, names, notify)
+    rows = [Row(values, path, line) for line, values in records]
+    return _required([r for r in rows if not _has_bad_bytes(*r.values.values())], path)
+
+
+def read_rows(
+    path: str, log: DataErrorLog, notify: Callable[[str], None] = print_note
+) -> list[Row]:
+    """Read a table file, or a split of a data set that TFDS has prepared."""
+    if not path.startswith(TFDS):
+        return read_table(path, log, notify=notify)
+    name, _, split = path.removeprefix(TFDS).partition("@")
+    return read_tfds(name, split)
+
+
+def _required(rows: list[Row], source: str) -> list[Row]:
     if not rows:
         raise InputError(
             "A table must have one or more rows",
-            f"{path} with none",
-            "Name a file with rows below its first line",
+            f"{source} with none",
+            "Name a file or a split with rows",
         )
     return rows
 
 
+def _json_rows(path: str, log: DataErrorLog) -> Iterator[Row]:
+    for number, values in read_json(path, log):
+        if not isinstance(values, dict):
+            detail = f"{describe_json(values)}, not an object"
+            log.add(DataError(path, number, "invalid JSON", detail, "Correct the line"))
+            continue
+        known = {k: _to_text(v) for k, v in values.items() if v is not None}
+        nested = {k for k, v in values.items() if isinstance(v, dict | list)}
+        yield Row(known, path, number, frozenset(nested))
+
+
 def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
-    text = _decoded(path)
-    yield from json_values(text, path, log, _undecoded(text, path, log))
+    for line, part, value in json_values(read_text(path, log), path, log):
+        if not _has_bad_bytes(part):
+            yield line, value
+
+
+def read_text(path: str, log: DataErrorLog) -> str:
+    """Read a file, with surrogates for bytes that are not UTF-8, which are reported."""
+    try:
+        with open_compressed(path) as file:
+            text = file.read().decode("utf-8-sig", "surrogateescape")
+    except (OSError, *BROKEN) as error:
+        raise InputError(
+            f"{path} must be readable to its end",
+            str(error) or type(error).__name__,
+            "Check the path and its permissions, or copy the file again",
+        ) from error
+    if not text or text.isspace():
+        raise InputError(
+            f"{path} must contain text", "an empty file", "Copy the file again"
+        )
+    if _has_bad_bytes(text):
+        for number, line in enumerate(text.split("\n"), 1):
+            if match := _UNDECODED.search(line):
+                byte, column = ord(match[0]) - 0xDC00, match.start() + 1
+                detail = f"byte 0x{byte:02X} at character {column}"
+                kind = "another encoding than UTF-8"
+                log.add(DataError(path, number, kind, detail, encoding_remedy(path)))
+    return text
+
+
+def _has_bad_bytes(*texts: str) -> bool:
+    return any(not text.isascii() and _UNDECODED.search(text) for text in texts)
+
+
+def _to_text(value: Any) -> str:
+    """Return a value as text; 1.0 as 1, as tables with gaps write integers."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def conversion(path: str) -> str:
@@ -98,69 +156,50 @@ def conversion(path: str) -> str:
     return f"Convert it: {command}" if command else ""
 
 
-def read_text(path: str, log: DataErrorLog) -> str:
-    """Read a UTF-8 file, with or without a byte-order mark."""
-    text = _decoded(path)
-    bad = _undecoded(text, path, log)
-    if not bad:
-        return text
-    lines = enumerate(text.split("\n"), 1)
-    return "\n".join(line for number, line in lines if number not in bad)
-
-
 def require_columns(rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Raise an error if a table lacks a column."""
     known = list(dict.fromkeys(name for row in rows for name in row.values))
     missing = [name for name in columns if name not in known]
-    if missing:
-        nested = dict.fromkeys(name for row in rows for name in sorted(row.nested))
-        raise InputError(
-            f"The table must have the columns {format_list(columns)}",
-            f"{rows[0].source} without {format_list(missing)}; it has "
-            f"{format_list(known, 30)}",
-            _similar_columns(missing, known)
-            + _nested_columns(nested)
-            + "Name columns of the first line, or check that this is the right file"
-            + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
+    if not missing:
+        return
+    hints = "".join(dict.fromkeys(_similar_column(name, known) for name in missing))
+    nested = dict.fromkeys(name for row in rows for name in sorted(row.nested))
+    if nested:
+        hints += (
+            f"Keys within {format_list(nested)}, a list or an object, are no columns: "
+            "write them as columns of their own, for example with "
+            "pandas.json_normalize. "
         )
-
-
-def _nested_columns(nested: Iterable[str]) -> str:
-    names = format_list(nested)
-    return names and (
-        f"Keys within {names}, a list or an object, are no columns: write them as "
-        "columns of their own, for example with pandas.json_normalize. "
+    raise InputError(
+        f"The table must have the columns {format_list(columns)}",
+        f"{rows[0].source} without {format_list(missing)}; it has "
+        f"{format_list(known, 30)}",
+        f"{hints}Name columns of the first line, or check that this is the right file"
+        + ", with commas between columns (.csv) or tabs (.tsv)" * (len(known) == 1),
     )
 
 
-def _similar_columns(missing: Sequence[str], known: Sequence[str]) -> str:
-    """Return hints to columns with similar names."""
-    hints = {}
-    for name in missing:
-        same = [k for k in known if k.strip(" \t\"'") == name.strip()]
-        alike = [k for k in known if fold(k) == fold(name)]
-        commas = [
-            k for k in known if name in map(str.strip, k.split(",")) and k != name
-        ]
-        joined = [k for k in known if name in re.split("[，；、]", k) and k != name]
-        close = difflib.get_close_matches(name, known, 1, 0.8)
-        guess = next(iter([*same, *alike, *commas, *joined, *close]), None)
-        if guess is None:
-            continue
-        why = ""
-        if guess != guess.strip():
-            why = ", with a space around its name in the first line: remove that space"
-        elif guess in commas:
-            option = f"--text_columns='\"{guess}\"'"
-            hints[f"A name with a comma needs quotes: {option}. "] = None
-            continue
-        elif guess in joined:
-            why = ", where a full-width comma or semicolon joins two names: write ','"
-        elif guess in same:
-            why = ", with quotes, which a .tsv keeps: remove them from the first line"
-        name, guess = quote_names([name, guess])
-        hints[f"For {name} did you mean {guess}{why}? "] = None
-    return "".join(hints)
+def _similar_column(name: str, known: Sequence[str]) -> str:
+    """Return a hint to a column with a similar name; empty: there is none."""
+    for other in known:
+        if "," in other and name in map(str.strip, other.split(",")):
+            option = f"--text_columns='\"{other}\"'"
+            return f"A name with a comma needs quotes: {option}. "
+    alike = [k for k in known if fold(k.strip("\"' \t")) == fold(name)]
+    joined = [k for k in known if name in re.split("[，；、]", k)]
+    close = difflib.get_close_matches(name, known, 1, 0.8)
+    guess = next(iter([*alike, *joined, *close]), None)
+    if guess is None:
+        return ""
+    why = ""
+    if guess != guess.strip():
+        why = ", with a space around its name in the first line: remove that space"
+    elif guess in joined:
+        why = ", where a full-width comma or semicolon joins two names: write ','"
+    elif guess[0] == guess[-1] == '"':
+        why = ", with quotes, which a .tsv keeps: remove them from the first line"
+    name, guess = quote_names([name, guess])
+    return f"For {name} did you mean {guess}{why}? "
 
 
 def read_tfds(name: str, split: str) -> list[Row]:
@@ -175,28 +214,12 @@ def read_tfds(name: str, split: str) -> list[Row]:
             return feature.int2str(int(value)) if value >= 0 else ""
         return value.decode() if isinstance(value, bytes) else str(value)
 
-    source = f"tfds:{name}@{split}"
+    source = f"{TFDS}{name}@{split}"
     rows = [
         Row({c: to_text(c, v) for c, v in values.items()}, source, number)
         for number, values in enumerate(dataset.as_numpy_iterator(), 1)
     ]
-    if not rows:
-        raise InputError(
-            "A table must have one or more rows",
-            f"{source} with none",
-            "Check the split",
-        )
-    return rows
-
-
-def read_rows(
-    path: str, log: DataErrorLog, notify: Callable[[str], None] = print_note
-) -> list[Row]:
-    """Read a table file, or a split of a data set that TFDS has prepared."""
-    if not path.startswith(TFDS):
-        return read_table(path, log, notify=notify)
-    name, _, split = path.removeprefix(TFDS).partition("@")
-    return read_tfds(name, split)
+    return _required(rows, source)
 
 
 def has_tfds(name: str, split: str) -> bool:
@@ -209,57 +232,3 @@ def has_tfds(name: str, split: str) -> bool:
     except (AssertionError, ValueError, ImportError, OSError):
         return False
     return split in builder.info.splits
-
-
-def _decoded(path: str) -> str:
-    """Return the text of a file, with surrogates for bytes that are not UTF-8."""
-    if not os.path.isfile(path):
-        raise InputError("The file must exist", repr(path), "Check the path")
-    try:
-        with open_compressed(path) as file:
-            data = file.read()
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{path} must be readable to its end",
-            str(error) or type(error).__name__,
-            "Copy the file again, or check its permissions",
-        ) from error
-    text = data.decode("utf-8-sig", "surrogateescape")
-    if not text or text.isspace():
-        raise InputError(
-            f"{path} must contain text", "an empty file", "Copy the file again"
-        )
-    return text
-
-
-def _undecoded(text: str, path: str, log: DataErrorLog) -> frozenset[int]:
-    """Return the numbers of the lines that are not UTF-8, and report each."""
-    if not _UNDECODED.search(text):
-        return frozenset()
-    bad = set()
-    for number, line in enumerate(text.split("\n"), 1):
-        if match := _UNDECODED.search(line):
-            byte, column = ord(match[0]) - 0xDC00, match.start() + 1
-            detail = f"byte 0x{byte:02X} at character {column}"
-            kind = "another encoding than UTF-8"
-            log.add(DataError(path, number, kind, detail, encoding_remedy(path)))
-            bad.add(number)
-    return frozenset(bad)
-
-
-def _json_rows(path: str, log: DataErrorLog) -> Iterator[Row]:
-    for number, values in read_json(path, log):
-        if not isinstance(values, dict):
-            detail = f"{describe_json(values)}, not an object"
-            log.add(DataError(path, number, "invalid JSON", detail, "Correct the line"))
-            continue
-        known = {k: _to_text(v) for k, v in values.items() if v is not None}
-        nested = {k for k, v in values.items() if isinstance(v, dict | list)}
-        yield Row(known, path, number, frozenset(nested))
-
-
-def _to_text(value: Any) -> str:
-    """Return a value as text; 1.0 as 1, as tables with gaps write integers."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

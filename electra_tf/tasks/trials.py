@@ -1,11 +1,49 @@
-"""Results of trials, and statistics over them."""
+"""Fine-tune a task with several seeds, resumably; `run_folder.py` lists the files.
 
+Keras's own callbacks lose their state when a run is killed. `TrialCheckpoint` stores it
+after each epoch, so a resumed trial gives the same result as an uninterrupted one.
+"""
+
+import contextlib
 import dataclasses
+import functools
+import json
 import math
+import os
+import pathlib
+import shutil
 import statistics
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from electra_tf.tasks.callbacks import format_scores
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import durable_files
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig, FitConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.datasets import TaskData, describe_inputs
+from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
+from electra_tf.tasks.optimizer import int_value
+from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.run_folder import CONFIG, MODEL, TRIALS, trial_folder
+from electra_tf.tasks.text_model import TextModel
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    CheckpointManager,
+    assign,
+    restore,
+    training_state,
+)
+from electra_tf.training.disk_errors import reraise_full_disk
+from electra_tf.training.optimizer import create_optimizer
+
+STATISTICS = ("median", "mean", "sd", "min", "max")
+_BEST = "best"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +63,332 @@ class Trial:
     """Duration of training and evaluation, in the last process of the trial."""
 
 
+class Trials:
+    """Trials that differ in their seeds; finished trials are not repeated."""
+
+    def __init__(
+        self,
+        task: TaskData,
+        start: PretrainedEncoder,
+        settings: FinetuningConfig,
+        output: str,
+        devices: tf.distribute.Strategy,
+        log: Callable[[str], None] = print,
+    ):
+        self._task, self._start, self._settings = task, start, settings
+        self._output, self._devices, self._log = pathlib.Path(output), devices, log
+        self._model: TextModel | None = None
+        self._examples: EncodedExamples | None = None
+
+    def run(self, count: int) -> list[Trial]:
+        """Train and evaluate with one seed after the other."""
+        trials = self._finished_trials()
+        for trial in trials:  # a process killed after it wrote its line left these
+            self._checkpoint(trial.number).delete()
+        for number in range(len(trials) + 1, count + 1):
+            remedy = (
+                "Free space, then run the same command again; it resumes after the "
+                "last finished epoch"
+            )
+            with reraise_full_disk(str(self._output), remedy):
+                trial = self._run_trial(number)
+                best = max(map(self._monitored, trials), default=-math.inf)
+                if self._monitored(trial) > best:
+                    self._save_model()
+                # A line marks its trial as finished, so it is on disk before the
+                # checkpoints of the trial are deleted.
+                line = json.dumps(dataclasses.asdict(trial)) + "\n"
+                durable_files.append(self._output / TRIALS, line)
+            self._checkpoint(number).delete()
+            trials.append(trial)
+            self._log(self._format_trial(trial, count))
+        return trials[:count]
+
+    @functools.cached_property
+    def _config_text(self) -> str:
+        """Return the contents of `config.yaml`."""
+        identity = {
+            "task": self._task.name,
+            "data": self._task.fingerprint,
+            "checkpoint": self._start.identity,
+        }
+        return f"# {json.dumps(identity)}\n{loader.dump_config(self._settings)}"
+
+    def _finished_trials(self) -> list[Trial]:
+        """Check that the folder has the same settings, and read its trials."""
+        self._output.mkdir(parents=True, exist_ok=True)
+        file, text = self._output / CONFIG, self._config_text
+        previous = file.read_text(encoding="utf-8") if file.exists() else text
+        if previous != text:
+            raise InputError(
+                f"{self._output} must be resumed with the task, data, checkpoint and "
+                "settings in its config.yaml",
+                _config_changes(previous, text),
+                "Name another --output, or delete that folder",
+            )
+        path = self._output / TRIALS
+        if not path.exists():
+            return []
+        # The last line of a killed process may lack its end.
+        complete = [line for line in path.read_text().split("\n")[:-1] if line]
+        durable_files.write(path, "".join(f"{line}\n" for line in complete))
+        return [Trial(**json.loads(line)) for line in complete]
+
+    def _run_trial(self, number: int) -> Trial:
+        begin = time.monotonic()
+        model = self._initial_model(self._settings.training.seed + number - 1)
+        # Written after the model was created, so that settings which are rejected do
+        # not bind the folder.
+        if not (self._output / CONFIG).exists():
+            durable_files.write(self._output / CONFIG, self._config_text)
+        checkpoint = self._checkpoint(number)
+        if first := checkpoint.resume(model):
+            self._log(
+                f"{self._task.name} trial {number}: resuming after "
+                f"{pluralize(first, 'epoch')}"
+            )
+        epochs = self._settings.training.epochs
+        if not checkpoint.is_over and first < epochs:
+            logs = os.path.join(trial_folder(self._output, number), "tensorboard")
+            board = keras.callbacks.TensorBoard(logs)
+            model.fit(
+                self._examples,
+                epochs=epochs,
+                initial_epoch=first,
+                callbacks=[StopOnNonFiniteLoss(), checkpoint, board],
+                verbose=1 if os.isatty(1) else 0,
+            )
+        checkpoint.finish(model)
+        scores, degenerate = self._evaluate(model, number)
+        seed, seconds = int_value(model.seed), time.monotonic() - begin
+        return Trial(number, seed, scores, degenerate, checkpoint.history, seconds)
+
+    def _initial_model(self, seed: int) -> TextModel:
+        """Return the compiled model with initial weights, created only once."""
+        if self._model is not None:
+            self._model.reinitialize(self._start, seed)
+            return self._model
+        training, task = self._settings.training, self._task
+        # Under a strategy, Keras distributes batches through a data set of its own,
+        # whose autotuning delays the end of each pass by seconds.
+        single = self._devices.num_replicas_in_sync == 1
+        with contextlib.nullcontext() if single else self._devices.scope():
+            model = task.model(self._start, settings=self._settings, seed=seed)
+            self._examples = task.training_examples(model)
+            batches = len(
+                prediction_batch_indices(self._examples.lengths, training.batch_size)
+            )
+            steps, depth = batches * training.epochs, model.shape.depth
+            model.compile(create_optimizer(self._settings.optimizer, steps, depth))
+            model.optimizer.build(model.trainable_variables)
+        self._log(
+            f"{task.name}: {len(self._examples):,} training examples, "
+            f"{steps:,} steps in {pluralize(training.epochs, 'epoch')}; "
+            + ", ".join(f"{n} {len(s):,}" for n, s in task.eval_splits.items())
+        )
+        if task.label_counts:
+            self._log(f"train: {task.label_counts}")
+        for name, split in task.splits.items():
+            is_train = name == "train"
+            examples = self._examples if is_train else model.examples(split.items)
+            for line in describe_inputs(model, name, examples):
+                self._log(line)
+        self._model = model
+        return model
+
+    def _checkpoint(self, number: int) -> "TrialCheckpoint":
+        return TrialCheckpoint(
+            trial_folder(self._output, number),
+            self._dev_scores,
+            self._task.monitor,
+            self._settings.training,
+            self._log,
+        )
+
+    def _dev_scores(self) -> dict[str, float]:
+        name, split = next(iter(self._task.eval_splits.items()))
+        scorer = self._task.scorer
+        predictions = scorer.predict(self._model, split.items)
+        return _with_prefix(name, scorer.score(split, predictions))
+
+    def _evaluate(
+        self, model: TextModel, number: int
+    ) -> tuple[dict[str, float], str | None]:
+        """Write predictions for all splits.
+
+        Returns the scores, and what is degenerate in the predictions for dev.
+        """
+        folder, scorer = trial_folder(self._output, number), self._task.scorer
+        os.makedirs(folder, exist_ok=True)
+        scores, degenerate = {}, None
+        for name, split in self._task.splits.items():
+            if name == "train":
+                continue
+            predictions = scorer.predict(model, split.items)
+            if split.targets is not None and not scores:
+                predictions = scorer.tune(model, split, predictions)
+                degenerate = scorer.degenerate(split, predictions)
+            scorer.write(split, predictions, os.path.join(folder, name))
+            if split.targets is not None:
+                scores |= _with_prefix(name, scorer.score(split, predictions))
+        return scores, degenerate
+
+    def _save_model(self) -> None:
+        """Save the model without its optimizer."""
+        model = self._model
+        copy = model.clone_with_seed(self._start, int_value(model.seed))
+        for variable, value in zip(copy.weights, model.weights, strict=True):
+            variable.assign(value)
+        partial = self._output / f"unfinished.{MODEL}"
+        try:
+            copy.save(partial)
+            durable_files.publish(partial, self._output / MODEL)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _monitored(self, trial: Trial) -> float:
+        value = trial.scores[self._task.monitor]
+        return value if math.isfinite(value) else -sys.float_info.max
+
+    def _format_trial(self, trial: Trial, count: int) -> str:
+        scores = "  ".join(
+            f"{name} {v:.2f}" for name, v in format_scores(trial.scores).items()
+        )
+        warning = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
+        return (
+            f"{self._task.name} trial {trial.number} of {count} (seed {trial.seed}): "
+            f"{scores}{warning}  {trial.seconds:.0f} s"
+        )
+
+
+def _config_changes(previous: str, text: str) -> str:
+    """Describe the differences of two `config.yaml`."""
+    try:
+        then = json.loads(previous.partition("\n")[0].strip("#"))
+    except ValueError:  # edited by hand
+        then = {}
+    now = json.loads(text.partition("\n")[0].strip("#"))
+    descriptions = {
+        "task": f"the task {now['task']!r}, not {then.get('task')!r}",
+        "data": "data with other contents",
+        "checkpoint": "another checkpoint",
+    }
+    changes = [descriptions[name] for name in now if now[name] != then.get(name)]
+    new_lines = set(text.splitlines()[1:]) - set(previous.splitlines())
+    changes += [line.strip() for line in text.splitlines() if line in new_lines]
+    return "; ".join(changes) or "fewer settings"
+
+
+def _with_prefix(split: str, scores: Mapping[str, Any]) -> dict[str, float]:
+    return {f"{split}_{name}": float(value) for name, value in scores.items()}
+
+
+class StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Callback that raises an `InputError` when the loss is not finite."""
+
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, float] | None = None
+    ) -> None:
+        """Check the mean loss of the epoch so far."""
+        if logs and not math.isfinite(logs["loss"]):
+            raise InputError(
+                "The loss of fine-tuning must be finite",
+                f"{logs['loss']} in batch {batch + 1} of an epoch",
+                "Lower optimizer.learning_rate or optimizer.clip_norm, and run the "
+                "same command with another --output. A rerun that does not reproduce "
+                "this points to faulty hardware",
+            )
+
+
+class TrialCheckpoint(keras.callbacks.Callback):
+    """Callback that evaluates and saves after each epoch, and resumes a trial."""
+
+    def __init__(
+        self,
+        folder: str,
+        evaluate: Callable[[], Mapping[str, float]],
+        monitor: str,
+        settings: FitConfig,
+        log: Callable[[str], None],
+    ):
+        super().__init__()
+        self._evaluate, self._monitor, self._log = evaluate, monitor, log
+        self._keeps_best = settings.keep == "best"
+        self._patience = settings.early_stopping
+        self._folders = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
+        self._newest, self._best = (
+            CheckpointManager(path, remedy="Free space") for path in self._folders
+        )
+        self.history: list[dict[str, float]] = []
+        """Scores of each epoch so far."""
+
+    def resume(self, model: keras.Model) -> int:
+        """Restore an interrupted trial, and return its number of finished epochs."""
+        for line in (*self._newest.clean(), *self._best.clean()):
+            self._log(line)
+        checkpoint = self._newest.newest()
+        if checkpoint is None:
+            return 0
+        restore(model, checkpoint)
+        self.history = [dict(scores) for scores in checkpoint.metadata["history"]]
+        return len(self.history)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether early stopping ends the trial."""
+        if not self._patience or len(self.history) <= self._patience:
+            return False
+        return len(self.history) - 1 - self._best_epoch() >= self._patience
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Evaluate, add the scores to Keras's logs, and save."""
+        scores = dict(self._evaluate())
+        self.history.append(scores)
+        if logs is not None:
+            logs.update(scores)
+        values = {**({"loss": logs["loss"]} if logs else {}), **scores}
+        text = "  ".join(f"{name} {v:.4g}" for name, v in format_scores(values).items())
+        self._log(f"  epoch {epoch + 1}: {text}")
+        weights, slots = training_state(self.model)
+        step = int_value(self.model.optimizer.iterations)
+        metadata = {"history": self.history}
+        if self._keeps_best and self._best_epoch() == epoch:
+            self._best.save(step, weights, {}, {}, metadata)
+        self._newest.save(step, weights, slots, {}, metadata)
+        if self.is_over:
+            self.model.stop_training = True
+
+    def finish(self, model: keras.Model) -> None:
+        """Load the selected weights into the model."""
+        if self._keeps_best:
+            weights = self._best.newest().weights()
+            assign({v.path: v for v in model.trainable_variables}, weights, _BEST)
+
+    def delete(self) -> None:
+        """Delete the checkpoints of a finished trial."""
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _best_epoch(self) -> int:
+        values = [scores[self._monitor] for scores in self.history]
+        return int(np.argmax([v if math.isfinite(v) else -math.inf for v in values]))
+
+
+def format_scores(scores: Mapping[str, float]) -> dict[str, float]:
+    """Return the scores to print, without thresholds."""
+    return {n: v for n, v in scores.items() if not n.endswith(("_total", "_thresh"))}
+
+
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
     """Compute the statistics of a score over trials."""
     values = [trial.scores[name] for trial in trials]
+    deviation = 0.0 if len(values) == 1 else math.inf
+    if len(values) > 1 and all(map(math.isfinite, values)):
+        deviation = statistics.stdev(values)  # raises an error for infinity
     return {
         "median": statistics.median(values),
         "mean": statistics.fmean(values),
-        "sd": _deviation(values),
+        "sd": deviation,
         "min": min(values),
         "max": max(values),
         "trials": len(values),
@@ -39,31 +396,16 @@ def summary(trials: list[Trial], name: str) -> dict[str, float]:
     }
 
 
-def _deviation(values: list[float]) -> float:
-    """Return the sample standard deviation; infinity if a value is not finite."""
-    if not all(map(math.isfinite, values)):
-        return math.inf  # `statistics` would raise an error
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
 def format_summary(trials: list[Trial], task: str) -> str:
-    """Format the statistics of every score.
-
-    Returns:
-        A line for each score, without counts and thresholds.
-    """
+    """Format the statistics of every score, a line for each."""
     lines = []
     for name in format_scores(trials[0].scores):
         stats = summary(trials, name)
-        numbers = "  ".join(
-            f"{word} {stats[word]:.2f}"
-            for word in ("median", "mean", "sd", "min", "max")
-        )
-        degenerate = (
-            f", {stats['degenerate']:.0f} degenerate" if stats["degenerate"] else ""
-        )
+        numbers = "  ".join(f"{word} {stats[word]:.2f}" for word in STATISTICS)
         count = pluralize(stats["trials"], "trial")
-        lines.append(f"{task} {name}: {numbers}  ({count}{degenerate})")
+        if stats["degenerate"]:
+            count += f", {stats['degenerate']:.0f} degenerate"
+        lines.append(f"{task} {name}: {numbers}  ({count})")
     return "\n".join(lines)
 
 

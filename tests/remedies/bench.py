@@ -20,11 +20,10 @@ from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment
-from electra_tf.runs.finetuning import read_task
 from electra_tf.tasks import inference
+from electra_tf.tasks.datasets import TaskData, read_task
+from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.prediction_inputs import read_items
-from electra_tf.tasks.task import Task
-from electra_tf.tasks.task_evaluation import Columns, evaluate_model
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -104,11 +103,11 @@ class Bench:
         return self.path(name)
 
 
-def read_data(name: str, data: Any, **settings: Any) -> Task:
+def read_data(name: str, data: Any, **settings: Any) -> TaskData:
     """Read the data of a task of fine-tuning."""
     sets = [f"data.{key}={value}" for key, value in settings.items()]
     config = load_config(None, sets, root=FinetuningConfig)
-    return read_task(name, str(data), config, DataErrorLog("stop", ""))
+    return read_task(name, str(data), config.data, DataErrorLog("stop", ""))
 
 
 def consume(result: Any) -> Any:
@@ -133,10 +132,12 @@ def read_inputs(model: str, path: str, columns: Sequence[str] | None = None) -> 
     return list(read_items(saved_model(model), path, columns))
 
 
-def evaluate(model: str, path: Any, *columns: Any) -> dict[str, Any]:
+def evaluate(model: str, path: Any, texts: Any = ()) -> dict[str, Any]:
     """Score a golden model on a file or folder."""
     folder = str(SAVED / model)
-    return evaluate_model(saved_model(model), folder, str(path), Columns(*columns))
+    return evaluate_model(
+        saved_model(model), folder, str(path), {"text_columns": texts}
+    )
 
 
 def resolve(*sets: str, data: Any = RECORDS, vocab: Any = None) -> Experiment:

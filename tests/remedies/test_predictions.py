@@ -7,7 +7,7 @@ import pytest
 
 from electra_tf.tasks import inference
 from electra_tf.tasks.prediction_inputs import check_output
-from electra_tf.tasks.score_file import score_predictions
+from electra_tf.tasks.score import score_predictions
 from remedies.bench import (
     DISCRIMINATOR,
     RUN,

@@ -4,14 +4,14 @@ import keras
 import pytest
 import tiny
 
+from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.callbacks import (
-    SelectionPolicy,
+from electra_tf.tasks.classifier import TextClassifier
+from electra_tf.tasks.trials import (
     StopOnNonFiniteLoss,
     TrialCheckpoint,
     format_scores,
 )
-from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch
@@ -63,17 +63,17 @@ def train(model, tmp_path):
 def test_finish_loads_the_last_or_the_best_epoch(model, train):
     scores = [10.0, 30.0, 20.0, 30.0, 5.0]
     checkpoint, first, after, lines = train(
-        scores, SelectionPolicy(best=False, patience=0)
+        scores, FitConfig(keep="last", early_stopping=0)
     )
     assert (first, len(after)) == (0, EPOCHS)
-    assert checkpoint.finish(model)["dev_f1"] == 5.0
+    checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[5]) == 0
     assert [line.split("dev_f1 ")[1] for line in lines] == ["10", "30", "20", "30", "5"]
     assert not any("thresh" in line for line in lines)
     checkpoint, _, after, _ = train(
-        scores, SelectionPolicy(best=True, patience=0), "best"
+        scores, FitConfig(keep="best", early_stopping=0), "best"
     )
-    assert checkpoint.finish(model)["dev_f1"] == 30.0
+    checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0  # the first of equals
     assert tiny.distance(after[2], after[5]) > 0
     assert [s["dev_f1"] for s in checkpoint.history] == scores
@@ -81,14 +81,14 @@ def test_finish_loads_the_last_or_the_best_epoch(model, train):
 
 def test_patience_stops_a_trial(model, train):
     scores = [10.0, 30.0, float("nan"), 30.0, 99.0]
-    checkpoint, _, after, _ = train(scores, SelectionPolicy(best=True, patience=2))
+    checkpoint, _, after, _ = train(scores, FitConfig(keep="best", early_stopping=2))
     assert sorted(after) == [1, 2, 3, 4]
     assert checkpoint.is_over
-    assert checkpoint.finish(model)["dev_f1"] == 30.0
+    checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0
     # A finished trial stays finished after a restart, with its best weights.
     checkpoint, first, after_restart, _ = train(
-        scores, SelectionPolicy(best=True, patience=2)
+        scores, FitConfig(keep="best", early_stopping=2)
     )
     assert (first, after_restart) == (4, {})
     assert checkpoint.is_over
@@ -98,9 +98,10 @@ def test_patience_stops_a_trial(model, train):
 
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_a_resumed_trial_has_the_same_result(model, train, epoch):
-    scores, policy = [10.0, 30.0, 20.0, 30.0, 5.0], SelectionPolicy(True, 0)
+    scores, policy = [10.0, 30.0, 20.0, 30.0, 5.0], FitConfig(keep="best")
     checkpoint, _, uninterrupted, _ = train(scores, policy, "uninterrupted")
-    expected = checkpoint.finish(model), tiny.weights(model)
+    checkpoint.finish(model)
+    expected = checkpoint.history, tiny.weights(model)
     with pytest.raises(KilledError):
         train(scores, policy, killed_in=epoch)
     checkpoint, first, after, _ = train(scores, policy)
@@ -108,12 +109,13 @@ def test_a_resumed_trial_has_the_same_result(model, train, epoch):
     assert sorted(after) == list(range(epoch, EPOCHS + 1))
     assert tiny.distance(after[EPOCHS], uninterrupted[EPOCHS]) == 0
     assert [s["dev_f1"] for s in checkpoint.history] == scores
-    assert checkpoint.finish(model) == expected[0]
+    checkpoint.finish(model)
+    assert checkpoint.history == expected[0]
     assert tiny.distance(tiny.weights(model), expected[1]) == 0
 
 
 def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypatch):
-    scores, policy = [10.0, 30.0, 20.0, 40.0, 5.0], SelectionPolicy(True, 0)
+    scores, policy = [10.0, 30.0, 20.0, 40.0, 5.0], FitConfig(keep="best")
     _, _, uninterrupted, _ = train(scores, policy, "uninterrupted")
     save = TrialCheckpoint.on_epoch_end
 
@@ -132,14 +134,14 @@ def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypat
             train(scores, policy)
     checkpoint, first, after, _ = train(scores, policy)
     assert first == 3
-    assert checkpoint.finish(model)["dev_f1"] == 40.0
+    checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), uninterrupted[4]) == 0
     assert tiny.distance(after[5], uninterrupted[5]) == 0
 
 
 def test_delete_removes_the_two_checkpoints(train, tmp_path):
     checkpoint, *_ = train(
-        [1.0, 2.0, 3.0, 2.0, 1.0], SelectionPolicy(best=True, patience=0)
+        [1.0, 2.0, 3.0, 2.0, 1.0], FitConfig(keep="best", early_stopping=0)
     )
     assert sorted(saved_steps(str(tmp_path / "trial" / "checkpoints"))) == [10]
     assert sorted(saved_steps(str(tmp_path / "trial" / "best"))) == [6]

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 import tiny
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.task import glue_task
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.tasks.task import Split
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.splits import Split
+
+
+def glue_task(name, data, log):
+    return read_task(name, data, DataConfig(), log)
 
 
 def write_glue(folder, **files):
@@ -29,15 +34,16 @@ def test_unordered_pairs_are_trained_in_both_orders(tmp_path, log):
     pairs = [("the user", "a file"), ("the list", "of values")]
     assert task.splits["train"] == task.splits["dev"] == Split(pairs, ["1", "0"])
     assert task.splits["test"] == Split([("A", "B")], None)
-    assert (task.labels, task.monitor) == (("0", "1"), "dev_accuracy")
-    model = task.model(tiny.start(), tiny.settings(), 0)
+    assert (task.scorer.labels, task.monitor) == (("0", "1"), "dev_accuracy")
+    model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
     assert isinstance(model, TextClassifier)
     examples = task.training_examples(model)
     expected = model.examples([*pairs, *((b, a) for a, b in pairs)])
     assert list(examples.ids) == list(expected.ids)
     assert examples.targets == [1, 0, 1, 0]
     assert examples.ids[0] != examples.ids[2]
-    model = task.model(tiny.start(), tiny.settings(data_double_unordered=False), 0)
+    settings = tiny.settings(data_double_unordered=False)
+    model = task.model(tiny.start(), settings=settings, seed=0)
     assert len(task.training_examples(model)) == 2
 
 

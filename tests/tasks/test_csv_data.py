@@ -1,6 +1,7 @@
 """Tables of texts with classes or scores become tasks; bad rows and columns raise."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -10,10 +11,11 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.csv_data import csv_task
 from electra_tf.tasks.classifier import TextRegressor
-from electra_tf.tasks.task import Split
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.splits import Split
 
+csv_task = functools.partial(read_task, "csv")
 TABLE = DataConfig(text_columns=("text",), label_column="label")
 
 
@@ -49,9 +51,9 @@ def test_folder_with_dev_and_unlabelled_test(folder, log):
     assert task.splits["train"] == Split(["a", "", "b, c"], ["yes", "no", "yes"])
     assert task.splits["dev"] == Split(['"d', ""], ["no", "yes"])
     assert task.splits["test"] == Split(["e"], None)
-    assert task.labels == ("no", "yes")
-    assert (task.metric, task.monitor) == ("accuracy", "dev_accuracy")
-    assert task.metrics == ("accuracy", "mcc", "macro_f1")
+    assert task.scorer.labels == ("no", "yes")
+    assert (task.scorer.metric, task.monitor) == ("accuracy", "dev_accuracy")
+    assert task.scorer.metrics == ("accuracy", "mcc", "macro_f1")
     assert set(task.eval_splits) == {"dev"}
 
 
@@ -62,7 +64,7 @@ def test_labelled_test_file_is_evaluated(folder, log):
     task = csv_task(data, pairs, log)
     assert list(task.eval_splits) == ["dev", "test"]
     assert task.splits["test"] == Split([("x", "y"), ("z", "w")], ["1", "0"])
-    assert task.metrics == ("accuracy", "mcc", "f1")
+    assert task.scorer.metrics == ("accuracy", "mcc", "f1")
     assert not task.unordered
 
 
@@ -109,7 +111,7 @@ def test_every_class_keeps_a_training_row(folder, log):
     rows = rows_of({"a": 100, "b": 1, "c": 2})
     settings = DataConfig(text_columns=("text",), label_column="label", dev_share=0.9)
     task = csv_task(f"{folder(all_csv=rows)}/all.csv", settings, log)
-    assert task.labels == ("a", "b", "c")
+    assert task.scorer.labels == ("a", "b", "c")
     targets = list(task.splits["train"].targets)
     assert [targets.count(label) for label in "abc"] == [10, 1, 1]
 
@@ -128,15 +130,15 @@ def test_score_column(folder, log):
     data = folder(train_csv=rows, dev_csv=["text,stars", "d,9", "e,0"])
     settings = DataConfig(text_columns=("text",), score_column="stars")
     task = csv_task(data, settings, log)
-    assert task.labels is None
-    assert task.bounds == (-2.0, 4.5)
+    assert task.scorer.labels is None
+    assert task.model.keywords == {"low": -2.0, "high": 4.5}
     assert task.splits["train"].targets == [1.0, 4.5, -2.0]
     assert task.splits["dev"].targets == [9.0, 0.0]
-    assert task.metrics == ("spearman", "pearson", "mse")
-    scores = task.score(task.splits["dev"], np.float32([8.0, 0.5]))
+    assert task.scorer.metrics == ("spearman", "pearson", "mse")
+    scores = task.scorer.score(task.splits["dev"], np.float32([8.0, 0.5]))
     assert scores == pytest.approx({"spearman": 100, "pearson": 100, "mse": 0.625})
-    assert task.answers(np.float32([8.0, 1e-6])) == ["0\t8", "1\t1e-06"]
-    assert isinstance(task.model(tiny.start(), tiny.settings(), 0), TextRegressor)
+    model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
+    assert isinstance(model, TextRegressor)
 
 
 def test_dev_is_split_off_a_score_column(folder, log):
@@ -215,7 +217,7 @@ def test_places_are_stored_and_written_if_rows_are_missing(folder, report, tmp_p
     lines = (pathlib.Path(dev.places[0].split(":")[0])).read_text().splitlines()
     for item, place in zip(dev.items, dev.places, strict=True):
         assert item in lines[int(place.split(":")[1]) - 1]
-    split.write(dev, np.eye(2)[[1] * len(dev)], str(tmp_path / "dev"))
+    split.scorer.write(dev, ["b"] * len(dev), str(tmp_path / "dev"))
     written = (tmp_path / "dev.tsv").read_text().splitlines()
     assert written[0] == "index\tprediction\tplace"
     assert written[1:] == [f"{n}\tb\t{place}" for n, place in enumerate(dev.places)]
@@ -314,7 +316,7 @@ def test_chinese_reviews(data, log):
     assert len(train) + len(dev) == 7766
     assert (dev.targets.count("1"), dev.targets.count("0")) == (532, 244)
     assert [*train.items, *dev.items].count("") == 1
-    assert task.labels == ("0", "1")
+    assert task.scorer.labels == ("0", "1")
 
 
 def test_label_counts(folder, log):

@@ -7,7 +7,7 @@ import pytest
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
-from electra_tf.tasks.classification.csv_data import csv_task
+from electra_tf.tasks.datasets import read_task
 from electra_tf.text.data_errors import DataErrorLog
 
 # Rows of the leaderboard's test files, and epochs of the paper (appendix B).
@@ -217,8 +217,8 @@ def test_unprepared_tfds_data_is_missing_or_an_error(prepared, monkeypatch, tmp_
 def test_csv_task_reads_tfds(prepared, monkeypatch, tmp_path):
     monkeypatch.setenv("TFDS_DATA_DIR", prepared)
     columns = DataConfig(text_columns=("sentence1",), label_column="label")
-    task = csv_task("tfds:glue/wnli", columns, make_log(tmp_path))
-    assert task.labels == ("entailment", "not_entailment")
+    task = read_task("csv", "tfds:glue/wnli", columns, make_log(tmp_path))
+    assert task.scorer.labels == ("entailment", "not_entailment")
     assert set(task.splits) == {"train", "dev", "test"}
     assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}
     assert len(task.splits["dev"]) == 4
@@ -228,5 +228,5 @@ def test_spaces_around_a_label_are_removed(tmp_path):
     rows = [f"{n},{'ab'[n % 2]}{' ' * (n % 3)}\n" for n in range(40)]
     (tmp_path / "TEXTS.CSV").write_text("text,kind\n" + "".join(rows))
     columns = DataConfig(text_columns=("text",), label_column="kind")
-    task = csv_task(str(tmp_path / "TEXTS.CSV"), columns, make_log(tmp_path))
-    assert task.labels == ("a", "b")
+    task = read_task("csv", str(tmp_path / "TEXTS.CSV"), columns, make_log(tmp_path))
+    assert task.scorer.labels == ("a", "b")

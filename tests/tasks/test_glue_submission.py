@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.glue_submission import (
+from electra_tf.tasks.glue import (
     submission_files,
     write_submission,
 )

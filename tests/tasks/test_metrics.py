@@ -8,7 +8,6 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from electra_tf.errors import InputError
 from electra_tf.tasks.metrics import METRICS, describe_degenerate
 
 CLASS_METRICS = ("accuracy", "mcc", "f1", "macro_f1")
@@ -149,17 +148,9 @@ def test_huge_and_tiny_scores_do_not_overflow():
     assert METRICS["mse"](labels, [math.nan, 0.0, 0.0]) == math.inf
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_different_shapes_are_an_error(name):
-    for sides in (([], []), ([1, 0], [1]), ([[1, 0]], [[1, 0]]), (1, 1)):
-        with pytest.raises(InputError, match=r"labels and predictions.*same shape"):
-            METRICS[name](*sides)
-
-
 def test_constant_classes_are_degenerate():
     assert describe_degenerate(np.array([1, 1, 1]), [0, 1, 1]) == "always predicts 1"
     assert describe_degenerate([0, 0], [1, 1]) == "always predicts 0"
-    assert describe_degenerate([2, 2], None) == "always predicts 2"
     assert describe_degenerate([1, 1, 0], [0, 1, 1]) is None
     assert describe_degenerate([1, 1], [1, 1]) is None  # correct
     assert describe_degenerate([1], [0]) is None

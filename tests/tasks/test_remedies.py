@@ -10,9 +10,8 @@ from absl import flags
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.csv_data import csv_task
+from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.tables import read_table
-from electra_tf.tasks.tagging.task import tagging_task
 from electra_tf.text.data_errors import DataErrorLog
 
 LABELS = ["a", "b"] * 10
@@ -40,7 +39,9 @@ def flag_values(text, name):
 
 def texts(path, **settings):
     lines = []
-    task = csv_task(str(path), DataConfig(**COLUMNS | settings), log(), lines.append)
+    task = read_task(
+        "csv", str(path), DataConfig(**COLUMNS | settings), log(), lines.append
+    )
     items = [text for split in task.splits.values() for text in split.items]
     assert not any("warning" in line for line in lines)
     return sorted(items)
@@ -117,7 +118,7 @@ def test_naming_the_column_of_splits(tmp_path, name):
     else:
         text = "\n".join(json.dumps(dict(zip(keys, r, strict=True))) for r in rows)
     path.write_text(text + "\n")
-    csv_task(str(path), DataConfig(**COLUMNS), log(), lines.append)
+    read_task("csv", str(path), DataConfig(**COLUMNS), log(), lines.append)
     (line,) = [line for line in lines if "warning" in line]
     (column,) = flag_values(line, "split_column")
     assert texts(path, split_column=column) == EXPECTED
@@ -127,7 +128,7 @@ def test_using_one_spelling_of_a_label(tmp_path):
     rows = [f"x,{label}" for label in ["caf\xe9", "cafe\u0301", '"""a"""', "b"] * 6]
     path, lines = tmp_path / "a.csv", []
     path.write_text("\n".join(["text,label", *rows]) + "\n", "utf-8")
-    csv_task(str(path), DataConfig(**COLUMNS), log(), lines.append)
+    read_task("csv", str(path), DataConfig(**COLUMNS), log(), lines.append)
     assert sum("warning" in line for line in lines) == 2
     content = path.read_text("utf-8").replace("e\u0301", "\xe9").replace('"""', "")
     path.write_text(content, "utf-8")
@@ -143,12 +144,12 @@ def test_naming_keys_and_tags_of_json(tmp_path):
     changes, task = {}, None
     for _ in range(2):
         with pytest.raises(InputError) as caught:
-            tagging_task("tagging", str(path), DataConfig(**changes), log())
+            read_task("tagging", str(path), DataConfig(**changes), log())
         for name in ("text_columns", "label_column", "tag_names"):
             if f"--{name}=" in caught.value.remedy:
                 values = flag_values(caught.value.remedy.replace(" (of", "; "), name)
                 changes[name] = values[0] if name == "label_column" else values
-    task = tagging_task("tagging", str(path), DataConfig(**changes), log())
+    task = read_task("tagging", str(path), DataConfig(**changes), log())
     assert {tag for tags in task.splits["train"].targets for tag in tags} == {
         "O", "B-PER",
     }  # fmt: skip

@@ -1,6 +1,7 @@
-"""MultiSeedRunner: files, resuming, selection and statistics of trials."""
+"""Trials: files, resuming, selection and statistics of trials."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -11,10 +12,11 @@ import tiny
 from training.toy import one_device
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.task import ClassificationTask
-from electra_tf.tasks.runner import MultiSeedRunner
-from electra_tf.tasks.task import Split
-from electra_tf.tasks.trials import Trial, format_summary, summary
+from electra_tf.tasks.classifier import TextClassifier
+from electra_tf.tasks.datasets import TaskData
+from electra_tf.tasks.score import LabelScorer
+from electra_tf.tasks.splits import Split
+from electra_tf.tasks.trials import Trial, Trials, format_summary, summary
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, NUMBERS = tiny.texts(32, longest=11, shortest=10)
@@ -25,37 +27,42 @@ class KilledError(Exception):
     """Simulates the end of a process."""
 
 
-class Sorting(ClassificationTask):
-    """Good and bad texts; the second trial is degenerate, and may be killed."""
+class Scorer(LabelScorer):
+    """The second trial is degenerate, and may be killed."""
 
-    killed = False
+    model, killed = None, False
 
-    def __init__(self, texts=TEXTS):
-        splits = {
-            "train": Split(texts[:16], LABELS[:16]),
-            "dev": Split(texts[16:], LABELS[16:]),
-            "test": Split(texts[:4], None),
-        }
-        super().__init__("sorting", splits, ("accuracy", "mcc"), ("bad", "good"))
+    def predict(self, model, items):
+        self.model = model
+        return super().predict(model, items)
 
-    def model(self, start, settings, seed):
-        self.built = super().model(start, settings, seed)
-        return self.built
+    def degenerate(self, split, predictions):
+        return "made up" if int(self.model.seed) == 6 else None
 
-    def degenerate(self, part, predictions):
-        return "made up" if int(self.built.seed) == 6 else None
-
-    def write(self, part, predictions, path):
+    def write(self, split, predictions, path):
         if self.killed and "trial_2" in path:
             raise KilledError
-        super().write(part, predictions, path)
+        super().write(split, predictions, path)
+
+
+def sorting(texts=TEXTS, name="sorting"):
+    """Return good and bad texts."""
+    splits = {
+        "train": Split(texts[:16], LABELS[:16]),
+        "dev": Split(texts[16:], LABELS[16:]),
+        "test": Split(texts[:4], None),
+    }
+    labels = ("bad", "good")
+    scorer = Scorer(("accuracy", "mcc"), labels)
+    model = functools.partial(TextClassifier, labels=labels)
+    return TaskData(name, splits, scorer, model)
 
 
 def make_runner(folder, lines=None, task=None, **changes):
     settings = tiny.settings(training_seed=5, training_keep="best", **changes)
     log = (lambda line: None) if lines is None else lines.append
-    task = task or Sorting()
-    return MultiSeedRunner(task, tiny.start(), settings, str(folder), one_device(), log)
+    task = task or sorting()
+    return Trials(task, tiny.start(), settings, str(folder), one_device(), log)
 
 
 def read_trials(folder):
@@ -78,9 +85,9 @@ def uninterrupted(tmp_path_factory):
 
 def test_one_device_trains_outside_the_strategy(tmp_path):
     # A strategy's data set has autotuning, which delays the end of each pass.
-    task = Sorting()
-    make_runner(tmp_path, task=task)._initial_model(5)
-    assert not isinstance(task.built.distribute_strategy, type(one_device()))
+    task = sorting()
+    model = make_runner(tmp_path, task=task)._initial_model(5)
+    assert not isinstance(model.distribute_strategy, type(one_device()))
 
 
 def test_each_seed_has_its_line(uninterrupted):
@@ -103,12 +110,12 @@ def test_each_seed_has_its_line(uninterrupted):
 
 def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):
     texts, lines = [f"{text} كتاب" for text in TEXTS], []
-    make_runner(tmp_path, lines, Sorting(texts), data_max_length=8)._initial_model(5)
+    make_runner(tmp_path, lines, sorting(texts), data_max_length=8)._initial_model(5)
     for name, count in (("train", 16), ("dev", 16), ("test", 4)):
         (line,) = [line for line in lines if f"{name}: {count} of {count}" in line]
         assert "truncated to data.max_length=8" in line
     lines.clear()
-    make_runner(tmp_path, lines, Sorting(texts))._initial_model(5)
+    make_runner(tmp_path, lines, sorting(texts))._initial_model(5)
     unknown = [line for line in lines if "[UNK]" in line]
     for name, count in (("train", 16), ("dev", 16), ("test", 4)):
         assert sum(f"{name}: {count} of " in line for line in unknown) == 1
@@ -143,8 +150,8 @@ def test_finished_trials_are_not_repeated(uninterrupted):
 
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
     folder, _, _ = uninterrupted
-    task = Sorting()
-    task.killed = True
+    task = sorting()
+    task.scorer.killed = True
     with pytest.raises(KilledError):
         make_runner(tmp_path, task=task).run(3)
     assert len(read_trials(tmp_path)) == 1
@@ -166,9 +173,8 @@ def test_other_settings_checkpoints_and_data_are_rejected(uninterrupted):
     with pytest.raises(InputError, match=r"epochs: 3\. "):
         make_runner(folder, training_epochs=3).run(3)
     with pytest.raises(InputError, match="data with other contents"):
-        make_runner(folder, task=Sorting([*TEXTS[:-1], "in"])).run(3)
-    task = Sorting(TEXTS)
-    task.name = "csv"
+        make_runner(folder, task=sorting([*TEXTS[:-1], "in"])).run(3)
+    task = sorting(name="csv")
     with pytest.raises(InputError, match="the task 'csv', not 'sorting'"):
         make_runner(folder, task=task).run(3)
     runner = make_runner(folder)
@@ -208,7 +214,7 @@ def test_summary_by_hand():
 
 def test_nan_is_the_lowest_score(tmp_path):
     runner = make_runner(tmp_path)
-    runner._task.metric = "f1"
+    runner._task.scorer.metric = "f1"
     values = [runner._monitored(trial(1, value)) for value in (math.nan, 0.0, -1.0)]
     assert sorted(values) == [values[0], -1.0, 0.0]
     assert values[0] > -math.inf

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.score_file import score_predictions
+from electra_tf.tasks.score import score_predictions
 
 GOLD = "index\tsentence1\tsentence2\tlabel\n" + "".join(
     f"{n}\ta\tb\t{label}\n"

@@ -7,7 +7,7 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.sentences import read_sentences
+from electra_tf.tasks.conll import read_sentences
 from electra_tf.text.data_errors import DataErrorLog
 
 GOOD = {"tokens": ["Anna", "in", "Bern"], "ner_tags": ["B-PER", "O", "B-LOC"]}

@@ -2,22 +2,16 @@
 
 import collections
 
+import numpy as np
 import pytest
 
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.splits import (
-    empty_texts,
-    split_dev,
-    suspicious_labels,
-)
-from electra_tf.tasks.tables import Row
-from electra_tf.tasks.task import Split
+from electra_tf.tasks.labels import suspicious_labels
+from electra_tf.tasks.splits import find_split, hold_out, hold_out_groups
 
 
 def label_warnings(*labels):
-    rows = [Row({"label": label}, "f.csv", n) for n, label in enumerate(labels, 2)]
-    return suspicious_labels(rows, "label")
+    return suspicious_labels(labels)
 
 
 def test_usual_labels_are_not_suspicious():
@@ -43,72 +37,55 @@ def test_several_spellings_of_a_label_are_suspicious():
     assert "'\"a\"', '\"b\"'" in line
 
 
-def test_empty_texts_are_counted_with_the_first_row():
-    places = ["f:2", "f:3", "f:4"]
-    assert empty_texts(Split(["a", "b", "c"], None, places)) == []
-    (line,) = empty_texts(Split(["a", " \t", ""], None, places))
-    assert "2 of 3" in line
-    assert line.endswith(" f:3")
-    (line,) = empty_texts(Split([("a", "b"), ("a", ""), ("c", "d")], None, places))
-    assert "1 of 3" in line
-
-
-def split(counts, share=0.1, seed=0, has_scores=False):
-    """Split dev off; return the splits, the classes in dev and the printed lines."""
-    targets = [label for label, n in counts.items() for _ in range(n)]
-    items = [f"text {n}" for n in range(len(targets))]
-    train = Split(items, targets, [f"f.csv:{n}" for n in range(2, len(items) + 2)])
-    settings, lines = DataConfig(dev_share=share, split_seed=seed), []
-    splits = split_dev(train, settings, has_scores, lines.append)
-    train_items, dev = splits["train"].items, splits["dev"]
-    assert sorted([*train_items, *dev.items]) == sorted(train.items)
-    for part in splits.values():
-        for item, target in zip(part.items, part.targets, strict=True):
-            assert targets[int(item.split()[1])] == target
-    return splits, collections.Counter(dev.targets), lines
+def split(counts, share=0.1, seed=0):
+    """Hold dev out; return the indices of dev, and its classes."""
+    classes = [label for label, n in counts.items() for _ in range(n)]
+    dev, numbers = hold_out(classes, share, seed)
+    assert dev == sorted(set(dev))
+    found = collections.Counter(classes[index] for index in dev)
+    assert +collections.Counter(numbers) == found
+    return dev, found
 
 
 def test_dev_rows_of_small_classes_follow_the_largest_remainder():
     counts = {f"c{n}": 3 for n in range(1000)}
-    splits, dev, lines = split(counts)
-    assert (len(splits["train"]), len(splits["dev"])) == (2700, 300)
-    assert set(dev.values()) == {1}
-    assert "300 of 3,000 rows" in lines[0]
-    assert "700 of 1,000 classes" in lines[1]
-    assert lines[1].endswith(", and 690 more")
-    assert split(counts)[1] == dev
-    assert split(counts, seed=1)[1] != dev
+    dev, found = split(counts)
+    assert len(dev) == 300
+    assert set(found.values()) == {1}
+    assert split(counts)[0] == dev
+    assert split(counts, seed=1)[0] != dev
     # The largest remainder comes first, and a single row stays in train.
-    _, dev, _ = split({"a": 4, "b": 2, "c": 1, "d": 3})
-    assert dev == {"a": 1}
-    _, dev, _ = split({"a": 1, "b": 2, "c": 1, "d": 1, "e": 1, "f": 1})
-    assert dev == {"b": 1}
-
-
-def test_each_class_has_its_rounded_share_if_any_is_a_row():
-    _, dev, lines = split({"a": 30, "b": 3, "c": 14})
-    assert dev == {"a": 3, "c": 1}
-    assert "1 of 3 classes" in lines[1]
-    assert lines[1].endswith("'b'")
-    assert len(split({"a": 30, "b": 30})[2]) == 1
+    assert split({"a": 4, "b": 2, "c": 1, "d": 3})[1] == {"a": 1}
+    assert split({"a": 1, "b": 2, "c": 1, "d": 1, "e": 1, "f": 1})[1] == {"b": 1}
+    assert split({"a": 30, "b": 3, "c": 14})[1] == {"a": 3, "c": 1}
+    assert split({f"c{n}": 1 for n in range(300)})[0] == []
 
 
 def test_dev_rows_of_a_seed_never_change():
-    splits, _, _ = split({"a": 30, "b": 20})
-    assert splits["dev"].items == ROWS_OF_SEED_0
+    assert split({"a": 30, "b": 20})[0] == [2, 11, 26, 34, 48]
+    # Sentences are one class; this is what release 0.1 drew for them.
+    held = np.random.default_rng(3).permutation(40)[:4].tolist()
+    assert split({0: 40}, seed=3)[0] == sorted(held)
 
 
-ROWS_OF_SEED_0 = ["text 2", "text 11", "text 26", "text 34", "text 48"]
+def test_whole_groups_are_held_out():
+    groups = [f"t{n % 20}" for n in range(100)]
+    dev = hold_out_groups(groups, 0.3, 1)
+    assert len(dev) == 30
+    assert not {groups[n] for n in dev} & {groups[n] for n in set(range(100)) - {*dev}}
+    assert hold_out_groups(groups, 0.3, 2) != dev
 
 
-def test_scores_are_split_as_one_class():
-    splits, _, lines = split({1.0: 2, 2.0: 1, 3.0: 1}, has_scores=True)
-    assert (len(splits["train"]), len(splits["dev"])) == (3, 1)
-    assert len(lines) == 1
-
-
-def test_splitting_single_rows_is_an_error():
-    with pytest.raises(InputError, match="300 rows of 300 classes"):
-        split({f"c{n}": 1 for n in range(300)})
-    with pytest.raises(InputError, match="1 rows"):
-        split({1.0: 1}, has_scores=True)
+def test_a_published_name_comes_before_the_usual_ones(tmp_path):
+    for name in ("train-v2.0.json.gz", "dev.json", "dev-v1.1.json"):
+        (tmp_path / name).touch()
+    folder, endings = str(tmp_path), (".jsonl", ".json")
+    path = find_split(folder, "train", endings, "train-v2.0.json")
+    assert path == f"{folder}/train-v2.0.json.gz"
+    assert find_split(folder, "train", endings, "train-v1.1.json") is None
+    path = find_split(folder, "dev", endings, "dev-v1.1.json")
+    assert path == f"{folder}/dev-v1.1.json"
+    assert find_split(folder, "dev", endings) == f"{folder}/dev.json"
+    (tmp_path / "validation.jsonl.gz").touch()
+    with pytest.raises(InputError, match=r"dev\.json, validation\.jsonl\.gz"):
+        find_split(folder, "dev", endings)

@@ -201,8 +201,6 @@ def test_invalid_predictions_and_gold_raise():
             score_v2(questions, predictions, odds)
     with pytest.raises(InputError, match=r"1 other \(a\), the first None"):
         score_v2(questions, {"a": None, "b": ""})
-    with pytest.raises(InputError, match=r"na_threshold -2\.75"):
-        score_v2(questions, predictions, na_threshold=-2.75)
     with pytest.raises(InputError, match=r"1 question \(b\)"):
         score_v1(questions, predictions)
     unlabelled = [question("a", impossible=False)]

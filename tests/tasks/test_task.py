@@ -5,18 +5,17 @@ import dataclasses
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classification.task import ClassificationTask
 from electra_tf.tasks.conll import Sentence
-from electra_tf.tasks.tagging.task import TaggingTask
-from electra_tf.tasks.task import Split
+from electra_tf.tasks.datasets import TaskData
+from electra_tf.tasks.score import LabelScorer, TagScorer
+from electra_tf.tasks.splits import Split
 
 TRAIN = Split(["in", "of"], ["a", "b"])
 
 
 def task(**splits):
-    return ClassificationTask(
-        "csv", {"train": TRAIN, **splits}, ("accuracy",), ("a", "b")
-    )
+    scorer = LabelScorer(("accuracy",), ("a", "b"))
+    return TaskData("csv", {"train": TRAIN, **splits}, scorer, None)
 
 
 def test_eval_splits_are_labelled_and_the_first_is_monitored():
@@ -52,6 +51,8 @@ def test_the_fingerprint_ignores_the_source():
         sentence = Sentence(("in",), ("A",), source, 1)
         other = dataclasses.replace(sentence, tags=("B",))
         split = Split([sentence, other], [("A",), ("B",)])
-        return TaggingTask("tagging", {"train": split, "dev": split})
+        return TaskData(
+            "tagging", {"train": split, "dev": split}, TagScorer("AB"), None
+        )
 
     assert tagging("a.txt").fingerprint == tagging("b.txt").fingerprint

@@ -9,11 +9,20 @@ import pytest
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
-from electra_tf.tasks import task_evaluation
+from electra_tf.tasks import evaluation
+from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.inference import load
-from electra_tf.tasks.task_evaluation import Columns, evaluate_model
 
 SAVED = GOLDEN / "saved"
+NAMES = ("text_columns", "label_column", "split_column", "tag_names")
+
+
+def columns_of(*values, split=None):
+    """Return columns by name; each value may be None."""
+    given = dict(zip(NAMES, values, strict=False))
+    return given | ({"split_column": split} if split else {})
+
+
 TEXTS = ["the file of the user", "with the file", "in and on", "of the", "for to"]
 
 
@@ -44,9 +53,9 @@ def test_a_classifier_is_scored_with_its_labels_and_stored_columns(models, tmp_p
     assert report["task"] == "csv"
     assert report["examples"] == {"data": 5}
     assert report["accuracy"] == pytest.approx(60)
-    assert f"{'accuracy':<28}{60:>12.5f}" in task_evaluation.format_report(report)
+    assert f"{'accuracy':<28}{60:>12.5f}" in evaluation.format_report(report)
     data = table(tmp_path / "other.csv", correct, ("t", "kind"))
-    columns = Columns(("t",), "kind")
+    columns = columns_of(("t",), "kind")
     assert evaluate(models, "classifier", data, columns)["accuracy"] == 100
     with pytest.raises(InputError, match=r"other\.csv without .*text"):
         evaluate(models, "classifier", data)
@@ -74,12 +83,11 @@ def test_unknown_wordpieces_are_reported(models, tmp_path, kind):
 
 def test_columns_must_be_stored_or_set(models, tmp_path):
     model = models["tagger"]  # its settings have no columns
-    assert task_evaluation.stored_columns(str(tmp_path), model) == Columns()
+    assert evaluation.stored_columns(str(tmp_path), model).text_columns == ()
     (tmp_path / "config.yaml").write_text('# {"task": "mrpc"}\n')
-    columns = task_evaluation.stored_columns(str(tmp_path), model)
-    assert columns == Columns(("#1 String", "#2 String"), "Quality")
-    with pytest.raises(InputError, match="no --text_columns and no --label_column"):
-        task_evaluation._check_columns(models["classifier"], Columns())
+    columns = evaluation.stored_columns(str(tmp_path), model)
+    assert columns.text_columns == ("#1 String", "#2 String")
+    assert columns.label_column == "Quality"
 
 
 def test_a_glue_task_is_scored_by_its_metrics(models, tmp_path):
@@ -108,7 +116,7 @@ def test_a_folder_has_scores_of_dev_and_of_a_labelled_test(models, tmp_path):
     messages = []
     data = str(tmp_path)
     report = evaluate_model(
-        model, str(SAVED / "classifier"), data, Columns(), messages.append
+        model, str(SAVED / "classifier"), data, columns_of(), messages.append
     )
     assert report["accuracy"] == 100
     assert "test.csv has no labels" in messages[0]
@@ -121,17 +129,17 @@ def test_a_folder_has_scores_of_dev_and_of_a_labelled_test(models, tmp_path):
 
 def test_a_regressor_of_pairs_is_scored(models, tmp_path):
     model = models["regressor"]
-    stored = task_evaluation.stored_columns(str(SAVED / "regressor"), model)
-    assert (len(stored.texts), stored.target) == (2, "score")
+    stored = evaluation.stored_columns(str(SAVED / "regressor"), model)
+    assert (len(stored.text_columns), stored.label_column) == (2, "score")
     scores = model.predict([(text, "the file") for text in TEXTS])
-    lines = [",".join((*stored.texts, stored.target))]
+    lines = [",".join((*stored.text_columns, stored.label_column))]
     for text, score in zip(TEXTS, scores, strict=True):
         lines.append(f"{text},the file,{score + 1:.6f}")
     (tmp_path / "new.csv").write_text("\n".join(lines) + "\n")
     report = evaluate(models, "regressor", tmp_path / "new.csv")
     assert report["mse"] == pytest.approx(1, abs=1e-3)
     with pytest.raises(InputError, match="2 columns"):
-        evaluate(models, "regressor", tmp_path / "new.csv", Columns(("text",)))
+        evaluate(models, "regressor", tmp_path / "new.csv", columns_of(("text",)))
 
 
 def test_a_tagger_is_scored_on_words(models, tmp_path):
@@ -150,9 +158,9 @@ def test_a_tagger_is_scored_on_words(models, tmp_path):
     with pytest.raises(InputError, match=r"new\.csv', a \.csv file"):
         evaluate(models, "tagger", data)
     with pytest.raises(InputError, match=r"--text_columns.*new\.txt"):
-        evaluate(models, "tagger", tmp_path / "new.txt", Columns(("a",)))
+        evaluate(models, "tagger", tmp_path / "new.txt", columns_of(("a",)))
     with pytest.raises(InputError, match=r"--split_column .*a TokenClassifier"):
-        evaluate(models, "tagger", tmp_path / "new.txt", Columns(split="a"))
+        evaluate(models, "tagger", tmp_path / "new.txt", columns_of(split="a"))
 
 
 @pytest.mark.parametrize("name", ["new.jsonl", "new.json", "new.jsonl.gz"])
@@ -172,10 +180,10 @@ def test_a_tagger_is_scored_on_json(models, tmp_path, name):
     write(lambda sentence: {"ner_tags": list(sentence)})
     assert evaluate(models, "tagger", path)["accuracy"] == 100
     write(lambda sentence: {"x": [names.index(t) for t in sentence], "tags": ["O"]})
-    columns = Columns(("tokens",), "x", None, tuple(names))
+    columns = columns_of(("tokens",), "x", None, tuple(names))
     assert evaluate(models, "tagger", path, columns)["accuracy"] == 100
     with pytest.raises(InputError, match=rf"{name}:1: 'x' has .*--tag_names"):
-        evaluate(models, "tagger", path, Columns(("tokens",), "x"))
+        evaluate(models, "tagger", path, columns_of(("tokens",), "x"))
 
 
 def test_dev_and_test_of_a_split_column_are_scored(models, tmp_path):
@@ -187,17 +195,17 @@ def test_dev_and_test_of_a_split_column_are_scored(models, tmp_path):
     path = tmp_path / "all.csv"
     path.write_text("\n".join(["split,text,label", *map(",".join, rows)]) + "\n")
     folder = str(SAVED / "classifier")
-    report = evaluate_model(model, folder, str(path), Columns(), messages.append)
+    report = evaluate_model(model, folder, str(path), columns_of(), messages.append)
     assert report["examples"] == {"data": 5}
     assert report["accuracy"] == 60
     assert "--split_column=split" in messages[0]
-    columns = Columns(split="split")
+    columns = columns_of(split="split")
     report = evaluate_model(model, folder, str(path), columns, messages.append)
     assert report["examples"] == {"dev": 2, "test": 1}
     assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
     for column, words in (("text", "no split"), ("part", "without 'part'")):
         with pytest.raises(InputError, match=words):
-            evaluate(models, "classifier", path, Columns(split=column))
+            evaluate(models, "classifier", path, columns_of(split=column))
     with pytest.raises(InputError, match="one table"):
         evaluate(models, "classifier", tmp_path, columns)
 
@@ -243,7 +251,9 @@ def test_an_answerer_is_scored_with_its_stored_threshold(models, tmp_path):
     try:
         for threshold, f1 in ((-1e9, 100), (1e9, 0)):
             model.null_threshold = threshold
-            report = evaluate_model(model, path, str(data), Columns(), messages.append)
+            report = evaluate_model(
+                model, path, str(data), columns_of(), messages.append
+            )
             assert report["null_threshold"] == threshold
             assert report["NoAns_f1"] == f1
             assert f"{threshold:.6g}" in " ".join(messages)

@@ -35,19 +35,24 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
     """Tokenise the training file for all peers, which may lack TensorFlow."""
     import numpy as np
 
+    from electra_tf.config.finetuning import DataConfig
     from electra_tf.tasks.classification.preprocessing import encode_texts
-    from electra_tf.tasks.classification.task import glue_task
+    from electra_tf.tasks.datasets import read_task
     from electra_tf.text.data_errors import DataErrorLog
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 
-    task = glue_task(options.task, options.data, DataErrorLog("stop", os.devnull))
-    if task.labels is None:
+    task = read_task(
+        options.task, options.data, DataConfig(), DataErrorLog("stop", os.devnull)
+    )
+    if task.scorer.labels is None:
         sys.exit(f"error: --task must have classes. Received: {options.task}")
     split, count = task.splits["train"], options.examples
     if count > len(split):
         sys.exit(f"error: --examples must be at most {len(split)}. Received: {count}")
-    targets = [task.labels.index(label) for label in split.targets][: count or None]
+    targets = [task.scorer.labels.index(label) for label in split.targets][
+        : count or None
+    ]
     tokenizer = Tokenizer(Vocabulary.read(options.vocab))
     items = split.items[: count or None]
     examples = encode_texts(tokenizer, items, options.length, targets)
@@ -57,7 +62,7 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
         segments=np.concatenate(examples.segments),
         lengths=examples.lengths,
         targets=examples.targets,
-        num_classes=len(task.labels),
+        num_classes=len(task.scorer.labels),
         vocabulary_size=len(tokenizer.vocabulary),
     )
 

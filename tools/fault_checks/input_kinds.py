@@ -328,12 +328,12 @@ def _read_task(
 ) -> None:
     from electra_tf.config import loader
     from electra_tf.config.finetuning import FinetuningConfig
-    from electra_tf.runs.finetuning import read_task
+    from electra_tf.tasks.datasets import read_task
 
     sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
     settings = loader.load_config(None, sets.get(name, []), root=FinetuningConfig)
     data = str(folder / (path or case.name))
-    _each_policy(lambda log: read_task(name, data, settings, log), folder)
+    _each_policy(lambda log: read_task(name, data, settings.data, log), folder)
 
 
 def _glue_cases() -> st.SearchStrategy[Case]:
@@ -366,11 +366,11 @@ def _prediction_cases(draw) -> Case:
 
 
 def _read_predictions(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.tasks import score_file
+    from electra_tf.tasks import score
 
     task, labels = case.arguments
     odds = folder / "odds.json"
-    scores = score_file.score_predictions(
+    scores = score.score_predictions(
         task,
         str(folder / labels),
         str(folder / case.name),

@@ -8,8 +8,9 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.datasets import read_task as squad_task
+from electra_tf.tasks.score import Answers
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.squad.task import SquadPredictions, squad_task
 from electra_tf.text.data_errors import DataErrorLog
 
 
@@ -50,9 +51,7 @@ def task(tmp_path, log):
 
 
 def make_predictions(odds, threshold=0.0, text="the and"):
-    return SquadPredictions(
-        [QAPrediction(text, value, ()) for value in odds], threshold
-    )
+    return Answers([QAPrediction(text, value, ()) for value in odds], threshold)
 
 
 def test_splits_and_training_examples(task):
@@ -65,7 +64,7 @@ def test_splits_and_training_examples(task):
     assert task.monitor == "dev_best_f1"
     located = task.splits["train"].targets
     assert [[a.text for a in answers] for answers in located] == [["the and"], []] * 5
-    model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
+    model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
     examples = task.training_examples(model)
     assert list(examples.targets["impossible"]) == [0, 1] * 5
     assert examples.targets["start"][0] == 4  # [CLS] the [SEP] in THE
@@ -73,7 +72,7 @@ def test_splits_and_training_examples(task):
 
 def test_scores_by_hand(task):
     dev = task.splits["dev"]
-    found = task.score(dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))
+    found = task.scorer.score(dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))
     assert next(iter(found)) == "best_f1"
     assert not [name for name in found if name.endswith("total")]
     assert found["exact"] == found["f1"] == 75.0  # the last question is impossible
@@ -84,50 +83,52 @@ def test_scores_by_hand(task):
 
 
 def test_tuned_threshold_is_used_in_scores_and_files(task, tmp_path):
-    model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
+    model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
     assert model.null_threshold == 0.0
     dev = task.splits["dev"]
-    tuned = task.tune_threshold(model, make_predictions([-3.0, 2.0, -2.0, -1.0]))
+    tuned = task.scorer.tune(model, dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))
     assert tuned.threshold == model.null_threshold == -2.0
-    found = task.score(dev, tuned)
+    found = task.scorer.score(dev, tuned)
     assert found["f1"] == found["best_f1"] == 100.0
-    task.write(dev, tuned, str(tmp_path / "dev"))
+    task.scorer.write(dev, tuned, str(tmp_path / "dev"))
     texts = json.loads((tmp_path / "dev" / "predictions.json").read_text())
     assert texts == {"5a": "the and", "5b": "", "6a": "the and", "6b": ""}
     odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
     assert odds == {"5a": -3.0, "5b": 2.0, "6a": -2.0, "6b": -1.0}
     assert (tmp_path / "dev" / "nbest.json").exists()
     # Scores of another trial do not use it.
-    assert task.score(dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))["f1"] == 75.0
+    assert (
+        task.scorer.score(dev, make_predictions([-3.0, 2.0, -2.0, -1.0]))["f1"] == 75.0
+    )
 
 
 def test_predictions_of_each_question(task):
-    model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
+    model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
     model.null_threshold = 0.5
     for part in task.splits.values():
-        found = task.predictions(model, part)
-        assert len(found.answers) == len(part)
+        found = task.scorer.predict(model, part.items)
+        assert len(found.best) == len(part)
         assert found.threshold == 0.5
-        assert all(one.text for one in found.answers)
+        assert all(one.text for one in found.best)
 
 
 def test_degenerate_answers_are_described(task):
     dev = task.splits["dev"]
     assert (
-        task.degenerate(dev, make_predictions([1.0] * 4))
+        task.scorer.degenerate(dev, make_predictions([1.0] * 4))
         == "predicts no answer to any question"
     )
     assert (
-        task.degenerate(dev, make_predictions([-1.0] * 4))
+        task.scorer.degenerate(dev, make_predictions([-1.0] * 4))
         == "always predicts 'the and'"
     )
-    assert task.degenerate(dev, make_predictions([-1.0, 1.0, 1.0, 1.0])) is None
+    assert task.scorer.degenerate(dev, make_predictions([-1.0, 1.0, 1.0, 1.0])) is None
 
 
 def test_nan_odds_count_as_no_answer(task):
     dev = task.splits["dev"]
     found = make_predictions([float("nan")] * len(dev))
-    scores = task.score(dev, found)
+    scores = task.scorer.score(dev, found)
     nothing = 100 * np.mean([question.impossible for question in dev.items])
     assert scores["exact"] == scores["f1"] == pytest.approx(nothing)
 
@@ -139,9 +140,11 @@ def test_threshold_where_no_answer_is_best(task):
         null_threshold = None
 
     odds = [-9.0 - place for place in range(len(dev))]
-    tuned = task.tune_threshold(Model, make_predictions(odds, text="no answer of any"))
+    tuned = task.scorer.tune(
+        Model, dev, make_predictions(odds, text="no answer of any")
+    )
     assert Model.null_threshold == tuned.threshold == min(odds) - 1
-    found = task.score(dev, tuned)
+    found = task.scorer.score(dev, tuned)
     assert found["f1"] == found["best_f1"] > 0
 
 
@@ -157,13 +160,13 @@ def test_version_1_has_no_threshold(tmp_path, log):
     task = read(tmp_path, log, "squad1")
     dev = task.splits["dev"]
     assert (len(dev), task.monitor) == (2, "dev_f1")
-    model = task.model(tiny.start(), tiny.settings(data_max_length=16), 0)
+    model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
     assert model.null_threshold is None
     predictions = make_predictions([9.0, 9.0], None)
-    assert task.tune_threshold(model, predictions) == predictions
-    assert task.score(dev, predictions) == {"exact_match": 100.0, "f1": 100.0}
-    half = dataclasses.replace(predictions.answers[0], text="the")
-    found = task.score(dev, SquadPredictions([predictions.answers[0], half], None))
+    assert task.scorer.tune(model, dev, predictions) == predictions
+    assert task.scorer.score(dev, predictions) == {"exact_match": 100.0, "f1": 100.0}
+    half = dataclasses.replace(predictions.best[0], text="the")
+    found = task.scorer.score(dev, Answers([predictions.best[0], half], None))
     # `the` is an article, so `and` is the only gold word.
     assert found == {"exact_match": 50.0, "f1": 50.0}
 

@@ -7,9 +7,9 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
+from electra_tf.tasks.datasets import read_task as tagging_task
 from electra_tf.tasks.schemes import SCHEMES, Span, write_spans
-from electra_tf.tasks.tagging.task import tagging_task
-from electra_tf.tasks.task import Split
+from electra_tf.tasks.splits import Split
 from electra_tf.text.data_errors import DataErrorLog
 
 TAGS = {"the": "B-X", "of": "I-X", "in": "B-Y"}
@@ -47,20 +47,20 @@ def test_training_from_files_and_span_scores(folder, log, tmp_path):
     task = read(folder, log)
     assert task.monitor == "dev_f1"
     expected = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
-    assert set(task.tags) == expected
+    assert set(task.model.keywords["tags"]) == expected
     settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
-    model = task.model(tiny.start(), settings, 0)
+    model = task.model(tiny.start(), settings=settings, seed=0)
     examples = task.training_examples(model)
     assert len(examples) > 30  # long sentences in several parts
     model.compile(keras.optimizers.Adam(5e-3))
     model.fit(examples, epochs=25, verbose=0)
     dev = task.splits["dev"]
-    predicted = task.predictions(model, dev)
-    scores = task.score(dev, predicted)
+    predicted = task.scorer.predict(model, dev.items)
+    scores = task.scorer.score(dev, predicted)
     assert list(scores) == ["f1", "precision", "recall", "accuracy"]
     assert scores["f1"] > 95
-    assert task.degenerate(dev, predicted) is None
-    task.write(dev, predicted, str(tmp_path / "dev"))
+    assert task.scorer.degenerate(dev, predicted) is None
+    task.scorer.write(dev, predicted, str(tmp_path / "dev"))
     blocks = (tmp_path / "dev.txt").read_text().split("\n\n")[:-1]
     rows = [line.split() for block in blocks for line in block.splitlines()]
     assert [row[0] for row in rows] == [w for s in dev.items for w in s.words]
@@ -72,13 +72,13 @@ def test_training_from_files_and_span_scores(folder, log, tmp_path):
 def test_scores_by_hand(folder, log):
     task = read(folder, log)
     gold = Split([], [("B-X", "I-X", "O"), ("B-Y",)])
-    scores = task.score(gold, [["B-X", "E-X", "O"], ["O"]])
+    scores = task.scorer.score(gold, [["B-X", "E-X", "O"], ["O"]])
     assert scores["precision"] == 100
     assert scores["recall"] == 50
     assert scores["f1"] == pytest.approx(200 / 3)
     assert scores["accuracy"] == 75
-    assert task.degenerate(gold, [["O", "O"], ["O"]]) == "predicts no span"
-    assert task.degenerate(gold, [["S-X"]]) == "always predicts S-X"
+    assert task.scorer.degenerate(gold, [["O", "O"], ["O"]]) == "predicts no span"
+    assert task.scorer.degenerate(gold, [["S-X"]]) == "always predicts S-X"
 
 
 def test_accuracy_of_tags_without_spans(tmp_path, log):
@@ -86,7 +86,7 @@ def test_accuracy_of_tags_without_spans(tmp_path, log):
     (tmp_path / "dev.conll").write_text("of IN\nthe DT\n")
     task = read(tmp_path, log)
     assert task.monitor == "dev_accuracy"
-    assert task.score(task.splits["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
+    assert task.scorer.score(task.splits["dev"], [["IN", "IN"]]) == {"accuracy": 50.0}
 
 
 def test_dev_is_held_out_without_a_dev_file(tmp_path, log):
@@ -145,7 +145,7 @@ def test_header_lines_are_removed(tmp_path, log, report):
     lines = []
     (tmp_path / "a").write_text("token tag\n" + SPANS * 5)
     task = tagging_task("tagging", str(tmp_path / "a"), DataConfig(), log, lines.append)
-    assert task.spans
+    assert task.scorer.metric == "f1"
     sentences = [*task.splits["train"].items, *task.splits["dev"].items]
     assert {s.words[0] for s in sentences} == {"The"}
     assert f"{tmp_path}/a:1: 'token' with the tag 'tag' is read as a h" in lines[0]
@@ -200,28 +200,30 @@ def test_predictions_have_the_scheme_of_the_files(scheme, tmp_path, log):
     for name in ("train.txt", "dev.txt"):
         (tmp_path / name).write_text(f"{sentence}\n" * 3)
     task = read(tmp_path, log)
-    model = task.model(tiny.start(), tiny.settings(), 0)
-    assert (task.scheme, model.scheme) == (scheme, scheme)
+    model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
+    assert model.scheme == scheme
     dev = task.splits["dev"]
     examples = model.examples(dev.items, dev.targets)
     # One-hot outputs: every prediction is correct.
-    outputs = [np.eye(len(task.tags))[row] for row in examples.targets]
+    outputs = [
+        np.eye(len(task.model.keywords["tags"]))[row] for row in examples.targets
+    ]
     predicted = model.decode(dev.items, examples, outputs)
     assert [tuple(tags) for tags in predicted] == dev.targets
-    scores = task.score(dev, predicted)
+    scores = task.scorer.score(dev, predicted)
     assert (scores["f1"], scores["accuracy"]) == (100, 100)
-    task.write(dev, predicted, str(tmp_path / "predicted"))
+    task.scorer.write(dev, predicted, str(tmp_path / "predicted"))
     for line in (tmp_path / "predicted.txt").read_text().split("\n"):
         assert not line or line.split()[1] == line.split()[2]
 
 
 def test_one_span_for_each_sentence_is_degenerate(folder, log):
     task, gold = read(folder, log), Split([], [])
-    assert "one span of X" in task.degenerate(gold, [["B-X", "I-X"], ["B-X"]])
+    assert "one span of X" in task.scorer.degenerate(gold, [["B-X", "I-X"], ["B-X"]])
     for predicted in (
         [["B-X", "I-X"], ["B-Y"]],
         [["B-X", "I-X"], ["O"]],
         [["B-X", "B-X"]],
     ):
-        reason = task.degenerate(gold, predicted)
+        reason = task.scorer.degenerate(gold, predicted)
         assert reason is None or reason == "always predicts B-X"

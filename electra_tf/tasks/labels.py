@@ -1,11 +1,17 @@
-"""Compare labels and names that differ only in case, spaces or Unicode form."""
+"""Find labels and names that are probably mistakes: spellings, quotes, empty cells."""
 
+import collections
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from electra_tf.errors import format_list
+
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
+_EMPTY_VALUES = frozenset(
+    ["nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"]
+)
 
 
 def fold(text: str) -> str:
@@ -26,24 +32,19 @@ def quote_names(names: Sequence[str]) -> list[str]:
 
 def other_spelling(name: str, known: Iterable[str]) -> str:
     """Describe a known name that `name` is another spelling of; empty: none."""
-    folded = fold(name)
     for other in known:
-        if other != name and fold(other) == folded:
+        if other != name and fold(other) == fold(name):
             quoted, known_name = quote_names([name, other])
             return f"; {quoted} is another spelling of {known_name}"
     return ""
 
 
 def several_spellings(counts: Mapping[str, int], names: str, rows: str) -> list[str]:
-    """Find labels that are probably one number or one word in several spellings.
-
-    Returns:
-        A line for each number or word.
-    """
+    """Return a line for each number or word that several labels spell."""
     groups: dict[Any, list[str]] = {}
     for label in sorted(counts):
-        number = _as_number(label)
-        groups.setdefault(fold(label) if number is None else number, []).append(label)
+        key = float(label) if _NUMBER.fullmatch(label) else fold(label)
+        groups.setdefault(key, []).append(label)
     return [
         f"the {names} "
         + ", ".join(
@@ -58,5 +59,24 @@ def several_spellings(counts: Mapping[str, int], names: str, rows: str) -> list[
     ]
 
 
-def _as_number(label: str) -> float | None:
-    return float(label) if _NUMBER.fullmatch(label) else None
+def suspicious_labels(values: Sequence[str]) -> list[str]:
+    """Return a line for each kind of mistake among the labels of a table."""
+    counts = collections.Counter(value.strip() for value in values if value.strip())
+    lines = [
+        f"the label {label!r} ({counts[label]:,} rows) is a separate class; it is "
+        "probably an empty cell, as pandas writes one: delete or label these rows"
+        for label in sorted(counts)
+        if label.casefold() in _EMPTY_VALUES
+    ]
+    lines += several_spellings(counts, "labels", "rows")
+    if quoted := [label for label in sorted(counts) if label[0] == label[-1] == '"']:
+        lines.append(
+            f"the labels {format_list(quoted)} contain quotes, which are part of the "
+            "label: remove the quotes"
+        )
+    if spaced := [v for v in values if v.strip() and v != v.strip()]:
+        lines.append(
+            f"{len(spaced):,} labels have spaces around them, such as {spaced[0]!r}; "
+            f"they were read without spaces, as {spaced[0].strip()!r}"
+        )
+    return lines

@@ -1,1 +1,0 @@
-"""Question answering in the layout of SQuAD."""
