@@ -285,7 +285,7 @@ def test_scores_of_stored_rows_are_those_of_the_libraries(tool):
 
 
 def test_chunks_are_counted_as_the_package_scores_them(tool):
-    from electra_tf.tasks.tag_metrics import score_spans
+    from electra_tf.tasks.metrics import score_spans
 
     sentences = [  # word, gold, predicted
         "a B-NP B-NP\nb I-NP E-NP\nc B-VP S-VP",

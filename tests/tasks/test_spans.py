@@ -16,7 +16,7 @@ from electra_tf.tasks.spans import (
     piece_characters,
     write_predictions,
 )
-from electra_tf.tasks.squad_json import Question, drop_untrainable, read_squad
+from electra_tf.tasks.squad_json import Question, read_squad
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import QAFeatureConfig, make_features
 from electra_tf.text.data_errors import DataErrorLog
@@ -351,7 +351,7 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
 ):
     tokenizer = Tokenizer(Vocabulary.read(data / "vocab" / vocabulary))
     log = DataErrorLog("report", tmp_path / "problems.txt")
-    questions = drop_untrainable(read_squad(data / file, log), log)
+    questions = [q for q in read_squad(data / file, log) if q.trainable]
     questions = [item for item in questions if not item.impossible][::20]
     settings = DecodingConfig(max_answer_length=512)
     for item in questions:
