@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import pydantic
-from pydantic_core import PydanticCustomError
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.splits import unused_split_column
@@ -71,9 +70,12 @@ def _occurs_at(text: str, start: int, context: str) -> bool:
     return bool(text.strip()) and start >= 0 and context.startswith(text, start)
 
 
+_BLANK = "must not be blank"
+
+
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise PydanticCustomError("blank", "must not be blank")
+        raise ValueError(_BLANK)
     return text
 
 
@@ -311,11 +313,12 @@ class _Reader:
             return kind.model_validate(value, strict=True)
         except pydantic.ValidationError as errors:
             error = errors.errors()[0]
-        names = {"missing": "missing_key", "blank": "blank"}
+        names = {"missing": "missing_key", f"Value error, {_BLANK}": "blank"}
         key = ".".join(map(str, error["loc"])) or "the record"
         detail = f"`{key}`: {error['msg']}, received {error['input']!r:.50}; left out"
         remedy = f"Correct `{key}`, or remove the record"
-        self._report(place, names.get(error["type"], "wrong_value"), detail, remedy)
+        kinds = (names.get(error[field]) for field in ("type", "msg"))
+        self._report(place, next(filter(None, kinds), "wrong_value"), detail, remedy)
         return None
 
     def _report(self, place: str, kind: str, detail: str, remedy: str) -> None:

@@ -167,8 +167,7 @@ def _target(
         "The context of a training question must have one of its answers",
         f"{question.source}, question {question.id} with none of its "
         f"{len(question.answers)} answers in the context",
-        "Correct the answers, or remove such questions with "
-        "electra_tf.tasks.squad_json.drop_untrainable",
+        "Correct the answers, or keep the questions that are `trainable`",
     )
 
 

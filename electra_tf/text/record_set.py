@@ -20,6 +20,7 @@ import tensorflow as tf
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text import records
+from electra_tf.text.json_file import parse_json
 from electra_tf.text.records import FEATURES, Manifest, Shard
 from electra_tf.text.remote_records import local_records
 from electra_tf.text.tokenizer import Tokenizer
@@ -275,7 +276,7 @@ def _cached(
     )
     known: dict[str, list] = {}
     with contextlib.suppress(OSError, ValueError):
-        cached = json.loads(cache.read_bytes())
+        cached = parse_json(cache.read_bytes())
         known = cached if isinstance(cached, dict) else {}
     keys, states = map(os.path.abspath, paths), map(tf.io.gfile.stat, paths)
     state = {k: [s.length, s.mtime_nsec] for k, s in zip(keys, states, strict=True)}

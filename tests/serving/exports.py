@@ -36,7 +36,9 @@ MODELS = {
     ),
     "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
     "separate_spans": lambda: QuestionAnswerer(
-        tiny.start(), None, settings(model_joint=False, model_answerable=False)
+        tiny.start(),
+        None,
+        settings(model_joint_prediction=False, model_answerable=False),
     ),
 }
 

@@ -21,7 +21,7 @@ SHAPES = [(1, 5), (3, 17), (1, 64), (3, 64), (0, 5), (1, 5)]
 
 @functools.cache
 def models():
-    start, plain = tiny.start(), tiny.settings(model_joint=False)
+    start, plain = tiny.start(), tiny.settings(model_joint_prediction=False)
     beam = tiny.settings(model_start_n_top=4)
     return {
         "classifier": TextClassifier(start, LABELS, tiny.settings(), seed=1),

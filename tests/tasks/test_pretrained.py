@@ -143,7 +143,6 @@ def test_from_saved_config(capsys):
     )
     tree = dataclasses.asdict(settings)
     tree["data"]["text_columns"] = ["a", "b"]  # as JSON has it
-    tree["model"]["beam"] = tree["model"].pop("start_n_top")  # a former name
     start, found = from_saved_config(
         {
             "vocabulary": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
