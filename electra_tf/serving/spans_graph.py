@@ -1,6 +1,6 @@
 """Decode answers from the outputs for windows in a graph.
 
-The answers equal those of `decoding.py`. Axes: P windows of all questions, L positions,
+The answers equal those of `spans.py`. Axes: P windows of all questions, L positions,
 S candidates for the start, K for the end, N pairs of both.
 """
 
@@ -89,7 +89,7 @@ class GraphAnswers(tf.Module):
 
 
 def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> _Pairs:
-    """Return the candidate spans in the order of `decoding.py`."""
+    """Return the candidate spans in the order of `spans.py`."""
     if "end_logits_BL" in outputs:
         count = tf.minimum(n_best, tf.shape(outputs["start_logits_BL"])[1])
         start_PS, start_index_PS = tf.math.top_k(outputs["start_logits_BL"], count)

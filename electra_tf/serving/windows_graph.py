@@ -1,6 +1,6 @@
 """Encode questions and contexts as windows in a graph.
 
-The windows equal those of `preprocessing.py`. Axes: P windows of all questions, L
+The windows equal those of `windows.py`. Axes: P windows of all questions, L
 positions, T wordpieces of all contexts.
 """
 
@@ -92,7 +92,7 @@ class GraphWindows(tf.Module):
         """
         query = self._tokenize(question_B)
         question = truncate_rows(query, self._settings.max_query_length)
-        # `preprocessing.py` tokenizes the context word by word. Its word boundaries are
+        # `windows.py` tokenizes the context word by word. Its word boundaries are
         # also boundaries of the tokenizer, so the wordpieces are the same.
         document = self._tokenize.encode_with_offsets(context_B)
         query_length_B = tf.cast(question.row_lengths(), tf.int32)
