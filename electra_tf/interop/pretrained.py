@@ -33,11 +33,11 @@ class PretrainedModel:
     step: int = 0
     """Number of completed updates, 0 where the source does not say."""
     separate_tables: bool = False
-    """Whether the networks of a pair keep a copy of the tables each."""
+    """Whether each network of a pair has its own copy of the tables."""
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the source that no target gets, with the reason."""
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What is known of the training: settings, data, metrics."""
+    """Settings, data and metrics of the training, as far as the source has them."""
 
     @classmethod
     def of_networks(

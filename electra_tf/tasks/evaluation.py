@@ -13,15 +13,9 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import glue
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.conll import ENDINGS, Sentence, read_sentences, require_json
-from electra_tf.tasks.datasets import (
-    describe_inputs,
-    has_values,
-    question_split,
-    read_texts,
-    sentence_split,
-)
 from electra_tf.tasks.labels import other_spelling
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
+from electra_tf.tasks.question_data import question_split
 from electra_tf.tasks.run_folder import stored_task
 from electra_tf.tasks.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.score import AnswerScorer, LabelScorer, Scorer, TagScorer
@@ -42,7 +36,10 @@ from electra_tf.tasks.tables import (
     read_rows,
     require_columns,
 )
+from electra_tf.tasks.tag_data import sentence_split
 from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.task_data import describe_inputs
+from electra_tf.tasks.text_data import has_values, read_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog

@@ -45,7 +45,7 @@ class Question:
     answers: tuple[Answer, ...]
     """Gold answers; empty for an impossible or unlabelled question."""
     impossible: bool
-    """Whether the context does not answer it (SQuAD 2.0)."""
+    """Whether the context has no answer (SQuAD 2.0)."""
     title: str
     """Title of the article; may be empty."""
     source: str
@@ -70,12 +70,13 @@ def _occurs_at(text: str, start: int, context: str) -> bool:
     return bool(text.strip()) and start >= 0 and context.startswith(text, start)
 
 
-_BLANK = "must not be blank"
+class _BlankError(ValueError):
+    """A text of nothing but white space."""
 
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise ValueError(_BLANK)
+        raise _BlankError("must not be blank")
     return text
 
 
@@ -313,12 +314,13 @@ class _Reader:
             return kind.model_validate(value, strict=True)
         except pydantic.ValidationError as errors:
             error = errors.errors()[0]
-        names = {"missing": "missing_key", f"Value error, {_BLANK}": "blank"}
         key = ".".join(map(str, error["loc"])) or "the record"
         detail = f"`{key}`: {error['msg']}, received {error['input']!r:.50}; left out"
         remedy = f"Correct `{key}`, or remove the record"
-        kinds = (names.get(error[field]) for field in ("type", "msg"))
-        self._report(place, next(filter(None, kinds), "wrong_value"), detail, remedy)
+        name = "missing_key" if error["type"] == "missing" else "wrong_value"
+        if isinstance(error.get("ctx", {}).get("error"), _BlankError):
+            name = "blank"
+        self._report(place, name, detail, remedy)
         return None
 
     def _report(self, place: str, kind: str, detail: str, remedy: str) -> None:

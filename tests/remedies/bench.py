@@ -21,9 +21,10 @@ from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment
 from electra_tf.tasks import inference
-from electra_tf.tasks.datasets import TaskData, read_task
+from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.prediction_inputs import read_items
+from electra_tf.tasks.task_data import TaskData
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 

@@ -6,9 +6,9 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import Sentence
-from electra_tf.tasks.datasets import TaskData
 from electra_tf.tasks.score import LabelScorer, TagScorer
 from electra_tf.tasks.splits import Split
+from electra_tf.tasks.task_data import TaskData
 
 TRAIN = Split(["in", "of"], ["a", "b"])
 

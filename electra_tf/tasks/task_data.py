@@ -1,0 +1,107 @@
+"""Data of a task: its splits, its scorer and its model."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.score import Scorer
+from electra_tf.tasks.splits import (
+    Split,
+)
+from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.warnings import UnknownCounter
+
+SPLITS = ("train", "dev", "test")
+TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+_SHOWN = 20  # classes or tags per message
+
+Notify = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData:
+    """Data of a task, validated, with its model and its scorer."""
+
+    name: str
+    splits: Mapping[str, Split]
+    scorer: Scorer
+    model: Callable[..., TextModel]
+    """Function of the encoder, `settings` and `seed` that creates a model."""
+    unordered: bool = False
+    """Whether the two texts may be exchanged, as in a paraphrase."""
+    label_counts: str = ""
+    """Training examples of each class; an unexpected class is usually a mistake."""
+
+    def __post_init__(self):
+        empty = "train" in self.splits and not len(self.splits["train"])
+        if empty or not self.eval_splits:
+            raise InputError(
+                "A task must have training examples and a labelled split to evaluate "
+                "on",
+                ", ".join(f"{n} with {len(s)}" for n, s in self.splits.items())
+                + f"; labelled beside train: {', '.join(self.eval_splits) or 'none'}",
+                "Check the files, and the rows that were dropped",
+            )
+
+    @property
+    def eval_splits(self) -> dict[str, Split]:
+        """Return the labelled splits other than `train`; the first one is dev."""
+        return {
+            name: split
+            for name, split in self.splits.items()
+            if name != "train" and split.targets is not None and len(split)
+        }
+
+    @property
+    def monitor(self) -> str:
+        """Return the name of the dev split's metric, such as `dev_mcc`."""
+        return f"{next(iter(self.eval_splits))}_{self.scorer.metric}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a checksum of all splits, independent of the files' locations."""
+        digest = hashlib.sha256()
+        for name, split in self.splits.items():
+            digest.update(f"{name} {len(split)} {split.targets is None}\n".encode())
+            for item in split.items:
+                if dataclasses.is_dataclass(item):
+                    item = dataclasses.replace(item, source="")
+                digest.update(repr(item).encode())
+            for target in split.targets or ():
+                digest.update(repr(target).encode())
+        return digest.hexdigest()
+
+    def training_examples(self, model: TextModel) -> EncodedExamples:
+        """Encode the training split, pairs of an `unordered` task in both orders."""
+        train = self.splits["train"]
+        items, targets = list(train.items), list(train.targets)
+        if self.unordered and model.settings.data.double_unordered:
+            items += [tuple(reversed(pair)) for pair in items]
+            targets *= 2
+        return model.examples(items, targets)
+
+
+def describe_inputs(
+    model: TextModel, name: str, examples: EncodedExamples
+) -> list[str]:
+    """Return lines about truncated inputs and [UNK] of a split."""
+    # SQuAD's long contexts become several windows; only questions are truncated.
+    setting = "max_query_length" if model.needs_pairs else "max_length"
+    unknown = UnknownCounter(model.tokenizer)
+    unknown.add(examples.ids)
+    lines = unknown.lines(name)
+    if examples.truncated:
+        lines.append(
+            f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
+            f"truncated to data.{setting}={getattr(model.settings.data, setting)}"
+        )
+    return lines
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Return the number of each class or tag as text, the first ones by name."""
+    words = [f"{number:,} of {name}" for name, number in counts.items()]
+    more = [f"and {len(words) - _SHOWN:,} more"] * (len(words) > _SHOWN)
+    return ", ".join(words[:_SHOWN] + more)
