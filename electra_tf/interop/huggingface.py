@@ -4,7 +4,6 @@ Sources: transformers configuration_electra.py, modeling_electra.py; published
 config.json files of google, hfl and others, which leave keys out.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -140,10 +139,10 @@ def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, 
         _activation(config, folder),
         folder,
     )
-    ours = network.to_ours(config=config)  # checks the sizes, on which `names` depends
     dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
-    if set(dtypes.values()) != {"float32"}:
-        ours = dataclasses.replace(ours, dtypes=dtypes)
+    if set(dtypes.values()) == {"float32"}:
+        dtypes = {}
+    ours = network.to_ours(config=config, dtypes=dtypes)
     return ours, _left_out(network, words)
 
 

@@ -80,7 +80,7 @@ class Network:
     activation: Activation = "gelu"
     """The function of its feed-forward layers and heads."""
     source: str = ""
-    """Origin, for messages."""
+    """Path that it was read from; empty for a converted network."""
     pad_id: int = 0
     """Row of [PAD] in `weights`."""
     origin: "Network | None" = None
@@ -91,6 +91,10 @@ class Network:
     """By the origin's names, of the tensors if not all are float32."""
     slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Optimizer slots by path, `m/encoder/...` and `v/encoder/...`."""
+
+    def __post_init__(self) -> None:
+        if self.source:  # of a stranger: the sizes decide how many weights are listed
+            _check_sizes(self)
 
     @property
     def has_projection(self) -> bool:
@@ -143,7 +147,6 @@ class Network:
         The weights are float32, views where possible. `more` is what the source has
         beside them: `config`, `dtypes`, `slots`.
         """
-        _check_sizes(self)
         shapes = expected_shapes(self.role, self.shape, self.head)
         weights, problems = {}, []
         for ours, row, theirs in self.rows():

@@ -13,8 +13,9 @@ from hostile_files import GOLDEN, refused
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
-from electra_tf.interop import tf1
+from electra_tf.interop import tensor_bundle, tf1
 from electra_tf.interop.conversion import convert_checkpoint, read_model
+from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,27 @@ def test_damaged_settings_beside_a_checkpoint_are_refused(text, tf1_folder, tmp_
     (folder / tf1.SETTINGS).write_text(text)
     with pytest.raises(InputError, match="tf1"):
         read_model(str(folder))
+
+
+def test_a_layer_number_that_no_weights_reach_is_refused(tf1_folder, tmp_path):
+    tensors = dict(tf1.read_checkpoint(str(tf1_folder / "model.ckpt-0")))
+    name = next(name for name in tensors if "encoder/layer_1/" in name)
+    tensors[name.replace("layer_1/", "layer_999999999/")] = tensors[name]
+    tensor_bundle.write_bundle(str(tmp_path / "model.ckpt-0"), tensors)
+    refused(read_model, tmp_path / "model.ckpt-0", "depth 1000000000")
+
+
+def test_a_checkpoint_whose_config_has_impossible_sizes_is_refused(tmp_path):
+    source = GOLDEN.parent / "saved" / "run" / "checkpoints" / "step_00000004"
+    opened = open_checkpoint(str(source))
+    files = {name: opened.read(name) for name in ("vocab.txt", "config.yaml")}
+    assert b"depth: 1\n" in files["config.yaml"]
+    files["config.yaml"] = files["config.yaml"].replace(
+        b"depth: 1\n", b"depth: 1000000000\n"
+    )
+    manager = CheckpointManager(str(tmp_path))
+    path = manager.save(4, opened.weights(), opened.slots(), files, opened.metadata)
+    refused(read_model, path, "depth 1000000000")
 
 
 def test_a_checkpoint_file_names_files_of_its_own_folder(tf1_folder, tmp_path):
