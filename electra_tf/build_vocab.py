@@ -11,7 +11,7 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.storage.outputs import check_new, staged
+from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text import warnings
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog

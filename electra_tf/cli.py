@@ -16,7 +16,7 @@ from absl import flags
 from electra_tf import backend, cpp_log
 from electra_tf.config import loader
 from electra_tf.errors import InputError
-from electra_tf.storage.cache import local_path
+from electra_tf.storage.mirror import local_path
 
 # TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
 # logs an error (level 2) about the missing driver, so errors are hidden there.

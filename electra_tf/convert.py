@@ -11,7 +11,7 @@ from electra_tf import cli
 from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.interop.names import FORMATS
 from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
-from electra_tf.storage.outputs import check_new, staged
+from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.remote_records import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST
 

@@ -6,20 +6,23 @@ entries are flushed.
 """
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import pathlib
 from collections.abc import Iterator
 from typing import IO, Any
 
 Path = str | os.PathLike
-_PARTIAL = ".partial"
+PARTIAL = ".partial"
+"""Suffix of files and folders that are not complete."""
 
 
 def publish(source: Path, target: Path) -> None:
     """Rename a finished file or folder to its final name, durably."""
     sync(source)
     os.replace(source, target)
-    _sync_entry(os.path.dirname(os.path.abspath(target)))
+    sync_folder(os.path.dirname(os.path.abspath(target)))
 
 
 def sync(path: Path) -> None:
@@ -27,16 +30,16 @@ def sync(path: Path) -> None:
     if os.path.isdir(path):
         for folder, _, files in os.walk(path, topdown=False):
             for name in files:
-                _sync_entry(os.path.join(folder, name))
-            _sync_entry(folder)
+                sync_folder(os.path.join(folder, name))
+            sync_folder(folder)
     else:
-        _sync_entry(path)
+        sync_folder(path)
 
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
     """Open a new version of a file, which appears if the block succeeds."""
-    partial = f"{os.fspath(path)}{_PARTIAL}"
+    partial = f"{os.fspath(path)}{PARTIAL}"
     if "b" not in mode:
         options = {"encoding": "utf-8", **options}
     try:
@@ -63,17 +66,36 @@ def append(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     if is_new:
-        _sync_entry(os.path.dirname(os.path.abspath(path)))
+        sync_folder(os.path.dirname(os.path.abspath(path)))
 
 
 def sync_folder(path: Path) -> None:
-    """Flush the entries of a folder, not its files, to disk."""
-    _sync_entry(path)
-
-
-def _sync_entry(path: Path) -> None:
+    """Flush the entries of a folder, or the content of a file, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def locked(path: Path, shared: bool = False, wait: bool = True) -> Iterator[None]:
+    """Lock a file, which is created, or a folder, for processes of this machine.
+
+    Raises:
+        BlockingIOError: `wait` is False and another process has the lock.
+    """
+    flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, mode if wait else mode | fcntl.LOCK_NB)
+        yield
     finally:
         os.close(descriptor)

@@ -34,8 +34,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import blimp, probe
 from electra_tf.runs.evaluation import evaluate_checkpoint
-from electra_tf.storage.cache import local_path
-from electra_tf.storage.outputs import staged
+from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import evaluation, inference, score
 from electra_tf.training import strategy
 

@@ -16,8 +16,8 @@ from electra_tf.serving import export
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.storage.mirror import check_new, staged
 from electra_tf.storage.objects import ObjectFolder, is_url
-from electra_tf.storage.outputs import check_new, staged
 
 # A server loads a version when it finds this file.
 _LAST = ("saved_model.pb",)

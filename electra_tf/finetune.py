@@ -16,8 +16,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import finetuning
-from electra_tf.storage.cache import local_path
-from electra_tf.storage.synced_folder import synced
+from electra_tf.storage.mirror import local_path, synced
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()

@@ -14,8 +14,7 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import prediction
-from electra_tf.storage.cache import local_path
-from electra_tf.storage.outputs import check_new, staged
+from electra_tf.storage.mirror import check_new, local_path, staged
 from electra_tf.tasks import inference
 
 FLAGS = flags.FlagValues()

@@ -15,8 +15,7 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.errors import InputError
 from electra_tf.runs import nbest, scoring
-from electra_tf.storage.cache import local_path
-from electra_tf.storage.outputs import staged
+from electra_tf.storage.mirror import local_path, staged
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(

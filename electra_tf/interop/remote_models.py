@@ -1,13 +1,14 @@
 """Find models by a preset's name, and fetch them from object stores."""
 
 import os
+import posixpath
 import re
 
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.interop.tensor_files import WEIGHTS
 from electra_tf.preset_files import preset_folder
-from electra_tf.storage.cache import fetch, local_path
+from electra_tf.storage.mirror import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text.records import VOCABULARY
 from electra_tf.training.checkpoint import CHECKPOINTS, FILES, MANIFEST, parse_manifest
@@ -29,11 +30,10 @@ def _fetch(url: str) -> str:
     parent, name = split_url(url)
     source, folder = ObjectFolder(url), ObjectFolder(parent)
     objects = source.find()
-    if MANIFEST in objects:
-        return _fetch_checkpoint(source, objects, name)
     steps = {int(m[1]): m[0] for m in map(_STEP.fullmatch, objects) if m}
-    if steps:
-        return _fetch_newest(source, objects, steps[max(steps)])
+    if MANIFEST in objects or steps:
+        manifest = MANIFEST if MANIFEST in objects else steps[max(steps)]
+        return _fetch_checkpoint(source, objects, manifest)
     if MODEL in objects:
         objects = {n: info for n, info in objects.items() if "/" not in n}
         return os.path.join(fetch(source, objects), name)
@@ -45,11 +45,13 @@ def _fetch(url: str) -> str:
 
 
 def _fetch_checkpoint(
-    source: ObjectFolder, objects: dict[str, ObjectInfo], folder: str
+    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
 ) -> str:
-    """Fetch a checkpoint, whose manifest has the sums of its files."""
-    manifest = parse_manifest(source.read(MANIFEST) or b"", source.url)
-    sums = {name: sha256 for name, (_, sha256) in manifest["files"].items()}
+    """Fetch a checkpoint by the sums of its manifest, and the metrics of its run."""
+    step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
+    url = source.url_of(step).rstrip("/")
+    files = parse_manifest(source.read(manifest) or b"", url)["files"]
+    sums = {posixpath.join(step, file): sha256 for file, (_, sha256) in files.items()}
     missing = sums.keys() - objects.keys()
     if missing:
         raise InputError(
@@ -57,23 +59,10 @@ def _fetch_checkpoint(
             f"{source.url}, without {', '.join(sorted(missing))}",
             "Upload the checkpoint again",
         )
-    objects = {n: i for n, i in objects.items() if n in sums or n == MANIFEST}
-    return os.path.join(fetch(source, objects, sums, folder), folder)
-
-
-def _fetch_newest(
-    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
-) -> str:
-    """Fetch the newest checkpoint of a run, and the metrics beside it."""
-    name = os.path.dirname(manifest)
-    content = source.read(manifest) or b""
-    parsed = parse_manifest(content, source.url_of(name))
-    sums = {f"{name}/{file}": s for file, (_, s) in parsed["files"].items()}
-    files = {n: i for n, i in objects.items() if n in sums or n == manifest}
-    if METRICS in objects:
-        files[METRICS] = objects[METRICS]
-    run = split_url(source.url)[1]
-    return os.path.join(fetch(source, files, sums, run), run, name)
+    wanted = {*sums, manifest, METRICS}
+    objects = {name: info for name, info in objects.items() if name in wanted}
+    path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
+    return path.rstrip("/")
 
 
 def _with_prefix(folder: ObjectFolder, prefix: str) -> dict[str, ObjectInfo]:

@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import json
 import os
+import pathlib
 import random
 import socket
 import threading
@@ -43,8 +44,7 @@ class Lease:
 
     def __init__(self, folder: ObjectFolder, flag: str, seconds: float = SECONDS):
         self._folder, self._flag, self._seconds = folder, flag, seconds
-        self._leases = folder / _FOLDER
-        self._id = uuid.uuid4().hex
+        self._leases, self._name = folder / _FOLDER, f"{uuid.uuid4().hex}.json"
         self._renewed = 0.0  # monotonic time before the last write
         self._stop, self._is_lost = threading.Event(), False
 
@@ -67,10 +67,11 @@ class Lease:
         return _token(self._name)
 
     def check(self, reads: bool = True) -> None:
-        """Raise an error if the lease is lost."""
+        """Raise an error if the lease is lost; `reads`: ask the store, too."""
         # Clocks differ: others regard the lease as valid for the last third.
         expired = time.monotonic() - self._renewed > self._seconds * 2 / 3
-        if self._is_lost or expired or (reads and not self._exists()):
+        is_deleted = reads and self._leases.info(self._name) is None
+        if self._is_lost or expired or is_deleted:
             self._is_lost = True
             raise InputError(
                 f"A run must keep its lease of {self._flag} until it ends",
@@ -80,59 +81,45 @@ class Lease:
                 "again to resume",
             )
 
-    @property
-    def _name(self) -> str:
-        return f"{self._id}.json"
-
     def _acquire(self) -> None:
         for _ in range(_ATTEMPTS):
-            others, expired = self._others()
-            if others:
-                raise self._held(others[0])
+            if others := self._others():
+                break
             self._write()
-            others, _ = self._others()
-            if not others:
-                for name in expired:
-                    self._leases.delete(name)
+            if not (others := self._others()):
                 return
             self._leases.delete(self._name)
             # Both processes may have seen each other: the times differ at random.
             time.sleep(random.uniform(0, _RETRY_SECONDS))
-        raise self._held(others[0])
-
-    def _others(self) -> tuple[list[Mapping[str, Any]], list[str]]:
-        """Return the valid leases of others, and the names of expired ones."""
-        valid, expired = [], []
-        for name in self._leases.find():
-            if name != self._name and (content := self._leases.read(name)) is not None:
-                lease = _parse(content, self._leases.url_of(name))
-                ended = lease["expires"] < time.time() or _is_dead(lease["process"])
-                expired.append(name) if ended else valid.append(lease)
-        return valid, expired
-
-    def _held(self, lease: Mapping[str, Any]) -> InputError:
-        at = datetime.datetime.fromtimestamp(lease["expires"], datetime.timezone.utc)
-        return InputError(
+        owner, end = others[0]["owner"], others[0]["expires"]
+        at = datetime.datetime.fromtimestamp(end, datetime.timezone.utc)
+        raise InputError(
             f"{self._flag} must not be in use by another process",
-            f"{self._folder.url}, leased by {lease['owner']} until {at:%H:%M:%S} UTC, "
-            "unless it renews the lease",
+            f"{self._folder.url}, leased by {owner} until {at:%H:%M:%S} UTC, unless it "
+            "renews the lease",
             f"Wait for it or stop it, or pass another {self._flag}; if it was killed, "
             "run the same command again after that time",
         )
 
+    def _others(self) -> list[dict[str, Any]]:
+        """Return the valid leases of others, and delete expired ones."""
+        leases = _read(self._leases)
+        leases.pop(self._name, None)
+        over = [name for name, lease in leases.items() if _is_over(lease)]
+        for name in over:
+            self._leases.delete(name)
+            del leases[name]
+        return list(leases.values())
+
     def _write(self) -> None:
         now = time.monotonic()
-        process = _this_process()
         content = {
             "owner": f"process {os.getpid()} on {socket.gethostname()}",
             "expires": time.time() + self._seconds,
-            "process": process,
+            "process_id": _process_id(os.getpid()),
         }
         self._leases.write(self._name, json.dumps(content).encode())
         self._renewed = now
-
-    def _exists(self) -> bool:
-        return self._leases.info(self._name) is not None
 
     def _renew_until_stop(self) -> None:
         while not self._stop.wait(self._seconds / 6) and not self._is_lost:
@@ -144,13 +131,9 @@ class Lease:
 
 def current_token(folder: ObjectFolder) -> int:
     """Return the token of the lease that another process has."""
-    leases = folder / _FOLDER
-    tokens = {}
-    for name in leases.find():
-        content = leases.read(name)
-        if content is not None:
-            tokens[_parse(content, leases.url_of(name))["expires"]] = _token(name)
-    return tokens[max(tokens)] if tokens else 0
+    leases = _read(folder / _FOLDER)
+    newest = max(leases, key=lambda name: leases[name]["expires"], default="0")
+    return _token(newest)
 
 
 def is_lease(name: str) -> bool:
@@ -159,52 +142,34 @@ def is_lease(name: str) -> bool:
 
 
 def _token(name: str) -> int:
-    return int(name.removesuffix(".json")[:12], 16)
+    return int(name[:12], 16)
 
 
-def _parse(content: bytes, url: str) -> dict[str, Any]:
-    try:
-        lease = json.loads(content)
-        float(lease["expires"]), str(lease["owner"]), lease["process"].get("pid")
-        _token(url.rpartition("/")[2])
-        return lease
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(
-            f"{url} must be a lease that this package wrote",
-            f"{type(error).__name__}: {content[:80]!r}",
-            "Delete the object if no process writes to the folder",
-        ) from error
+def _read(leases: ObjectFolder) -> dict[str, dict[str, Any]]:
+    """Return the content of all leases by name."""
+    contents = {name: leases.read(name) for name in leases.find()}
+    return {n: json.loads(c) for n, c in contents.items() if c is not None}
 
 
-def _this_process() -> dict[str, Any]:
-    """Return what identifies this process among all of all machines.
+def _is_over(lease: Mapping[str, Any]) -> bool:
+    """Return whether a lease has expired, or is of a killed process of this machine."""
+    if lease["expires"] < time.time():
+        return True
+    owner, own = lease.get("process_id"), _process_id(os.getpid())
+    if not owner or not own or owner[:2] != own[:2]:
+        return False
+    return _process_id(owner[2]) != owner
+
+
+def _process_id(pid: int) -> list[Any] | None:
+    """Return what identifies a process among all of all machines; None: it has ended.
 
     Process ids repeat in containers and after a restart of the machine.
     """
-    return {"pid": os.getpid(), "start": _start_of(os.getpid()), **_machine()}
-
-
-def _is_dead(process: Mapping[str, Any]) -> bool:
-    """Return whether a process ran on this machine and has ended."""
-    machine, pid = _machine(), process.get("pid")
-    is_here = None not in machine.values() and type(pid) is int
-    is_here &= all(process.get(name) == value for name, value in machine.items())
-    return is_here and _start_of(pid) != process.get("start")
-
-
-def _machine() -> dict[str, Any]:
-    values: dict[str, Any] = {"boot": None, "pid_namespace": None}
     with contextlib.suppress(OSError):
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            values["boot"] = file.read().strip()
-        values["pid_namespace"] = os.stat("/proc/self/ns/pid").st_ino
-    return values
-
-
-def _start_of(pid: int) -> str | None:
-    """Return the start time of a process; None: it has ended, or cannot be read."""
-    with contextlib.suppress(OSError, IndexError):
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return None if fields[0] == "Z" else fields[19]
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        state, *fields = status.rpartition(")")[2].split()
+        if state != "Z":
+            boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return [boot, os.stat("/proc/self/ns/pid").st_ino, pid, fields[18]]
     return None

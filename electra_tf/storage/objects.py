@@ -1,24 +1,27 @@
 """Read, write and list objects by URL, through fsspec.
 
-One interface serves s3://, gs://, az:// and every other store that has a package for
-fsspec. Writing an object replaces it at once: a reader gets the old bytes or the new.
+One interface serves s3://, gs://, az://, local folders and every other store that has a
+package for fsspec. Writing an object replaces it at once: a reader gets the old bytes
+or the new.
 """
 
 import contextlib
 import dataclasses
+import io
 import os
 import re
-from collections.abc import Iterator
-from typing import Any
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 from electra_tf import durable_files
+from electra_tf.durable_files import PARTIAL
 from electra_tf.errors import InputError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 # Values of fsspec's `info` that change with the content, in order of preference.
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "created", "updated")
-_PARTIAL = ".partial"
 _REMEDY = (
     "Check the URL, the network and the credentials (docs/scaling.md, Object storage), "
     "then run the same command again"
@@ -50,7 +53,10 @@ class ObjectInfo:
 
 
 class ObjectFolder:
-    """Objects whose names begin with a URL; a name is relative to it."""
+    """Objects whose names begin with a URL or a local path; a name is relative to it.
+
+    Every error of a store is an InputError that names the object.
+    """
 
     def __init__(self, url: str):
         self.url = url.rstrip("/")
@@ -65,7 +71,7 @@ class ObjectFolder:
 
     def find(self) -> dict[str, ObjectInfo]:
         """Return all objects by name, those in subfolders included."""
-        with self._errors("list", self.url):
+        with _errors("list", self.url):
             try:
                 found = self._fs.find(self._path, detail=True)
             except FileNotFoundError:
@@ -75,18 +81,20 @@ class ObjectFolder:
             name: _object_info(info)
             for name, info in sorted(names.items())
             # Some stores list a folder as an object of 0 bytes, `name/`.
-            if name and not name.endswith(("/", _PARTIAL))
+            if name and not name.endswith(("/", PARTIAL))
         }
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the names that match a glob, sorted."""
-        with self._errors("list", self.url_of(pattern)):
-            paths = self._fs.glob(f"{self._path}/{pattern}")
+        """Return the names that a name or a glob matches, sorted."""
+        if self.info(pattern) is not None:  # a name may contain "[" or "*"
+            return [pattern]
+        with _errors("list", self.url_of(pattern)):
+            paths = self._fs.glob(self._at(pattern))
         return sorted(path[len(self._path) :].lstrip("/") for path in paths)
 
     def info(self, name: str) -> ObjectInfo | None:
         """Return size and version of an object; None: there is none of this name."""
-        with self._errors("read", self.url_of(name)):
+        with _errors("read", self.url_of(name)):
             try:
                 info = self._fs.info(self._at(name))
             except FileNotFoundError:
@@ -95,75 +103,69 @@ class ObjectFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object; None: there is none of this name."""
-        with self._errors("read", self.url_of(name)):
+        with _errors("read", self.url_of(name)):
             try:
                 return self._fs.cat_file(self._at(name))
             except (FileNotFoundError, IsADirectoryError):
                 return None
 
+    def open(self, name: str) -> BinaryIO:
+        """Open an object for reading; errors while reading are those of its store."""
+        with _errors("read", self.url_of(name)):
+            file = self._fs.open(self._at(name), "rb")
+        return io.BufferedReader(file)
+
     def write(self, name: str, content: bytes) -> None:
         """Create or replace an object."""
-        with self._errors("write", self.url_of(name)):
-            if self._is_local:
-                with self._replacing(name) as file:
-                    file.write(content)
-            else:
-                self._fs.pipe_file(self._at(name), content)
+        self._put(name, lambda path: self._fs.pipe_file(path, content))
 
     def upload(self, path: str | os.PathLike, name: str) -> None:
         """Create or replace an object with the content of a file."""
-        with self._errors("write", self.url_of(name)):
-            if self._is_local:
-                with self._replacing(name) as file, open(path, "rb") as source:
-                    while block := source.read(1 << 22):
-                        file.write(block)
-            else:
-                self._fs.put_file(os.fspath(path), self._at(name))
+        self._put(name, lambda target: self._fs.put_file(os.fspath(path), target))
+
+    def _put(self, name: str, write: Callable[[str], None]) -> None:
+        path = self._at(name)
+        with _errors("write", self.url_of(name)):
+            if not self._is_local:
+                write(path)
+                return
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            partial = f"{path}.{uuid.uuid4().hex}{PARTIAL}"
+            write(partial)
+            durable_files.publish(partial, path)
 
     def download(self, name: str, path: str | os.PathLike) -> None:
         """Write the content of an object to a file."""
-        with self._errors("read", self.url_of(name)):
+        with _errors("read", self.url_of(name)):
             self._fs.get_file(self._at(name), os.fspath(path))
+
+    def move(self, names: Mapping[str, str]) -> None:
+        """Rename objects, from old names to new ones, which are replaced."""
+        old, new = map(self._at, names), map(self._at, names.values())
+        with _errors("move", self.url):
+            if self._is_local:
+                for source, target in zip(old, new, strict=True):
+                    os.replace(source, target)
+            elif names:
+                self._fs.mv(list(old), list(new))
 
     def delete(self, name: str) -> None:
         """Delete an object, if it exists."""
-        with (
-            self._errors("delete", self.url_of(name)),
-            contextlib.suppress(FileNotFoundError),
-        ):
+        missing = contextlib.suppress(FileNotFoundError)
+        with _errors("delete", self.url_of(name)), missing:
             self._fs.rm_file(self._at(name))
+
+    def clear(self) -> None:
+        """Delete all objects, and a local folder itself."""
+        with _errors("delete", self.url), contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self._path, recursive=True)
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
 
     @property
     def _is_local(self) -> bool:
-        return "file" in _protocols(self._fs)
-
-    @contextlib.contextmanager
-    def _replacing(self, name: str) -> Iterator[Any]:
-        """Open a local file that appears when it is complete, as an object does."""
-        path = self._at(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with durable_files.replacing(path, "wb") as file:
-            yield file
-
-    @contextlib.contextmanager
-    def _errors(self, action: str, url: str) -> Iterator[None]:
-        """Raise every error of a store as an InputError that names the object.
-
-        Packages of stores raise exceptions of their own libraries, without a common
-        base class.
-        """
-        try:
-            yield
-        except Exception as error:
-            cause = str(error).strip().partition("\n")[0]
-            raise InputError(
-                f"The object store must let this process {action} {url}",
-                f"{type(error).__name__}: {cause:.300}",
-                _REMEDY,
-            ) from error
+        return "file" in self._fs.protocol
 
 
 def _open(url: str) -> tuple[Any, str]:
@@ -187,8 +189,18 @@ def _open(url: str) -> tuple[Any, str]:
         ) from error
 
 
-def _protocols(fs: Any) -> tuple[str, ...]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+@contextlib.contextmanager
+def _errors(action: str, url: str) -> Iterator[None]:
+    """Raise the errors of stores, whose classes have no common base."""
+    try:
+        yield
+    except Exception as error:
+        cause = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"The object store must let this process {action} {url}",
+            f"{type(error).__name__}: {cause:.300}",
+            _REMEDY,
+        ) from error
 
 
 def _object_info(info: dict[str, Any]) -> ObjectInfo:

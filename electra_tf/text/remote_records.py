@@ -6,11 +6,15 @@ import posixpath
 from collections.abc import Iterator
 
 from electra_tf.errors import InputError
-from electra_tf.storage.cache import fetch
-from electra_tf.storage.cache import local_files as fetch_files
 from electra_tf.storage.lease import Lease, is_lease
+from electra_tf.storage.mirror import (
+    fetch,
+    files_in,
+    local_glob,
+    push,
+    temporary_folder,
+)
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
-from electra_tf.storage.outputs import local_files, temporary_folder, upload
 from electra_tf.text import records
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import settings_path
@@ -34,7 +38,7 @@ def local_records(data: str) -> str:
         objects = source.find()
         if objects:
             return _fetch_folder(source, objects)
-    found = (fetch_files(part) if is_url(part) else [part] for part in parts)
+    found = (local_glob(part) if is_url(part) else [part] for part in parts)
     return ",".join(path for paths in found for path in paths)
 
 
@@ -130,14 +134,14 @@ def _publish(folder: str, url: str, lease: Lease) -> None:
     From the first upload to the last, the URL has an object `_building` and no
     manifest, so that a reader recognises it as half-written.
     """
-    target, names = ObjectFolder(url), local_files(folder)
+    target, names = ObjectFolder(url), files_in(folder)
     lease.check()
     target.write(records.BUILDING, b"")
     target.delete(records.MANIFEST)
     for name in set(target.find()) - set(names):
         if name.startswith(records.SHARD_PREFIX) or name == records.PROBLEMS:
             target.delete(name)
-    upload(target, folder, [name for name in names if name != records.MANIFEST])
+    push(target, folder, [name for name in names if name != records.MANIFEST])
     lease.check()
-    upload(target, folder, [records.MANIFEST])
+    push(target, folder, [records.MANIFEST])
     target.delete(records.BUILDING)

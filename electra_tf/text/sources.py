@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from electra_tf.errors import InputError
-from electra_tf.storage.cache import local_files
+from electra_tf.storage.mirror import local_glob
 from electra_tf.storage.objects import is_url
 
 _TFDS_PREFIX = "tfds:"
@@ -23,7 +23,7 @@ class LocalFiles:
     def find(self, pattern: str) -> list[str]:
         """Return the paths that a path or a glob matches, sorted; folders, too."""
         if is_url(pattern):
-            return local_files(pattern)
+            return local_glob(pattern)
         if os.path.lexists(pattern):  # a file name may contain "[" or "*"
             return [pattern]
         paths = sorted(glob.glob(pattern, recursive=True))

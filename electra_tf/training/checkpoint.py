@@ -452,7 +452,7 @@ def _verify(path: pathlib.Path, size: int, sha256: str) -> None:
         received = "no such file"
     elif path.stat().st_size != size:
         received = f"{path.stat().st_size} bytes"
-    elif _sha256(path) != sha256:
+    elif durable_files.sha256(path) != sha256:
         received = "the same size, but another checksum"
     else:
         return
@@ -461,14 +461,6 @@ def _verify(path: pathlib.Path, size: int, sha256: str) -> None:
         received,
         DAMAGED,
     )
-
-
-def _sha256(path: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(2**22):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list:

@@ -1,0 +1,243 @@
+"""Mirror folders of object stores: pull objects to local files, push files back.
+
+The layers above read and write local files. What a manifest completes is pushed with
+the manifest last.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from electra_tf import durable_files
+from electra_tf.durable_files import PARTIAL, Path
+from electra_tf.errors import InputError
+from electra_tf.storage.lease import Lease, is_lease
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
+
+RUNS = "runs"
+"""Folder of the cache for working copies."""
+_FETCHED, _OUTPUTS, _LOCK = "fetched", "outputs", ".lock"
+
+
+class Expected(NamedTuple):
+    """Required size and checksum of a pulled file."""
+
+    size: int
+    sha256: str | None = None
+    """None: not known."""
+
+
+def cache_folder(*names: str) -> pathlib.Path:
+    """Create and return a folder of the cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = pathlib.Path(base, "electra_tf", *names)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def working_copy(url: str, suffix: str = "") -> pathlib.Path:
+    """Return the path of a local copy that belongs to a URL."""
+    return cache_folder(RUNS) / f"{split_url(url)[1]}-{_key(url)}{suffix}"
+
+
+def temporary_folder() -> tempfile.TemporaryDirectory:
+    """Return a temporary folder in the file system of the cache."""
+    return tempfile.TemporaryDirectory(dir=cache_folder(_OUTPUTS))
+
+
+def pull(source: ObjectFolder, files: Mapping[str, Expected], folder: Path) -> None:
+    """Download objects to a folder; files that it has already are kept."""
+    folder = pathlib.Path(folder)
+    for name, expected in files.items():
+        path = folder / name
+        if folder.resolve() not in path.resolve().parents:
+            raise InputError(
+                "The name of an object must be a path inside its folder",
+                source.url_of(name),
+                "Rename the object",
+            )
+        if path.exists():  # of an interrupted download: it was checked
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + PARTIAL)
+        try:
+            source.download(name, partial)
+            _check(source.url_of(name), partial, expected)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _check(url: str, path: pathlib.Path, expected: Expected) -> None:
+    size = path.stat().st_size
+    if size != expected.size:
+        received = f"{size:,} bytes"
+    elif expected.sha256 and durable_files.sha256(path) != expected.sha256:
+        received = "another checksum"
+    else:
+        return
+    raise InputError(
+        f"{url} must have {expected.size:,} bytes and the checksum of its manifest",
+        received,
+        "Upload it again, or wait until the process that replaces it is done",
+    )
+
+
+def push(
+    target: ObjectFolder, folder: Path, names: Sequence[str], last: Sequence[str] = ()
+) -> None:
+    """Upload files of a folder, those of the base names `last` after all others."""
+    ranks = {name: rank for rank, name in enumerate(last)}
+    for name in sorted(names, key=lambda n: ranks.get(os.path.basename(n), -1)):
+        target.upload(os.path.join(folder, name), name)
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the paths of all files in a folder and its subfolders, sorted."""
+    paths = (path for path in pathlib.Path(folder).rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
+
+def file_states(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of all files in a folder."""
+    states = {name: os.stat(os.path.join(folder, name)) for name in files_in(folder)}
+    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
+
+
+def fetch(
+    source: ObjectFolder,
+    objects: Mapping[str, ObjectInfo],
+    sums: Mapping[str, str] | None = None,
+    folder: str | None = None,
+) -> str:
+    """Return a local folder with some objects, once for all processes of a user.
+
+    Its path contains a hash of the URL and of the versions of the objects, so objects
+    that are replaced are fetched to another path.
+
+    Args:
+        source: Folder of the objects.
+        objects: The objects by name.
+        sums: Their SHA-256, where it is known.
+        folder: Name of the folder of the objects in the returned one; None: the last
+            part of the URL.
+    """
+    versions = {name: [i.size, i.version] for name, i in objects.items()}
+    final = cache_folder(_FETCHED) / _key(source.url, versions)
+    with durable_files.locked(f"{final}{_LOCK}"):
+        if not final.exists():
+            partial, sums = pathlib.Path(f"{final}{PARTIAL}"), sums or {}
+            expected = {n: Expected(i.size, sums.get(n)) for n, i in objects.items()}
+            pull(source, expected, partial / (folder or split_url(source.url)[1]))
+            durable_files.publish(partial, final)
+    return str(final)
+
+
+def _key(url: str, *identity: object) -> str:
+    """Return a short hash of a URL and of what identifies its content."""
+    text = json.dumps([url.rstrip("/"), *identity], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def local_path(path: str | None) -> str | None:
+    """Return the local path of a file or folder, which is fetched if it is at a URL."""
+    if path is None or not is_url(path):
+        return path
+    parent, name = split_url(path)
+    if objects := ObjectFolder(path).find():
+        return os.path.join(fetch(ObjectFolder(path), objects), name)
+    if (info := ObjectFolder(parent).info(name)) is not None:
+        files = {name: info}
+        return os.path.join(fetch(ObjectFolder(parent), files, folder="."), name)
+    raise InputError(
+        "A URL must name an object, or a folder of objects",
+        f"{path}, where nothing is",
+        "Check the URL",
+    )
+
+
+def local_glob(pattern: str) -> list[str]:
+    """Fetch all objects that a glob matches; return the paths of the local files."""
+    parent, name = split_url(pattern)
+    source = ObjectFolder(parent)
+    infos = {match: source.info(match) for match in source.glob(name)}
+    files = {match: info for match, info in infos.items() if info is not None}
+    if not files:
+        raise InputError(
+            "A URL must match objects, at least one",
+            f"{pattern}, which matches none",
+            "Check the URL; for a folder write 'FOLDER/*.txt' in quotes",
+        )
+    folder = fetch(source, files, folder=".")
+    return [os.path.join(folder, file) for file in files]
+
+
+def check_new(output: str | None, flag: str, remedy: str) -> None:
+    """Raise an error if a URL of an output has objects."""
+    if not is_url(output):
+        return
+    parent, name = split_url(output)
+    is_object = ObjectFolder(parent).info(name) is not None
+    if is_object or ObjectFolder(output).find():
+        raise InputError(f"{flag} must not exist", output, remedy)
+
+
+@contextlib.contextmanager
+def staged(
+    output: str | None, last: Sequence[str] = (), keep: Container[str] = ()
+) -> Iterator[str | None]:
+    """Yield a local path whose content is uploaded if the block succeeds."""
+    if not is_url(output):
+        yield output
+        return
+    parent, name = split_url(output)
+    with temporary_folder() as folder:
+        yield os.path.join(folder, name)
+        names = [n for n in files_in(folder) if n.removeprefix(f"{name}/") not in keep]
+        names.sort(key=lambda n: n.split("/")[0] == name)  # files beside it first
+        push(ObjectFolder(parent), folder, names, last)
+
+
+@contextlib.contextmanager
+def synced(output: str, flag: str, last: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a local copy of a folder; upload changes when the block ends or fails.
+
+    The copy of a killed process is used again.
+    """
+    if not is_url(output):
+        yield output
+        return
+    source, folder = ObjectFolder(output), working_copy(output)
+    if not source.find():  # deleted on purpose: a killed process leaves its lease
+        clear(folder)
+    with Lease(source, flag) as lease:
+        is_killed = folder.exists()
+        objects = {n: i for n, i in source.find().items() if not is_lease(n)}
+        pull(source, {n: Expected(i.size) for n, i in objects.items()}, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        old = {} if is_killed else file_states(folder)
+        try:
+            yield str(folder)
+        finally:
+            lease.check()
+            new = file_states(folder)
+            new.pop(_LOCK, None)
+            changed = [name for name, state in new.items() if old.get(name) != state]
+            push(source, folder, changed, last)
+            for name in objects.keys() - new.keys():
+                source.delete(name)
+            clear(folder)
+
+
+def clear(path: pathlib.Path) -> None:
+    """Delete a folder or a file, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
