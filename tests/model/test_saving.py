@@ -1,23 +1,14 @@
 """Layers in Keras models that are saved, loaded, cloned and shared."""
 
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
-from conftest import ROOT
 
 from electra_tf.config.pretraining import ModelConfig
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
-from electra_tf.model.heads import (
-    ClassificationHead,
-    TokenClassificationHead,
-)
-from electra_tf.model.saving import policy_config
 from electra_tf.model.transformer import (
     Encoder,
 )
@@ -65,22 +56,6 @@ def test_a_loaded_functional_model_equals_the_saved_one(dtype, tmp_path):
     assert (other.shape, other.seed) == (SHAPE, 3)
 
 
-def test_a_new_process_loads_a_model_after_one_import(tmp_path):
-    model = functional_model()
-    model.save(tmp_path / "model.keras")
-    np.savez(tmp_path / "ids.npz", **ids())
-    program = (
-        "import keras, numpy as np, electra_tf.model.transformer\n"
-        "model = keras.saving.load_model('model.keras')\n"
-        "np.save('logits.npy', model(dict(np.load('ids.npz'))))"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True
-    )
-    np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), model(ids()))
-
-
 @pytest.mark.parametrize(
     "policies", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")]
 )
@@ -97,14 +72,6 @@ def test_a_loaded_layer_has_its_saved_policy(policies, tmp_path):
         keras.config.set_dtype_policy("float32")
     assert again.get_layer("encoder").dtype_policy.name == before
     np.testing.assert_array_equal(logits, model(ids()))
-
-
-def test_a_frozen_layer_is_frozen_after_loading(tmp_path):
-    model = functional_model(trainable=False)
-    assert len(model.trainable_variables) == 2  # the dense layer's
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert len(again.trainable_variables) == 2
 
 
 def test_a_model_is_cloned_and_summarised(capsys):
@@ -133,16 +100,6 @@ def test_a_shared_layer_is_shared_after_loading(tmp_path):
     arrays = {"a_" + n: v for n, v in ids().items()}
     arrays |= {"b_" + n: v for n, v in ids(seed=1).items()}
     np.testing.assert_array_equal(again(arrays), model(arrays))
-
-
-def test_electra_is_saved_as_a_layer(tmp_path):
-    symbolic = inputs()
-    electra = Electra(SETTINGS, 5, dtype="mixed_bfloat16")
-    model = keras.Model(symbolic, electra(**symbolic))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(ids()), model(ids()))
-    assert again.get_layer("electra").encoder.compute_dtype == "bfloat16"
 
 
 def test_get_config_of_an_encoder_with_shared_tables_is_an_error():
@@ -176,28 +133,3 @@ def test_a_layer_is_restored_from_json(layer):
         for outer in (layer, again)
     ]
     assert policies[0] == policies[1]
-
-
-def test_policy_config_defaults_to_the_global_policy():
-    assert policy_config(None) == policy_config("float32")
-    try:
-        keras.config.set_dtype_policy("mixed_bfloat16")
-        policy = policy_config(None)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert policy == policy_config(keras.DTypePolicy("mixed_bfloat16"))
-    assert keras.dtype_policies.deserialize(policy).name == "mixed_bfloat16"
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16", "float16"])
-def test_heads_are_float32_for_any_global_policy(policy):
-    try:
-        keras.config.set_dtype_policy(policy)
-        heads = ClassificationHead(16, 3), TokenClassificationHead(16, 3)
-        logits = [head(np.ones((2, 5, 16), np.float32)) for head in heads]
-    finally:
-        keras.config.set_dtype_policy("float32")
-    for head, head_logits in zip(heads, logits, strict=True):
-        assert head_logits.dtype == "float32"
-        assert {p.compute_dtype for p in head._flatten_layers()} == {"float32"}
-        assert {v.dtype for v in head.weights} == {"float32"}

@@ -1,6 +1,6 @@
 """Compare span losses with values by hand.
 
-tests/model/test_span_head.py compares them with the original.
+tests/model/test_heads.py compares them with the original.
 """
 
 import math
