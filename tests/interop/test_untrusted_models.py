@@ -1,0 +1,580 @@
+"""Models from strangers: no code is run, no memory filled, no other file read."""
+
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import struct
+import tracemalloc
+import zipfile
+
+import google_crc32c
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from conftest import GOLDEN as ALL_GOLDEN
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+from electra_tf.errors import InputError
+from electra_tf.interop import keras_hub, tf1
+from electra_tf.interop.conversion import convert_checkpoint, read_model
+from electra_tf.interop.hdf5_file import read_hdf5_file
+from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
+from electra_tf.interop.torch_file import read_torch_file
+from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
+
+GOLDEN = ALL_GOLDEN / "interop"
+DISCRIMINATOR = GOLDEN / "huggingface_discriminator"
+MEMORY = 64 * 2**20  # bytes that a refusal may take at most
+BOMB = 256 * 2**20
+
+
+def refused(read, path, *names):
+    """Check that a file is refused by name, in little memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as caught:
+            read(str(path))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for name in (str(path), *names):
+        assert name in str(caught.value)
+    assert peak < MEMORY, f"{peak:,} bytes"
+
+
+# Configs and tables -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "changes"),
+    [
+        ("huggingface_discriminator", {"num_hidden_layers": 10**9}),
+        ("huggingface_discriminator", {"num_hidden_layers": -1}),
+        ("huggingface_discriminator", {"num_hidden_layers": "two"}),
+        ("huggingface_discriminator", {"num_hidden_layers": True}),
+        ("huggingface_discriminator", {"hidden_size": 10**6}),
+        ("huggingface_discriminator", {"hidden_size": {}}),
+        ("huggingface_discriminator", {"num_attention_heads": 7}),
+        ("huggingface_discriminator", {"num_attention_heads": 0}),
+        ("huggingface_discriminator", {"layer_norm_eps": -1.0}),
+        ("huggingface_discriminator", {"hidden_dropout_prob": [0.1]}),
+        ("huggingface_discriminator", {"intermediate_size": 10**30}),
+        ("huggingface_discriminator", {"hidden_size": None}),
+        ("keras_hub", {"num_layers": 10**9}),
+        ("keras_hub", {"num_layers": 2.5}),
+        ("keras_hub", {"hidden_dim": 10**6}),
+        ("keras_hub", {"dropout": "a"}),
+        ("keras_hub", {"num_heads": 6}),
+        ("keras_hub", {"vocab_size": None}),
+    ],
+)
+def test_configs_that_fit_no_weights(source, changes, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(GOLDEN / source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config.get("config", config).update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    refused(read_model, folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", "[" * 200_000, '{"model_type": "electra"}']
+)
+@pytest.mark.parametrize("source", ["huggingface_discriminator", "keras_hub"])
+def test_damaged_configs(source, text, tmp_path):
+    folder = tmp_path / source
+    shutil.copytree(GOLDEN / source, folder)
+    (folder / "config.json").write_text(text)
+    refused(read_model, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("electra.embeddings.word_embeddings.weight", np.zeros(5, np.float32)),
+        ("electra.embeddings.word_embeddings.weight", np.zeros((0, 20), np.float32)),
+        ("electra.embeddings_project.weight", np.zeros((36, 20), np.int8)),
+        ("electra.embeddings_project.bias", np.full(36, np.nan, np.float32)),
+    ],
+)
+def test_tensors_of_another_kind(name, array, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(DISCRIMINATOR, folder)
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    tensors[name] = array
+    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    refused(read_model, folder, name)
+
+
+def test_damaged_safetensors(tmp_path):
+    shutil.copytree(DISCRIMINATOR, tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    whole = path.read_bytes()
+    huge = (1 << 60).to_bytes(8, "little") + whole[8:]
+    for data in (whole[:100], whole[:-10], huge, b""):
+        path.write_bytes(data)
+        refused(read_model, tmp_path / "model", "model.safetensors")
+
+
+# Files of torch.save ----------------------------------------------------------------
+
+
+def global_(module, name):
+    return f"c{module}\n{name}\n".encode()
+
+
+def string(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def number(value):
+    if value < 2**31:
+        return b"J" + struct.pack("<i", value)
+    data = pickle.encode_long(value)
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def numbers(values):
+    return b"(" + b"".join(map(number, values)) + b"t"
+
+
+def tensor(shape, strides, size, key="0", offset=0):
+    """Return the pickle of a tensor, as `torch.save` writes it."""
+    kind = global_("torch", "FloatStorage")
+    storage = string("storage") + kind + string(key) + string("cpu")
+    return (
+        global_("torch._utils", "_rebuild_tensor_v2")
+        + b"((" + storage + number(size) + b"tQ" + number(offset)
+        + numbers(shape) + numbers(strides) + b"\x89"
+        + global_("collections", "OrderedDict") + b")Rt" + b"R"
+    )  # fmt: skip
+
+
+def state_dict(**tensors):
+    items = (string(name) + value for name, value in tensors.items())
+    return b"\x80\x02}(" + b"".join(items) + b"u."
+
+
+def write_zip(path, pickled, storages, kind=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        for key, size in storages.items():
+            with archive.open(f"archive/data/{key}", "w") as file:
+                for start in range(0, size, 1 << 20):
+                    file.write(bytes(min(1 << 20, size - start)))
+
+
+GOOD = state_dict(weight=tensor((2, 2), (1, 2), 4), tied=tensor((4,), (1,), 4))
+MANY = {f"w{n}": tensor((1 << 18,), (1,), 1 << 18) for n in range(100)}
+
+
+def test_the_good_torch_file_that_the_bad_ones_differ_from(tmp_path):
+    write_zip(tmp_path / "pytorch_model.bin", GOOD, {"0": 16})
+    arrays = read_torch_file(str(tmp_path / "pytorch_model.bin"))
+    assert {n: a.shape for n, a in arrays.items()} == {"weight": (2, 2), "tied": (4,)}
+
+
+@pytest.mark.parametrize(
+    ("pickled", "size", "kind"),
+    [
+        (state_dict(w=tensor((100_000, 100_000), (0, 0), 4)), 16, zipfile.ZIP_STORED),
+        (state_dict(w=tensor((1 << 40,), (1,), 4)), 16, zipfile.ZIP_STORED),
+        (state_dict(w=tensor((4,), (1,), 4, offset=1)), 16, zipfile.ZIP_STORED),
+        (state_dict(w=tensor((2, 2), (2**62, 1), 4)), 16, zipfile.ZIP_STORED),
+        (state_dict(w=tensor((1,) * 80, (1,) * 80, 4)), 16, zipfile.ZIP_STORED),
+        (state_dict(**MANY), 4 << 18, zipfile.ZIP_STORED),
+        (GOOD, 8, zipfile.ZIP_STORED),
+        (GOOD, 32 << 20, zipfile.ZIP_STORED),
+        (GOOD, 16, zipfile.ZIP_DEFLATED),
+        (state_dict(w=tensor((BOMB // 4,), (1,), BOMB // 4)), BOMB,
+         zipfile.ZIP_DEFLATED),
+        (bytes(64 << 20), 16, zipfile.ZIP_STORED),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_torch_tensors_are_not_larger_than_their_file(pickled, size, kind, tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    write_zip(path, pickled, {"0": size}, kind)
+    refused(read_torch_file, path)
+
+
+ATTACKS = {
+    # The C unpickler allocates its memo up to the largest index.
+    "memo": (b"\x80\x02Nr" + struct.pack("<I", 2**31) + b".", ""),
+    "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".", ""),
+    "long string": (b"\x80\x04\x8d" + struct.pack("<Q", 2**40) + b"x.", ""),
+    "frame": (b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"N.", ""),
+    "persistent id": (b"\x80\x02" + b"(" * 3 + b"tQ.", ""),
+    "storage of tuples": (b"\x80\x02" + b"N" + b"\x85q\x00h\x00\x86" * 60 + b"Q.", ""),
+    "tuple as a key": (b"\x80\x02}N\x85Ns.", ""),
+    "instance": (b"\x80\x02(ios\nsystem\n.", "INST"),
+    "eval": (b"\x80\x02" + global_("builtins", "eval") + b")R.", "builtins.eval"),
+    "method": (
+        b"\x80\x02" + global_("collections", "OrderedDict.fromkeys") + b")R.",
+        "OrderedDict.fromkeys",
+    ),
+    "extension": (b"\x80\x02\x82\x01.", "EXT1"),
+    "new": (b"\x80\x02" + global_("collections", "OrderedDict") + b")\x81.", "NEWOBJ"),
+    "dict from an iterable": (
+        b"\x80\x02" + global_("collections", "OrderedDict") + b"]\x85R.", ""
+    ),
+    "attributes of a constructor": (
+        b"\x80\x02" + global_("collections", "OrderedDict") + b"N}" + string("__code__")
+        + b"Ns\x86b.", ""
+    ),
+    "called storage": (b"\x80\x02" + global_("torch", "FloatStorage") + b")R.", ""),
+    "no mark": (b"\x80\x02tt.", ""),
+    "empty": (b"\x80\x02.", ""),
+    "list": (b"\x80\x02].", ""),
+    "number as a name": (b"\x80\x02}K\x01Ns.", ""),
+    "no end": (b"\x80\x02}", ""),
+    "nested": (b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".", ""),
+    "negative shape": (state_dict(w=tensor((-4,), (1,), 4)), ""),
+    "float shape": (state_dict(w=tensor((4,), (1,), 4)).replace(
+        numbers((4,)), b"(G" + struct.pack(">d", 4.0) + b"t"), ""),
+    "two sizes": (state_dict(a=tensor((4,), (1,), 4), b=tensor((2,), (1,), 2)), ""),
+    "path": (state_dict(w=tensor((4,), (1,), 4, key="../../x")), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_torch_pickles_build_tensors_and_nothing_else(name, legacy, tmp_path):
+    pickled, asked = ATTACKS[name]
+    path = tmp_path / "pytorch_model.bin"
+    if legacy:
+        magic = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+        path.write_bytes(magic + b"\x80\x02M\xe9\x03." + b"\x80\x02}." + pickled)
+    else:
+        write_zip(path, pickled, {"0": 16})
+    refused(read_torch_file, path, asked)
+
+
+class _Attack:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (self.path,))
+
+
+def test_a_pickle_that_calls_a_function_is_not_run(tmp_path):
+    made, path = tmp_path / "made", tmp_path / "pytorch_model.bin"
+    path.write_bytes(pickle.dumps({"weight": _Attack(str(made))}))
+    refused(read_torch_file, path, "mkdir")
+    assert not made.exists()
+    pickle.loads(path.read_bytes())  # the attack works where it is run
+    assert made.exists()
+
+
+@pytest.mark.parametrize("name", ["zip.bin", "legacy.bin"])
+def test_truncated_torch_files(name, tmp_path):
+    data, path = (GOLDEN / name).read_bytes(), tmp_path / "pytorch_model.bin"
+    for share in (0.2, 0.6, 0.95):
+        path.write_bytes(data[: int(share * len(data))])
+        refused(read_torch_file, path)
+
+
+# HDF5 -------------------------------------------------------------------------------
+
+
+def virtual(file, folder):
+    layout = h5py.VirtualLayout((4,), np.float32)
+    layout[:] = h5py.VirtualSource(folder / "secret.h5", "values", (4,))
+    file.create_virtual_dataset("layers/bad", layout)
+
+
+def set_bad(value):
+    return lambda file, folder: file.__setitem__("layers/bad", value)
+
+
+def dataset(shape, **options):
+    return lambda file, folder: file.create_dataset(
+        "layers/bad", shape, np.float32, **options
+    )
+
+
+HDF5 = {
+    "virtual": virtual,
+    "external": lambda file, folder: dataset(
+        (4,), external=[(os.fspath(folder / "secret.raw"), 0, 16)]
+    )(file, folder),
+    "external link": lambda file, folder: set_bad(
+        h5py.ExternalLink(folder / "secret.h5", "/values")
+    )(file, folder),
+    "soft link": set_bad(h5py.SoftLink("/layers/good")),
+    "second name": lambda file, _: set_bad(file["layers/good"])(file, _),
+    "cycle": lambda file, _: set_bad(file["/"])(file, _),
+    "deep": lambda file, _: file.create_group("layers" + "/bad" * 100),
+    "huge": dataset((1 << 28,)),
+    "huge in chunks": dataset((1 << 28,), chunks=True),
+    "compressed": dataset((1 << 20,), compression="gzip", fillvalue=0),
+    "text": set_bad("text"),
+    "integers": set_bad(np.arange(4)),
+    "nothing": set_bad(h5py.Empty("f4")),
+    "named type": set_bad(np.dtype(np.float32)),
+}
+
+
+@pytest.fixture
+def hdf5(tmp_path):
+    """A file of one good dataset, open for writing, beside a secret."""
+    with h5py.File(tmp_path / "secret.h5", "w") as secret:
+        secret["values"] = np.ones(4, np.float32)
+    np.ones(4, np.float32).tofile(tmp_path / "secret.raw")
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["layers/good"] = np.ones(4, np.float32)
+        yield file
+
+
+@pytest.mark.parametrize("kind", HDF5)
+def test_hdf5_files_are_read_from_themselves_alone(kind, hdf5, tmp_path):
+    HDF5[kind](hdf5, tmp_path)
+    hdf5.close()
+    refused(read_hdf5_file, tmp_path / "model.weights.h5", "layers/")
+
+
+def test_hdf5_arrays_are_not_larger_than_their_file(hdf5, tmp_path):
+    """Two datasets of the same bytes; the second one's address is overwritten."""
+    data = np.arange(4096, dtype=np.float32)
+    for name in ("one", "two"):
+        hdf5[name] = data + (name == "two")
+    first, second = (hdf5[name].id.get_offset() for name in ("one", "two"))
+    hdf5.close()
+    path = tmp_path / "model.weights.h5"
+    stored = path.read_bytes()
+    old, new = (struct.pack("<QQ", at, data.nbytes) for at in (second, first))
+    assert stored.count(old) == 1
+    path.write_bytes(stored.replace(old, new)[: second + 100])
+    refused(read_hdf5_file, path)
+
+
+def test_hdf5_files_are_read_in_every_dtype_of_keras(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    values = np.array([1.5, -2, 0.25], ml_dtypes.bfloat16)
+    with h5py.File(path, "w") as file:
+        file["a/float32"] = values.astype(np.float32)
+        file["a/float16"] = values.astype(np.float16)
+        file["b"] = values
+        file["b"].attrs["dtype"] = "bfloat16"  # as Keras marks it
+    arrays = read_hdf5_file(str(path))
+    dtypes = {"a/float32": np.float32, "a/float16": np.float16, "b": ml_dtypes.bfloat16}
+    assert {name: array.dtype for name, array in arrays.items()} == dtypes
+    for array in arrays.values():
+        np.testing.assert_array_equal(array.astype(np.float32), values.astype("f4"))
+
+
+def test_damaged_hdf5_files(tmp_path):
+    data = (GOLDEN / "keras_hub" / keras_hub.WEIGHTS).read_bytes()
+    path = tmp_path / "model.weights.h5"
+    for size in (0, 100, len(data) // 2, len(data) - 8):
+        path.write_bytes(data[:size])
+        refused(read_hdf5_file, path)
+
+
+# TensorFlow checkpoints -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tf1_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("untrusted") / "tf1"
+    convert_checkpoint(str(DISCRIMINATOR), folder, "tf1")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"heads": 3}',
+        '{"heads": {"discriminator": "nine"}}',
+        '{"heads": {"discriminator": 7}}',
+        '{"layer_norm_epsilon": "small"}',
+        '{"tokenization": []}',
+        '{"tokenization": {"lower_case": "perhaps"}}',
+        '{"tokenization": {"unknown": 1}}',
+    ],
+)
+def test_damaged_settings_beside_a_checkpoint(text, tf1_folder, tmp_path):
+    folder = tmp_path / "tf1"
+    shutil.copytree(tf1_folder, folder)
+    (folder / tf1.SETTINGS).write_text(text)
+    with pytest.raises(InputError, match="tf1"):
+        read_model(str(folder))
+
+
+def test_a_checkpoint_file_names_files_of_its_own_folder(tf1_folder, tmp_path):
+    folder = tmp_path / "moved"
+    shutil.copytree(tf1_folder, folder)
+    name = tf1_folder / "model.ckpt-0"
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
+    assert tf1.find_prefix(str(folder)) == str(folder / "model.ckpt-0")
+    for path in folder.glob("model.ckpt-0.*"):
+        path.unlink()
+    assert tf1.find_prefix(str(folder)) is None
+    (folder / "checkpoint").write_bytes(b"\xff\x00{")
+    assert tf1.find_prefix(str(folder)) is None
+
+
+def test_a_layer_number_that_no_weights_reach(tf1_folder, tmp_path):
+    tensors = dict(tf1.read_checkpoint(str(tf1_folder / "model.ckpt-0")))
+    name = next(name for name in tensors if "encoder/layer_1/" in name)
+    tensors[name.replace("layer_1/", "layer_999999999/")] = tensors[name]
+    write_bundle(str(tmp_path / "model.ckpt-0"), tensors)
+    refused(read_model, tmp_path / "model.ckpt-0", "depth 1000000000")
+
+
+def test_a_checkpoint_whose_config_has_impossible_sizes(tmp_path):
+    source = ALL_GOLDEN / "saved" / "run" / "checkpoints" / "step_00000004"
+    opened = open_checkpoint(str(source))
+    files = {name: opened.read(name) for name in ("vocab.txt", "config.yaml")}
+    assert b"depth: 1\n" in files["config.yaml"]
+    files["config.yaml"] = files["config.yaml"].replace(
+        b"depth: 1\n", b"depth: 1000000000\n"
+    )
+    manager = CheckpointManager(str(tmp_path))
+    path = manager.save(4, opened.weights(), opened.slots(), files, opened.metadata)
+    refused(read_model, path, "depth 1000000000")
+
+
+def entry(shape=(2,), size=8, offset=0, dtype=1, **more):
+    """Return the index entry of a tensor; 1 is float32."""
+    more.setdefault("crc32c", masked(VALUES.tobytes()))
+    proto = tensor_bundle_pb2.BundleEntryProto(
+        dtype=dtype, size=size, offset=offset, **more
+    )
+    for axis in shape:
+        proto.shape.dim.add(size=axis)
+    return proto.SerializeToString()
+
+
+def masked(data):
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def varint(value):
+    parts = []
+    while value >= 128:
+        parts.append(value % 128 | 128)
+        value //= 128
+    return bytes([*parts, value])
+
+
+def write_index(prefix, *entries, kind=0):
+    """Write a checkpoint of two floats whose index lists other tensors.
+
+    An entry is a value by the name `w0`, `w1`, ..., or the length of the last name that
+    its name repeats before a `w`, without a value.
+    """
+    pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(VALUES.tobytes())
+    header = tensor_bundle_pb2.BundleHeaderProto(num_shards=1).SerializeToString()
+    file = b""
+
+    def block(items):
+        nonlocal file
+        body = b"".join(
+            b"".join(map(varint, (shared, len(key), len(value)))) + key + value
+            for shared, key, value in items
+        )
+        body += struct.pack("<II", 0, 1)  # one restart point
+        handle = varint(len(file)) + varint(len(body))
+        file += body + bytes([kind]) + struct.pack("<I", masked(body + bytes([kind])))
+        return handle
+
+    items = [
+        (0, f"w{n}".encode(), one) if isinstance(one, bytes) else (one, b"w", b"")
+        for n, one in enumerate(entries)
+    ]
+    index = block([(0, b"x", block([(0, b"", header), *items]))])
+    footer = (block([]) + index).ljust(40, b"\0") + bytes.fromhex("57fb808b247547db")
+    pathlib.Path(f"{prefix}.index").write_bytes(file + footer)
+
+
+VALUES = np.array([1.5, -2], np.float32)
+
+
+def test_the_good_index_that_the_bad_ones_differ_from(tmp_path):
+    prefix = str(tmp_path / "model.ckpt-0")
+    write_index(prefix, entry(), entry((0, 4), 0, crc32c=0), entry((9,), 0, 0, 7))
+    arrays = read_bundle(prefix)
+    assert {n: a.shape for n, a in arrays.items()} == {"w0": (2,), "w1": (0, 4)}
+    np.testing.assert_array_equal(arrays["w0"], VALUES)
+    reader = tf.train.load_checkpoint(prefix)
+    np.testing.assert_array_equal(reader.get_tensor("w0"), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("entries", "name"),
+    [
+        ([entry(), entry((2, 1))], "16 bytes in files of 8"),
+        ([entry((1 << 40,), 4 << 40)], ""),
+        ([entry((1 << 40, 1 << 40))], ""),
+        ([entry((-2,))], ""),
+        ([entry((-2, -1))], ""),
+        ([entry((2,), 8, 4)], ""),
+        ([entry((2,), 8, -4)], ""),
+        ([entry((2,), 8, 2**62)], ""),
+        ([entry((2,), 4)], ""),
+        ([entry((2,), 8, dtype=20)], ""),
+        ([entry((2,), 8, dtype=999)], ""),
+        ([entry((2,), 8, shard_id=3)], ""),
+        ([entry((2,), 8, shard_id=-1)], ""),
+        ([entry((2,), 8, crc32c=1)], ""),
+        ([entry((1,) * 99 + (2,))], ""),
+        ([b"\xff\xff"], ""),
+        ([b""], ""),
+        # A name repeats the start of the last one: a small index holds a huge table.
+        (range(200_000), "bytes"),
+    ],
+    ids=range(18),
+)
+def test_indexes_list_tensors_that_their_files_hold(entries, name, tmp_path):
+    write_index(tmp_path / "model.ckpt-0", *entries)
+    refused(read_bundle, tmp_path / "model.ckpt-0", name)
+
+
+def test_compressed_indexes(tmp_path):
+    write_index(tmp_path / "model.ckpt-0", entry(), kind=1)
+    refused(read_bundle, tmp_path / "model.ckpt-0", "compressed")
+
+
+def test_changed_indexes(tmp_path):
+    prefix = tmp_path / "model.ckpt-0"
+    write_index(prefix, entry())
+    index = pathlib.Path(f"{prefix}.index")
+    data = index.read_bytes()
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 255
+        for bad in (bytes(changed), data[:place]):
+            index.write_bytes(bad)
+            try:
+                arrays = read_bundle(str(prefix))
+            except InputError:
+                continue
+            # An empty table of 13 bytes and its handle in the footer are not used.
+            assert arrays.keys() == {"w0"}
+            assert place >= len(data) - 48 - 13
+
+
+def test_missing_values_of_a_checkpoint(tmp_path):
+    prefix = tmp_path / "model.ckpt-0"
+    write_bundle(str(prefix), {"a": np.arange(2, dtype=np.float32), "c": b"text"})
+    (data,) = tmp_path.glob("*.data-*")
+    os.truncate(data, 4)
+    refused(read_bundle, prefix, "bytes")
+    data.unlink()
+    refused(read_bundle, prefix, "bytes")
+
+
+def test_numbers_of_a_checkpoint_must_be_finite(tmp_path):
+    prefix = str(tmp_path / "model.ckpt-0")
+    write_bundle(prefix, {"a": np.array([1, np.inf], np.float32)})
+    refused(tf1.read_checkpoint, prefix, "'a'")
