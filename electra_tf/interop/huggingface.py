@@ -40,12 +40,13 @@ from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import (
     CONFIG,
+    STRIP_ACCENTS,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
+    WORD_LIMIT,
     find_tokenizer,
 )
-from electra_tf.text.tokenizer_json import STRIP_ACCENTS, WORD_LIMIT
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN
 from electra_tf.training.checkpoint import folder_of, safetensors_parts
 

@@ -71,7 +71,6 @@ def test_settings_come_from_tokenizer_json(tmp_path, lower, strip, limit):
         ),
         ({"normalizer": {"handle_chinese_chars": False}}, ["handle_chinese_chars"]),
         ({"normalizer": {"clean_text": False}}, ["clean_text"]),
-        ({"normalizer": {"lowercase": "yes"}}, ["lowercase", "'yes'"]),
         ({"pre_tokenizer": {"type": "Whitespace"}}, ["pre_tokenizer", "'Whitespace'"]),
         ({"post_processor": {"sep": ["[MASK]", 4]}}, ["The Model", "3]", "4]"]),
     ],
