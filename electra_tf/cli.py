@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from electra_tf import backend, cpp_log
+from electra_tf import backend
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path
@@ -216,7 +216,6 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         return
     signal.signal(signal.SIGTERM, _raise_terminated)
     warnings.formatwarning = _format_warning
-    cpp_log.apply_level()
     # Imported modules are never freed; a collection that scans them takes seconds.
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""Compute the FLOPs, memory and memory traffic of a training step from its shapes.
+"""Compute the FLOPs of a training step from its shapes.
 
 FLOPs are those of the matmuls: two for each multiply-add. A backward pass has twice the
 FLOPs of its forward pass.
@@ -13,9 +13,6 @@ from electra_tf.config.pretraining import (
     ModelConfig,
     PretrainingConfig,
 )
-
-CHUNK_VALUES = 2**24
-"""Logits of a softmax at all positions that exist at a time: 64 MiB."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,103 +127,3 @@ def encoder_configs(
     if FACTS[objective].generator and has_generator:
         return [settings.encoder, settings.generator]
     return [settings.encoder]
-
-
-def step_memory(
-    settings: ModelConfig,
-    objective: str,
-    has_generator: bool,
-    num_parameters: int,
-    batch: BatchShape,
-) -> int:
-    """Return the peak memory of a step: weights, slots, gradients, activations.
-
-    The backward pass creates gradients and frees activations, one network after the
-    other. The result is the maximum over these phases.
-
-    Returns:
-        Bytes on one replica, in float32.
-    """
-    logits = _logits_size(settings, batch)
-    encoder = _activations(settings.encoder, batch)
-    table = settings.encoder.vocabulary_size * settings.encoder.embedding
-    facts = FACTS[objective]
-    # A softmax at all positions is computed in chunks.
-    positions = batch.batch_size * batch.length
-    chunk = min(positions * settings.encoder.vocabulary_size, CHUNK_VALUES)
-    if facts.head == "masked_lm":
-        encoder += 3 * (chunk if facts.softmax == "all" else logits)
-    if facts.corrector:
-        encoder += 3 * logits
-    if not facts.generator:
-        phases = [encoder]
-    else:  # logits, softmax, a copy of it in blocks to sample from, the gradient
-        sampled = 4 * (chunk if facts.towers == 2 else logits)
-        phases = [sampled, encoder]
-        if has_generator:
-            generator = facts.towers * _activations(settings.generator, batch)
-            phases = [generator + sampled, encoder + table]
-    phases += [num_parameters + table]
-    return round(4 * (3 * num_parameters + max(phases)))
-
-
-def _logits_size(settings: ModelConfig, batch: BatchShape) -> int:
-    """Return the number of masked-LM logits of a batch."""
-    masked = batch.batch_size * batch.max_predictions_per_seq
-    return masked * settings.encoder.vocabulary_size
-
-
-def _activations(shape: EncoderConfig, batch: BatchShape) -> int:
-    """Return the number of values that an encoder's backward pass reads.
-
-    Per layer: query, key, value, the attention output, two residual sums and two norms;
-    the feed-forward layer before and after its activation; the attention softmax.
-    """
-    attention = shape.heads * batch.length
-    per_token = 8 * shape.width + 2 * shape.feed_forward + attention
-    return shape.depth * batch.batch_size * batch.length * per_token
-
-
-def layer_ops_bytes(tokens: int, width: int, feed_forward: int) -> int:
-    """Return the bytes that a layer's fused ops read and write, forward and backward.
-
-    Args:
-        tokens: Number of vectors.
-        width: Width of the two norms. Each norm reads five tensors, writes five and
-            sums three over the tokens.
-        feed_forward: Width of the activation, which reads three tensors, writes two and
-            sums one.
-
-    Returns:
-        Bytes of one layer in float32, without attention.
-    """
-    return 4 * tokens * (2 * 13 * width + 6 * feed_forward)
-
-
-def step_traffic(
-    settings: ModelConfig,
-    objective: str,
-    has_generator: bool,
-    num_parameters: int,
-    batch: BatchShape,
-) -> int:
-    """Return the bytes that a step's operations other than matmuls read and write.
-
-    Returns:
-        Bytes, in float32.
-    """
-    tokens = batch.batch_size * batch.length
-    total = 0
-    for shape in encoder_configs(settings, objective, has_generator):
-        # Biases, transposes, sums of gradients; softmax and dropout of attention.
-        attention = 4 * tokens * (26 * shape.width + 10 * shape.heads * batch.length)
-        fused = layer_ops_bytes(tokens, shape.width, shape.feed_forward)
-        total += shape.depth * (fused + attention)
-    facts = FACTS[objective]
-    if facts.towers == 2 and has_generator:  # another tower of the generator's shape
-        total += shape.depth * (fused + attention)
-    # Bias, softmax, sampling, gradient; norm, clipping, decay and update.
-    logits = _logits_size(settings, batch)
-    if facts.softmax == "all" or facts.towers == 2:
-        logits += tokens * settings.encoder.vocabulary_size
-    return total + 4 * (13 * logits + 14 * num_parameters)

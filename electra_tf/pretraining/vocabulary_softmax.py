@@ -9,7 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.kernels.weak_functions import custom_gradient
-from electra_tf.model.cost import CHUNK_VALUES
+
+_CHUNK_VALUES = 2**24  # logits that exist at a time: 64 MiB
 
 
 class LogProbabilities(NamedTuple):
@@ -48,7 +49,7 @@ def log_probabilities(
         Log-probabilities, float32 [X].
     """
     positions, size = hidden_XE.shape[0], table_VE.shape[0]
-    chunk = min(positions, chunk or max(1, CHUNK_VALUES // size))
+    chunk = min(positions, chunk or max(1, _CHUNK_VALUES // size))
     count = -(-positions // chunk)
 
     def split(x_X: tf.Tensor) -> tf.Tensor:

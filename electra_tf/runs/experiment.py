@@ -13,12 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config import loader as config_lib
-from electra_tf.config.pretraining import ModelConfig, PretrainingConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.model import cost
 from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.runs.cost_estimate import estimate_cost
 from electra_tf.text import records
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
 from electra_tf.text.record_set import (
@@ -37,13 +36,11 @@ from electra_tf.training.checkpoint import (
     saved_steps,
     training_state,
 )
-from electra_tf.training.evaluation import Evaluation
+from electra_tf.training.loop import Evaluation
 from electra_tf.training.optimizer import create_optimizer
-from electra_tf.training.peak_flops import runs_on_cpu
 from electra_tf.training.strategy import check_batch
 
 _COUNTS = "token_counts.npy"  # in a checkpoint, of a unigram generator
-_MIN_SPREAD = 1.25  # ratio of two times above which both are printed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +122,7 @@ class Experiment:
         for _, rows in settings.batch_size_ramp:
             check_batch(strategy, rows, accumulation, "input.batch_size_ramp")
         with strategy.scope():
-            pretrainer = Pretrainer(self.config, self._special_tokens)
+            pretrainer = Pretrainer(self.config, self.special_tokens)
             pretrainer.compile(
                 create_optimizer(
                     self.config.optimizer,
@@ -184,7 +181,7 @@ class Experiment:
     def batch_shape(self) -> cost.BatchShape:
         """Return the shape of a global batch."""
         length = self.config.records.max_length
-        masker = Masker(self.config.masking, self._special_tokens, length)
+        masker = Masker(self.config.masking, self.special_tokens, length)
         return cost.BatchShape(
             batch_size=self.config.input.batch_size,
             length=length,
@@ -194,61 +191,22 @@ class Experiment:
     @property
     def step_flops(self) -> int:
         """Return the FLOPs of a step's matmuls."""
+        objective = self.config.objective
         return cost.step_flops(
-            *self._model_kind,
+            self.config.model,
+            objective.name,
+            objective.has_generator,
             self.batch_shape,
-            self.config.objective.freeze_generator,
+            objective.freeze_generator,
             self.config.generator_share,
         )
 
     @property
-    def _special_tokens(self) -> SpecialTokens:
+    def special_tokens(self) -> SpecialTokens:
+        """Return special tokens and size of the vocabulary."""
         return SpecialTokens.from_vocabulary(
             self.tokenizer.vocabulary, self.token_counts
         )
-
-    @property
-    def _model_kind(self) -> tuple[ModelConfig, str, bool]:
-        """Return the first arguments of the functions in `cost`."""
-        objective = self.config.objective
-        return self.config.model, objective.name, objective.has_generator
-
-    def describe(self, pretrainer: Pretrainer, strategy: tf.distribute.Strategy) -> str:
-        """Return the config, sizes, and estimates of memory and time as text."""
-        config, replicas = self.config, strategy.num_replicas_in_sync
-        total = num_parameters(pretrainer.trainable_variables)
-        estimate = estimate_cost(config, strategy, total, self.batch_shape)
-        counts = parameter_counts(pretrainer).items()
-        owner = (
-            "this process" if runs_on_cpu(strategy) else f"each of {replicas} devices"
-        )
-        bandwidth = estimate.bandwidth.best
-        # As many steps of the full batch have all rows of training.
-        steps = config.training.steps * config.mean_batch_size / config.input.batch_size
-        fast, slow = estimate.seconds, estimate.slow_seconds
-        step_time = f"{fast:.3g}"
-        if slow > _MIN_SPREAD * fast:
-            step_time += f" to {slow:.3g}"
-        other_share = estimate.traffic / bandwidth / fast
-        lines = [
-            config_lib.dump_config(config).rstrip(),
-            "",
-            *self._describe_encoders(),
-            *(f"{name}: {number:,} parameters" for name, number in counts),
-            f"all: {total:,} parameters, {len(pretrainer.trainable_variables)} weights",
-            f"{self.step_flops:.4g} FLOPs per step, {self.step_flops * steps:.4g} in "
-            f"{config.training.steps:,} steps",
-            f"memory: about {estimate.memory / 2**30:.2f} GiB of {owner}",
-            f"step: about {step_time} s, {other_share:.0%} of it in operations other "
-            f"than matmuls ({estimate.traffic / 1e9:.3g} GB at "
-            f"{bandwidth / 1e9:.3g} GB/s); matmuls: "
-            f"{estimate.matmul_rate.best:.3g} FLOP/s",
-            f"time to train: about {_time_range(steps * fast, steps * slow)}, without "
-            "start-up and evaluation",
-            *_explain_time_range(fast, slow),
-            *self.config_warnings(),
-        ]
-        return "\n".join(lines)
 
     def config_warnings(self) -> list[str]:
         """Return warnings about valid settings that are rarely intended."""
@@ -260,17 +218,6 @@ class Experiment:
             "the learning rate never reaches optimizer.learning_rate "
             f"({self.config.optimizer.learning_rate:g}): training.steps is {steps:,}, "
             f"optimizer.warmup_steps is {warmup:,}; lower optimizer.warmup_steps"
-        ]
-
-    def _describe_encoders(self) -> list[str]:
-        """Return a line with the shape of each encoder, derived values included."""
-        first = self.config.objective.facts.main_network
-        shapes = cost.encoder_configs(*self._model_kind)
-        return [
-            f"{name}: {shape.depth} layers of width {shape.width}, heads: "
-            f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
-            f"{shape.embedding}"
-            for name, shape in zip((first, "generator"), shapes, strict=False)
         ]
 
 
@@ -292,25 +239,6 @@ def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, A
     return fingerprint
 
 
-def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:
-    """Return the number of parameters of each part of a model."""
-    counts: dict[str, int] = {}
-    for variable in pretrainer.trainable_variables:
-        names = variable.path.split("/")
-        depth = 1 + next(
-            (i for i, n in enumerate(names) if n == "head" or n.endswith("encoder")),
-            len(names) - 2,
-        )
-        name = "/".join(names[: depth + (names[depth] == "embeddings")])
-        counts[name] = counts.get(name, 0) + num_parameters([variable])
-    return counts
-
-
-def num_parameters(variables: list[Any]) -> int:
-    """Return the total number of elements of variables."""
-    return sum(math.prod(variable.shape) for variable in variables)
-
-
 def _vocabulary_path(data: str, vocab: str | None) -> str:
     default = os.path.join(data, records.VOCABULARY)
     if vocab or os.path.exists(default):
@@ -329,26 +257,3 @@ def _vocabulary_path(data: str, vocab: str | None) -> str:
         "Set --vocab to the vocabulary that the records were built with; build records "
         "from a text with electra_tf.build_records",
     )
-
-
-def _time_range(fast: float, slow: float) -> str:
-    if slow <= _MIN_SPREAD * fast:
-        return _format_duration(fast)
-    return f"{_format_duration(fast)} to {_format_duration(slow)}"
-
-
-def _explain_time_range(fast: float, slow: float) -> list[str]:
-    """Return a note if the times are a range."""
-    if slow <= _MIN_SPREAD * fast:
-        return []
-    return [
-        "other processes slowed the measurement: the lower times are those of an idle "
-        "machine, the higher ones those that nine of ten measurements reach"
-    ]
-
-
-def _format_duration(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"

@@ -15,6 +15,7 @@ from electra_tf.interop.remote_models import local_model
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.storage.objects import is_url
 from electra_tf.text.pipeline import current_file, training_batches
@@ -31,11 +32,9 @@ from electra_tf.training.checkpoint import (
     saved_steps,
     steps_at_shares,
 )
-from electra_tf.training.evaluation import Evaluation
-from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
+from electra_tf.training.loop import ChiefOutputs, Evaluation, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
 from electra_tf.training.optimizer import create_optimizer
-from electra_tf.training.peak_flops import measure_peak_flops
 from electra_tf.training.remote_run import RemoteRun, open_remote_run, open_run_copy
 from electra_tf.training.run_directory import (
     check_resumable,
@@ -44,6 +43,7 @@ from electra_tf.training.run_directory import (
     permanent_steps,
     run_lock,
 )
+from electra_tf.training.speed import StepCost, measure_peak_flops
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
@@ -225,34 +225,22 @@ def describe_run(
     init_checkpoint: str | None,
     fallback: bool = False,
 ) -> str:
-    """Describe a run as text, without training or writing.
-
-    Returns:
-        Lines: the resolved config, sizes, memory and time.
-    """
+    """Describe a run as text: config, sizes, memory and time; write nothing."""
     init_checkpoint = init_checkpoint and local_model(init_checkpoint)
     with contextlib.ExitStack() as stack:
         if is_url(model_dir):
             model_dir = stack.enter_context(open_run_copy(model_dir, fallback))
-        return _describe_run(
-            experiment, devices, record_set, model_dir, init_checkpoint, fallback
+        newest, _ = check_run(
+            experiment, record_set, model_dir, init_checkpoint, fallback
         )
 
+        def load_weights(pretrainer: Pretrainer) -> str | None:
+            if newest is not None or not init_checkpoint:
+                return None
+            return _load_weights(experiment, pretrainer, None, init_checkpoint)
 
-def _describe_run(
-    experiment: Experiment,
-    devices: tf.distribute.Strategy,
-    record_set: RecordSet,
-    model_dir: str | None,
-    init_checkpoint: str | None,
-    fallback: bool,
-) -> str:
-    newest, _ = check_run(experiment, record_set, model_dir, init_checkpoint, fallback)
-    pretrainer = experiment.pretrainer(devices)
-    lines = [experiment.describe(pretrainer, devices)]
-    if newest is None and init_checkpoint:
-        lines.append(_load_weights(experiment, pretrainer, None, init_checkpoint))
-    return "\n".join([*lines, *explain_changed_steps(experiment, newest)])
+        text = dry_run.describe(experiment, devices, load_weights)
+        return "\n".join([text, *explain_changed_steps(experiment, newest)])
 
 
 def explain_changed_steps(

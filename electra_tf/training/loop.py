@@ -7,15 +7,14 @@ each iteration, through `MultiStepRunner`. A trainer has `trainable_variables`, 
 `stage_starts`, where `stage` and with it the train step change.
 """
 
+import ctypes
 import dataclasses
-import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 import tensorflow as tf
 
 from electra_tf.config.pretraining import InputConfig, TrainingConfig
@@ -26,29 +25,20 @@ from electra_tf.training.checkpoint import (
     training_state,
 )
 from electra_tf.training.metric_logger import MetricLogger
-from electra_tf.training.multi_step_runner import (
-    MultiStepRunner,
-    add_metrics,
-    distribute,
-)
+from electra_tf.training.speed import Metrics, MetricWindow, StepCost, add_metrics
 from electra_tf.training.watchdog import NoWatchdog, Watchdog
 from electra_tf.training.worker_sync import WorkerSync
 
-_SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
-_MAX_STEPS_PER_CALL = 1000
+# Constant, because the partial sums determine the rounding.
+_EVALUATION_BATCHES_PER_CALL = 10
 _INPUT, _NO_WATCHDOG = InputConfig(), NoWatchdog()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
-_SPEED_METRICS = (
-    "tokens_per_second",
-    "flops_per_second",
-    "share_of_peak",
-    "input_share",
-    "seconds_left",
-)
 
-ComputeMetrics = Callable[[Mapping[str, Any]], dict[str, float]]
+Step = Callable[..., Metrics]
+MakeBatches = Callable[[int, int], tf.data.Dataset]
+"""Function of (host, number of hosts)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,16 +55,6 @@ class ChiefOutputs:
     """Additional files of every checkpoint, by name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class StepCost:
-    """FLOPs of a step and the peak speed of the devices."""
-
-    flops: float
-    """FLOPs of a step of `batch_size` rows on all replicas."""
-    peak: float
-    """Measured FLOP/s of large matmuls on all replicas."""
-
-
 class TrainingLoop:
     """Training loop from the optimizer's current step to the last one."""
 
@@ -84,9 +64,9 @@ class TrainingLoop:
         strategy: tf.distribute.Strategy,
         settings: TrainingConfig,
         make_batches: Callable[[int, int, int], tf.data.Dataset],
-        compute_metrics: ComputeMetrics,
+        compute_metrics: Callable[[Metrics], dict[str, float]],
         step_cost: StepCost,
-        evaluate: Callable[[], Mapping[str, Any]] | None,
+        evaluate: Callable[[], Metrics] | None,
         outputs: ChiefOutputs | None,
         input_settings: InputConfig = _INPUT,
         watchdog: Watchdog | NoWatchdog = _NO_WATCHDOG,
@@ -101,6 +81,8 @@ class TrainingLoop:
         )
         self._input, self._watchdog = input_settings, watchdog
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
+        # Steps after which the train step or the size of its batches changes.
+        self._phase_starts = {*trainer.stage_starts, *input_settings.phase_starts}
         self._signal: int | None = None
         self._workers = WorkerSync(strategy)
 
@@ -135,7 +117,7 @@ class TrainingLoop:
 
     def _train(self, iterator: Any, step: int) -> int:
         settings = self._settings
-        window = _MetricWindow(self._read_metric_sums(step))
+        window = self._resumed_window(step)
         if step < settings.steps:
             self._set_status(
                 "compiling the train step: a minute or more for large models"
@@ -161,7 +143,7 @@ class TrainingLoop:
                 window = window.next_window()
             if is_boundary and not is_last:
                 iterator = self._begin_phase(step, iterator)
-                window = _MetricWindow({})  # the next call compiles
+                window = MetricWindow()  # the next call compiles
             if self._evaluate and (step % settings.evaluate_every == 0 or is_last):
                 self._run_evaluation(step)
             is_save = step % settings.save_every == 0 or step in self._keep_steps
@@ -171,11 +153,6 @@ class TrainingLoop:
             if stop_signal:
                 return stop_signal
         return 0
-
-    @property
-    def _phase_starts(self) -> set[int]:
-        """Steps after which the train step or the size of its batches changes."""
-        return {*self._trainer.stage_starts, *self._input.phase_starts}
 
     def _begin_phase(self, step: int, iterator: Any) -> Any:
         """Return the iterator of the batches from the next step on."""
@@ -220,7 +197,7 @@ class TrainingLoop:
             "faulty hardware",
         )
 
-    def _log_metrics(self, step: int, window: "_MetricWindow") -> None:
+    def _log_metrics(self, step: int, window: MetricWindow) -> None:
         if self._outputs is None:
             return
         values = self._compute_metrics(window.metrics)
@@ -247,7 +224,7 @@ class TrainingLoop:
             values = self._compute_metrics(metrics)
             self._outputs.metric_logger.evaluation(step, values)
 
-    def _save_checkpoint(self, step: int, count: int, window: "_MetricWindow") -> None:
+    def _save_checkpoint(self, step: int, count: int, window: MetricWindow) -> None:
         weights, slots = training_state(self._trainer)
         # The last update may overflow; its loss was computed before.
         arrays = [*weights.items(), *slots.items()]
@@ -257,102 +234,179 @@ class TrainingLoop:
             return
         files = {**self._outputs.files}
         if window.metrics:
-            files[_SUMS] = _serialize_sums(window.metrics)
+            files[_SUMS] = window.serialize()
         # A run that resumes from this checkpoint does not log earlier steps again.
         self._outputs.metric_logger.sync()
         self._outputs.checkpoints.save(
             step, weights, slots, files, self._outputs.metadata
         )
 
-    def _read_metric_sums(self, step: int) -> dict[str, Any]:
-        """Return the metric sums in the checkpoint of this step."""
+    def _resumed_window(self, step: int) -> MetricWindow:
+        """Return a window with the metric sums in the checkpoint of this step."""
         data = self._outputs and self._outputs.checkpoints.read(step, _SUMS)
-        return _parse_sums(data) if data else {}
+        return MetricWindow.parse(data)
 
 
-class _MetricWindow:
-    """Metric sums and times since the last log line."""
+class Evaluation:
+    """Evaluation on the same batches with the same random numbers at each call."""
 
-    def __init__(self, metrics: dict[str, Any], seconds_per_step: float | None = None):
-        self.metrics = metrics
-        self._timed_steps = 0
-        self._seconds = self._waited = 0.0
-        # None before the first call; 0 until a call is timed.
-        self._seconds_per_step = seconds_per_step
-        self._is_after_save = False
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        step: Step,
+        make_batches: MakeBatches,
+        count: int,
+        stage: Callable[[], int] = lambda: 1,
+    ):
+        self._run_steps = MultiStepRunner(strategy, step, True, stage)
+        self._dataset, self.count = distribute(strategy, make_batches), count
 
-    def usual_seconds(self, steps: int) -> float | None:
-        """Return the usual duration of some steps; None: unknown."""
-        if not self._seconds_per_step or self._is_after_save:
-            return None
-        return steps * self._seconds_per_step
+    def __call__(self, progress: Callable[[int], Any] | None = None) -> Metrics:
+        """Return the metrics over all batches, as pairs of (total, weight)."""
+        iterator, sums = iter(self._dataset), {}
+        for first in range(0, self.count, _EVALUATION_BATCHES_PER_CALL):
+            count = min(_EVALUATION_BATCHES_PER_CALL, self.count - first)
+            metrics, _ = self._run_steps(iterator, count, first)
+            sums = add_metrics(sums, metrics)
+            if progress is not None:
+                progress(count)
+        return sums
 
-    def others_wait(self) -> None:
-        """Note that the other workers begin the next steps while the chief saves."""
-        self._is_after_save = True
 
-    @property
-    def is_new(self) -> bool:
-        """Whether no call has been recorded in this process."""
-        return self._seconds_per_step is None
+class MultiStepRunner:
+    """Runner of many steps in one TensorFlow function, on every replica.
 
-    @property
-    def steps_per_call(self) -> int:
-        """Steps of the next call: 1 until a step is timed without compiling."""
-        if not self._seconds_per_step:
-            return 1
-        steps = int(_SECONDS_PER_CALL / self._seconds_per_step)
-        return max(1, min(_MAX_STEPS_PER_CALL, steps))
+    Args:
+        strategy: Strategy with the replicas.
+        step: Function of this replica's batch; with `numbered` also of its number.
+        numbered: Whether the steps receive numbers.
+        stage: Function that returns the number of the stage, in which the step is
+            traced once.
+    """
 
-    def add(
-        self, metrics: dict[str, Any], steps: int, seconds: float, waited: float
-    ) -> None:
-        """Add a call; the time of the first call is ignored, as it compiles."""
-        self.metrics = add_metrics(self.metrics, metrics)
-        self._is_after_save = False
-        if self._seconds_per_step is None:
-            self._seconds_per_step = 0.0
-            return
-        self._timed_steps += steps
-        self._seconds += seconds
-        self._waited += waited
-        self._seconds_per_step = self._seconds / self._timed_steps
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        step: Step,
+        numbered: bool = False,
+        stage: Callable[[], int] = lambda: 1,
+    ):
+        self._strategy, self._step, self._numbered = strategy, step, numbered
+        self._stage = stage
+        self._forget_trace()
 
-    def speed_metrics(
-        self, tokens: float, steps_left: float, step_cost: StepCost
-    ) -> dict[str, float]:
-        """Return speeds and the time left; NaN if no step was timed."""
-        if not self._timed_steps:
-            return dict.fromkeys(_SPEED_METRICS, math.nan)
-        seconds_per_step = self._seconds / self._timed_steps
-        flops_per_second = step_cost.flops / seconds_per_step
-        values = (
-            tokens / seconds_per_step,
-            flops_per_second,
-            flops_per_second / step_cost.peak,
-            self._waited / self._seconds,
-            seconds_per_step * steps_left,
+    def _forget_trace(self) -> None:
+        self._traced_stage = self._stage()
+        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+        self._compiled_step = tf.function(self._one_step)
+        self._compiled_steps = tf.function(self._many_steps)
+        self._is_compiled = False
+
+    def __call__(
+        self, iterator: Any, count: int, first: int = 0
+    ) -> tuple[Metrics, float]:
+        """Run `count` steps on the next batches.
+
+        Returns:
+            Metrics summed over steps and replicas as pairs of float64 arrays, and the
+            seconds spent waiting for batches.
+        """
+        start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
+        if self._stage() != self._traced_stage:
+            self._forget_trace()
+        if not self._is_compiled:
+            # A call without steps optimizes the graph. Memory of the optimization is
+            # freed before the first step allocates its own.
+            self._compiled_steps(iterator, start, start)
+            malloc_trim()
+            self._is_compiled = True
+        total, waited = self._compiled_steps(iterator, start, end)
+        return self._unflatten(total.numpy()), float(waited)
+
+    def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
+        # Trace one step alone to get the shape of its result.
+        traced = self._compiled_step.get_concrete_function(
+            iterator, tf.constant(0, tf.int64)
         )
-        return dict(zip(_SPEED_METRICS, values, strict=True))
+        shape = traced.structured_outputs[0].shape
+        total, waited = tf.zeros(shape, tf.float64), tf.zeros([], tf.float64)
+        for number in tf.range(first, end):
+            with tf.control_dependencies([total]):  # wait for the previous step
+                metrics, seconds = self._compiled_step(iterator, number)
+            total += tf.cast(metrics, tf.float64)
+            waited += seconds
+        return total, waited
 
-    def next_window(self) -> "_MetricWindow":
-        """Return an empty window with the time of a step."""
-        return _MetricWindow({}, self._seconds_per_step)
+    def _one_step(self, iterator: Any, number: tf.Tensor):
+        begin = tf.timestamp()
+        with tf.control_dependencies([begin]):
+            batch = next(iterator)
+        with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+            waited = tf.timestamp() - begin
+        # Without this, a single thread may run the step before it reads the clock.
+        with tf.control_dependencies([waited]):
+            batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+        arguments = (batch, number) if self._numbered else (batch,)
+        # AutoGraph would lengthen the tracing, and a step has no Python loops or
+        # branches on tensors to convert.
+        step = tf.autograph.experimental.do_not_convert(self._flattened_step)
+        metrics = self._strategy.run(step, arguments)
+        summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, metrics, axis=None)
+        return summed, waited
+
+    def _flattened_step(self, *arguments: Any) -> tf.Tensor:
+        """Return all metrics as one vector, so that replicas exchange one tensor."""
+        metrics = self._step(*arguments)
+        metrics = tf.nest.map_structure(tf.convert_to_tensor, metrics)
+        self._shapes = {
+            name: (total.shape, weight.shape)
+            for name, (total, weight) in metrics.items()
+        }
+        vectors = [
+            tf.reshape(tf.cast(tensor, tf.float32), [-1])
+            for pair in metrics.values()
+            for tensor in pair
+        ]
+        return tf.concat(vectors, 0)
+
+    def _unflatten(self, vector: np.ndarray) -> Metrics:
+        metrics, start = {}, 0
+        for name, shapes in self._shapes.items():
+            pair = []
+            for shape in shapes:
+                size = shape.num_elements()
+                pair.append(vector[start : start + size].reshape(shape))
+                start += size
+            metrics[name] = tuple(pair)
+        return metrics
 
 
-def _not_finite(metrics: Mapping[str, Any]) -> list[str]:
+def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> Any:
+    """Distribute batches so that replica r gets the r-th part of the rows.
+
+    Returns:
+        An infinite distributed dataset that repeats the batches.
+    """
+
+    def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        dataset = make_batches(context.input_pipeline_id, context.num_input_pipelines)
+        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        if replicas > 1:
+            rows = dataset.element_spec[0].shape[0] // replicas
+            dataset = dataset.rebatch(rows, drop_remainder=True).prefetch(replicas)
+        # With several workers, batches of a finite dataset lose their static shape.
+        return dataset.repeat()
+
+    options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
+    return strategy.distribute_datasets_from_function(make_host_dataset, options)
+
+
+def malloc_trim() -> None:
+    """Return freed pages to the system; do nothing if the C library is not glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _not_finite(metrics: Metrics) -> list[str]:
     return [name for name in _MUST_BE_FINITE if not np.isfinite(metrics[name][0]).all()]
-
-
-def _serialize_sums(metrics: Mapping[str, Any]) -> bytes:
-    arrays = {}
-    for name, (total, weight) in metrics.items():
-        arrays[f"{name}/total"] = np.asarray(total, np.float64)
-        arrays[f"{name}/weight"] = np.asarray(weight, np.float64)
-    return safetensors.numpy.save(arrays)
-
-
-def _parse_sums(data: bytes) -> dict[str, Any]:
-    arrays = safetensors.numpy.load(data)
-    names = sorted({name.rpartition("/")[0] for name in arrays})
-    return {name: (arrays[f"{name}/total"], arrays[f"{name}/weight"]) for name in names}

@@ -1,6 +1,5 @@
 """Log metrics to metrics.jsonl, TensorBoard and a progress line."""
 
-import contextlib
 import json
 import math
 import os
@@ -15,11 +14,22 @@ from tqdm import tqdm
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
+from electra_tf.training.disk_errors import reraise_full_disk
 
-_MAX_LINE = 1 << 24  # bytes
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 TRAIN, EVALUATION = "train", "evaluation"
+_PROGRESS_FORMATS = {
+    "loss": ("loss {}", ".2f"),
+    "masked_lm_accuracy": ("masked_lm_accuracy {}", ".3f"),
+    "disc_auc": ("disc_auc {}", ".3f"),
+    "learning_rate": ("learning_rate {}", ".2e"),
+    "gradient_norm": ("gradient_norm {}", ".2f"),
+    "tokens_per_second": ("{} tokens/s", ",.0f"),
+    "share_of_peak": ("{} of peak", ".1%"),
+}
+# Left out on a terminal, whose lines are short.
+_HIDDEN = {"learning_rate", "gradient_norm", "share_of_peak", "seconds_left"}
 
 
 class MetricLogger:
@@ -35,14 +45,9 @@ class MetricLogger:
         removed_lines = _remove_later(path, resumed_at)
         self._metrics = path.open("a", encoding="utf-8")
         durable_files.sync_folder(folder)
-        self._events = {
-            kind: _Events(pathlib.Path(folder, TENSORBOARD, kind), resumed_at)
-            for kind in (TRAIN, EVALUATION)
-        }
-        is_terminal = sys.stderr.isatty()
-        self._progress = (
-            _ProgressBar(steps, resumed_at) if is_terminal else _ProgressLines(steps)
-        )
+        self._folder, self._resumed_at = folder, resumed_at
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._progress = _Progress(steps, resumed_at)
         if removed_lines:
             self.log(
                 f"removed {removed_lines} lines of {METRICS} after step "
@@ -82,19 +87,42 @@ class MetricLogger:
         """End the progress line and close the files; a second call does nothing."""
         self._progress.close()
         self._metrics.close()
-        for events in self._events.values():
-            events.close()
+        for writer in self._writers.values():
+            writer.close()
 
     def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        now = time.time()
         finite = {
             name: float(value) for name, value in values.items() if math.isfinite(value)
         }
-        line = {"step": step, "kind": kind, "time": now}
+        line = {"step": step, "kind": kind, "time": time.time()}
         line |= {name: finite.get(name) for name in values}
         self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
         self._metrics.flush()
-        self._events[kind].write(step, now, finite)
+        with reraise_full_disk(self._folder, "Free space, then resume the run"):
+            writer = self._writer(kind)
+            with writer.as_default(step):
+                for name, value in finite.items():
+                    tf.summary.scalar(name, value)
+            writer.flush()
+
+    def _writer(self, kind: str) -> tf.summary.SummaryWriter:
+        """Return the writer of a kind, whose file begins with a session start.
+
+        There TensorBoard drops the folder's points from that step on, which a killed
+        run logged and the resumed run logs again.
+        """
+        if kind not in self._writers:
+            folder = os.path.join(self._folder, TENSORBOARD, kind)
+            self._writers[kind] = writer = tf.summary.create_file_writer(folder)
+            start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+            event = tf.compat.v1.Event(
+                wall_time=time.time(), step=self._resumed_at + 1, session_log=start
+            )
+            # tf.summary has no public function for other events than summaries.
+            tf.raw_ops.ImportEvent(
+                writer=writer._resource, event=event.SerializeToString()
+            )
+        return self._writers[kind]
 
 
 def read_metrics(folder: str) -> list[dict[str, Any]]:
@@ -106,24 +134,20 @@ def read_metrics(folder: str) -> list[dict[str, Any]]:
 
 
 def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Yield each complete line, raw and parsed."""
+    """Yield each complete line, raw and parsed; a killed run may leave another one."""
     if not path.exists():
         return
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(_MAX_LINE):
-            number += 1
-            if not line.endswith(b"\n") and len(line) < _MAX_LINE:
-                return  # an incomplete line of a killed run
-            line = line.removesuffix(b"\n")
-            yield line, _parse(line, f"{path}, line {number}")
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                yield line, _parse(line[:-1], f"{path}, line {number}")
 
 
 def _parse(line: bytes, place: str) -> dict[str, Any]:
     try:
         parsed = json.loads(line)
         is_valid = isinstance(parsed["step"], int) and isinstance(parsed["kind"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         is_valid = False
     if not is_valid:
         raise InputError(
@@ -137,104 +161,39 @@ def _parse(line: bytes, place: str) -> dict[str, Any]:
 def _remove_later(path: pathlib.Path, step: int) -> int:
     """Remove lines after a step atomically and return their number."""
     lines = list(_lines(path))
-    kept_data = b"".join(raw + b"\n" for raw, line in lines if line["step"] <= step)
     if path.exists():
-        durable_files.write(path, kept_data)
+        kept = [raw for raw, line in lines if line["step"] <= step]
+        durable_files.write(path, b"".join(kept))
     return sum(line["step"] > step for _, line in lines)
 
 
-class _Events:
-    """TensorBoard file, created with its first point.
-
-    It is a TFRecord file of `Event` messages. Unlike the files of `tf.summary`, it
-    begins with a session start. There TensorBoard drops the folder's points from that
-    step on, which a killed run logged and the resumed run logs again.
-    """
-
-    def __init__(self, folder: pathlib.Path, resumed_at: int):
-        self._folder, self._first_step = folder, resumed_at + 1
-        self._file: tf.io.TFRecordWriter | None = None
-
-    def write(self, step: int, now: float, values: Mapping[str, float]) -> None:
-        points = [
-            tf.compat.v1.Summary.Value(tag=name, simple_value=value)
-            for name, value in values.items()
-        ]
-        summary = tf.compat.v1.Summary(value=points)
-        with self._reraise_write_errors():
-            if self._file is None:
-                self._begin(now)
-            self._add(tf.compat.v1.Event(wall_time=now, step=step, summary=summary))
-            self._file.flush()
-
-    def close(self) -> None:
-        if self._file is not None:
-            with self._reraise_write_errors():
-                self._file.close()
-
-    @contextlib.contextmanager
-    def _reraise_write_errors(self) -> Iterator[None]:
-        """Raise TensorFlow's write errors, such as a full disk, as OSError."""
-        try:
-            yield
-        except tf.errors.OpError as error:
-            raise OSError(f"{self._folder}: {error.message}") from error
-
-    def _begin(self, now: float) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads the files of a folder in name order.
-        path = self._folder / f"events.out.tfevents.{time.time_ns()}"
-        self._file = tf.io.TFRecordWriter(str(path))
-        self._add(tf.compat.v1.Event(wall_time=now, file_version="brain.Event:2"))
-        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        first = self._first_step
-        self._add(tf.compat.v1.Event(wall_time=now, step=first, session_log=start))
-
-    def _add(self, event: tf.compat.v1.Event) -> None:
-        self._file.write(event.SerializeToString())
-
-
-class _ProgressLines:
-    """Progress as one plain line for each log, for a file or a pipe."""
-
-    def __init__(self, steps: int):
-        self._steps, self._stream = steps, sys.stderr
-
-    def show(self, step: int, values: Mapping[str, float]) -> None:
-        self.log(_progress_line(step, self._steps, values))
-
-    def log(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
-
-    def set_status(self, status: str) -> None:
-        self.log(status)
-
-    def close(self) -> None:
-        pass
-
-
-class _ProgressBar:
-    """Progress as one line that each log redraws, for a terminal."""
+class _Progress:
+    """Progress on standard error: a bar on a terminal, else one line for each log."""
 
     def __init__(self, steps: int, resumed_at: int):
         self._line = _progress_line(resumed_at, steps, {})
+        self._stream = sys.stderr
+        is_terminal = sys.stderr.isatty()
         self._bar = tqdm(
             total=steps,
             initial=resumed_at,
             desc=self._line,
             file=sys.stderr,
+            disable=not is_terminal,
             # The bar is last, because a narrow terminal cuts the end of the line.
             bar_format="{desc}  |{bar}|",
             # Follow terminal resizes, except in containers that report a size of 0,
             # where tqdm would print nothing.
-            dynamic_ncols=min(os.get_terminal_size(sys.stderr.fileno())) > 0,
+            dynamic_ncols=is_terminal
+            and min(os.get_terminal_size(sys.stderr.fileno())) > 0,
             nrows=20,
         )
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
-        hidden = {"learning_rate", "gradient_norm", "share_of_peak", "seconds_left"}
-        if "disc_auc" in values:
-            hidden.add("masked_lm_accuracy")
+        if self._bar.disable:
+            self.log(_progress_line(step, self._bar.total, values))
+            return
+        hidden = _HIDDEN | ({"masked_lm_accuracy"} if "disc_auc" in values else set())
         shown = {name: value for name, value in values.items() if name not in hidden}
         self._bar.n = step
         line = _progress_line(step, self._bar.total, shown).removeprefix("step ")
@@ -244,11 +203,16 @@ class _ProgressBar:
         self._bar.set_description_str(self._line)
 
     def log(self, text: str) -> None:
-        self._bar.set_description_str(self._line, refresh=False)
-        self._bar.write(text, file=self._bar.fp)
+        if not self._bar.disable:
+            self._bar.set_description_str(self._line, refresh=False)
+        tqdm.write(text, file=self._stream)
+        self._stream.flush()
 
     def set_status(self, status: str) -> None:
-        self._bar.set_description_str(f"{status} ...")
+        if self._bar.disable:
+            self.log(status)
+        else:
+            self._bar.set_description_str(f"{status} ...")
 
     def close(self) -> None:
         self._bar.close()
@@ -265,17 +229,6 @@ def _progress_line(step: int, steps: int, values: Mapping[str, float]) -> str:
     if "seconds_left" in values:
         texts.append(f"{_duration(values['seconds_left'])} left")
     return "  ".join(texts)
-
-
-_PROGRESS_FORMATS = {
-    "loss": ("loss {}", ".2f"),
-    "masked_lm_accuracy": ("masked_lm_accuracy {}", ".3f"),
-    "disc_auc": ("disc_auc {}", ".3f"),
-    "learning_rate": ("learning_rate {}", ".2e"),
-    "gradient_norm": ("gradient_norm {}", ".2f"),
-    "tokens_per_second": ("{} tokens/s", ",.0f"),
-    "share_of_peak": ("{} of peak", ".1%"),
-}
 
 
 def _number(value: float, spec: str) -> str:

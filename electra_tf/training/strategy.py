@@ -55,6 +55,13 @@ def check_batch(
         )
 
 
+def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether the replicas run on CPUs."""
+    return not tf.config.list_logical_devices("GPU") and not isinstance(
+        strategy, tf.distribute.TPUStrategy
+    )
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Return whether this process is the chief, the only worker that writes."""
     resolver = strategy.cluster_resolver

@@ -1,4 +1,4 @@
-"""FLOPs compared with the matmuls of traced graphs; memory and traffic by hand."""
+"""FLOPs compared with the matmuls of traced graphs."""
 
 import math
 
@@ -11,12 +11,9 @@ from electra_tf.model.cost import (
     BatchShape,
     discriminator_flops,
     encoder_flops,
-    layer_ops_bytes,
     masked_lm_flops,
     recomputed_flops,
     step_flops,
-    step_memory,
-    step_traffic,
 )
 from electra_tf.model.electra import Electra, bert
 
@@ -136,59 +133,3 @@ def test_flops_of_electra_small_by_hand():
     per_row = 128 * (disc + gen) + 20 * predictions
     settings, batch = ModelConfig(vocabulary_size=30522), BatchShape(128, 128, 20)
     assert step_flops(settings, "electra", True, batch) == 6 * 128 * per_row
-
-
-def evaluate(function, parameters=1000, objective="electra", generator=True, **changes):
-    batch = BatchShape(**{**vars(BATCH), **changes})
-    return function(ModelConfig(**TINY), objective, generator, parameters, batch)
-
-
-# Values that a layer's backward pass reads, by hand, for 3 x 12 tokens.
-DISC = 2 * 36 * (8 * 32 + 2 * 128 + 4 * 12)
-GEN = 1 * 36 * (8 * 8 + 2 * 32 + 1 * 12)
-LOGITS, TABLE = 3 * 2 * 50, 50 * 16
-
-
-def test_memory_is_the_maximum_over_phases():
-    def beyond_weights(parameters=1000, **changes):
-        return evaluate(step_memory, parameters, **changes) / 4 - 3 * parameters
-
-    # Start of the discriminator's backward pass, with the generator's gradients.
-    assert beyond_weights() == DISC + TABLE
-    assert beyond_weights(generator=False) == DISC
-    assert beyond_weights(objective="mlm") == DISC + 3 * LOGITS
-    # Few tokens: all gradients and one more table.
-    assert beyond_weights(parameters=10**6) == 10**6 + TABLE
-    # Many masked positions: four copies of the generator's logits.
-    assert beyond_weights(max_predictions_per_seq=10**4) == GEN + 4 * LOGITS * 5000
-    assert (
-        beyond_weights(max_predictions_per_seq=10**4, generator=False)
-        == 4 * LOGITS * 5000
-    )
-    # The main network's logits at the masked positions, or at all 36.
-    assert beyond_weights(objective="replace_mlm") == DISC + 3 * LOGITS + TABLE
-    assert beyond_weights(objective="all_tokens_mlm") == DISC + 3 * 36 * 50 + TABLE
-    # Two towers, and the logits of both at all positions, or in chunks of 2^24.
-    assert beyond_weights(objective="electric", length=1200) == max(
-        2 * 3600 * (8 * 8 + 2 * 32 + 1200) + 4 * 3600 * 50,
-        2 * 3600 * (8 * 32 + 2 * 128 + 4 * 1200) + TABLE,
-    )
-
-
-def test_traffic_by_hand():
-    assert layer_ops_bytes(36, 32, 128) == 4 * 36 * (26 * 32 + 6 * 128)
-
-    def layer(width, inner, heads):
-        return layer_ops_bytes(36, width, inner) + 4 * 36 * (
-            26 * width + 10 * heads * 12
-        )
-
-    rest = 4 * (13 * LOGITS + 14 * 1000)
-    disc, gen = 2 * layer(32, 128, 4), layer(8, 32, 1)
-    assert evaluate(step_traffic) == disc + gen + rest
-    assert evaluate(step_traffic, objective="mlm") == disc + rest
-    assert evaluate(step_traffic, generator=False) == disc + rest
-    everywhere = 4 * 13 * 36 * 50
-    assert evaluate(step_traffic, objective="electric") == (
-        disc + 2 * gen + rest + everywhere
-    )

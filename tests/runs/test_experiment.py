@@ -11,12 +11,9 @@ from conftest import GOLDEN
 from electra_tf.config import loader as config_lib
 from electra_tf.errors import InputError
 from electra_tf.pretraining.masking import SpecialTokens
-from electra_tf.runs import cost_estimate
 from electra_tf.runs.experiment import (
     Experiment,
     data_fingerprint,
-    num_parameters,
-    parameter_counts,
 )
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.pipeline import training_batches
@@ -37,11 +34,6 @@ def resolve(data, *sets, vocab=None):
 @pytest.fixture(scope="module")
 def experiment(folder):
     return resolve(folder)
-
-
-@pytest.fixture(scope="module")
-def devices():
-    return tf.distribute.get_strategy()
 
 
 def test_resolve_sets_the_vocabulary_size(experiment):
@@ -101,73 +93,11 @@ def test_special_tokens_of_a_vocabulary(vocabulary):
     np.testing.assert_array_equal(tokens.is_continuation_V, expected)
 
 
-@pytest.fixture
-def rates(monkeypatch):
-    """Replace the measured rates by given ones."""
-
-    def set_rates(best, slow):
-        rate = cost_estimate.Rate(best, slow)
-        for name in ("measure_matmuls", "measure_layer_ops"):
-            monkeypatch.setattr(cost_estimate, name, lambda *_: rate)
-
-    set_rates(1e9, 1e9)
-    return set_rates
-
-
-@pytest.mark.usefixtures("rates")
-def test_describe_has_config_sizes_memory_and_time(experiment, devices):
-    pretrainer = experiment.pretrainer(devices)
-    text = experiment.describe(pretrainer, devices)
-    assert text.startswith(config_lib.dump_config(experiment.config).rstrip())
-    total = num_parameters(pretrainer.trainable_variables)
-    assert sum(parameter_counts(pretrainer).values()) == total
-    weights = len(pretrainer.trainable_variables)
-    assert f"all: {total:,} parameters, {weights} weights" in text
-    for part in (
-        "discriminator/encoder/embeddings: ",
-        "time to train: about ",
-        "GiB of this process",
-    ):
-        assert part in text
-    assert f"{experiment.step_flops:.4g} FLOPs per step" in text
-    assert (
-        "generator: 2 layers of width 16, heads: 1, feed-forward: 64, embeddings: 16"
-        in text
-    )
-
-
-def test_differing_rates_give_a_range_of_times(experiment, devices, rates):
-    pretrainer = experiment.pretrainer(devices)
-    for slow, ranges in ((0.9e9, 0), (0.25e9, 1)):
-        rates(1e9, slow)
-        text = experiment.describe(pretrainer, devices)
-        assert len(re.findall(r"step: about \S+ to \S+ s,", text)) == ranges
-        assert len(re.findall(r"step: about \S+ s,", text)) == 1 - ranges
-        duration = re.search("time to train: about (.*), without", text)[1]
-        assert (" to " in duration) == bool(ranges)
-        assert text.count("other processes") == ranges
-    step = re.search(r"step: about (\S+) to (\S+) s", text)
-    assert float(step[2]) == pytest.approx(4 * float(step[1]), rel=0.02)
-
-
 def test_a_warm_up_as_long_as_training_is_a_warning(folder):
     sets = "training.steps=40", "optimizer.warmup_steps=40"
     (warning,) = resolve(folder, *sets).config_warnings()
     assert "training.steps is 40, optimizer.warmup_steps is 40" in warning
     assert not resolve(folder, sets[0], "optimizer.warmup_steps=39").config_warnings()
-
-
-@pytest.mark.usefixtures("rates")
-def test_describe_of_an_mlm_has_one_encoder(folder, devices):
-    experiment = resolve(folder, "objective.name=mlm")
-    text = experiment.describe(experiment.pretrainer(devices), devices)
-    assert (
-        "encoder: 2 layers of width 32, heads: 2, feed-forward: 128, embeddings: 16"
-        in text
-    )
-    assert "generator" not in text.split("evaluation_batches")[1]
-    names = ["bert/encoder/embeddings", "bert/encoder", "bert/head"]
-    assert list(parameter_counts(experiment.pretrainer(devices))) == names
 
 
 def test_data_fingerprint_depends_on_content_and_not_on_path(

@@ -1,11 +1,15 @@
-"""Runs of pre-training without the command line."""
+"""Runs of pre-training, and the files between the command and the gradient."""
+
+import pathlib
+import traceback
 
 import pytest
 import tensorflow as tf
 
+from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.runs import pretraining
 from electra_tf.training.checkpoint import open_checkpoint
-from runs.test_experiment import resolve
+from runs.test_experiment import SMALL, resolve
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +74,27 @@ def test_changed_steps_are_explained_with_both_learning_rates(run, folder):
     unchanged = resolve(folder, "training.steps=2")
     assert pretraining.explain_changed_steps(unchanged, newest) == []
     assert pretraining.explain_changed_steps(resolve(folder, *sets), None) == []
+
+
+def test_five_files_lie_between_the_command_and_the_losses(
+    folder, tmp_path, here, monkeypatch
+):
+    package, passed = pathlib.Path(pretraining.__file__).parents[1], []
+
+    def losses(*_):
+        paths = [pathlib.Path(frame.filename) for frame in traceback.extract_stack()]
+        passed.extend(dict.fromkeys(p for p in paths if p.is_relative_to(package)))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ElectraObjective, "losses", losses)
+    sets = [f"--set={item}" for item in (*SMALL, "training.steps=1")]
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        here("pretrain", f"--data={folder}", f"--model_dir={tmp_path}", *sets)
+    names = [path.relative_to(package).as_posix() for path in passed]
+    # `losses` is replaced here; its file is the fifth.
+    assert [name for name in names if name != "cli.py"] == [
+        "pretrain.py",
+        "runs/pretraining.py",
+        "training/loop.py",
+        "pretraining/pretrainer.py",
+    ]

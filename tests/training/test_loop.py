@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import os
 import shutil
 import signal
@@ -17,7 +16,6 @@ from electra_tf.training.checkpoint import (
     restore,
     training_state,
 )
-from electra_tf.training.loop import StepCost, _MetricWindow
 from electra_tf.training.metric_logger import read_metrics
 from training.toy import Toy, train
 
@@ -241,31 +239,3 @@ def test_overflowing_weights_are_not_saved(run_toy, tmp_path):
     assert "in steps 1 to 1; the last good checkpoint: none yet" in str(error.value)
     assert "--init_checkpoint" not in error.value.remedy
     assert newest(tmp_path) is None
-
-
-def test_calls_take_two_seconds_once_a_step_is_timed():
-    window = _MetricWindow({})
-    metrics = {"tokens": (5.0, 1.0)}
-    assert window.steps_per_call == 1
-    window.add(metrics, 1, 60.0, 1.0)  # the first call traces and compiles
-    assert window.steps_per_call == 1
-    speeds = window.speed_metrics(5.0, 10, StepCost(7, 100.0))
-    assert all(map(math.isnan, speeds.values()))
-    window.add(metrics, 1, 0.25, 0.05)
-    assert window.steps_per_call == 8
-    window.add(metrics, 3, 1.75, 0.15)
-    assert window.steps_per_call == 4  # 4 steps in 2 seconds
-    assert window.metrics["tokens"] == (15.0, 3.0)
-    assert window.speed_metrics(5.0, 10, StepCost(7, 100.0)) == pytest.approx(
-        {
-            "tokens_per_second": 10.0,
-            "flops_per_second": 14.0,
-            "share_of_peak": 0.14,
-            "input_share": 0.1,
-            "seconds_left": 5.0,
-        }
-    )
-    next_window = window.next_window()
-    assert (next_window.metrics, next_window.steps_per_call) == ({}, 4)
-    next_window.add(metrics, 1, 1e-9, 0.0)
-    assert next_window.steps_per_call == 1000

@@ -28,8 +28,8 @@ from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
+from electra_tf.training.loop import distribute
 from electra_tf.training.metric_logger import read_metrics
-from electra_tf.training.multi_step_runner import distribute
 from training.toy import one_device
 from training.worker_commands import SETS as SMALL
 from training.worker_commands import worker_configs

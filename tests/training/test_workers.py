@@ -21,7 +21,7 @@ from electra_tf.text.record_set import RecordSet
 from electra_tf.text.records import FEATURES
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint, saved_steps
-from electra_tf.training.multi_step_runner import distribute
+from electra_tf.training.loop import distribute
 from training.worker_commands import pretrain_arguments, start_workers
 
 COUNTS = [2, 4]

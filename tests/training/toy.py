@@ -11,9 +11,10 @@ from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.training.checkpoint import CheckpointManager, steps_at_shares
-from electra_tf.training.loop import ChiefOutputs, StepCost, TrainingLoop
+from electra_tf.training.loop import ChiefOutputs, TrainingLoop
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.optimizer import create_optimizer
+from electra_tf.training.speed import StepCost
 
 
 class Toy:

@@ -109,11 +109,8 @@ def forecast(name: str, accelerator: str, replicas: int) -> dict[str, float]:
     kind = config.model, config.objective.name, config.objective.has_generator
     hardware = HARDWARE[accelerator]
     flops, parameters = cost.step_flops(*kind, batch), count_parameters(config.model)
-    # All other operations read and write in bfloat16 what the estimate counts in
-    # float32.
-    traffic = cost.step_traffic(*kind, 0, batch) / 2
     compute = flops / (hardware.peak * hardware.utilisation[name])
-    compute += traffic / hardware.memory
+    compute += step_traffic(config.model, batch) / hardware.memory
     update = 4 * 14 * parameters / hardware.memory
     # Gradients are reduced as one operation, and metrics and weights as two more.
     size, link = 4 * parameters, hardware.link
@@ -126,6 +123,18 @@ def forecast(name: str, accelerator: str, replicas: int) -> dict[str, float]:
         "seconds": seconds,
         "steps": config.training.steps,
     }
+
+
+def step_traffic(model: object, batch: object) -> int:
+    """Return the bytes that operations other than matmuls read and write, bfloat16."""
+    tokens, values = batch.batch_size * batch.length, 0
+    for shape in (model.encoder, model.generator):
+        # Two norms and the activation; biases, transposes, softmax of the attention.
+        fused = 2 * 13 * shape.width + 6 * shape.feed_forward
+        attention = 26 * shape.width + 10 * shape.heads * batch.length
+        values += shape.depth * tokens * (fused + attention)
+    logits = batch.batch_size * batch.max_predictions_per_seq
+    return 2 * (values + 13 * logits * model.encoder.vocabulary_size)
 
 
 def count_parameters(model: object) -> int:
@@ -250,19 +259,16 @@ def time_all_reduce(count: int) -> None:
 
 def model_size(options: argparse.Namespace, records: pathlib.Path) -> tuple[int, int]:
     """Return the number of gradients of the measured model, and their bytes."""
-    import tensorflow as tf
-
     from electra_tf.config.loader import load_config
-    from electra_tf.runs.experiment import Experiment, num_parameters
+    from electra_tf.runs.dry_run import num_parameters, variable_shapes
+    from electra_tf.runs.experiment import Experiment
 
     sets = [f"records.max_length={options.length}", *options.set]
     experiment = Experiment.resolve(
         str(records), None, lambda stored: load_config(options.config, sets, stored)
     )
-    variables = experiment.pretrainer(
-        tf.distribute.OneDeviceStrategy("/device:CPU:0")
-    ).trainable_variables
-    return len(variables), 4 * num_parameters(variables)
+    shapes = variable_shapes(experiment)
+    return len(shapes), 4 * num_parameters(shapes)
 
 
 def compare(options: argparse.Namespace) -> list[list[str]]:

@@ -116,7 +116,7 @@ def electra_tf(options: argparse.Namespace) -> Steps:
     import tensorflow as tf
 
     from electra_tf.batch import Batch
-    from electra_tf.training.multi_step_runner import MultiStepRunner, distribute
+    from electra_tf.training.loop import MultiStepRunner, distribute
 
     config, strategy, pretrainer = build(options)
     ids_BL = tf.constant(token_ids(config), tf.int32)
@@ -158,21 +158,14 @@ def input_pipeline(options: argparse.Namespace) -> Steps:
 
 
 def estimate(options: argparse.Namespace) -> tuple[float, float]:
-    """Return estimated seconds per step and GiB, without running a step."""
+    """Return seconds per step and GiB as `pretrain --dry_run` estimates them."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
-    import math
 
-    from electra_tf.runs.experiment import num_parameters
-    from electra_tf.runs.cost_estimate import estimate_cost
-    from electra_tf.model.cost import BatchShape
+    from electra_tf.runs.dry_run import measure_steps
 
     config, strategy, pretrainer = build(options)
-    length = config.records.max_length
-    masked = math.ceil(config.masking.rate * length)
-    total = num_parameters(pretrainer.trainable_variables)
-    shape = BatchShape(config.input.batch_size, length, masked)
-    result = estimate_cost(config, strategy, total, shape)
-    return result.seconds, result.memory / 2**30
+    result = measure_steps(pretrainer, strategy, step_flops(config))
+    return result.seconds, (result.memory or 0) / 2**30
 
 
 def torch_electra(options: argparse.Namespace, compiled: bool) -> Steps:

@@ -28,7 +28,7 @@ from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import open_checkpoint, restore_weights
-from electra_tf.training.multi_step_runner import add_metrics
+from electra_tf.training.speed import add_metrics
 from electra_tf.training.strategy import choose
 
 BEFORE, AFTER = "before", "after"

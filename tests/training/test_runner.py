@@ -1,4 +1,4 @@
-"""Steps on one device; test_replicas.py has the tests on several replicas."""
+"""Steps and evaluations on one device; test_replicas.py has several replicas."""
 
 import os
 import subprocess
@@ -10,11 +10,12 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
-from electra_tf.training.multi_step_runner import (
+from electra_tf.training.loop import (
+    Evaluation,
     MultiStepRunner,
-    add_metrics,
     distribute,
 )
+from electra_tf.training.speed import add_metrics
 from training.toy import Toy, batches, one_device
 
 
@@ -109,15 +110,6 @@ def test_the_graph_does_not_call_python(numbers):
     assert operations(with_python) & python
 
 
-def test_add_metrics_by_name():
-    first = {"a": (1.0, 2.0), "b": (np.array([1, 2]), 1)}
-    assert add_metrics({}, first) is first
-    sums = add_metrics(first, {"a": (3.0, 4.0), "b": (np.array([10, 20]), 5)})
-    assert sums["a"] == (4.0, 6.0)
-    np.testing.assert_array_equal(sums["b"][0], [11, 22])
-    assert sums["b"][1] == 6
-
-
 def test_one_device_gets_whole_batches():
     calls = []
 
@@ -130,9 +122,41 @@ def test_one_device_gets_whole_batches():
     np.testing.assert_array_equal(batch, [2.5, 3.5])
 
 
+def ten_and_more(size):
+    return lambda host, hosts: tf.data.Dataset.range(10, 10 + size)
+
+
+def batch_and_number(batch, number):
+    return {"batch": (batch, 1), "number": (number * number, 1)}
+
+
+def test_every_call_gives_equal_metrics():
+    evaluate = Evaluation(one_device(), batch_and_number, ten_and_more(5), 5)
+    for _ in range(3):
+        metrics = evaluate()
+        assert metrics["batch"] == (10 + 11 + 12 + 13 + 14, 5)
+        assert metrics["number"] == (0 + 1 + 4 + 9 + 16, 5)
+
+
+def test_batches_keep_their_numbers_across_calls_of_the_runner():
+    progress = []
+    metrics = Evaluation(one_device(), batch_and_number, ten_and_more(25), 25)(
+        progress.append
+    )
+    assert metrics["batch"] == (sum(range(10, 35)), 25)
+    assert metrics["number"] == (sum(n * n for n in range(25)), 25)
+    assert progress == [10, 10, 5]
+
+
+def test_evaluation_stops_after_count_batches():
+    evaluate = Evaluation(one_device(), batch_and_number, ten_and_more(5), 3)
+    assert evaluate.count == 3
+    assert evaluate()["batch"] == (10 + 11 + 12, 3)
+
+
 WAITING_PROGRAM = """
 import time, tensorflow as tf
-from electra_tf.training.multi_step_runner import MultiStepRunner, distribute
+from electra_tf.training.loop import MultiStepRunner, distribute
 from training.toy import one_device
 tf.config.threading.set_inter_op_parallelism_threads(1)
 

@@ -1,0 +1,308 @@
+"""Describe a run: config, sizes, and steps measured on a few rows of synthetic text."""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.batch import Batch
+from electra_tf.config import loader
+from electra_tf.model import cost, original_flops
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.runs.experiment import Experiment
+from electra_tf.training.loop import MultiStepRunner, distribute, malloc_trim
+from electra_tf.training.strategy import runs_on_cpu
+
+# FLOPs of the larger measured step, about a second of a CPU core.
+_CPU_FLOPS, _DEVICE_FLOPS = 3e11, 1e13
+_SECONDS, _MIN_REPEATS = 3.0, 3
+_BYTES_PER_PARAMETER = 16  # float32: weight, two slots, gradient
+_STATUS, _MACHINE = "/proc/self/status", "/proc/meminfo"
+
+
+class Sample(NamedTuple):
+    """Measured step."""
+
+    rows: int
+    """Rows of a micro-batch on one replica."""
+    seconds: float
+    memory: int | None
+    """Peak in bytes; None: not measured here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepEstimate:
+    """Step of the whole batch, extrapolated from a few rows."""
+
+    seconds: float
+    memory: int | None
+    measured: tuple[int, ...]
+    """Rows of the batches that were measured."""
+
+
+def describe(
+    experiment: Experiment,
+    strategy: tf.distribute.Strategy,
+    load_weights: Callable[[Pretrainer], str | None],
+) -> str:
+    """Return config, sizes, FLOPs, and measured memory and time of a run as text.
+
+    Args:
+        experiment: The run's config and vocabulary.
+        strategy: Strategy with the replicas.
+        load_weights: Function that loads initial weights and returns a line about them.
+    """
+    shapes = variable_shapes(experiment)
+    lines = [loader.dump_config(experiment.config).rstrip(), ""]
+    lines += [*_describe_sizes(experiment, shapes), *_describe_flops(experiment)]
+    needed = _BYTES_PER_PARAMETER * num_parameters(shapes)
+    summary = None
+    try:
+        available = _kernel_bytes(_MACHINE, "MemAvailable")
+        if runs_on_cpu(strategy) and available is not None and needed > available:
+            raise MemoryError
+        pretrainer = experiment.pretrainer(strategy)
+        summary = load_weights(pretrainer)
+        estimate = measure_steps(pretrainer, strategy, experiment.step_flops)
+        lines += _describe_estimate(experiment, strategy, estimate)
+    except (MemoryError, tf.errors.ResourceExhaustedError):
+        lines.append(
+            "memory and time: not measured, as the model needs more memory than is "
+            f"free here ({needed / 2**30:.2f} GiB for weights, slots and gradients)"
+        )
+    lines += experiment.config_warnings()
+    return "\n".join([*lines, *([summary] if summary else [])])
+
+
+def measure_steps(
+    pretrainer: Pretrainer, strategy: tf.distribute.Strategy, step_flops: int
+) -> StepEstimate:
+    """Run steps of two small batches and extrapolate to the batch of the config.
+
+    The steps change the weights of the pretrainer.
+    """
+    config = pretrainer.config
+    replicas = strategy.num_replicas_in_sync
+    unit = replicas * config.training.accumulation
+    rows = config.input.batch_size // unit
+    limit = _CPU_FLOPS if runs_on_cpu(strategy) else replicas * _DEVICE_FLOPS
+    flops_per_row = step_flops / rows
+    large = min(rows, max(2, int(limit / flops_per_row)))
+    measured = sorted({max(1, large // 2), large})
+    stages = [
+        (0, config.generator_share),
+        (sum(config.stage_starts), 1 - config.generator_share),
+    ]
+    seconds, memory = 0.0, 0
+    for start, share in stages:
+        if share > 0:
+            pretrainer.begin(start)
+            samples = _measure_stage(pretrainer, strategy, measured, unit)
+            seconds += share * _extrapolate(samples, rows, "seconds")
+            if memory is not None and samples[0].memory is not None:
+                memory = max(memory, round(_extrapolate(samples, rows, "memory")))
+            else:
+                memory = None
+    return StepEstimate(seconds, memory, tuple(unit * n for n in measured))
+
+
+def _measure_stage(
+    pretrainer: Pretrainer,
+    strategy: tf.distribute.Strategy,
+    measured: Iterable[int],
+    unit: int,
+) -> list[Sample]:
+    """Measure steps of `unit` times each number of rows, in turns."""
+    steps, traces = {}, {}
+    for rows in measured:
+        before = _kernel_bytes(_STATUS, "VmRSS") or 0
+        steps[rows] = _compile(pretrainer, strategy, rows * unit)
+        traces[rows] = (_kernel_bytes(_STATUS, "VmRSS") or 0) - before
+    for step in steps.values():  # allocates what later steps use again
+        step()
+    malloc_trim()
+    memory = {rows: _peak_memory(strategy, step) for rows, step in steps.items()}
+    # A run has one compiled step; here all exist during each measurement.
+    surplus = sum(traces.values()) - max(traces.values())
+    seconds: dict[int, list[float]] = {rows: [] for rows in steps}
+    begin = time.perf_counter()
+    while (
+        min(map(len, seconds.values())) < _MIN_REPEATS
+        or time.perf_counter() - begin < _SECONDS
+    ):
+        for rows, step in steps.items():
+            start = time.perf_counter()
+            step()
+            seconds[rows].append(time.perf_counter() - start)
+    if not runs_on_cpu(strategy):
+        surplus = 0
+    return [
+        Sample(
+            rows, min(seconds[rows]), None if peak is None else max(0, peak - surplus)
+        )
+        for rows, peak in memory.items()
+    ]
+
+
+def _compile(
+    pretrainer: Pretrainer, strategy: tf.distribute.Strategy, rows: int
+) -> Callable[[], Any]:
+    """Return a function that runs one compiled step on a batch of synthetic text."""
+    batch = _synthetic_batch(pretrainer, rows)
+    dataset = tf.data.Dataset.from_tensors(batch)
+    iterator = iter(distribute(strategy, lambda *_: dataset.repeat()))
+    runner = MultiStepRunner(
+        strategy,
+        lambda batch: pretrainer.train_step(batch, as_ratios=False),
+        stage=lambda: pretrainer.stage,
+    )
+    runner(iterator, 0)
+    return lambda: runner(iterator, 1)
+
+
+def _synthetic_batch(pretrainer: Pretrainer, rows: int) -> Batch:
+    """Return rows of random ids without padding."""
+    tokens, length = pretrainer.tokens, pretrainer.config.records.max_length
+    special = max(tokens.cls, tokens.sep, tokens.mask)
+    first = special + 1 if special + 1 < tokens.vocabulary_size else 0
+    ids_BL = np.random.default_rng(0).integers(
+        first, tokens.vocabulary_size, [rows, length], np.int32
+    )
+    ids_BL[:, 0], ids_BL[:, -1] = tokens.cls, tokens.sep
+    return Batch(ids_BL, np.ones_like(ids_BL), np.zeros_like(ids_BL))
+
+
+def _extrapolate(samples: list[Sample], rows: int, name: str) -> float:
+    """Return the value at a number of rows of the line through the samples."""
+    first, last = samples[0], samples[-1]
+    start, end = getattr(first, name), getattr(last, name)
+    if first.rows == last.rows:
+        return end
+    return end + (end - start) / (last.rows - first.rows) * (rows - last.rows)
+
+
+def _peak_memory(
+    strategy: tf.distribute.Strategy, step: Callable[[], Any]
+) -> int | None:
+    """Return the peak memory of a step: of the process on CPUs, else of a device."""
+    if not runs_on_cpu(strategy):
+        devices = [device.name[-5:] for device in tf.config.list_logical_devices("GPU")]
+        for device in devices:
+            tf.config.experimental.reset_memory_stats(device)
+        step()
+        peaks = [tf.config.experimental.get_memory_info(d)["peak"] for d in devices]
+        return max(peaks, default=None)
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    except OSError:
+        return None
+    step()
+    return _kernel_bytes(_STATUS, "VmHWM")
+
+
+def _kernel_bytes(path: str, name: str) -> int | None:
+    """Return a size that the Linux kernel reports; None on another system."""
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path(path).read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def variable_shapes(experiment: Experiment) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all trained weights by path, without their memory."""
+    with keras.StatelessScope(initialize_variables=False):
+        pretrainer = Pretrainer(experiment.config, experiment.special_tokens)
+    return {v.path: tuple(v.shape) for v in pretrainer.trainable_variables}
+
+
+def parameter_counts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the number of parameters of each part of a model."""
+    counts: dict[str, int] = {}
+    for path, shape in shapes.items():
+        names = path.split("/")
+        depth = 1 + next(
+            (i for i, n in enumerate(names) if n == "head" or n.endswith("encoder")),
+            len(names) - 2,
+        )
+        name = "/".join(names[: depth + (names[depth] == "embeddings")])
+        counts[name] = counts.get(name, 0) + math.prod(shape)
+    return counts
+
+
+def num_parameters(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the total number of parameters."""
+    return sum(map(math.prod, shapes.values()))
+
+
+def _describe_sizes(
+    experiment: Experiment, shapes: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    objective = experiment.config.objective
+    encoders = cost.encoder_configs(
+        experiment.config.model, objective.name, objective.has_generator
+    )
+    names = objective.facts.main_network, "generator"
+    return [
+        *(
+            f"{name}: {shape.depth} layers of width {shape.width}, heads: "
+            f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
+            f"{shape.embedding}"
+            for name, shape in zip(names, encoders, strict=False)
+        ),
+        *(f"{name}: {n:,} parameters" for name, n in parameter_counts(shapes).items()),
+        f"all: {num_parameters(shapes):,} parameters, {len(shapes)} weights",
+    ]
+
+
+def _describe_flops(experiment: Experiment) -> list[str]:
+    steps, flops = experiment.config.training.steps, experiment.step_flops
+    paper = original_flops.training_flops(experiment.config)
+    return [
+        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
+        f"{steps:,} steps; {paper:.4g} by the paper's rule of counting"
+    ]
+
+
+def _describe_estimate(
+    experiment: Experiment,
+    strategy: tf.distribute.Strategy,
+    estimate: StepEstimate,
+) -> list[str]:
+    batch = experiment.config.input.batch_size
+    replicas = strategy.num_replicas_in_sync
+    owner = "this process" if runs_on_cpu(strategy) else f"each of {replicas} devices"
+    measured = " and ".join(f"{n:,}" for n in estimate.measured)
+    how = f"measured on {measured} rows of random ids"
+    if estimate.measured[-1] != batch:
+        how += f" and extrapolated linearly to {batch:,}"
+    memory = "not measured on this system"
+    if estimate.memory is not None:
+        memory = f"about {estimate.memory / 2**30:.2f} GiB of {owner}"
+    total = _format_duration(_full_steps(experiment) * estimate.seconds)
+    return [
+        f"memory: {memory}",
+        f"step: about {estimate.seconds:.3g} s, "
+        f"{experiment.step_flops / estimate.seconds:.3g} FLOP/s; {how}",
+        f"time to train: about {total}, without start-up and evaluation",
+    ]
+
+
+def _full_steps(experiment: Experiment) -> float:
+    """Return the number of steps of the full batch that have all rows of training."""
+    config = experiment.config
+    return config.training.steps * config.mean_batch_size / config.input.batch_size
+
+
+def _format_duration(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,168 @@
+"""Measure the speed of training: steps and waiting since the last log, and the peak."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+
+from electra_tf.training.strategy import runs_on_cpu
+
+_SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
+_MAX_STEPS_PER_CALL = 1000
+_NAMES = (
+    "tokens_per_second",
+    "flops_per_second",
+    "share_of_peak",
+    "input_share",
+    "seconds_left",
+)
+
+Metrics = dict[str, Any]
+"""Pairs of (total, weight) by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCost:
+    """FLOPs of a step and the peak speed of the devices."""
+
+    flops: float
+    """FLOPs of a step of `batch_size` rows on all replicas."""
+    peak: float
+    """Measured FLOP/s of large matmuls on all replicas."""
+
+
+class MetricWindow:
+    """Metric sums and times since the last log line."""
+
+    def __init__(
+        self, metrics: Metrics | None = None, seconds_per_step: float | None = None
+    ):
+        self.metrics = metrics or {}
+        self._timed_steps = 0
+        self._seconds = self._waited = 0.0
+        # None before the first call; 0 until a call is timed.
+        self._seconds_per_step = seconds_per_step
+        self._is_after_save = False
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> "MetricWindow":
+        """Return a window with the sums that `serialize` wrote, or an empty one."""
+        arrays = safetensors.numpy.load(data) if data else {}
+        names = sorted({name.rpartition("/")[0] for name in arrays})
+        return cls({n: (arrays[f"{n}/total"], arrays[f"{n}/weight"]) for n in names})
+
+    def serialize(self) -> bytes:
+        """Return the metric sums as a safetensors file."""
+        arrays = {}
+        for name, (total, weight) in self.metrics.items():
+            arrays[f"{name}/total"] = np.asarray(total, np.float64)
+            arrays[f"{name}/weight"] = np.asarray(weight, np.float64)
+        return safetensors.numpy.save(arrays)
+
+    def usual_seconds(self, steps: int) -> float | None:
+        """Return the usual duration of some steps; None: unknown."""
+        if not self._seconds_per_step or self._is_after_save:
+            return None
+        return steps * self._seconds_per_step
+
+    def others_wait(self) -> None:
+        """Note that the other workers begin the next steps while the chief saves."""
+        self._is_after_save = True
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no call has been recorded in this process."""
+        return self._seconds_per_step is None
+
+    @property
+    def steps_per_call(self) -> int:
+        """Steps of the next call: 1 until a step is timed without compiling."""
+        if not self._seconds_per_step:
+            return 1
+        steps = int(_SECONDS_PER_CALL / self._seconds_per_step)
+        return max(1, min(_MAX_STEPS_PER_CALL, steps))
+
+    def add(self, metrics: Metrics, steps: int, seconds: float, waited: float) -> None:
+        """Add a call; the time of the first call is ignored, as it compiles."""
+        self.metrics = add_metrics(self.metrics, metrics)
+        self._is_after_save = False
+        if self._seconds_per_step is None:
+            self._seconds_per_step = 0.0
+            return
+        self._timed_steps += steps
+        self._seconds += seconds
+        self._waited += waited
+        self._seconds_per_step = self._seconds / self._timed_steps
+
+    def speed_metrics(
+        self, tokens: float, steps_left: float, cost: StepCost
+    ) -> dict[str, float]:
+        """Return speeds and the time left; NaN if no step was timed."""
+        if not self._timed_steps:
+            return dict.fromkeys(_NAMES, math.nan)
+        seconds_per_step = self._seconds / self._timed_steps
+        flops_per_second = cost.flops / seconds_per_step
+        values = (
+            tokens / seconds_per_step,
+            flops_per_second,
+            flops_per_second / cost.peak,
+            self._waited / self._seconds,
+            seconds_per_step * steps_left,
+        )
+        return dict(zip(_NAMES, values, strict=True))
+
+    def next_window(self) -> "MetricWindow":
+        """Return an empty window with the time of a step."""
+        return MetricWindow({}, self._seconds_per_step)
+
+
+def add_metrics(sums: Mapping[str, Any], metrics: Mapping[str, Any]) -> Metrics:
+    """Add metrics to sums of metrics, which may be empty."""
+    if not sums:
+        return dict(metrics)
+    return {
+        name: (sums[name][0] + total, sums[name][1] + weight)
+        for name, (total, weight) in metrics.items()
+    }
+
+
+def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> float:
+    """Measure the FLOP/s of large matmuls on all replicas at once.
+
+    Args:
+        strategy: Strategy with the replicas.
+        precision: `float32` or `mixed_bfloat16`.
+
+    Returns:
+        FLOP/s of all replicas together, the best of three measurements.
+    """
+    size, count = (1024, 8) if runs_on_cpu(strategy) else (8192, 10)
+    dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
+
+    def make_operand() -> tf.Tensor:
+        return tf.cast(tf.random.stateless_normal([size, size], [0, 1]), dtype)
+
+    def multiply(left: tf.Tensor) -> tf.Tensor:
+        right = left
+        for _ in tf.range(count):
+            right = tf.matmul(left, right) / size
+        return tf.reduce_sum(tf.cast(right, tf.float32))
+
+    @tf.function
+    def run(operand) -> tf.Tensor:
+        result = strategy.run(multiply, args=(operand,))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, result, axis=None)
+
+    operand = tf.function(lambda: strategy.run(make_operand))()
+    run(operand)
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        run(operand).numpy()
+        seconds.append(time.perf_counter() - begin)
+    return 2 * size**3 * count * strategy.num_replicas_in_sync / min(seconds)
