@@ -1,7 +1,7 @@
 """Tiny configs, vocabularies, batches, records, networks and checkpoints for all tests.
 
-Pre-training: `config`, `batch`, `TOKENS`, `SETS` of commands, `build_records`,
-`save_checkpoint`. Fine-tuning: `start`, `settings`, `texts`, `MODELS`.
+Pre-training: `config`, `objective`, `batch`, `TOKENS`, `SETS` of commands,
+`build_records`, `save_checkpoint`. Fine-tuning: `start`, `settings`, `texts`, `MODELS`.
 """
 
 import functools
@@ -24,7 +24,9 @@ from electra_tf.config.pretraining import (
     RecordsConfig,
     TokenizationConfig,
 )
+from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
+from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.builder import build
 from electra_tf.text.corpus import CorpusReader
@@ -81,6 +83,14 @@ def batch(lengths, length=LENGTH, seed=0):
     return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
 
 
+TEXT = batch([16, 12, 9, 16])
+
+
+def rng(step=0):
+    """Return the random numbers of a step."""
+    return make_rng(0, TRAINING, step)
+
+
 def model_of(name):
     """Return the settings of `config` that an objective's networks need."""
     if FACTS[name].stages == 1:
@@ -108,6 +118,18 @@ def config(*, masking=None, objective=None, length=LENGTH, **model):
         masking=MaskingConfig(**(masking or {})),
         objective=ObjectiveConfig(**(objective or {})),
     )
+
+
+def objective(name="electra", *, masking=None, objective=None, tokens=TOKENS, **model):
+    """Return an objective of these small networks, built, that masks 30%."""
+    settings = config(
+        masking={"rate": 0.3, **(masking or {})},
+        objective={"name": name, **(objective or {})},
+        **model,
+    )
+    result = OBJECTIVES[name](settings, tokens)
+    result.model.build()
+    return result
 
 
 def in_every_mode(function, *arguments):

@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TOKENS, batch, config
+from tiny import TEXT, batch, objective, rng
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.pretraining.objectives.electric import ElectricObjective
 from pretraining.original import Fixture
-
-TEXT = batch([16, 12, 9, 16])
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +21,6 @@ def masked_batch(fixture):
         *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
     )
     return MaskedBatch(*(tf.constant(fixture[name]) for name in names))
-
-
-def build(objective=None, masking=None, **model):
-    settings = config(
-        objective={"name": "electric", **(objective or {})},
-        masking=masking or {"rate": 0.3},
-        **model,
-    )
-    result = ElectricObjective(settings, TOKENS)
-    result.model.build()
-    return result
-
-
-def rng(step=0):
-    return make_rng(0, TRAINING, step)
 
 
 def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
@@ -76,13 +57,13 @@ def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
 
 
 def test_a_prediction_does_not_depend_on_its_own_token():
-    objective = build()
+    electric = objective("electric")
     text = batch([16])
     ids = text.input_ids_BL.numpy()
 
     def hidden(ids):
         inputs = text.segment_ids_BL, text.input_mask_BL
-        return objective.model.cloze(ids, *inputs).numpy()
+        return electric.model.cloze(ids, *inputs).numpy()
 
     before = hidden(ids)
     for position in range(1, 15):
@@ -98,59 +79,13 @@ def test_a_prediction_does_not_depend_on_its_own_token():
 
 def test_the_sampler_draws_from_the_same_distribution_as_log_q():
     """The logits at the drawn positions are those of the loss over all tokens."""
-    objective = build()
-    masked = objective.mask(TEXT, rng())
-    losses = objective.losses(masked, rng(), training=False)
+    electric = objective("electric")
+    masked = electric.mask(TEXT, rng())
+    losses = electric.losses(masked, rng(), training=False)
     # With every candidate drawn, the masked-LM loss equals the cloze loss.
-    everything = build(masking={"rate": 1.0 - 1e-6})
-    for a, b in zip(
-        everything.model.trainable_variables,
-        objective.model.trainable_variables,
-        strict=True,
-    ):
-        a.assign(b)
+    everything = objective("electric", masking={"rate": 1.0 - 1e-6})
     drawn = everything.mask(TEXT, rng())
+    assert drawn.weights_BM.numpy().sum() == float(electric.weights(masked)["cloze"])
     values = compute_metrics(everything.losses(drawn, rng(), False).metrics)
     expected = compute_metrics(losses.metrics)["cloze_loss"]
-    candidates = float(objective.weights(masked)["cloze"])
-    assert drawn.weights_BM.numpy().sum() == candidates
     assert values["masked_lm_loss"] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("sharing", ["none", "embeddings"])
-def test_each_loss_trains_its_own_network(sharing):
-    objective = build(sharing=sharing)
-    masked = objective.mask(TEXT, rng())
-    variables = objective.model.trainable_variables
-
-    def reached(name):
-        with tf.GradientTape() as tape:
-            losses = objective.losses(masked, rng(), training=True)
-            total = losses.parts[name].total
-        found = tape.gradient(total, [v.value for v in variables])
-        return {
-            v.path
-            for v, g in zip(variables, found, strict=True)
-            if g is not None and np.any(tf.convert_to_tensor(g))
-        }
-
-    of_cloze = {v.path for v in variables if "/cloze/" in v.path}
-    shared = {
-        v.path for v in variables if "discriminator/encoder/embeddings/" in v.path
-    }
-    # No gradient of the discriminator's loss flows through log q or the samples.
-    assert not reached("disc") & of_cloze
-    assert reached("disc") == {v.path for v in variables} - of_cloze
-    expected = of_cloze | (shared if sharing == "embeddings" else set())
-
-    # Only the left tower's token table is the output matrix; keys have no bias gradient
-    # beyond rounding, so compare without them.
-    def relevant(paths):
-        return {p for p in paths if not p.endswith("key/bias")}
-
-    assert relevant(reached("cloze")) == relevant(expected)
-
-
-def test_sharing_all_is_an_error():
-    with pytest.raises(ValueError, match=r"model\.sharing must be none or embeddings"):
-        config(objective={"name": "electric"}, sharing="all", generator_width=1.0)

@@ -1,0 +1,261 @@
+"""Laws of all objectives: what each loss trains, sums over rows, padding, dropout."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny import (
+    LENGTH,
+    TEXT,
+    TOKENS,
+    VOCABULARY,
+    batch,
+    config,
+    model_of,
+    objective,
+    rng,
+)
+
+from electra_tf.config.objectives import FACTS
+from electra_tf.config.pretraining import ObjectiveConfig
+from electra_tf.kernels.rng import RngStream
+from electra_tf.pretraining.losses import WeightedSum
+from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives import OBJECTIVES
+from electra_tf.pretraining.objectives.common import Losses
+
+NAMES = pytest.mark.parametrize("name", FACTS)
+# The networks that each loss trains, by the start of their paths.
+TRAINS = {
+    "electra": {"masked_lm": ["generator/"], "disc": ["discriminator/"]},
+    "electra_15": {"masked_lm": ["generator/"], "disc": ["discriminator/"]},
+    "corrective": {
+        "masked_lm": ["generator/"],
+        "disc": ["discriminator/"],
+        "main_lm": ["discriminator/encoder/", "corrector/"],
+    },
+    "adversarial": {
+        "policy": ["generator/"],
+        "baseline": ["baseline/"],
+        "disc": ["discriminator/"],
+    },
+    "two_stage": {"masked_lm": ["generator/"], "disc": ["discriminator/"]},
+    "replace_mlm": {"masked_lm": ["generator/"], "main_lm": ["main/"]},
+    "all_tokens_mlm": {"masked_lm": ["generator/"], "main_lm": ["main/", "gate/"]},
+    "electric": {"cloze": ["cloze/"], "disc": ["discriminator/"]},
+    "mlm": {"masked_lm": [""]},
+}
+METRICS_OF_GENERATOR = {
+    *("masked_lm_loss", "masked_lm_accuracy", "sampled_masked_lm_accuracy")
+}
+METRICS = {
+    "electra": METRICS_OF_GENERATOR
+    | {f"disc_{n}" for n in ("loss", "accuracy", "precision", "recall", "auc")},
+    "mlm": {"masked_lm_loss", "masked_lm_accuracy"},
+    "replace_mlm": METRICS_OF_GENERATOR | {"main_lm_loss", "main_lm_accuracy"},
+}
+
+
+def build(name, sharing="none", **settings):
+    """Return an objective in its last stage."""
+    shape = model_of(name) | ({} if FACTS[name].stages > 1 else {"sharing": sharing})
+    if sharing == "all":
+        shape["generator_width"] = 1.0
+    result = objective(name, **{**shape, **settings})
+    result.begin(1_000_000)
+    return result
+
+
+@pytest.fixture(scope="module")
+def built():
+    """Return objectives by name, each built once."""
+    return {name: build(name) for name in FACTS}
+
+
+def total_of(objective, masked, source=None, training=False, part=None, weights=None):
+    losses = objective.losses(masked, source or rng(), training)
+    if part:
+        losses = losses._replace(factors={part: 1.0})
+    return losses.combined(weights or objective.weights(masked))
+
+
+def reached(objective, masked, part=None):
+    """Return the total loss, and the paths of the weights with a gradient."""
+    variables = objective.model.trainable_variables
+    with tf.GradientTape() as tape:
+        loss = total_of(objective, masked, training=True, part=part)
+    gradients = tape.gradient(loss, [v.value for v in variables])
+    paths = set()
+    for variable, gradient in zip(variables, gradients, strict=True):
+        dense = None if gradient is None else tf.convert_to_tensor(gradient).numpy()
+        assert dense is None or np.isfinite(dense).all(), variable.path
+        # A bias of keys shifts all scores of a query equally: its gradient is 0.
+        if dense is not None and dense.any() and not variable.path.endswith("key/bias"):
+            paths.add(variable.path.partition("/")[2])
+    return loss, paths
+
+
+def paths_of(objective, starts):
+    paths = (v.path.partition("/")[2] for v in objective.model.trainable_variables)
+    keys = "key/bias"
+    return {p for p in paths if p.startswith(tuple(starts)) and not p.endswith(keys)}
+
+
+@NAMES
+def test_each_loss_trains_its_networks_alone(built, name):
+    masked = built[name].mask(TEXT, rng())
+    for part, starts in TRAINS[name].items():
+        _, paths = reached(built[name], masked, part)
+        assert paths == paths_of(built[name], starts), part
+    frozen = ["generator/"] if name == "two_stage" else []
+    everything = paths_of(built[name], [""]) - paths_of(built[name], frozen or ["?"])
+    assert reached(built[name], masked)[1] == everything
+
+
+@pytest.mark.parametrize(
+    ("name", "sharing"),
+    [
+        (name, sharing)
+        for name, facts in FACTS.items()
+        for sharing in ("embeddings", "all")
+        if sharing in facts.sharing and facts.generator
+    ],
+)
+def test_shared_weights_are_trained_by_both_losses(name, sharing):
+    objective = build(name, sharing)
+    masked = objective.mask(TEXT, rng())
+    main = "main/" if FACTS[name].head == "masked_lm" else "discriminator/"
+    shared = f"{main}encoder/" + ("embeddings/" if sharing == "embeddings" else "")
+    for part, starts in TRAINS[name].items():
+        if part != "baseline":
+            _, paths = reached(objective, masked, part)
+            assert paths == paths_of(objective, [*starts, shared]), part
+
+
+@NAMES
+def test_losses_weights_and_metrics_have_their_names(built, name):
+    masked = built[name].mask(TEXT, rng())
+    losses, weights = (
+        built[name].losses(masked, rng(), False),
+        built[name].weights(masked),
+    )
+    assert set(losses.parts) == set(TRAINS[name])
+    for part, loss in losses.parts.items():
+        assert float(loss.weight) == float(weights[part])
+    assert set(losses.metrics) == METRICS.get(name, set(losses.metrics))
+    values = compute_metrics(losses.metrics)
+    for part, start in (("masked_lm_loss", VOCABULARY), ("disc_loss", 2)):
+        if part in values and name != "electric":  # an untrained model is near chance
+            assert abs(values[part] - np.log(start)) < 0.3
+
+
+@NAMES
+def test_parts_of_a_batch_add_up_to_the_batch(built, name):
+    masked = built[name].mask(TEXT, rng())
+    weights = built[name].weights(masked)
+    whole = built[name].losses(masked, rng(), True)
+    total, sums = 0.0, []
+    for first in (0, 2):
+        rows = tf.nest.map_structure(lambda t, i=first: t[i : i + 2], masked)
+        stream = RngStream(rng().seed, rng().first_row + first)
+        losses = built[name].losses(rows, stream, True)
+        total += losses.combined(weights)
+        sums.append(losses.metrics)
+    np.testing.assert_allclose(total, whole.combined(weights), rtol=1e-5)
+    metrics = tf.nest.map_structure(lambda *values: sum(values), *sums)
+    expected = compute_metrics(whole.metrics)
+    assert compute_metrics(metrics) == pytest.approx(expected, rel=1e-5, nan_ok=True)
+
+
+@NAMES
+def test_padding_does_not_change_the_loss(built, name):
+    part = "cloze" if name == "electric" else None  # its first position sees the last
+    masked = built[name].mask(TEXT, rng())
+    expected = total_of(built[name], masked, part=part)
+    padding_BL = 1 - masked.input_mask_BL
+    junk = masked._replace(
+        input_ids_BL=masked.input_ids_BL + 9 * padding_BL,
+        masked_ids_BL=masked.masked_ids_BL + 7 * padding_BL,
+        segment_ids_BL=masked.segment_ids_BL + padding_BL,
+    )
+    wide = type(masked)(
+        *(tf.pad(x, [[0, 0], [0, 8]]) if x.shape[1] == LENGTH else x for x in masked)
+    )
+    for other in (junk, wide):
+        loss = total_of(built[name], other, part=part)
+        np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+@NAMES
+@pytest.mark.parametrize("lengths", [[0, 0], [2, 3]])
+def test_rows_without_maskable_tokens_train_no_generator(built, name, lengths):
+    masked = built[name].mask(batch(lengths), rng())
+    assert not masked.weights_BM.numpy().any()
+    loss, paths = reached(built[name], masked)
+    assert np.isfinite(float(loss))
+    assert not [p for p in paths if p.startswith(("generator/", "cloze/", "baseline/"))]
+    if lengths == [0, 0] or name in ("mlm", "electra_15", "replace_mlm"):
+        assert float(loss) == 0
+        assert not paths
+
+
+@NAMES
+def test_dropout_is_applied_in_training_only(name):
+    objective = build(name, dropout=0.3, attention_dropout=0.3)
+    masked = objective.mask(TEXT, rng())
+    losses = [float(total_of(objective, masked, None, t)) for t in (1, 1, 0, 0)]
+    assert losses[0] == losses[1] != losses[2] == losses[3]
+    assert float(total_of(objective, masked, rng(1), True)) != losses[0]
+
+
+def test_combined_loss_divides_each_loss_by_its_global_weight():
+    total, none, some = tf.Variable(3.0), tf.constant(0.0), tf.constant(2.0)
+    parts = {
+        "one": WeightedSum(tf.constant(6.0), tf.constant(3.0)),
+        "empty": WeightedSum(total, none),
+        "idle": WeightedSum(tf.constant(9.0), tf.constant(1.0)),
+    }
+    losses = Losses(parts, {"one": 50.0, "empty": 1.0}, {})
+    with tf.GradientTape() as tape:
+        # The weight of the global batch, not of the replica.
+        loss = losses.combined({"one": some, "empty": none})
+    assert float(loss) == 50 * 6 / 2
+    assert float(tape.gradient(loss, total)) == 0
+
+
+@NAMES
+def test_facts_are_those_of_the_networks_and_losses(built, name):
+    assert set(OBJECTIVES) == set(FACTS)
+    facts, model = FACTS[name], built[name].model
+    generator = "cloze" if facts.towers == 2 else "generator"
+    has_discriminator = getattr(model, "discriminator", None) is not None
+    assert has_discriminator == (facts.head == "replaced_token")
+    assert (getattr(model, generator, None) is not None) == facts.generator
+    for weight in facts.weights if facts.stages == 1 else ():
+        others = dict.fromkeys(facts.weights, 0.0)
+        ObjectiveConfig(name=name, **{**others, weight: 1.0})
+    fields = ObjectiveConfig.__dataclass_fields__
+    assert {*facts.weights, *facts.unused} <= set(fields)
+
+
+@NAMES
+def test_rows_without_an_entry_are_never_sampled_or_predicted(name):
+    spare = 6
+    shape = {"vocabulary_size": VOCABULARY + spare, "spare_rows": spare}
+    settings = config(objective={"name": name}, **{**model_of(name), **shape})
+    objective = OBJECTIVES[name](settings, TOKENS)
+    objective.model.build()
+    biases = [v for v in objective.model.weights if v.path.endswith("output_bias")]
+    tables = [v for v in objective.model.weights if "word_embeddings" in v.path]
+    assert biases
+    for bias in biases:
+        bias.assign(np.where(np.arange(VOCABULARY + spare) < VOCABULARY, 0.0, 50.0))
+    masked_rows = objective.mask(batch([16, 12]), rng())
+    with tf.GradientTape() as tape:
+        losses = objective.losses(masked_rows, rng(), training=True)
+        total = sum(part.total for part in losses.parts.values())
+    # A row that is predicted would have nearly all of the probability.
+    assert float(total) < 5 * 28 * np.log(VOCABULARY)
+    for gradient in tape.gradient(total, [*biases, *tables]):
+        if gradient is not None:
+            dense = tf.convert_to_tensor(gradient)
+            np.testing.assert_array_equal(dense[VOCABULARY:], 0)
