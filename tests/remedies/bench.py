@@ -15,16 +15,13 @@ import keras
 import pytest
 from conftest import GOLDEN
 
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment
 from electra_tf.tasks import inference
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.prediction_inputs import read_items
-from electra_tf.tasks.task_data import TaskData
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -84,31 +81,6 @@ class Bench:
         if result.returncode:
             raise InputError("the command must succeed", result.stderr, "")
         return result.stdout
-
-    def task(self, name: str, *trials: Any, **settings: Any) -> Calls:
-        """Return calls that read data of fine-tuning: a folder of files for each call.
-
-        A trial is the contents by file name, or these with settings of its own.
-        """
-        pairs = [t if isinstance(t, tuple) else (t, settings) for t in trials]
-        return [
-            lambda number=number, files=files, own=own: read_data(
-                name, self._folder(f"task{number}", files), **own
-            )
-            for number, (files, own) in enumerate(pairs)
-        ]
-
-    def _folder(self, name: str, files: dict[str, Any]) -> pathlib.Path:
-        for file, content in files.items():
-            self.file(f"{name}/{file}", content)
-        return self.path(name)
-
-
-def read_data(name: str, data: Any, **settings: Any) -> TaskData:
-    """Read the data of a task of fine-tuning."""
-    sets = [f"data.{key}={value}" for key, value in settings.items()]
-    config = load_config(None, sets, root=FinetuningConfig)
-    return read_task(name, str(data), config.data, DataErrorLog("stop", ""))
 
 
 def consume(result: Any) -> Any:

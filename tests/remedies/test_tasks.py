@@ -1,211 +1,151 @@
-"""Remedies of errors about data of tasks."""
+"""Remedies that an error about data of a task spells out, done as they say.
 
-import gzip
+Remedies that are other files or settings are in the tables of errors in tests/tasks.
+"""
+
+import json
+import re
+import shlex
 
 import pytest
+from absl import flags
 
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.glue import require
-from remedies.bench import (
-    TAGS,
-    Bench,
-    cases,
-    follow,
-    read_data,
-    squad,
-)
+from electra_tf.text.data_errors import DataErrorLog
 
-ROWS = "text,label\n" + "the,a\nfirst,b\n" * 10
-ONE = "text,label\n" + "the,a\n" * 20
-JSON = '{"text": "the", "label": "a"}\n{"text": "of", "label": "b"}\n' * 4
-COLUMNS = {"text_columns": "[text]", "label_column": "label"}
-SCORE = {"text_columns": "[text]", "score_column": "score"}
+LABELS = ["a", "b"] * 10
+TEXTS = [f"x, {n}" for n in range(20)]
+COLUMNS = {"text_columns": ("text",), "label_column": "label"}
 
 
-def _table(*tables, name="train.csv", **settings):
-    files = [{name: table} for table in tables]
-    return lambda b: b.task("csv", *files, **settings)
+def texts(path, **settings):
+    """Read a table without a warning; return its texts in order."""
+    lines, config = [], DataConfig(**COLUMNS | settings)
+    log = DataErrorLog("stop", "")
+    task = read_task("csv", str(path), config, log, lines.append)
+    assert not any("warning" in line for line in lines)
+    items = [text for split in task.splits.values() for text in split.items]
+    return sorted(items, key=lambda text: int(text[3:]))
 
 
-def _settings(*settings):
-    return lambda b: b.task("csv", *(({"train.csv": ROWS}, own) for own in settings))
+def failure(path, **settings):
+    """Return the remedy of the error."""
+    with pytest.raises(InputError) as caught:
+        texts(path, **settings)
+    return caught.value.remedy
 
 
-TABLES = {
-    "no column of labels": _settings({"text_columns": "[text]"}, COLUMNS),
-    "a column that is not there": _settings(
-        {**COLUMNS, "text_columns": "[txt]"}, COLUMNS
-    ),
-    "one class": _table(ONE, ROWS, **COLUMNS),
-    "one score": _table(
-        "text,score\n" + "the,1\n" * 9, "text,score\n" + "the,1\nof,2\n" * 9, **SCORE
-    ),
-    "a row without a label": _table(ROWS + "of,\n", ROWS + "of,a\n", **COLUMNS),
-    "a score that is no number": _table(
-        "text,score\nthe,1\nof,x\na,2\n", "text,score\nthe,1\nof,4\na,2\n", **SCORE
-    ),
-    "a row too short": _table(ROWS + "of\n", ROWS + "of,a\n", **COLUMNS),
-    "a quote that does not end": _table(ROWS + '"of,a\n', ROWS + '"of",a\n', **COLUMNS),
-    "two columns of one name": _table(ROWS.replace("text,", "label,"), ROWS, **COLUMNS),
-    "a header alone": _table("text,label\n", ROWS, **COLUMNS),
-    "an empty file": _table("", ROWS, **COLUMNS),
-    "classes with one row each": _table(
-        "text,label\nthe,a\nof,b\n", "text,label\nthe,a\nof,b\na,a\nto,b\n", **COLUMNS
-    ),
-    "a folder without train": lambda b: b.task(
-        "csv", {"training.csv": ROWS}, {"train.csv": ROWS}, **COLUMNS
-    ),
-    "two files of train": lambda b: b.task(
-        "csv",
-        {"train.csv": ROWS, "train.tsv": ROWS.replace(",", "\t")},
-        {"train.csv": ROWS},
-        {"train.tsv": ROWS.replace(",", "\t")},
-        **COLUMNS,
-    ),
-    "a class that train lacks": lambda b: b.task(
-        "csv",
-        {"train.csv": ROWS, "dev.csv": ROWS + "of,c\n"},
-        {"train.csv": ROWS, "dev.csv": ROWS + "of,b\n"},
-        **COLUMNS,
-    ),
-    "JSON that is not whole": lambda b: b.task(
-        "csv",
-        {"train.jsonl": JSON + '{"text": "the"\n'},
-        {"train.jsonl": JSON + '{"text": "the", "label": "a"}\n'},
-        **COLUMNS,
-    ),
-    "a Latin-1 table": lambda b: b.task(
-        "csv",
-        {"train.csv": (ROWS + "café,a\n").encode("latin-1")},
-        {"train.csv": ROWS + "café,a\n"},
-        **COLUMNS,
-    ),
-    "a .gz that is not compressed": lambda b: b.task(
-        "csv",
-        {"train.csv.gz": gzip.compress(ROWS.encode())[:-20]},
-        {"train.csv.gz": gzip.compress(ROWS.encode())},
-        **COLUMNS,
-    ),
-    "GLUE without a file": lambda b: [
-        lambda: require(str(b.folder), "rte", "dev"),
-        lambda: require(str(b.file("RTE/dev.tsv", "").parent.parent), "rte", "dev"),
-        lambda: require(str(b.path("RTE")), "rte", "dev"),
-    ],
-    "GLUE with two files": lambda b: [
-        lambda: (
-            b.file("dev.one.tsv", ""),
-            b.file("dev.two.tsv", ""),
-            require(str(b.folder), "rte", "dev"),
-        ),
-        lambda: (
-            b.path("dev.one.tsv").unlink(),
-            require(str(b.folder), "rte", "dev"),
-        ),
-    ],
-}
-NUMBERED = "1\tthe\tx\tDT\n2\tfirst\tx\tJJ\n\n" * 4
+def table(path, *names, separator=",", values=(TEXTS, LABELS)):
+    rows = [separator.join(f'"{v}"' for v in row) for row in zip(*values, strict=True)]
+    path.write_text("\n".join([separator.join(names), *rows]) + "\n", "utf-8")
+    return path
 
 
-def _tags(*tags, name="train.txt", **settings):
-    return lambda b: b.task("tagging", *({name: t} for t in tags), **settings)
+def flag_values(text, name):
+    """Return the value of a flag in a message, as a shell and absl pass it."""
+    for word in shlex.split(text.replace("; ", " ")):
+        if word.startswith(f"--{name}="):
+            value = word.removeprefix(f"--{name}=").rstrip(".")
+            return tuple(flags.ListParser().parse(value))
+    raise AssertionError(f"no --{name} in {text}")
 
 
-TAGGING = {
-    "a folder without train": lambda b: b.task(
-        "tagging", {"training.txt": TAGS}, {"train.txt": TAGS}
-    ),
-    "an empty file": _tags("", TAGS),
-    "one sentence": lambda b: b.task(
-        "tagging",
-        {"train.txt": "the O\n"},
-        {"train.txt": TAGS},
-        {"train.txt": "the O\n", "dev.txt": "of O\n"},
-    ),
-    "numbers of words": lambda b: b.task(
-        "tagging",
-        ({"train.txt": NUMBERED}, {}),
-        ({"train.txt": NUMBERED}, {"word_column": 1, "tag_column": 3}),
-    ),
-    "a column that is not there": lambda b: b.task(
-        "tagging",
-        *(({"train.txt": TAGS}, {"tag_column": column}) for column in (7, 1, -1)),
-    ),
-    "a line with one column": _tags(TAGS + "word\n", TAGS + "word O\n"),
-    "a tag that marks no span": _tags(TAGS + "to X\n", TAGS + "to O\n"),
-    "a tag that train lacks": lambda b: b.task(
-        "tagging",
-        {"train.txt": TAGS, "dev.txt": "the O\nof B-Y\n"},
-        {"train.txt": TAGS, "dev.txt": "the O\nof B-X\n"},
-        {"train.txt": TAGS + "a B-Y\n", "dev.txt": "the O\nof B-Y\n"},
-    ),
-    "other tags in dev": lambda b: b.task(
-        "tagging",
-        {"train.txt": TAGS, "dev.txt": "the DT\n"},
-        {"train.txt": TAGS, "dev.txt": "the O\n"},
-    ),
-}
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", "\t"), ("a.tsv", ",")])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_renaming_a_table_of_another_separator(tmp_path, name, separator, quote):
+    names = (f"{quote}{n}{quote}" for n in ("text", "label"))
+    path = table(tmp_path / name, *names, separator=separator)
+    suffix = re.search(r"\.[ct]sv", failure(path))[0]
+    assert texts(path.rename(path.with_suffix(suffix))) == TEXTS
 
 
-def _question(bad, *good, task="squad1"):
-    files = [{"train.json": squad(qa=qa), "dev.json": squad()} for qa in (bad, *good)]
-    return lambda b: b.task(task, *files)
+@pytest.mark.parametrize("first", ["text", "\ufefftext"])
+@pytest.mark.parametrize(("name", "separator"), [("a.tsv", ";"), ("a.csv", "|")])
+def test_converting_a_table_of_another_separator(tmp_path, name, separator, first):
+    pandas = pytest.importorskip("pandas")
+    path = table(tmp_path / name, first, "label", separator=separator)
+    command = failure(path).partition(": ")[2].replace("FILE", repr(str(path)))
+    new = tmp_path / "NEW.csv"
+    eval(command.replace("NEW.csv", str(new)), {"pandas": pandas})
+    assert texts(new) == TEXTS
 
 
-ANSWER = {"text": "first", "answer_start": 4}
-SQUAD = {
-    "a folder without dev": lambda b: [
-        *b.task(
-            "squad1",
-            {"train.json": squad()},
-            {"train.json": squad(), "dev.json": squad()},
-        ),
-        lambda: read_data("squad1", b.path("task0/train.json"), dev_share=0.5),
-    ],
-    "one article": lambda b: [
-        lambda: read_data("squad1", b.file("a.json", squad(count=1)), dev_share=0.5),
-        *b.task("squad1", {"train.json": squad(count=1), "dev.json": squad()}),
-    ],
-    "not JSON": lambda b: b.task(
-        "squad1",
-        {"train.json": "{", "dev.json": squad()},
-        {"train.json": squad(), "dev.json": squad()},
-    ),
-    "another layout": lambda b: b.task(
-        "squad1",
-        {"train.json": {"rows": []}, "dev.json": squad()},
-        {"train.json": squad(), "dev.json": squad()},
-    ),
-    "a question that is no text": _question({"question": 3}, {"question": "which?"}),
-    "a blank question": _question({"question": " "}, {"question": "which?"}),
-    "an id that occurs twice": lambda b: b.task(
-        "squad1",
-        {"train.json": squad(qa={"id": "1"}), "dev.json": squad()},
-        {"train.json": squad(qa={"id": "2"}), "dev.json": squad()},
-    ),
-    "no answers": _question({"answers": []}, {"answers": [ANSWER]}),
-    "an answer elsewhere": _question(
-        {"answers": [{**ANSWER, "answer_start": 6}]}, {"answers": [ANSWER]}
-    ),
-    "an answer without a place": _question(
-        {"answers": [{"text": "first"}]}, {"answers": [ANSWER]}
-    ),
-    "an answer of another text": _question(
-        {"answers": [{**ANSWER, "text": "last"}]}, {"answers": [ANSWER]}
-    ),
-    "a blank answer": _question(
-        {"answers": [{**ANSWER, "text": ""}]}, {"answers": [ANSWER]}
-    ),
-    "impossible with answers": _question(
-        {"is_impossible": True},
-        {"is_impossible": False},
-        {"is_impossible": True, "answers": []},
-        task="squad2",
-    ),
-}
+def test_quoting_a_name_with_a_comma(tmp_path):
+    path = table(tmp_path / "a.csv", '"Text, clean"', "label")
+    remedy = failure(
+        path, text_columns=flag_values("--text_columns='Text, clean'", "text_columns")
+    )
+    assert texts(path, text_columns=flag_values(remedy, "text_columns")) == TEXTS
 
 
-CASES = cases(tables=TABLES, tagging=TAGGING, squad=SQUAD)
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_naming_the_column_of_splits(tmp_path, name):
+    words = ["train"] * 12 + ["dev"] * 4 + ["test"] * 4
+    names, path, lines = ("split", "text", "label"), tmp_path / name, []
+    if name == "a.csv":
+        table(path, *names, values=(words, TEXTS, LABELS))
+    else:
+        rows = zip(words, TEXTS, LABELS, strict=True)
+        path.write_text(
+            json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+        )
+    config, log = DataConfig(**COLUMNS), DataErrorLog("stop", "")
+    read_task("csv", str(path), config, log, lines.append)
+    (line,) = [line for line in lines if "warning" in line]
+    assert texts(path, split_column=flag_values(line, "split_column")[0]) == TEXTS
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_remedy_works(case, here, tmp_path):
-    assert follow(case, Bench(tmp_path, here)) > 0
+def test_using_one_spelling_of_a_label(tmp_path):
+    labels, lines = ["caf\xe9", "cafe\u0301", '""a""', "b"] * 6, []
+    path = table(tmp_path / "a.csv", "text", "label", values=(["x, 0"] * 24, labels))
+    config, log = DataConfig(**COLUMNS), DataErrorLog("stop", "")
+    read_task("csv", str(path), config, log, lines.append)
+    assert sum("warning" in line for line in lines) == 2
+    content = path.read_text("utf-8").replace("e\u0301", "\xe9").replace('"""', '"')
+    path.write_text(content, "utf-8")
+    assert texts(path) == ["x, 0"] * 24
+
+
+def test_naming_keys_and_tags_of_json(tmp_path):
+    record = {"tokens": ["the", "of"], "ner_tags": [1, 0], "pos_tags": ["D", "P"]}
+    path, changes = tmp_path / "a.jsonl", {}
+    path.write_text("\n".join([json.dumps(record)] * 20))
+    log = DataErrorLog("stop", "")
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            read_task("tagging", str(path), DataConfig(**changes), log)
+        remedy = caught.value.remedy.replace(" (of", "; ")
+        for name in ("text_columns", "label_column", "tag_names"):
+            if f"--{name}=" in remedy:
+                values = flag_values(remedy, name)
+                changes[name] = values[0] if name == "label_column" else values
+    task = read_task("tagging", str(path), DataConfig(**changes), log)
+    assert set(task.splits["train"].targets) == {("B-PER", "O")}
+
+
+def test_writing_keys_within_an_object_as_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = zip(TEXTS, LABELS, strict=True)
+    records = [{"review": {"text": text}, "label": label} for text, label in rows]
+    path, columns = tmp_path / "a.jsonl", {"text_columns": ("review.text",)}
+    path.write_text("\n".join(map(json.dumps, records)))
+    assert "pandas.json_normalize" in failure(path, **columns)
+    frame = pandas.json_normalize(records)
+    frame.to_json(path, orient="records", lines=True)
+    assert texts(path, **columns) == TEXTS
+
+
+def test_files_of_glue(tmp_path):
+    with pytest.raises(InputError):
+        require(str(tmp_path), "rte", "dev")
+    (tmp_path / "RTE").mkdir()
+    for name in ("dev.one.tsv", "dev.two.tsv"):
+        (tmp_path / "RTE" / name).touch()
+    with pytest.raises(InputError):
+        require(str(tmp_path), "rte", "dev")
+    (tmp_path / "RTE" / "dev.one.tsv").unlink()
+    path = require(str(tmp_path), "rte", "dev")
+    assert require(str(tmp_path / "RTE"), "rte", "dev") == path

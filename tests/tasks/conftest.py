@@ -1,4 +1,8 @@
-"""Logs of data errors: one that raises at the first, one that counts them."""
+"""Logs of data errors: one that raises at the first, one that counts them; files."""
+
+import gzip
+import json
+import lzma
 
 import pytest
 
@@ -12,4 +16,26 @@ def log(tmp_path):
 
 @pytest.fixture
 def report(tmp_path):
-    return DataErrorLog("report", tmp_path / "problems.txt", "Data must be valid")
+    log = DataErrorLog("report", tmp_path / "problems.txt", "Data must be valid")
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a file and returns its path.
+
+    Text, and other values as JSON, are compressed if the name says so; bytes never.
+    """
+
+    def to(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not isinstance(content, bytes):
+            text = content if isinstance(content, str) else json.dumps(content)
+            pack = {".gz": gzip.compress, ".xz": lzma.compress}
+            content = pack.get(path.suffix, bytes)(text.encode())
+        path.write_bytes(content)
+        return str(path)
+
+    return to

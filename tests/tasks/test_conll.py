@@ -1,196 +1,274 @@
+"""Sentences of columns and of JSON; a bad line drops its sentence, with its place."""
+
 import gzip
-import lzma
+import json
 
 import pytest
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import (
     Sentence,
     read_conll,
+    read_sentences,
     without_headers,
 )
-from electra_tf.text.data_errors import DataErrorLog
 
 TEXT = "-DOCSTART- -X- O\n\nThe DT B-NP\ncat NN I-NP\n\n \t\nsat  VBD\tB-VP\n"
 
 
-def read(tmp_path, content, *columns, name="a.txt", on_error="stop", **kwargs):
-    """Return sentences without their source, and the counts of errors."""
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    log = DataErrorLog(on_error, tmp_path / "problems.log")
-    sentences = read_conll(path, *columns, log, **kwargs)
-    log.close()
-    assert all(sentence.source == str(path) for sentence in sentences)
-    return [(s.words, s.tags, s.line) for s in sentences], dict(log.counts)
+def fields(sentences):
+    return [(s.words, s.tags, s.line) for s in sentences]
 
 
-def test_blank_lines_and_docstart_end_a_sentence(tmp_path):
+@pytest.fixture
+def read(write, log):
+    """Return a function that reads columns: words, tags and line of each sentence."""
+
+    def of(content, *columns, name="a.txt", errors=log, notify=print):
+        path = write(name, content)
+        sentences = read_conll(path, *columns, errors, notify)
+        assert all(sentence.source == path for sentence in sentences)
+        return fields(sentences)
+
+    return of
+
+
+def test_blank_lines_and_docstart_end_a_sentence(read):
     expected = [(("The", "cat"), ("B-NP", "I-NP"), 3), (("sat",), ("B-VP",), 7)]
-    assert read(tmp_path, TEXT, 0, 2) == (expected, {})
-    assert read(tmp_path, TEXT, -3, -1) == (expected, {})
-    assert read(tmp_path, TEXT, 0, 1)[0][0][1] == ("DT", "NN")
-    together = "a O\n-DOCSTART- -X- -X- O\nb O"
-    assert [s[0] for s in read(tmp_path, together, 0, 1)[0]] == [("a",), ("b",)]
+    assert read(TEXT, 0, 2) == read(TEXT, -3, -1) == expected
+    assert read(TEXT, 0, 1)[0][1] == ("DT", "NN")
+    assert read(TEXT, 0, None) == [(words, None, line) for words, _, line in expected]
+    content = ("\ufeff" + TEXT).replace("\n", "\r\n")
+    for name in ("a.txt.gz", "a.xz", "a"):
+        assert read(content, 0, 2, name=name) == expected
+    together = read("a O\n-DOCSTART- -X- -X- O\nb O", 0, 1)
+    assert [words for words, *_ in together] == [("a",), ("b",)]
 
 
-def test_without_a_tag_column_there_are_no_tags(tmp_path):
-    expected = [(("The", "cat"), None, 3), (("sat",), None, 7)]
-    assert read(tmp_path, TEXT, 0, None) == (expected, {})
+def test_spaces_tabs_and_line_feeds_separate(read):
+    words = ("1\u00a0000", "a\u2028b", "c\x0bd", "\u3000", "e\x85", "#")
+    text = "".join(f" {word} \t O \n" for word in words)
+    assert read(text, 0, 1) == [(words, ("O",) * 6, 1)]
+    assert read("\n".join(words), 0, None) == [(words, None, 1)]
+
+
+def test_comments_of_conllu_are_skipped_and_reported(read):
+    text, lines = "# newdoc\n# sent_id = 1\nThe D\n# S\n\n# text = # a\n# #\n", []
+    sentences = read(text, 0, 1, notify=lines.append)
+    assert [words for words, *_ in sentences] == [("The", "#"), ("#",)]
+    (line,) = lines
+    assert "3 lines" in line
+    assert "line 1, '# newdoc'" in line
+
+
+BAD = {  # lines after a good sentence, line and words of the error
+    "too few columns": (b"the B-NP\ncat\n", 4, "too few columns"),
+    "a surplus column": (b"New York B-LOC\n", 3, "another number of .*'good O', has 2"),
+    "a space in a column": (
+        b"New York\tO\n",
+        3,
+        "line 3 has a space within 'New York'",
+    ),
+    "UTF-8": (b"the O\ncaf\xe9 O\n", 4, "invalid UTF-8"),
+    "NUL": (b"th\0e O\n", 3, "NUL"),
+    "a carriage return": (b"the O\rcat O\n", 3, "carriage return"),
+}
+
+
+@pytest.mark.parametrize(("content", "line", "words"), BAD.values(), ids=BAD)
+def test_bad_lines_stop_or_drop_their_sentence(
+    read, report, tmp_path, content, line, words
+):
+    content = b"good O\n\n" + content + b"\nlast O\n"
+    with pytest.raises(InputError, match=rf"a\.txt:{line}: .*{words}"):
+        read(content, 0, 1)
+    sentences = read(content, 0, 1, errors=report)
+    assert [words for words, *_ in sentences] == [("good",), ("last",)]
+    assert report.counts.total() == 1
+    report.close()
+    assert "sentence is dropped" in (tmp_path / "problems.txt").read_text()
+
+
+def test_each_bad_line_of_a_sentence_is_reported(read, report, tmp_path):
+    assert read(b"a O\nb\nc O O\n\xff O\n", 0, 1, errors=report) == []
+    report.close()
+    lines = (tmp_path / "problems.txt").read_text().splitlines()
+    assert sorted(line.split(":")[1] for line in lines) == ["2", "3", "4"]
+
+
+ERRORS = {  # content, columns, name of the file, words
+    "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt: empty file"),
+    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt: empty file"),
+    "no archive": (b"text", (0, 1), "b.xz", "b.xz: broken archive"),
+    "one column twice": (TEXT, (0, 0), "a.txt", "word column 0 and tag column 0"),
+    "the last column twice": (TEXT, (-1, -1), "a.txt", "word column -1"),
+    # The first column must not be taken for the last one too.
+    "a word alone": ("alone\n", (0, -1), "a.txt", "too few columns"),
+    "two columns from the end": ("a b\n", (1, -1), "a.txt", "too few columns"),
+    "two columns from the start": ("a b\n", (-2, 0), "a.txt", "too few columns"),
+    "JSON": ('{"words": ["a"]}\n', (0, 1), "a.txt", "whose first line is JSON"),
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "pack"),
-    [("a.gz", gzip.compress), ("a.XZ", lzma.compress), ("a", bytes)],
+    ("content", "columns", "name", "words"), ERRORS.values(), ids=ERRORS
 )
-def test_compressed_files_and_line_endings(tmp_path, name, pack):
-    plain, _ = read(tmp_path, TEXT, 0, 2)
-    content = pack(("\ufeff" + TEXT).replace("\n", "\r\n").encode())
-    assert read(tmp_path, content, 0, 2, name=name) == (plain, {})
+def test_files_without_sentences_raise(read, content, columns, name, words):
+    with pytest.raises(InputError, match=words):
+        read(content, *columns, name=name)
 
 
-def test_default_separators_are_space_tab_and_newline(tmp_path):
-    words = ("1\u00a0000", "a\u2028b", "c\x0bd", "\u3000", "e\x85", "#")
-    text = "".join(f" {word} \t O \n" for word in words)
-    assert read(tmp_path, text, 0, 1) == ([(words, ("O",) * 6, 1)], {})
-    assert read(tmp_path, "\n".join(words), 0, None) == ([(words, None, 1)], {})
+def test_unreadable_files_raise(log, tmp_path):
+    for path, words in (
+        (tmp_path / "lost.gz", r"No such.*lost\.gz"),
+        (tmp_path, "dir"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read_conll(path, 0, 1, log)
 
 
-GOOD = b"good O\n\n"
-BAD = {
-    "too few columns": (b"the B-NP\ncat\n", 4),
-    "another number of columns": (b"New York B-LOC\n", 3),
-    "invalid UTF-8": (b"the O\ncaf\xe9 O\n", 4),
-    "NUL": (b"th\0e O\n", 3),
-    "carriage return": (b"the O\rcat O\n", 3),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_line_raises_with_file_and_line(tmp_path, kind):
-    content, line = BAD[kind]
-    with pytest.raises(InputError, match=rf"a\.txt:{line}: {kind}"):
-        read(tmp_path, GOOD + content, 0, 1)
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_sentence_with_a_bad_line_is_dropped_and_counted(tmp_path, kind):
-    content = GOOD + BAD[kind][0] + b"\nlast O\n"
-    sentences, counts = read(tmp_path, content, 0, 1, on_error="report")
-    assert [s[0] for s in sentences] == [("good",), ("last",)]
-    assert counts == {kind: 1}
-    assert "sentence is dropped" in (tmp_path / "problems.log").read_text()
-
-
-def test_each_bad_line_of_a_sentence_is_reported(tmp_path):
-    content = b"a O\nb\nc O O\n\xff O\n"
-    sentences, counts = read(tmp_path, content, 0, 1, on_error="report")
-    kinds = ("too few columns", "another number of columns", "invalid UTF-8")
-    assert (sentences, counts) == ([], dict.fromkeys(kinds, 1))
-    log = (tmp_path / "problems.log").read_text().splitlines()
-    assert sorted(row.split(":")[1] for row in log) == ["2", "3", "4"]
-
-
-@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf\n", b"-DOCSTART- O\n\n \n"])
-def test_file_without_tokens_is_reported(tmp_path, content):
-    with pytest.raises(InputError, match=r"a\.txt: empty file"):
-        read(tmp_path, content, 0, 1)
-    assert read(tmp_path, content, 0, 1, on_error="report") == ([], {"empty file": 1})
-
-
-def test_damaged_archive_gives_the_sentences_before(tmp_path):
+def test_a_damaged_archive_gives_the_sentences_before(read, report):
     text = "".join(f"word{i} O\nnext O\n\n" for i in range(9999))
     cut = gzip.compress(text.encode())[:-3000]
     with pytest.raises(InputError, match=r"a\.gz: broken archive"):
-        read(tmp_path, cut, 0, 1, name="a.gz")
-    sentences, counts = read(tmp_path, cut, 0, 1, name="a.gz", on_error="report")
-    assert counts == {"broken archive": 1}
+        read(cut, 0, 1, name="a.gz")
+    sentences = read(cut, 0, 1, name="a.gz", errors=report)
+    assert report.counts == {"broken archive": 1}
     assert 100 < len(sentences) < 9999
     assert all(s[0] == (f"word{i}", "next") for i, s in enumerate(sentences))
-    assert read(tmp_path, b"no archive", 0, 1, name="b.xz", on_error="report")[0] == []
 
 
-def test_word_and_tag_must_be_two_columns(tmp_path):
-    for columns in ((0, 0), (-1, -1)):
-        with pytest.raises(InputError, match="word column"):
-            read(tmp_path, TEXT, *columns)
-    # The first column must not be taken for the last one too.
-    for text, columns in (("alone\n", (0, -1)), ("a b\n", (1, -1)), ("a b\n", (-2, 0))):
-        with pytest.raises(InputError, match="too few columns"):
-            read(tmp_path, text, *columns)
-
-
-def test_unreadable_file_raises(tmp_path):
-    log = DataErrorLog("stop", tmp_path / "log")
-    with pytest.raises(InputError, match=r"No such file.*missing\.gz"):
-        read_conll(tmp_path / "missing.gz", 0, 1, log)
-    with pytest.raises(InputError, match="directory"):
-        read_conll(tmp_path, 0, 1, log)
-
-
-def test_conll_2000_has_its_published_sizes(tmp_path, data):
-    log = DataErrorLog("stop", tmp_path / "log")
+def test_conll_2000_has_its_published_sizes(log, data):
     for name, size, tokens in (("train", 8936, 211_727), ("test", 2012, 47_377)):
-        path = data / f"tagging/conll2000/{name}.txt.gz"
-        sentences = read_conll(path, 0, -1, log)
+        sentences = read_conll(data / f"tagging/conll2000/{name}.txt.gz", 0, -1, log)
         assert len(sentences) == size
         assert sum(len(s.words) for s in sentences) == tokens
         if name == "train":
-            words = ("Confidence", "in", "the", "pound")
-            assert sentences[0].words[:4] == words
-            tags = ("B-NP", "B-PP", "B-NP", "I-NP")
-            assert sentences[0].tags[:4] == tags
-            assert isinstance(sentences[0], Sentence)
+            assert sentences[0].words[:4] == ("Confidence", "in", "the", "pound")
+            assert sentences[0].tags[:4] == ("B-NP", "B-PP", "B-NP", "I-NP")
 
 
-def test_comments_of_conllu_are_skipped_and_reported(tmp_path):
-    text = "# newdoc\n# sent_id = 1\nThe D\n# S\n\n# text = # a\n# #\n"
-    lines = []
-    sentences, _ = read(tmp_path, text, 0, 1, notify=lines.append)
-    assert [s[0] for s in sentences] == [("The", "#"), ("#",)]
-    assert len(lines) == 1
-    assert "3 lines" in lines[0]
-    assert "line 1, '# newdoc'" in lines[0]
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_space_within_a_column_is_reported(tmp_path, first):
-    odd, usual = "New York\tB-LOC\n", "The\tO\n"
-    text = odd + usual if first else usual + odd
-    words = f"line {1 if first else 2} has a space within 'New York'"
-    with pytest.raises(InputError, match=rf"a\.txt:2: .*{words}"):
-        read(tmp_path, text, 0, 1)
-    with pytest.raises(InputError) as caught:
-        read(tmp_path, "a O\nb c O\n", 0, 1)
-    assert "has a space" not in str(caught.value)
-    assert "'a O'" in str(caught.value)
-
-
-SENTENCES = [Sentence(("a", "b"), ("N", "V"), "f", 2)] * 3
-HEADERS = {  # the first line's fields: whether they are a header
-    ("token", "tag"): True,
-    ("Wort", "Tag"): False,  # tags are rarely written so, but it is no usual name
-    ("Wort", "tag"): True,
-    ("word", "klasse"): True,
-    ("word", "N"): False,
-    ("Wort", "Klasse"): False,
-    ("word", "POS"): True,
-}
-
-
-@pytest.mark.parametrize(("word", "tag"), HEADERS)
-def test_header_lines_are_removed_and_reported(word, tag):
-    lines = []
+@pytest.mark.parametrize(
+    ("word", "tag", "is_header"),
+    [
+        ("token", "tag", True),
+        ("Wort", "Tag", False),  # tags are rarely written so, but it is no usual name
+        ("Wort", "tag", True),
+        ("word", "klasse", True),
+        ("word", "N", False),
+        ("Wort", "Klasse", False),
+        ("word", "POS", True),
+    ],
+)
+def test_header_lines_are_removed_and_reported(word, tag, is_header):
+    others, lines = [Sentence(("a", "b"), ("N", "V"), "f", 2)] * 3, []
     first = Sentence((word, "a"), (tag, "N"), "f", 1)
     alone = Sentence((word,), (tag,), "f", 1)
     rest = Sentence(("a",), ("N",), "f", 2)
-    files = {"train": [first, *SENTENCES], "dev": [alone, *SENTENCES]}
+    files = {"train": [first, *others], "dev": [alone, *others]}
     result = without_headers(files, lines.append)
-    if HEADERS[word, tag]:
-        assert result == {"train": [rest, *SENTENCES], "dev": SENTENCES}
-        assert len(lines) == 2
+    if is_header:
+        assert result == {"train": [rest, *others], "dev": others}
     else:
         assert result == files
         assert all("if it is a header" in line for line in lines)
-        assert len(lines) == (0 if tag == "N" else 2)
+    assert len(lines) == (0 if tag == "N" else 2)
     assert all(f"f:1: {word!r} with the tag {tag!r}" in line for line in lines)
+
+
+# JSON.
+
+GOOD = {"tokens": ["Anna", "in", "Bern"], "ner_tags": ["B-PER", "O", "B-LOC"]}
+NUMBERS = {**GOOD, "ner_tags": [1, 0, 2]}
+TWO = {**GOOD, "pos_tags": ["NN", "IN", "NN"]}
+
+
+@pytest.fixture
+def read_json(write, log):
+    """Return a function that reads records: sentences and notes."""
+
+    def of(*records, name="a.jsonl", errors=log, **settings):
+        path, notes = write(name, "\n".join(map(json.dumps, records))), []
+        config = DataConfig(**settings)
+        return read_sentences(path, config, errors, notes.append), notes
+
+    return of
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.jsonl.gz"])
+@pytest.mark.parametrize("keys", [("tokens", "ner_tags"), ("words", "tags")])
+def test_lists_of_words_and_tags_are_sentences(read_json, name, keys):
+    record = {"id": "0", **dict(zip(keys, GOOD.values(), strict=True))}
+    sentences, _ = read_json(record, record, name=name)
+    words, tags = map(tuple, GOOD.values())
+    assert fields(sentences) == [(words, tags, 1), (words, tags, 2)]
+    assert sentences[1].line_of(2) == 2
+
+
+def test_keys_and_names_of_tags_are_settings(read_json):
+    ((sentence,), _) = read_json(TWO, label_column="pos_tags")
+    assert sentence.tags == ("NN", "IN", "NN")
+    ((sentence,), _) = read_json(NUMBERS, tag_names=("O", "B-PER", "B-LOC"))
+    assert sentence.tags == ("B-PER", "O", "B-LOC")
+
+
+KEYS = {  # records, settings, words of the error
+    "two lists of tags": ([TWO], {}, r"a\.jsonl .*'pos_tags'.*--label_column"),
+    "another list of words": (
+        [GOOD], {"text_columns": ("form",)}, "'tokens', 'ner_tags'",
+    ),
+    "no list of tags": ([GOOD], {"label_column": "x"}, "'tokens', 'ner_tags'"),
+    "numbers": ([GOOD, NUMBERS], {}, r"jsonl:2: 'ner_tags' has 1.*--tag_names"),
+    "few names": (
+        [NUMBERS], {"tag_names": ("O", "B")}, r"jsonl:1: .*has 2, of 2 --tag_names",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "settings", "words"), KEYS.values(), ids=KEYS)
+def test_keys_that_are_errors(read_json, records, settings, words):
+    with pytest.raises(InputError, match=words):
+        read_json(*records, **settings)
+
+
+BAD_RECORDS = {
+    "lengths": ({**GOOD, "ner_tags": ["O"]}, "3 'tokens' and 1 'ner_tags'"),
+    "no list": ({**GOOD, "tokens": "Anna in Bern"}, "'tokens' is 'Anna in Bern'"),
+    "no tags": ({"tokens": ["Anna"]}, "'ner_tags' is missing"),
+    "null": ({**GOOD, "tokens": None}, "'tokens' is None"),
+    "empty": ({"tokens": [], "ner_tags": []}, r"'tokens' is \[\]"),
+    "space": ({**GOOD, "tokens": ["New York", "in", "x"]}, "'New York'"),
+    "true": ({**GOOD, "ner_tags": [True, "O", "O"]}, "True"),
+    "a list": (["a"], "list"),
+}
+
+
+@pytest.mark.parametrize(("record", "words"), BAD_RECORDS.values(), ids=BAD_RECORDS)
+def test_bad_records_stop_or_are_counted(read_json, report, record, words):
+    with pytest.raises(InputError, match=rf"a\.jsonl:2: no sentence: .*{words}"):
+        read_json(GOOD, record)
+    sentences, _ = read_json(GOOD, record, GOOD, errors=report)
+    assert [s.line for s in sentences] == [1, 3]
+    assert report.counts == {"no sentence": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a.csv", "a .csv file"),
+        ("a.csv.gz", "a .csv file"),
+        ("a.parquet", "a .parquet file"),
+        ("a.conll", "whose first line is JSON"),
+        ("a.txt.gz", "whose first line is JSON"),
+    ],
+)
+def test_other_formats_raise(read_json, name, words):
+    with pytest.raises(InputError, match=f"{name}', {words}"):
+        read_json(GOOD, name=name)
+
+
+def test_a_column_of_splits_is_reported(read_json):
+    rows = [{**GOOD, "split": split} for split in ("train", "test")]
+    assert "'split'" in read_json(*rows)[1][0]
+    assert read_json(rows[0], rows[0])[1] == []

@@ -1,0 +1,229 @@
+"""SQuAD tasks: files, official scores, thresholds, prediction files."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+import tiny
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.score import Answers, AnswerScorer
+from electra_tf.tasks.spans import QAPrediction
+
+ANSWER = {"text": "the and", "answer_start": 3}
+
+
+def squad(articles=5, first=0, labelled=True, **changes):
+    """Return articles, each with an answerable and an impossible question."""
+    data = []
+    for number in range(first, first + articles):
+        qas = [{"id": f"{number}{name}", "question": "the"} for name in "ab"]
+        if labelled:
+            qas[0] |= {"answers": [ANSWER], "is_impossible": False}
+            qas[1] |= {"answers": [], "is_impossible": True}
+        qas[0] |= changes if number == first else {}
+        paragraphs = [{"context": "in the and of to for with on", "qas": qas}]
+        data.append({"title": f"title {number}", "paragraphs": paragraphs})
+    return {"data": data}
+
+
+@pytest.fixture
+def read(write, log, tmp_path):
+    """Return a function that reads a task from a file, or a folder of files."""
+
+    def of(files, name="squad2", **settings):
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        for file, content in files.items():
+            path = write(f"data/{file}", content)
+        data = path if "all.json" in files else str(pathlib.Path(path).parent)
+        return read_task(name, data, DataConfig(**settings), log)
+
+    return of
+
+
+@pytest.fixture
+def task(read):
+    test = squad(1, 7, labelled=False)
+    files = {
+        "train-v2.0.json": squad(),
+        "dev-v2.0.json": squad(2, 5),
+        "test.json": test,
+    }
+    return read(files)
+
+
+@pytest.fixture
+def model(task):
+    settings = tiny.settings(data_max_length=16)
+    return task.model(tiny.start(), settings=settings, seed=0)
+
+
+def answers(*odds, threshold=0.0, text="the and"):
+    return Answers([QAPrediction(text, value, ()) for value in odds], threshold)
+
+
+def test_splits_and_training_examples(task, model):
+    sizes = {name: len(part) for name, part in task.splits.items()}
+    assert sizes == {"train": 10, "dev": 4, "test": 2}
+    assert list(task.eval_splits) == ["dev"]
+    assert task.monitor == "dev_best_f1"
+    located = task.splits["train"].targets
+    assert [[a.text for a in answers] for answers in located] == [["the and"], []] * 5
+    examples = task.training_examples(model)
+    assert list(examples.targets["impossible"]) == [0, 1] * 5
+    assert examples.targets["start"][0] == 4  # [CLS] the [SEP] in THE
+    model.null_threshold = 0.5
+    for part in task.splits.values():
+        predicted = task.scorer.predict(model, part.items)
+        assert (len(predicted.best), predicted.threshold) == (len(part), 0.5)
+        assert all(one.text for one in predicted.best)
+
+
+def test_the_tuned_threshold_is_used_in_scores_and_files(task, model, tmp_path):
+    dev, given = task.splits["dev"], answers(-3.0, 2.0, -2.0, -1.0)
+    before = task.scorer.score(dev, given)
+    assert next(iter(before)) == "best_f1"
+    assert not [name for name in before if name.endswith("total")]
+    assert before["exact"] == before["f1"] == 75.0  # the last question is impossible
+    assert (before["HasAns_exact"], before["NoAns_exact"]) == (100.0, 50.0)
+    assert (before["best_f1"], before["best_f1_thresh"]) == (100.0, -2.0)
+    assert model.null_threshold == 0.0
+    tuned = task.scorer.tune(model, dev, given)
+    assert tuned.threshold == model.null_threshold == -2.0
+    after = task.scorer.score(dev, tuned)
+    assert after["f1"] == after["best_f1"] == 100.0
+    # Scores of another trial do not use it.
+    assert task.scorer.score(dev, given) == before
+    task.scorer.write(dev, tuned, str(tmp_path / "dev"))
+    texts = json.loads((tmp_path / "dev" / "predictions.json").read_text())
+    assert texts == {"5a": "the and", "5b": "", "6a": "the and", "6b": ""}
+    odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
+    assert odds == {"5a": -3.0, "5b": 2.0, "6a": -2.0, "6b": -1.0}
+    assert (tmp_path / "dev" / "nbest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("odds", "words"),
+    [
+        ([1.0] * 4, "predicts no answer to any question"),
+        ([-1.0] * 4, "always predicts 'the and'"),
+        ([-1.0, 1.0, 1.0, 1.0], None),
+    ],
+)
+def test_degenerate_answers(task, odds, words):
+    assert task.scorer.degenerate(task.splits["dev"], answers(*odds)) == words
+
+
+def test_no_answer_to_any_question(task, model):
+    dev = task.splits["dev"]
+    nan = task.scorer.score(dev, answers(*[float("nan")] * 4))
+    assert nan["exact"] == nan["f1"] == 50
+    given = answers(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
+    tuned = task.scorer.tune(model, dev, given)
+    assert model.null_threshold == tuned.threshold == -13
+    scores = task.scorer.score(dev, tuned)
+    assert scores["f1"] == scores["best_f1"] > 0
+
+
+def test_version_1_has_no_threshold(read):
+    content = squad(2, 5)
+    for article in content["data"]:
+        del article["paragraphs"][0]["qas"][1]
+    # The published name is preferred to dev.json.
+    files = {"train.json": squad(2), "dev.json": squad(2), "dev-v1.1.json": content}
+    task = read(files, "squad1")
+    dev = task.splits["dev"]
+    assert (len(dev), task.monitor) == (2, "dev_f1")
+    model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
+    assert model.null_threshold is None
+    given = answers(9.0, 9.0, threshold=None)
+    assert task.scorer.tune(model, dev, given) == given
+    assert task.scorer.score(dev, given) == {"exact_match": 100.0, "f1": 100.0}
+    # `the` is an article, so `and` is the only gold word.
+    half = Answers([given.best[0], QAPrediction("the", 9.0, ())], None)
+    assert AnswerScorer(False).score(dev, half) == {"exact_match": 50.0, "f1": 50.0}
+
+
+def test_a_single_file_is_split_by_article(read):
+    devs = []
+    for seed in (0, 0, 1):
+        splits = read({"all.json": squad(10)}, dev_share=0.3, split_seed=seed).splits
+        titles = {name: {q.title for q in part.items} for name, part in splits.items()}
+        assert (len(titles["train"]), len(titles["dev"])) == (7, 3)
+        assert not titles["train"] & titles["dev"]
+        assert len(splits["dev"]) == 6
+        devs.append(titles["dev"])
+    assert devs[0] == devs[1] != devs[2]
+
+
+def train(**changes):
+    return {"train.json": squad(**changes), "dev.json": squad(2, 5)}
+
+
+FOLDER = train()
+ERRORS = {  # files, words of the error, and the files of each remedy
+    "no dev": ({"train.json": squad()}, "without dev", FOLDER, {"all.json": squad()}),
+    "dev without labels": (
+        {**FOLDER, "dev.json": squad(1, 5, labelled=False)},
+        "labelled beside train: none", FOLDER,
+    ),
+    "one article": (
+        {"all.json": squad(1)}, "two or more articles",
+        {**FOLDER, "train.json": squad(1)},
+    ),
+    "no JSON": ({**FOLDER, "train.json": "{"}, "invalid JSON", FOLDER),
+    "another layout": ({**FOLDER, "train.json": {"rows": []}}, "'rows'", FOLDER),
+    "a number": (train(question=3), r"\(?`question`", train(question="who?")),
+    "a blank question": (train(question=" "), "blank", train(question="who?")),
+    "an id twice": (train(id="1a"), "duplicate_id", train(id="x")),
+    "no answers": (train(answers=[]), "no_answers", train(answers=[ANSWER])),
+    "an answer elsewhere": (
+        train(answers=[{**ANSWER, "answer_start": 6}]), "3 is used", FOLDER,
+    ),
+    "no offset": (train(answers=[{"text": "first"}]), "answer_start", FOLDER),
+    "another text": (
+        train(answers=[{**ANSWER, "text": "last"}]), "Correct the text", FOLDER,
+    ),
+    "a blank answer": (train(answers=[{**ANSWER, "text": ""}]), "blank_answer", FOLDER),
+    "impossible with answers": (
+        train(is_impossible=True), "impossible_with_answers", FOLDER,
+        train(is_impossible=True, answers=[]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_data_that_is_an_error(read, case):
+    files, words, *remedies = ERRORS[case]
+    with pytest.raises(InputError, match=words):
+        read(files)
+    for files in remedies:
+        read(files, dev_share=0.4)
+
+
+def test_questions_of_tfds(tmp_path, log, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder("squad/v2.0", data_dir=tmp_path, try_gcs=False)
+
+    def examples():
+        for number, texts in enumerate((["John"], [])):
+            yield number, {
+                "id": str(number), "title": "t", "context": "It was John.",
+                "question": "Who?", "is_impossible": not texts,
+                "answers": {"text": texts, "answer_start": [7] * len(texts)},
+                "plausible_answers": {"text": [], "answer_start": []},
+            }  # fmt: skip
+
+    made = {split: examples() for split in ("train", "validation")}
+    monkeypatch.setattr(type(builder), "_split_generators", lambda self, _: made)
+    builder.download_and_prepare()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    task = read_task("squad2", "tfds:squad/v2.0", DataConfig(), log)
+    by_id = {question.id: question for question in task.splits["dev"].items}
+    assert [a.text for a in by_id["0"].located] == ["John"]
+    assert by_id["1"].impossible
+    assert by_id["0"].context == "It was John."

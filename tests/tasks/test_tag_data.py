@@ -1,0 +1,236 @@
+"""Tagging tasks: column files, held-out dev, tags, scores, written predictions."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tiny
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.schemes import SCHEMES, Span, write_spans
+from electra_tf.tasks.score import TagScorer
+from electra_tf.tasks.splits import Split
+
+TAGS = {"the": "B-X", "of": "I-X", "in": "B-Y"}
+GOOD = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
+SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
+NUMBERED = "1\tThe\tx\tD\n2\tcat\tx\tN\n\n" * 4
+
+
+def columns(count, seed=0):
+    """Return words, a column of nothing, and tags: `the of` is an X, `in` a Y."""
+    draw, lines = np.random.default_rng(seed), []
+    for _ in range(count):
+        for _ in range(draw.integers(1, 6)):
+            words = [["the", "of"], ["in"], ["and"], ["to"]][draw.integers(4)]
+            lines += [f"{word} _ {TAGS.get(word, 'O')}" for word in words]
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def read(write, log, tmp_path):
+    """Return a function that reads a task from a file, or a folder of files."""
+
+    def of(files, errors=log, notify=print, **settings):
+        if isinstance(files, str):
+            data = write("all", files)
+        else:
+            data = str(tmp_path / "data")
+            shutil.rmtree(data, ignore_errors=True)
+            for name, text in files.items():
+                write(f"data/{name}", text)
+        config = DataConfig(**settings)
+        return read_task("tagging", data, config, errors, notify)
+
+    return of
+
+
+def test_training_from_files_and_span_scores(read, tmp_path):
+    task = read({"train.txt": columns(30), "dev.txt": columns(10, 1)})
+    assert task.monitor == "dev_f1"
+    expected = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
+    assert set(task.model.keywords["tags"]) == expected
+    settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
+    model = task.model(tiny.start(), settings=settings, seed=0)
+    examples = task.training_examples(model)
+    assert len(examples) > 30  # long sentences in several parts
+    model.compile(keras.optimizers.Adam(5e-3))
+    model.fit(examples, epochs=25, verbose=0)
+    dev = task.splits["dev"]
+    predicted = task.scorer.predict(model, dev.items)
+    scores = task.scorer.score(dev, predicted)
+    assert list(scores) == ["f1", "precision", "recall", "accuracy"]
+    assert scores["f1"] > 95
+    assert task.scorer.degenerate(dev, predicted) is None
+    task.scorer.write(dev, predicted, str(tmp_path / "dev"))
+    blocks = (tmp_path / "dev.txt").read_text().split("\n\n")[:-1]
+    assert [
+        [tuple(line.split()) for line in block.splitlines()] for block in blocks
+    ] == [
+        list(zip(sentence.words, sentence.tags, tags, strict=True))
+        for sentence, tags in zip(dev.items, predicted, strict=True)
+    ]
+
+
+def test_scores_by_hand():
+    scorer, gold = TagScorer(["O", "B-X"]), Split([], [("B-X", "I-X", "O"), ("B-Y",)])
+    scores = scorer.score(gold, [["B-X", "E-X", "O"], ["O"]])
+    assert scores == pytest.approx(
+        {"f1": 200 / 3, "precision": 100, "recall": 50, "accuracy": 75}
+    )
+    assert TagScorer("AB").score(Split([], [("A", "B")]), [["B", "B"]]) == {
+        "accuracy": 50
+    }
+
+
+@pytest.mark.parametrize(
+    ("predicted", "words"),
+    [
+        ([["O", "O"], ["O"]], "predicts no span"),
+        ([["S-X"]], "always predicts S-X"),
+        ([["B-X", "I-X"], ["B-X"]], "always predicts one span of X"),
+        ([["B-X", "B-X"]], "always predicts B-X"),
+        ([["B-X", "I-X"], ["B-Y"]], None),
+        ([["B-X", "I-X"], ["O"]], None),
+    ],
+)
+def test_degenerate_predictions(predicted, words):
+    assert TagScorer(["O", "B-X"]).degenerate(Split([], []), predicted) == words
+
+
+def test_tags_without_spans_are_scored_by_accuracy(read):
+    task = read({"train.txt": "the DT\nin IN\n\nof IN\n", "dev.conll": "of IN\n"})
+    assert task.monitor == "dev_accuracy"
+
+
+def test_dev_is_held_out_without_a_dev_file(read):
+    devs = []
+    for seed in (0, 0, 1):
+        splits = read(columns(20), split_seed=seed).splits
+        lines = [[s.line for s in splits[name].items] for name in ("train", "dev")]
+        assert (len(lines[0]), len(lines[1])) == (18, 2)
+        assert len({*lines[0], *lines[1]}) == 20
+        devs.append(lines[1])
+    assert devs[0] == devs[1] != devs[2]
+
+
+def dev(tags):
+    return {"train.txt": GOOD, "dev.txt": tags}
+
+
+JSON = {"tokens": ["the", "of"], "ner_tags": [1, 0], "pos_tags": ["D", "P"]}
+NER, NAMES = {"label_column": "ner_tags"}, {"tag_names": ("O", "B-PER")}
+# Files, settings, words of the error, and each remedy: files, settings.
+ERRORS = {
+    "no train": ({"dev.txt": GOOD}, {}, "without train", ({"train.txt": GOOD}, {})),
+    "no text": ("", {}, "empty file", (GOOD, {})),
+    "one sentence": (
+        {"train.txt": "the O\n"}, {}, "dev file.*Received: 1 in", (dev("of O\n"), {}),
+    ),
+    "numbers of words": (
+        NUMBERED, {}, r"data\.word_column=1 and --set data\.tag_column=3",
+        (NUMBERED, {"word_column": 1, "tag_column": 3}),
+    ),
+    "no such column": (
+        GOOD, {"tag_column": 7}, "too few columns", (GOOD, {"tag_column": -1}),
+    ),
+    "a short line": (GOOD + "of\n", {}, "all:25: too few", (GOOD + "of O\n", {})),
+    "a tag of no span": (
+        GOOD + "of X\n", {}, "all:25: a tag that marks no span: 'X'",
+        (GOOD + "of O\n", {}),
+    ),
+    # As a header line, it would end the scoring by spans.
+    "an unusual header": (
+        "Wort Marke\n" + GOOD, {}, "all:1: a tag that marks no span: 'Marke'",
+        ("token tag\n" + GOOD, {}), (GOOD, {}),
+    ),
+    "a tag that train lacks": (
+        dev("the O\nof B-Y\n"), {}, r"txt:2: .*'B-Y'", (dev("the O\nof B-X\n"), {}),
+        ({"train.txt": GOOD + "a B-Y\n", "dev.txt": "the O\nof B-Y\n"}, {}),
+    ),
+    "other tags in dev": (
+        dev("the DT\n"), {}, r"dev\.txt:1: .*'DT'", (dev("the O\n"), {}),
+    ),
+    "two lists of tags": (
+        {"train.jsonl": [JSON] * 9}, NAMES, "--label_column=ner_tags",
+        ({"train.jsonl": [JSON] * 9}, NER | NAMES),
+    ),
+    "numbers of tags": (
+        {"train.jsonl": [JSON] * 9}, NER, "--tag_names=O,B-PER",
+        ({"train.jsonl": [JSON] * 9}, NER | NAMES),
+    ),
+    "keys of columns": (
+        {"train.txt": GOOD}, NER, "--label_column.*JSON", ({"train.txt": GOOD}, {}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_data_that_is_an_error(read, case):
+    files, settings, words, *remedies = ERRORS[case]
+    with pytest.raises(InputError, match=words):
+        read(files, **settings)
+    for files, settings in remedies:
+        read(files, **settings)
+
+
+def test_reported_errors_drop_their_sentences(read, report):
+    task = read("Wort Marke\n" + SPANS * 5, report)
+    assert report.counts == {"a tag that marks no span": 1}
+    assert sum(map(len, task.splits.values())) == 4
+    splits = read(dev("the O\nof B-Y\n\nof O\n\nc I-Y\n"), report).splits
+    assert [s.words for s in splits["dev"].items] == [("of",)]
+    assert report.counts["a tag training does not have"] == 2
+    for tags, words in (
+        ("the\n", r"dev\.txt with none"),
+        ("the N\n", "known: 'B-X', "),
+    ):
+        with pytest.raises(InputError, match=words):
+            read(dev(tags), report)
+
+
+def test_notes_on_the_tags(read):
+    def notes(text, **settings):
+        lines = []
+        return read(text, notify=lines.append, **settings), lines
+
+    task, lines = notes("token tag\n" + SPANS * 5)
+    assert "all:1: 'token' with the tag 'tag' is read as a h" in lines[0]
+    assert "held out as dev: 1 of 5 sentences" in lines[1]
+    assert "IOB2: scored by F1" in lines[2]
+    assert {s.words[0] for s in task.splits["train"].items} == {"The"}
+    counts = "4 of tag B-NP, 4 of tag I-NP, 4 of tag B-VP, 4 of tag O"
+    assert task.label_counts == counts
+    assert "first at" in notes(SPANS * 5 + "he I-NP\n")[1][2]
+    assert "2 tags, scored by accuracy" in notes("The D\ncat N\n\n" * 3)[1][-1]
+    lines = notes("The B-N\ncat L-N\n\n" * 3)[1]
+    assert "'L-N' have another mark than B, I, E and S" in lines[-1]
+    task, _ = notes("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
+    assert task.label_counts.endswith(", and 980 more")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_predictions_have_the_scheme_of_the_files(scheme, read, tmp_path):
+    spans = [Span(0, 1, "X"), Span(2, 2, "X"), Span(3, 4, "Y"), Span(6, 6, "Y")]
+    words = ["the", "of", "in", "and", "to", "the", "of"]
+    rows = zip(words, write_spans(spans, 7, scheme), strict=True)
+    text = ("".join(f"{word} {tag}\n" for word, tag in rows) + "\n") * 3
+    task = read({"train.txt": text, "dev.txt": text})
+    model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
+    assert model.scheme == scheme
+    dev = task.splits["dev"]
+    examples = model.examples(dev.items, dev.targets)
+    # One-hot outputs: every prediction is correct.
+    count = len(task.model.keywords["tags"])
+    outputs = [np.eye(count)[row] for row in examples.targets]
+    predicted = model.decode(dev.items, examples, outputs)
+    assert [tuple(tags) for tags in predicted] == dev.targets
+    scores = task.scorer.score(dev, predicted)
+    assert (scores["f1"], scores["accuracy"]) == (100, 100)
+    task.scorer.write(dev, predicted, str(tmp_path / "predicted"))
+    for line in (tmp_path / "predicted.txt").read_text().split("\n"):
+        assert not line or line.split()[1] == line.split()[2]
