@@ -1,8 +1,8 @@
-"""Read and write TensorFlow checkpoints.
+"""Read and write the files of TensorFlow checkpoints.
 
 A checkpoint is an index, a table of `BundleEntryProto` by name in LevelDB's format, and
-data files. They are read without TensorFlow's reader, which ends the process at some
-damaged indexes.
+data files. TensorFlow reads the values. It ends the process at an index of negative
+sizes and allocates any size, so the index is checked here before.
 
 Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 """
@@ -10,89 +10,56 @@ Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 import glob
 import math
 import os
-import struct
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
-import google_crc32c
-import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import types_pb2
-from tensorflow.core.protobuf import tensor_bundle_pb2
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 
 from electra_tf.errors import InputError
 from electra_tf.text.json_file import read_small_file
 
-_MAGIC = 0xDB4775248B80FB57
-_FOOTER, _TRAILER = 48, 5  # bytes: two handles and the magic; a type and a checksum
-_CHUNK = 2**20
-_MAX_INDEX, _MAX_ENTRIES = 2**24, 2**26  # bytes
-_MAX_KEY = 2**12  # bytes
-_SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
+_FOOTER = 48  # bytes: two handles and a magic number
+_MAX_INDEX, _MAX_NAMES = 2**24, 2**25  # bytes
 _MAX_AXES = 16
-_DTYPES = {
-    types_pb2.DT_FLOAT: np.dtype("<f4"),
-    types_pb2.DT_DOUBLE: np.dtype("<f8"),
-    types_pb2.DT_HALF: np.dtype("<f2"),
-    types_pb2.DT_BFLOAT16: np.dtype(ml_dtypes.bfloat16),
-    types_pb2.DT_INT64: np.dtype("<i8"),
-    types_pb2.DT_INT32: np.dtype("<i4"),
-    types_pb2.DT_INT16: np.dtype("<i2"),
-    types_pb2.DT_INT8: np.dtype("<i1"),
-    types_pb2.DT_UINT8: np.dtype("<u1"),
-    types_pb2.DT_BOOL: np.dtype("?"),
-}
-
-
-class _Entry(NamedTuple):
-    """Place of a tensor."""
-
-    file: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    checksum: int
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
+_SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
     """Return the shape of each numeric tensor of a checkpoint."""
-    return {name: entry.shape for name, entry in _entries(prefix).items()}
+    return {name: _shape(entry) for name, entry in _entries(prefix).items()}
 
 
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
-    """Return the numeric tensors of a checkpoint as views of its data files.
+    """Return the numeric tensors of a checkpoint.
 
     Strings are left out; the graph of objects of a TensorFlow 2 checkpoint is one.
     """
-    entries = _entries(prefix)
-    _check_sizes(entries, prefix)
-    tensors = {}
-    for name, entry in entries.items():
-        if not entry.size:
-            tensors[name] = np.zeros(entry.shape, entry.dtype)
-            continue
-        _check_data(name, entry)
-        tensors[name] = np.memmap(
-            entry.file, entry.dtype, "r", entry.offset, entry.shape or (1,)
-        ).reshape(entry.shape)
-    return tensors
+    sizes = {name: entry.size for name, entry in _entries(prefix).items()}
+    files = glob.glob(f"{glob.escape(prefix)}.data-*")
+    available = sum(map(os.path.getsize, files))
+    if sum(sizes.values()) > available:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise _error(
+            "The tensors of a checkpoint must not be larger than its files",
+            f"{prefix}: {sum(sizes.values()):,} bytes in files of {available:,}, "
+            f"{sizes[largest]:,} of them of {largest!r}",
+        )
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        return {name: np.asarray(reader.get_tensor(name)) for name in sizes}
+    except (tf.errors.OpError, ValueError, LookupError) as error:
+        raise _error(
+            "The tensors of a checkpoint must be those that were written",
+            f"{prefix}: {error}",
+        ) from error
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None:
-    """Write a checkpoint in shards of some tensors each.
+    """Write a checkpoint in shards; bytes are a string.
 
     TensorFlow copies its arguments, so memory grows by the size of a shard.
-
-    Args:
-        prefix: Of its files.
-        tensors: By name; bytes are a string.
     """
     shards: list[list[str]] = [[]]
     size = 0
@@ -116,141 +83,85 @@ def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None
     )
 
 
-def _check_sizes(entries: Mapping[str, _Entry], prefix: str) -> None:
-    sizes = {name: entry.size for name, entry in entries.items()}
-    files = glob.glob(f"{glob.escape(prefix)}.data-*")
-    available = sum(map(os.path.getsize, files))
-    if sum(sizes.values()) > available:
-        largest = max(sizes, key=sizes.__getitem__)
-        raise _error(
-            "The tensors of a checkpoint must not be larger than its files",
-            f"{prefix}: {sum(sizes.values()):,} bytes in files of {available:,}, "
-            f"{sizes[largest]:,} of them of {largest!r}",
-        )
-
-
-def _check_data(name: str, entry: _Entry) -> None:
-    """Raise an error if a tensor's bytes are not there, or not those written."""
-    checksum, left = 0, entry.size
+def _entries(prefix: str) -> dict[str, BundleEntryProto]:
+    """Return the numeric tensors that the index lists, whose sizes fit their shapes."""
+    path, entries = f"{prefix}.index", {}
     try:
-        with open(entry.file, "rb") as file:
-            file.seek(entry.offset)
-            while left and (chunk := file.read(min(left, _CHUNK))):
-                checksum = google_crc32c.extend(checksum, chunk)
-                left -= len(chunk)
-    except (OSError, OverflowError) as error:
-        raise _error(f"{entry.file} must hold {name!r}", str(error)) from error
-    if left or _masked(checksum) != entry.checksum:
-        why = f"{left:,} bytes missing" if left else "another checksum"
-        raise _error(
-            "A tensor's bytes must be those that were written",
-            f"{entry.file}: {name!r}, {why}",
-        )
-
-
-def _entries(prefix: str) -> dict[str, _Entry]:
-    """Return the numeric tensors that the index lists."""
-    path = f"{prefix}.index"
-    try:
-        table = dict(_table(read_small_file(path, _MAX_INDEX)))
-        header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b""))
-        if header.endianness != tensor_bundle_pb2.BundleHeaderProto.LITTLE:
-            raise ValueError("big-endian numbers")
-        found = (_entry(k, v, prefix, header.num_shards) for k, v in table.items())
-        return {name: entry for name, entry in found if entry is not None}
+        for key, value in _table(read_small_file(path, _MAX_INDEX)):
+            if key:  # the header has no name
+                entries[key.decode()] = BundleEntryProto.FromString(value)
+        for name, entry in entries.items():
+            _check_entry(name, entry)
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, DecodeError, struct.error) as error:
+    except (OSError, ValueError, TypeError, LookupError, DecodeError) as error:
         raise _error(
             f"{path!r} must be the whole index of a TensorFlow checkpoint", str(error)
         ) from error
+    strings = tf.string.as_datatype_enum
+    return {n: entry for n, entry in entries.items() if entry.dtype != strings}
 
 
-def _entry(
-    key: bytes, value: bytes, prefix: str, shards: int
-) -> tuple[str, _Entry | None]:
-    name = key.decode()
-    proto = tensor_bundle_pb2.BundleEntryProto.FromString(value)
-    if proto.dtype == types_pb2.DT_STRING:
-        return name, None
-    if proto.dtype not in _DTYPES or proto.slices:
-        kind = "slices" if proto.slices else f"the data type {proto.dtype}"
-        raise ValueError(f"{name!r} has {kind}")
-    shape = tuple(axis.size for axis in proto.shape.dim)
-    file = f"{prefix}.data-{proto.shard_id:05d}-of-{shards:05d}"
-    entry = _Entry(file, proto.offset, shape, _DTYPES[proto.dtype], proto.crc32c)
-    impossible = proto.shape.unknown_rank or len(shape) > _MAX_AXES
-    if impossible or min((*shape, proto.offset)) < 0 or proto.size != entry.size:
-        raise ValueError(f"{name!r} of shape {shape} has {proto.size} bytes")
-    return name, entry
+def _check_entry(name: str, entry: BundleEntryProto) -> None:
+    shape, dtype = _shape(entry), tf.as_dtype(entry.dtype)
+    bytes_each = 1 if dtype == tf.string else np.dtype(dtype.as_numpy_dtype).itemsize
+    if (
+        entry.slices
+        or entry.shape.unknown_rank
+        or len(shape) > _MAX_AXES
+        or min((*shape, entry.offset, entry.shard_id)) < 0
+        or (size := math.prod(shape) * bytes_each) > entry.size
+        or (size < entry.size and dtype != tf.string)
+    ):
+        raise ValueError(f"{name!r} of shape {shape} has {entry.size} bytes")
+
+
+def _shape(entry: BundleEntryProto) -> tuple[int, ...]:
+    return tuple(axis.size for axis in entry.shape.dim)
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a LevelDB table."""
-    footer = data[-_FOOTER:]
-    if len(footer) < _FOOTER or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
-        raise ValueError("no table ends here")
-    _, at = _handle(footer, 0)
-    index, _ = _handle(footer, at)
-    size = 0
-    for _, value in _block(data, *index):
-        handle, _ = _handle(value, 0)
-        for entry in _block(data, *handle):
-            size += sum(map(len, entry))
-            if size > _MAX_ENTRIES:  # keys share their starts, and blocks may repeat
-                raise ValueError(
-                    f"names and shapes of more than {_MAX_ENTRIES:,} bytes"
-                )
-            yield entry
+    footer, size = data[-_FOOTER:], 0
+    (*_, offset, length), _ = _numbers(footer, 0, 4)
+    for _, value in _block(data, offset, length):
+        handle, _ = _numbers(value, 0, 2)
+        for key, entry in _block(data, *handle):
+            size += len(key) + len(entry)
+            if size > _MAX_NAMES:  # keys share their starts, and blocks may repeat
+                raise ValueError(f"names and shapes of more than {_MAX_NAMES:,} bytes")
+            yield key, entry
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block. A key repeats the start of the last one."""
-    end = offset + size
-    kind, checksum = struct.unpack("<BI", data[end : end + _TRAILER])
-    if kind != 0:
-        raise ValueError("a compressed block")
-    if _masked(google_crc32c.value(data[offset : end + 1])) != checksum:
-        raise ValueError("a block with another checksum")
-    block = data[offset:end]
-    (restarts,) = struct.unpack("<I", block[-4:])
+    block, kind = data[offset : offset + size], data[offset + size : offset + size + 1]
+    if kind != b"\0" or size < 4:
+        raise ValueError("a compressed or truncated block")
+    restarts = int.from_bytes(block[-4:], "little")
     stop, at, key = len(block) - 4 * (restarts + 1), 0, b""
     while at < stop:
-        shared, at = _varint(block, at)
-        added, at = _varint(block, at)
-        length, at = _varint(block, at)
+        (shared, added, length), at = _numbers(block, at, 3)
         if shared > len(key) or at + added + length > stop:
             raise ValueError("an entry that ends outside of its block")
-        if shared + added > _MAX_KEY:
-            raise ValueError(f"a name of more than {_MAX_KEY:,} bytes")
         key = key[:shared] + block[at : at + added]
         at += added + length
         yield key, block[at - length : at]
 
 
-def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    offset, at = _varint(data, at)
-    size, at = _varint(data, at)
-    return (offset, size), at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 7 bits a byte, lowest first, and the place behind it."""
-    value = 0
-    for shift in range(0, 64, 7):
-        if at >= len(data):
-            break
-        byte, at = data[at], at + 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a number without an end")
-
-
-def _masked(checksum: int) -> int:
-    """Return a CRC-32C as TensorFlow stores it."""
-    rotated = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
-    return (rotated + 0xA282EAD8) & 0xFFFFFFFF
+def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    """Return numbers of 7 bits a byte, lowest first, and the place behind them."""
+    numbers = []
+    for _ in range(count):
+        value, shift, byte = 0, 0, 128
+        while byte >= 128:
+            if at >= len(data) or shift > 63:
+                raise ValueError("a number without an end")
+            byte, at = data[at], at + 1
+            value |= (byte & 127) << shift
+            shift += 7
+        numbers.append(value)
+    return numbers, at
 
 
 def _error(required: str, received: str) -> InputError:

@@ -1,34 +1,95 @@
 """Read a `pytorch_model.bin` without PyTorch, and without running what is in it.
 
-`torch.save` writes a pickle, which `torch_pickle.py` interprets, and the values of the
-tensors. What is read is never larger than the file itself, whatever sizes it declares.
+`torch.save` writes a pickle and the values of the tensors. Python's unpickler gets a
+closed list of constructors, after a scan that bounds its memory. What is read is never
+larger than the file itself, whatever sizes it declares.
 """
 
 import io
 import math
 import os
+import pickle
+import pickletools
 import struct
 import zipfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from electra_tf.errors import InputError
-from electra_tf.interop.torch_pickle import (
-    DTYPES,
-    ForbiddenError,
-    Storage,
-    Tensor,
-    interpret,
-)
 
+_DTYPES = {
+    "DoubleStorage": np.dtype("<f8"),
+    "FloatStorage": np.dtype("<f4"),
+    "HalfStorage": np.dtype("<f2"),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    "LongStorage": np.dtype("<i8"),
+    "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"),
+    "CharStorage": np.dtype("<i1"),
+    "ByteStorage": np.dtype("<u1"),
+    "BoolStorage": np.dtype("?"),
+}
+# Operations that push a number, a string, an empty value, or what `find_class` returns
+# and builds; of tuples, none has another within.
+_PLAIN = {
+    "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_DICT", "EMPTY_LIST",
+    "EMPTY_TUPLE", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BINPERSID",
+}  # fmt: skip
+_PUT, _GET = {"MEMOIZE", "BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
+_OTHERS = {
+    "PROTO", "FRAME", "STOP", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND",
+    "APPENDS", "SETITEM", "SETITEMS", "BUILD",
+}  # fmt: skip
+_FRAME = pickle.FRAME[0]
 # The first object of a file that `torch.save` wrote before version 1.6.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-_MAX_PICKLE = 2**20  # bytes; a tensor takes about 200
+_MAX_PICKLE = 2**20  # bytes; a tensor takes about 200, an empty list 1, in memory 64
+_MAX_REPEATED = 16  # tuples that occur again
+_MAX_AXES = 32
 # A table and the output layer that is tied to it have two names for one storage.
 _NAMES_OF_A_STORAGE = 2
 _REMEDY = "Get the model as safetensors, or save it again with torch.save"
+
+
+class _ForbiddenError(Exception):
+    """A pickle asks for something that is not a tensor."""
+
+
+class _Storage(NamedTuple):
+    """A flat array that tensors are views of."""
+
+    kind: str
+    """A key of `_DTYPES`."""
+    key: str
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.count * _DTYPES[self.kind].itemsize
+
+
+class _Tensor(NamedTuple):
+    """A view of a storage; offset and strides count values."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __setstate__(self, state: Any) -> None:
+        """Ignore attributes of a parameter."""
+
+
+class _Dict(dict):
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        """Ignore the metadata of a state dict."""
 
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
@@ -39,15 +100,16 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         return {name: _view(tensor, storages) for name, tensor in tensors.items()}
     except InputError:
         raise
-    except ForbiddenError as error:
+    except _ForbiddenError as error:
         raise InputError(
             "A pytorch_model.bin must hold tensors and nothing else",
             f"{path!r}, whose pickle asks for {error}; nothing of it was run",
             "Do not open this file with PyTorch. Get the model as safetensors",
         ) from error
     except (
-        zipfile.BadZipFile, EOFError, KeyError, IndexError, OSError, ValueError,
-        TypeError, NotImplementedError, RuntimeError, struct.error,
+        zipfile.BadZipFile, pickle.UnpicklingError, EOFError, LookupError, OSError,
+        ValueError, TypeError, ArithmeticError, AttributeError, RuntimeError,
+        struct.error,
     ) as error:  # fmt: skip
         raise InputError(
             f"{path!r} must be a whole file of torch.save",
@@ -56,7 +118,111 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _read_zip(path: str) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+def _unpickle(stream: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
+    """Return the value of the pickle that a stream goes on with, and its storages."""
+    unpickler = _Unpickler(io.BytesIO(_scan(stream)))
+    return unpickler.load(), unpickler.storages
+
+
+def _scan(stream: io.BytesIO) -> bytes:
+    """Return the next pickle, which takes memory and time in proportion to its size.
+
+    Python's unpickler allocates its memo up to the largest place, and hashes a tuple
+    within tuples once for each of its paths. Frames are left out, because it skips the
+    rest of a frame that ends within an operation, and then reads other operations.
+    """
+    starts, memo, repeated = [], {}, 0
+    has_tuple = False  # whether the top of the stack may be a tuple with tuples
+    for count, (operation, argument, start) in enumerate(pickletools.genops(stream)):
+        name = operation.name
+        starts.append(start)
+        if name in _PUT:
+            place = len(memo) if argument is None else argument
+            if place > count:
+                raise ValueError(f"a value stored as {place:,} of {count:,}")
+            memo[place] = has_tuple
+        elif name in _GET:
+            has_tuple = memo.get(argument, False)
+            repeated += has_tuple
+        elif name in _PLAIN or name in _OTHERS:
+            if name not in ("PROTO", "FRAME"):
+                has_tuple = name in _OTHERS
+        else:
+            raise _ForbiddenError(f"the operation {name}")
+    if repeated > _MAX_REPEATED:
+        raise ValueError(f"{repeated:,} repetitions of tuples")
+    data, ends = stream.getbuffer(), [*starts[1:], stream.tell()]
+    pieces = zip(starts, ends, strict=True)
+    return b"".join(data[start:end] for start, end in pieces if data[start] != _FRAME)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds dicts, lists, tuples, strings, numbers and `_Tensor` alone."""
+
+    def __init__(self, stream: io.BytesIO):
+        super().__init__(stream)
+        self.storages: dict[str, _Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in _DTYPES:
+            return name
+        call = _CONSTRUCTORS.get(f"{module}.{name}")
+        if call is None:
+            raise _ForbiddenError(f"{module}.{name}")
+        # A new function each time, as BUILD may set attributes.
+        return lambda *arguments: call(*arguments)
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        _, kind, key, _, count, *view = pid
+        if not (
+            isinstance(kind, str)
+            and kind in _DTYPES
+            and isinstance(key, str)
+            and _is_size(count)
+            and view in ([], [None])
+        ):
+            raise ValueError("a storage of another type, key or size")
+        storage = _Storage(kind, key, count)
+        if self.storages.setdefault(key, storage) != storage:
+            raise ValueError(f"two types or sizes of storage {key!r}")
+        return storage
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
+    if not (
+        isinstance(storage, _Storage)
+        and _is_size(offset)
+        and all(isinstance(one, tuple) for one in (shape, strides))
+        and len(shape) == len(strides) <= _MAX_AXES
+        and all(map(_is_size, shape + strides))
+    ):
+        raise ValueError("a tensor without storage, offset, shape and strides")
+    return _Tensor(storage, offset, shape, strides)
+
+
+def _parameter(tensor: Any, *_: Any) -> _Tensor:
+    if not isinstance(tensor, _Tensor):
+        raise ValueError("a parameter that is no tensor")
+    return tensor
+
+
+def _dict() -> _Dict:
+    return _Dict()
+
+
+_CONSTRUCTORS: Mapping[str, Callable] = {
+    "collections.OrderedDict": _dict,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+}
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
     with zipfile.ZipFile(path) as archive:
         (pickled,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
         folder = pickled.removesuffix("data.pkl")
@@ -66,14 +232,13 @@ def _read_zip(path: str) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
             if name != b"little":
                 raise ValueError(f"byte order {name!r}")
         data = _read_entry(archive, pickled, path, _MAX_PICKLE)
-        values, _ = interpret(io.BytesIO(data))
-        tensors = _tensors(values)
+        tensors = _tensors(_unpickle(io.BytesIO(data))[0])
         used = {t.storage.key: t.storage for t in tensors.values()}
         _check_sizes(tensors, used, path)
         storages = {
             key: np.frombuffer(
-                _read_entry(archive, f"{folder}data/{key}", path, _size(storage)),
-                DTYPES[storage.kind],
+                _read_entry(archive, f"{folder}data/{key}", path, storage.size),
+                _DTYPES[storage.kind],
             )
             for key, storage in used.items()
         }
@@ -82,73 +247,69 @@ def _read_zip(path: str) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
 
 def _read_entry(archive: zipfile.ZipFile, name: str, path: str, most: int) -> bytes:
     entry = archive.getinfo(name)
-    if entry.compress_type != zipfile.ZIP_STORED:
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > most:
         raise InputError(
-            "torch.save's archive must be uncompressed",
-            f"{path}: {name!r}, {entry.file_size:,} bytes in {entry.compress_size:,}",
-            _REMEDY,
-        )
-    if entry.file_size > most:
-        raise InputError(
-            "An entry of torch.save's archive must not be larger than needed",
-            f"{path}: {name!r}, {entry.file_size:,} bytes, more than {most:,}",
+            "An entry of torch.save's archive must be uncompressed and no larger than "
+            "needed",
+            f"{path}: {name!r}, {entry.file_size:,} bytes in {entry.compress_size:,}, "
+            f"{most:,} needed",
             _REMEDY,
         )
     return archive.read(entry)
 
 
-def _read_legacy(path: str) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+def _read_legacy(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
     """Read five pickles, then the storages: a count of 8 bytes and the values each."""
     with open(path, "rb") as file:
         pickles = io.BytesIO(file.read(_MAX_PICKLE))
-        if interpret(pickles)[0] != _LEGACY_MAGIC:
+        if _unpickle(pickles)[0] != _LEGACY_MAGIC:
             raise ValueError("neither a zip archive nor a pickle of torch.save")
-        interpret(pickles)  # protocol
-        interpret(pickles)  # sizes of the machine's types
-        values, declared = interpret(pickles)
+        _unpickle(pickles)  # protocol
+        _unpickle(pickles)  # sizes of the machine's types
+        values, declared = _unpickle(pickles)
         tensors = _tensors(values)
         _check_sizes(tensors, declared, path)
-        keys, _ = interpret(pickles)
+        keys, _ = _unpickle(pickles)
         file.seek(pickles.tell())
         storages = {}
         for key in keys:
             storage = declared.pop(key)
             (count,) = struct.unpack("<q", file.read(8))
-            data = file.read(_size(storage))
-            if count != storage.size or len(data) < _size(storage):
+            data = file.read(storage.size)
+            if count != storage.count or len(data) < storage.size:
                 raise EOFError(f"storage {key} of {count:,} values, {len(data)} bytes")
-            storages[key] = np.frombuffer(data, DTYPES[storage.kind])
+            storages[key] = np.frombuffer(data, _DTYPES[storage.kind])
     return tensors, storages
 
 
-def _tensors(value: Any) -> dict[str, Tensor]:
+def _tensors(value: Any) -> dict[str, _Tensor]:
     """Return the tensors of a state dict, or of the one in a trainer's checkpoint."""
-    inner = value.get("state_dict") if isinstance(value, Mapping) else None
-    value = inner if isinstance(inner, Mapping) else value
-    if not isinstance(value, Mapping) or not all(isinstance(n, str) for n in value):
+    inner = value.get("state_dict") if isinstance(value, dict) else None
+    value = inner if isinstance(inner, dict) else value
+    if not isinstance(value, dict) or not all(isinstance(n, str) for n in value):
         raise TypeError(f"a {type(value).__name__}, not a dict of tensors")
-    return {name: t for name, t in value.items() if isinstance(t, Tensor)}
+    return {name: t for name, t in value.items() if isinstance(t, _Tensor)}
 
 
 def _check_sizes(
-    tensors: Mapping[str, Tensor], storages: Mapping[str, Storage], path: str
+    tensors: Mapping[str, _Tensor], storages: Mapping[str, _Storage], path: str
 ) -> None:
     """Raise an error for sizes that the file cannot hold, before any is allocated."""
     for name, (storage, offset, shape, strides) in tensors.items():
         steps = zip(shape, strides, strict=True)
         end = offset + sum((size - 1) * stride for size, stride in steps) + 1
         count = math.prod(shape)
-        if count and (end > storage.size or count > storage.size):
+        if count and max(end, count) > storage.count:
             raise InputError(
                 "A tensor must not be larger than its storage",
                 f"{path}: {name!r} of shape {shape} and strides {strides}, which needs "
-                f"{max(end, count):,} of {storage.size:,} values",
+                f"{max(end, count):,} of {storage.count:,} values",
                 _REMEDY,
             )
     available = os.path.getsize(path)
-    stored = sum(map(_size, storages.values()))
+    stored = sum(storage.size for storage in storages.values())
     used = sum(
-        math.prod(t.shape) * DTYPES[t.storage.kind].itemsize for t in tensors.values()
+        math.prod(t.shape) * _DTYPES[t.storage.kind].itemsize for t in tensors.values()
     )
     if stored > available or used > _NAMES_OF_A_STORAGE * available:
         raise InputError(
@@ -159,16 +320,11 @@ def _check_sizes(
         )
 
 
-def _size(storage: Storage) -> int:
-    return storage.size * DTYPES[storage.kind].itemsize
-
-
-def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
-    flat = storages[tensor.storage.key]
-    if flat.size != tensor.storage.size:
+def _view(tensor: _Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
+    storage, flat = tensor.storage, storages[tensor.storage.key]
+    if flat.size != storage.count:
         raise EOFError(
-            f"storage {tensor.storage.key} of {tensor.storage.size:,} values has "
-            f"{flat.size:,}"
+            f"storage {storage.key} of {storage.count:,} values has {flat.size:,}"
         )
     strides = [stride * flat.itemsize for stride in tensor.strides]
     return np.lib.stride_tricks.as_strided(

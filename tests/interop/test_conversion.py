@@ -461,8 +461,8 @@ def test_target_that_exists_is_refused(converted, tmp_path):
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_command_prints_differences(command, converted, tmp_path):
-    result = command(
+def test_command_prints_differences(here, converted, tmp_path):
+    result = here(
         "convert",
         f"--from={converted}",
         f"--to={tmp_path / 'hf'}",
@@ -476,6 +476,6 @@ def test_command_prints_differences(command, converted, tmp_path):
     assert detect(str(tmp_path / "hf")) == "huggingface"
     card = (tmp_path / "hf" / "README.md").read_text()
     assert "AutoModelForPreTraining" in card
-    result = command("convert", f"--from={tmp_path / 'none'}", f"--to={tmp_path / 'x'}")
+    result = here("convert", f"--from={tmp_path / 'none'}", f"--to={tmp_path / 'x'}")
     assert result.returncode == 1
     assert "Hugging Face" in result.stderr

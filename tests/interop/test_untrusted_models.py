@@ -228,6 +228,22 @@ ATTACKS = {
         + b"Ns\x86b.", ""
     ),
     "called storage": (b"\x80\x02" + global_("torch", "FloatStorage") + b")R.", ""),
+    # The hash of a tuple within tuples takes a step for each of its paths.
+    "tuples within tuples as a key": (
+        b"\x80\x02}N\x85q\x00" + b"h\x00\x86q\x00" * 60 + b"Ns.", ""
+    ),
+    "tuples below other values as a key": (
+        b"\x80\x02}N\x85N" + b"b\x80\x02q\x00h\x00\x86N" * 60 + b"bNs.", ""
+    ),
+    # The unpickler skips the rest of a frame that ends within an operation.
+    "hidden by a frame": (
+        b"\x80\x04\x95" + struct.pack("<Q", 2) + b"]J" + b"r" + struct.pack("<I", 2**31)
+        + b".", ""
+    ),
+    "steps of a size without an end": (state_dict(w=tensor((1,), (2**80,), 4)), ""),
+    "no values of a size without an end": (
+        state_dict(w=tensor((0, 2**80), (1, 1), 4)), ""
+    ),
     "no mark": (b"\x80\x02tt.", ""),
     "empty": (b"\x80\x02.", ""),
     "list": (b"\x80\x02].", ""),
@@ -502,7 +518,9 @@ VALUES = np.array([1.5, -2], np.float32)
 
 def test_the_good_index_that_the_bad_ones_differ_from(tmp_path):
     prefix = str(tmp_path / "model.ckpt-0")
-    write_index(prefix, entry(), entry((0, 4), 0, crc32c=0), entry((9,), 0, 0, 7))
+    write_index(
+        prefix, entry(), entry((0, 4), 0, crc32c=masked(b"")), entry((9,), 9, 0, 7)
+    )
     arrays = read_bundle(prefix)
     assert {n: a.shape for n, a in arrays.items()} == {"w0": (2,), "w1": (0, 4)}
     np.testing.assert_array_equal(arrays["w0"], VALUES)
