@@ -1,6 +1,5 @@
 """Send requests at the highest rate to a served model, and measure latencies."""
 
-import argparse
 import pathlib
 import sys
 import tempfile
@@ -8,10 +7,16 @@ import time
 from concurrent import futures
 
 import numpy as np
-import serve_check
 import serve_check_requests as requests
 import small_runs
-from serve_check_client import Client, Direct, Tally, send
+from serve_check_client import (
+    Client,
+    Direct,
+    Tally,
+    run_server,
+    send,
+    signatures_of,
+)
 
 _THREADS = 4
 _MODEL = small_runs.ROOT / "tests" / "golden" / "saved" / "classifier"
@@ -38,20 +43,19 @@ def run_load(count: int, seed: int) -> dict:
             export_saved_model(_MODEL, output)
         finally:
             sys.stdout = stdout
-        options = argparse.Namespace(model=str(output), port=0, threads=_THREADS)
-        with serve_check.run_server(options, "session") as server:
+        with run_server(str(output), _THREADS) as server:
             client = Client(server.info["port"])
             rng = np.random.default_rng(seed)
             cases = [
                 case
-                for signature in client.signatures()
-                for case in requests.real(signature, requests.TEXTS, 100, rng)
+                for signature in signatures_of(server.info["folder"])
+                for case in requests.real(signature, requests.TEXTS, rng)
             ]
             direct = Direct(server.info["folder"], cases)
             _load(client, cases, direct, min(5.0, count / 10))  # to warm up
-            memory = server.memory.read("VmRSS")
+            memory = server.memory()
             tallies, seconds = _load(client, cases, direct, count)
-            growth = server.memory.read("VmRSS") - memory
+            growth = server.memory() - memory
     latencies = [ms for tally in tallies for ms in tally.latencies]
     failures = [failure for tally in tallies for failure in tally.failures]
     p50, p99 = np.percentile(latencies or [np.nan], [50, 99])

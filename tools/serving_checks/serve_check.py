@@ -1,101 +1,55 @@
 """Serve an exported model with TF Serving's protocol, and test it with requests.
 
-A separate process implements TF Serving's gRPC protocol (its limits are listed in
-serve_check_server.py). The client sends real requests and compares the responses with
-the SavedModel called directly. It then sends invalid requests, and random ones from
-several threads. Each must end within 60 seconds in a response of the expected shape or
-in an error with a message, and the server must still respond correctly afterwards.
-`--attack` adds requests that are small to send and large to compute, under a limit of
-memory (see serve_check_attack.py). Exits with 1 if a check fails.
+A separate process implements TF Serving's `Predict` (see serve_check_server.py). The
+client sends real requests and compares the responses with the SavedModel called
+directly. It then sends hostile requests, and random ones from several threads. Each
+must end within 60 seconds in a response of the expected shape or in an error with a
+message, the server's peak of memory must stay below twice that after the real requests,
+and the server must still respond correctly afterwards. `--attack` adds requests that
+are small to send and large to compute. Exits with 1 if a check fails.
 """
 
 import argparse
-import contextlib
-import json
 import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-import serve_check_attack_requests as attack_requests
 import serve_check_requests as requests
-from serve_check_attack import DEFAULT_LIMITS, Attacker
 from serve_check_client import (
-    DEADLINE,
     Client,
     Direct,
+    Server,
     Tally,
+    run_server,
     send,
     send_all,
+    signatures_of,
 )
-from serve_check_memory import ProcessMemory
+from serve_check_server import read_about
 
-SERVER = pathlib.Path(__file__).with_name("serve_check_server.py")
-
-
-class Server:
-    """Server process, with its standard error in a file."""
-
-    def __init__(self, process: subprocess.Popen[str], errors: Any):
-        self.process, self._errors = process, errors
-        line = process.stdout.readline()
-        if not line:
-            process.wait()
-            sys.exit(self.last_errors() or "error: the server ended without a message")
-        self.info = json.loads(line)
-        self.memory = ProcessMemory(process.pid)
-
-    def resident(self) -> float:
-        """Return resident MiB; NaN on systems without /proc."""
-        return self.memory.read("VmRSS")
-
-    def last_errors(self) -> str:
-        """Return the last lines of standard error."""
-        self._errors.seek(0)
-        return "".join(self._errors.readlines()[-5:]).strip()
+MAX_GROWTH = 128  # MiB while real requests are sent
+MAX_FACTOR = 2.0  # of the steady memory
+DEFAULT_LIMITS = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
+_SLOW = 0.05  # seconds of a hostile request that are worth a line
 
 
-@contextlib.contextmanager
-def run_server(options: argparse.Namespace, runtime: str) -> Iterator[Server]:
-    """Run a server until the block ends."""
-    command = [sys.executable, str(SERVER)]
-    command += [f"--{key}={getattr(options, key)}" for key in ("model", "port")]
-    command += [f"--threads={options.threads}", f"--runtime={runtime}"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, stderr=errors, text=True, **pipes) as process,
-    ):
-        try:
-            yield Server(process, errors)
-        finally:
-            process.stdin.close()  # ends the server
-            try:
-                process.wait(DEADLINE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def check(options: argparse.Namespace, runtime: str) -> list[str]:
+def check(options: argparse.Namespace) -> list[str]:
     """Run all series against one server, print the table, and return the failures."""
-    with run_server(options, runtime) as server:
-        client = Client(server.info["port"])
-        signatures = client.signatures()
+    with run_server(options.model, options.threads) as server:
+        client, folder = Client(server.info["port"]), server.info["folder"]
+        signatures = signatures_of(folder)
+        print_model(server, signatures)
         rng = np.random.default_rng(options.seed)
         cases = [
             case
             for signature in signatures
-            for case in requests.real(signature, options.texts, options.ids, rng)
+            for case in requests.real(signature, options.texts, rng)
         ]
-        direct = Direct(server.info["folder"], cases)
-        print_model(server, signatures, runtime)
+        direct = Direct(folder, cases)
         real, hostile, fuzz, after = map(Tally, ("real", "hostile", "random", "after"))
 
         def send_real(count: int, tally: Tally) -> None:
@@ -104,90 +58,87 @@ def check(options: argparse.Namespace, runtime: str) -> list[str]:
 
             send_all(client, count, options.threads, tally, make_case, direct.compare)
 
-        send_real(max(1, options.requests // 10), real)
-        early_memory = server.resident()
-        send_real(options.requests - max(1, options.requests // 10), real)
-        growth = server.resident() - early_memory
-        attacker = None
-        if options.attack:
-            attacker = Attacker(client, server.memory, options.deadline)
-        send_hostile(client, signatures, hostile, options.verbose)
-        send_all(
-            client, options.fuzz, options.threads, fuzz,
-            lambda number: requests.random_case(
-                signatures, options.ids, options.seed, number
-            ),
-        )  # fmt: skip
-        attack_failures = []
-        if attacker:
-            attack_failures = attack(options, server, signatures, attacker)
+        first = max(1, options.requests // 10)
+        send_real(first, real)
+        early = server.memory()
+        send_real(options.requests - first, real)
+        steady = server.memory()
+        failures = send_hostile(client, server, signatures, hostile, options)
+
+        def random_case(number: int) -> requests.Case:
+            return requests.random_case(signatures, options.seed, number)
+
+        with server.sampled_memory() as samples:
+            send_all(client, options.fuzz, options.threads, fuzz, random_case)
+        failures += memory_failures("random requests", max(samples), steady)
         send_real(len(cases), after)
         tallies = [real, hostile, fuzz, after]
-        failures = [failure for tally in tallies for failure in tally.failures]
-        failures += attack_failures
-        failures += server_failures(options, client, server, growth)
-        print_results(tallies, early_memory, growth, server, failures)
-        if options.keep:
-            wait(server)
+        failures += [failure for tally in tallies for failure in tally.failures]
+        failures += server_failures(server, steady - early)
+        print_results(tallies, early, steady, server, failures)
     return failures
 
 
-def attack(
-    options: argparse.Namespace,
+def send_hostile(
+    client: Client,
     server: Server,
     signatures: list[requests.Signature],
-    attacker: Attacker,
+    tally: Tally,
+    options: argparse.Namespace,
 ) -> list[str]:
-    """Send the attacks, print their table, and return the failures."""
-    limits = server.info["limits"]
-    if not limits:
-        print("the model has no limits in about.json: declared shapes are not checked")
+    """Send the hostile requests one after another; return failures of memory."""
+    failures, steady, begin = [], server.memory(), time.perf_counter()
+    about = read_about(pathlib.Path(server.info["folder"]))
+    limits = about.get("limits", DEFAULT_LIMITS)
     for signature in signatures:
-        attacker.send_each(attack_requests.named(signature, limits or DEFAULT_LIMITS))
-    attacker.send_generated(signatures, options.seed, options.fuzz, options.threads)
-    attacker.print_table(options.verbose)
-    return [failure for row in attacker.rows for failure in row.failures]
+        cases = [*requests.hostile(signature)]
+        if options.attack:
+            length = about.get("max_length", 64)
+            cases += requests.attacks(signature, limits, length)
+        for case in cases:
+            start = time.perf_counter()
+            with server.sampled_memory() as samples:
+                result = send(client, case, lambda case, response: "", tally)
+            seconds, peak = time.perf_counter() - start, max(samples)
+            failures += memory_failures(case.name, peak, steady)
+            if options.verbose or (options.attack and seconds >= _SLOW):
+                print(
+                    f"  {case.name[:64]:64}{seconds:7.2f} s{peak:7.0f} MiB  "
+                    f"{result[:90]}",
+                    flush=True,
+                )
+    tally.seconds = time.perf_counter() - begin
+    return failures
 
 
-def send_hostile(
-    client: Client, signatures: list[requests.Signature], tally: Tally, verbose: bool
-) -> None:
-    """Send the hostile requests one after another."""
-    start = time.perf_counter()
-    for signature in signatures:
-        for case in requests.hostile(signature):
-            result = send(client, case, lambda case, response: "", tally)
-            if verbose:
-                print(f"  {case.name:44} {result}", flush=True)
-    tally.seconds = time.perf_counter() - start
+def memory_failures(name: str, peak: float, steady: float) -> list[str]:
+    """Return a line if the server's memory was too large."""
+    if not peak > MAX_FACTOR * steady:
+        return []
+    return [
+        f"{name}: the server's memory must stay below {MAX_FACTOR:g} times its steady "
+        f"{steady:.0f} MiB. Received: {peak:.0f} MiB"
+    ]
 
 
-def server_failures(
-    options: argparse.Namespace, client: Client, server: Server, growth: float
-) -> list[str]:
+def server_failures(server: Server, growth: float) -> list[str]:
     """Return failures of the server as a whole."""
     failures = []
     if server.info["project_modules"]:
         failures.append(f"the server imports {server.info['project_modules']}")
-    if not client.classify_is_unimplemented():
-        failures.append("Classify does not return UNIMPLEMENTED")
     if server.process.poll() is not None:
         failures.append(f"the server ended: {server.last_errors()}")
-    if growth > options.growth:
-        failures.append(f"memory grew by {growth:.1f} MiB, more than {options.growth}")
+    if growth > MAX_GROWTH:
+        failures.append(f"memory grew by {growth:.1f} MiB, more than {MAX_GROWTH}")
     return failures
 
 
-def print_model(
-    server: Server, signatures: list[requests.Signature], runtime: str
-) -> None:
+def print_model(server: Server, signatures: list[requests.Signature]) -> None:
     """Print the served version and its signatures."""
     info = server.info
-    names = ", ".join(
-        f"{signature.name}({', '.join(signature.inputs)})" for signature in signatures
-    )
+    names = ", ".join(f"{one.name}({', '.join(one.inputs)})" for one in signatures)
     print(
-        f"\n{info['folder']} as version {info['version']}, runtime {runtime}: {names}\n"
+        f"{info['folder']}: {names}\n"
         f"loaded in {info['load_s']:.1f} s; {info['warmup_requests']} warm-up requests "
         f"in {info['warmup_s']:.1f} s; port {info['port']}",
         flush=True,
@@ -196,8 +147,8 @@ def print_model(
 
 def print_results(
     tallies: list[Tally],
-    early_memory: float,
-    growth: float,
+    early: float,
+    steady: float,
     server: Server,
     failures: list[str],
 ) -> None:
@@ -209,8 +160,8 @@ def print_results(
     for tally in tallies:
         print(tally)
     print(
-        f"server's memory: {early_memory:.1f} MiB after a tenth of the real requests, "
-        f"growth {growth:.1f} MiB until their end; {server.resident():.1f} MiB at last"
+        f"server's memory: {early:.1f} MiB after a tenth of the real requests, growth "
+        f"{steady - early:.1f} MiB until their end; {server.memory():.1f} MiB at last"
     )
     for failure in failures[:20]:
         print(f"failure: {failure}")
@@ -219,57 +170,20 @@ def print_results(
     sys.stdout.flush()
 
 
-def wait(server: Server) -> None:
-    """Wait for Ctrl-C, or for the end of the server."""
-    print(f"serving at localhost:{server.info['port']} until Ctrl-C", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.process.wait()
-
-
 def parse() -> argparse.Namespace:
     """Return the validated options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", required=True, help="folder of the versions")
-    parser.add_argument("--input", help="text file with one text per line, UTF-8")
-    parser.add_argument(
-        "--requests", type=int, default=200, help="number of real requests"
-    )
-    parser.add_argument(
-        "--fuzz", type=int, default=1000, help="number of random requests"
-    )
-    parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the requests")
-    parser.add_argument(
-        "--ids", type=int, default=100, help="token ids are below this number"
-    )
-    parser.add_argument(
-        "--growth",
-        type=float,
-        default=128,
-        help="maximum growth of the server's memory, MiB",
-    )
-    parser.add_argument(
-        "--attack",
-        action="store_true",
-        help="send attacks on the server's memory, and --fuzz generated ones",
-    )
-    parser.add_argument(
-        "--deadline", type=float, default=DEADLINE, help="seconds for an attack"
-    )
-    parser.add_argument("--port", type=int, default=0, help="0: any free port")
-    parser.add_argument(
-        "--runtime",
-        default="session,function",
-        help="session, function or both (see serve_check_server.py)",
-    )
-    parser.add_argument(
-        "--keep", action="store_true", help="serve until Ctrl-C after the checks"
-    )
-    parser.add_argument(
-        "--verbose", action="store_true", help="print each hostile request"
-    )
+    add = parser.add_argument
+    add("--model", required=True, help="folder of the versions")
+    add("--input", help="text file with one text per line, UTF-8")
+    add("--requests", type=int, default=200, help="number of real requests")
+    add("--fuzz", type=int, default=1000, help="number of random requests")
+    add("--threads", type=int, default=4)
+    add("--seed", type=int, default=0, help="seed of the requests")
+    add("--attack", action="store_true", help="add attacks on the server's memory")
+    add("--verbose", action="store_true", help="print each hostile request")
     options = parser.parse_args()
     options.texts = requests.TEXTS
     if options.input:
@@ -277,23 +191,10 @@ def parse() -> argparse.Namespace:
         options.texts = [line for line in lines if line.strip()]
         if not options.texts:
             sys.exit(f"error: --input={options.input} must contain texts; it is empty")
-    if set(options.runtime.split(",")) - {"session", "function"}:
-        sys.exit(
-            "error: --runtime must be session, function or session,function. "
-            f"Received: {options.runtime}"
-        )
     if min(options.requests, options.threads) < 1:
         sys.exit("error: --requests and --threads must be at least 1")
     return options
 
 
-def main() -> None:
-    """Run the checks with each runtime."""
-    options, failures = parse(), []
-    for runtime in options.runtime.split(","):
-        failures += check(options, runtime)
-    sys.exit(bool(failures))
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(bool(check(parse())))

@@ -1,9 +1,16 @@
-"""Client of `serve_check`: sends and times requests, compares responses."""
+"""Server process and client of `serve_check`; requests are timed and compared."""
 
 import collections
+import contextlib
 import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
@@ -12,137 +19,121 @@ import numpy as np
 import serve_check_requests as requests
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
-from tensorflow_serving.apis import (
-    classification_pb2,
-    get_model_metadata_pb2,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from serve_check_server import EXPAND, read_signatures
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-EXPAND = ("expand", "1")  # metadata of serve_check_server.py
-NAME, DEADLINE, TOLERANCE = "model", 60.0, 1e-5
-# Statuses of an invalid request; others mean a failure of the server.
+SERVER = pathlib.Path(__file__).with_name("serve_check_server.py")
+DEADLINE, TOLERANCE = 60.0, 1e-5
+# Statuses of an invalid request; others mean that the server failed, hung or ended.
 CLIENT_ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.OUT_OF_RANGE,
 }
+_SAMPLE_SECONDS = 0.002
 Compare = Callable[[requests.Case, requests.Arrays], str]
 
 
-@dataclasses.dataclass
-class Tally:
-    """Results of a series of requests."""
+class Server:
+    """Server process, with its standard error in a file."""
 
-    name: str
-    seconds: float = 0.0
-    latencies: list[float] = dataclasses.field(default_factory=list)
-    """Milliseconds of each correct response."""
-    errors: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    failures: list[str] = dataclasses.field(default_factory=list)
+    def __init__(self, process: subprocess.Popen[str], errors: Any):
+        self.process, self._errors = process, errors
+        line = process.stdout.readline()
+        if not line:
+            process.wait()
+            sys.exit(self.last_errors() or "error: the server ended without a message")
+        self.info = json.loads(line)
 
-    def __str__(self) -> str:
-        responses, errors = len(self.latencies), self.errors.total()
-        count = responses + errors + len(self.failures)
-        p50, p99 = np.percentile(self.latencies or [np.nan], [50, 99])
-        codes = ", ".join(f"{n} {code}" for code, n in self.errors.most_common())
-        return (
-            f"{self.name:14}{count:9,}{responses:10,}{errors:8,}"
-            f"{len(self.failures):9,}{p50:9.1f}{p99:9.1f}"
-            f"{count / max(self.seconds, 1e-9):10,.0f}  {codes}"
-        )
+    def last_errors(self) -> str:
+        """Return the last lines of standard error."""
+        self._errors.seek(0)
+        return "".join(self._errors.readlines()[-5:]).strip()
+
+    def memory(self) -> float:
+        """Return resident MiB; NaN on systems without /proc."""
+        path = pathlib.Path(f"/proc/{self.process.pid}/status")
+        if not path.exists():
+            return float("nan")
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+        return float(lines.get("VmRSS", "nan").split()[0]) / 1024
+
+    @contextlib.contextmanager
+    def sampled_memory(self) -> Iterator[list[float]]:
+        """Yield samples of resident MiB, which are taken until the block ends."""
+        samples, stop = [self.memory()], threading.Event()
+
+        def sample() -> None:
+            while not stop.wait(_SAMPLE_SECONDS):
+                samples.append(self.memory())
+
+        sampler = threading.Thread(target=sample)
+        sampler.start()
+        try:
+            yield samples
+        finally:
+            stop.set()
+            sampler.join()
+
+
+@contextlib.contextmanager
+def run_server(model: str, threads: int) -> Iterator[Server]:
+    """Run a server until the block ends."""
+    command = [sys.executable, SERVER, f"--model={model}", f"--threads={threads}"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stderr=errors, text=True, **pipes) as process,
+    ):
+        try:
+            yield Server(process, errors)
+        finally:
+            process.stdin.close()  # ends the server
+            try:
+                process.wait(DEADLINE)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 class Client:
-    """Client of TF Serving's gRPC protocol at a local port."""
+    """Client of TF Serving's `Predict` at a local port."""
 
     def __init__(self, port: int):
         size = [("grpc.max_receive_message_length", -1)]
-        self._channel = grpc.insecure_channel(f"localhost:{port}", options=size)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
-        self._send_bytes = self._channel.unary_unary(
-            "/tensorflow.serving.PredictionService/Predict"
-        )
-
-    def signatures(self) -> list[requests.Signature]:
-        """Return the signatures in the server's metadata."""
-        request = get_model_metadata_pb2.GetModelMetadataRequest()
-        request.model_spec.name = NAME
-        request.metadata_field.append("signature_def")
-        response = self._stub.GetModelMetadata(request, timeout=DEADLINE)
-        signatures = get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(signatures)
-        return [
-            requests.Signature(name, _specs(item.inputs, len), _specs(item.outputs))
-            for name, item in sorted(signatures.signature_def.items())
-            if not name.startswith("__")
-        ]
+        channel = grpc.insecure_channel(f"localhost:{port}", options=size)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def predict(self, case: requests.Case) -> requests.Arrays:
         """Return the response, or raise `grpc.RpcError`."""
         request = predict_pb2.PredictRequest()
-        request.model_spec.name = NAME
-        request.model_spec.signature_name = (
-            case.requested_signature or case.signature.name
-        )
-        for name, array in case.inputs.items():
-            dtype = tf.string if array.dtype == object else tf.as_dtype(array.dtype)
-            message = tf.make_tensor_proto(array, dtype, array.shape)
-            request.inputs[name].CopyFrom(message)
-        response = self._stub.Predict(request, timeout=DEADLINE)
+        request.model_spec.signature_name = case.signature.name
+        for key, message in case.tensors.items():
+            request.inputs[key].CopyFrom(message)
+        metadata = [EXPAND] if case.expand else []
+        response = self._stub.Predict(request, timeout=DEADLINE, metadata=metadata)
         return {
             name: tf.make_ndarray(array) for name, array in response.outputs.items()
         }
 
-    def send_message(
-        self, signature: str, tensors: dict[str, Any], expand: bool, deadline: float
-    ) -> None:
-        """Send tensors as they are, or raise `grpc.RpcError`.
 
-        Args:
-            signature: Name of the signature.
-            tensors: Messages by input.
-            expand: Whether the server skips its check of declared shapes.
-            deadline: Seconds.
-        """
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = NAME
-        request.model_spec.signature_name = signature
-        for name, message in tensors.items():
-            request.inputs[name].CopyFrom(message)
-        metadata = [EXPAND] if expand else []
-        self._stub.Predict(request, timeout=deadline, metadata=metadata)
-
-    def send_bytes(self, request: bytes, deadline: float) -> None:
-        """Send bytes in place of a request, or raise `grpc.RpcError`.
-
-        Args:
-            request: Any bytes.
-            deadline: Seconds.
-        """
-        self._send_bytes(request, timeout=deadline)
-
-    def classify_is_unimplemented(self) -> bool:
-        """Return whether Classify returns UNIMPLEMENTED."""
-        try:
-            request = classification_pb2.ClassificationRequest()
-            self._stub.Classify(request, timeout=DEADLINE)
-        except grpc.RpcError as error:
-            return error.code() is grpc.StatusCode.UNIMPLEMENTED
-        return False
-
-
-def _specs(infos: Any, convert_shape: Callable[..., Any] = tuple) -> dict[str, Any]:
-    """Return types and shapes by name."""
-    return {
-        name: (
-            np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),
-            convert_shape([dim.size for dim in info.tensor_shape.dim]),
+def signatures_of(folder: str) -> list[requests.Signature]:
+    """Return the signatures of a SavedModel."""
+    signatures = []
+    for name, item in read_signatures(pathlib.Path(folder)).items():
+        outputs = {
+            key: (
+                np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),
+                tuple(dim.size for dim in info.tensor_shape.dim),
+            )
+            for key, info in item.outputs.items()
+        }
+        strings = {tf.as_dtype(info.dtype) for info in item.inputs.values()}
+        signatures.append(
+            requests.Signature(
+                name, tuple(sorted(item.inputs)), strings == {tf.string}, outputs
+            )
         )
-        for name, info in sorted(infos.items())
-    }
+    return signatures
 
 
 class Direct:
@@ -152,13 +143,14 @@ class Direct:
         loaded = tf.saved_model.load(folder)
         self._expected = {}
         for case in cases:
-            run = loaded.signatures[case.signature.name]
             inputs = {
-                name: tf.constant(array, tf.string if array.dtype == object else None)
-                for name, array in case.inputs.items()
+                name: tf.constant(tf.make_ndarray(message), message.dtype)
+                for name, message in case.tensors.items()
             }
-            outputs = {name: tensor.numpy() for name, tensor in run(**inputs).items()}
-            self._expected[id(case)] = outputs
+            outputs = loaded.signatures[case.signature.name](**inputs)
+            self._expected[id(case)] = {
+                name: tensor.numpy() for name, tensor in outputs.items()
+            }
 
     def compare(self, case: requests.Case, response: requests.Arrays) -> str:
         """Return a description of the first difference, or an empty string."""
@@ -175,6 +167,32 @@ class Direct:
         return ""
 
 
+@dataclasses.dataclass
+class Tally:
+    """Results of a series of requests."""
+
+    name: str
+    seconds: float = 0.0
+    latencies: list[float] = dataclasses.field(default_factory=list)
+    """Milliseconds of each correct response."""
+    errors: list[str] = dataclasses.field(default_factory=list)
+    """Status of each invalid request."""
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        responses, errors = len(self.latencies), len(self.errors)
+        count = responses + errors + len(self.failures)
+        p50, p99 = np.percentile(self.latencies or [np.nan], [50, 99])
+        codes = ", ".join(
+            f"{n} {code}" for code, n in collections.Counter(self.errors).most_common()
+        )
+        return (
+            f"{self.name:14}{count:9,}{responses:10,}{errors:8,}"
+            f"{len(self.failures):9,}{p50:9.1f}{p99:9.1f}"
+            f"{count / max(self.seconds, 1e-9):10,.0f}  {codes}"
+        )
+
+
 def send(client: Client, case: requests.Case, compare: Compare, tally: Tally) -> str:
     """Send one request, count its result, and return a description of it."""
     start = time.perf_counter()
@@ -187,7 +205,7 @@ def send(client: Client, case: requests.Case, compare: Compare, tally: Tally) ->
         if unexpected or not message:
             tally.failures.append(f"{case.name}: {result}")
         else:
-            tally.errors[code.name] += 1
+            tally.errors.append(code.name)
         return result
     milliseconds = (time.perf_counter() - start) * 1e3
     failure = case.validate(response) or compare(case, response)
@@ -207,17 +225,12 @@ def send_all(
     compare: Compare = lambda case, response: "",
 ) -> None:
     """Send the requests 0 to `count` - 1 from several threads."""
-    tallies = [Tally(tally.name) for _ in range(threads)]
 
     def send_share(thread: int) -> None:
         for number in range(thread, count, threads):
-            send(client, make_case(number), compare, tallies[thread])
+            send(client, make_case(number), compare, tally)
 
     start = time.perf_counter()
     with futures.ThreadPoolExecutor(threads) as pool:
         list(pool.map(send_share, range(threads)))  # raises exceptions of the threads
     tally.seconds += time.perf_counter() - start
-    for thread_tally in tallies:
-        tally.latencies += thread_tally.latencies
-        tally.errors += thread_tally.errors
-        tally.failures += thread_tally.failures

@@ -1,15 +1,18 @@
-"""Requests of `serve_check`: real, hostile and random ones.
+"""Requests of `serve_check`, as messages: real, hostile and random ones.
 
-Each has an expected result. If the names, types and ranks of the inputs are those of
-the signature and all have the same number of rows, a response with this number of rows
-is expected, which may be 0; otherwise an error. Ids may be out of range, and texts too
-long; then both results are accepted.
+If the shapes of the inputs are those of the signature, a response with as many rows is
+expected, which may be 0; otherwise an error. Ids may be out of range, texts too long,
+and a message can declare a shape that its values do not have; then both results are
+accepted.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from tensorflow.core.framework import tensor_pb2, types_pb2
 
 TEXTS = (
     "A film to remember, and one I would see again tomorrow.",
@@ -23,25 +26,59 @@ TEXTS = (
     " ".join(f"word{number} of a text that is far too long" for number in range(90)),
 )
 RESPONSE, ERROR, EITHER = "a response", "an error", "either"
-_LONG = 100_000  # bytes of a request
+_LONG = 10_000  # bytes: longer texts may have more parts than a model accepts
 _SHORT = 16  # positions that every model has
+_IDS = 100  # entries that every vocabulary has
+_EXPANDED = 2**22  # bytes that a random message may take once it is expanded
+Message = tensor_pb2.TensorProto
+Tensors = dict[str, Message]
 Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Inputs and outputs of a signature."""
+    """Inputs and outputs of a signature of strings [B] or of ids [B, L]."""
 
     name: str
-    inputs: Mapping[str, tuple[np.dtype, int]]
-    """Type and rank by name. The type of strings is `object`."""
+    inputs: tuple[str, ...]
+    takes_strings: bool
     outputs: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
     """Type and shape by name, with -1 for dynamic axes."""
 
-    @property
-    def takes_strings(self) -> bool:
-        """Return whether all inputs are strings."""
-        return all(dtype.kind == "O" for dtype, _ in self.inputs.values())
+    def message(
+        self, shape: Sequence[int], values: Sequence = (), content: bytes = b""
+    ) -> Message:
+        """Return a message of the inputs' type that declares any shape for any values.
+
+        Args:
+            shape: The declared shape.
+            values: Strings or integers. The last of too few is repeated.
+            content: Raw bytes in place of values.
+        """
+        dtype = types_pb2.DT_STRING if self.takes_strings else types_pb2.DT_INT32
+        message = Message(dtype=dtype, tensor_content=content)
+        for size in shape:
+            message.tensor_shape.dim.add(size=size)
+        field = "string_val" if self.takes_strings else "int_val"
+        getattr(message, field).extend(values)
+        return message
+
+    def texts(self, texts: Sequence[bytes]) -> Message:
+        """Return texts as a message."""
+        return self.message([len(texts)], texts)
+
+    def ids(self, array: Any) -> Message:
+        """Return numbers as a message."""
+        array = np.asarray(array, np.int32)
+        return self.message(array.shape, content=array.tobytes())
+
+    def filled(self, shape: Sequence[int]) -> Tensors:
+        """Return ids of 0 with a mask of 1."""
+        return {n: self.ids(np.full(shape, n == "padding_mask")) for n in self.inputs}
+
+    def same(self, message: Message) -> Tensors:
+        """Return a message for all inputs."""
+        return dict.fromkeys(self.inputs, message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,35 +87,32 @@ class Case:
 
     name: str
     signature: Signature
-    inputs: Arrays
-    requested_signature: str = ""
-    """Name to send in place of the signature's own."""
+    tensors: Tensors
+    refused: bool = False
+    """Whether it must end in an error although its shapes are valid."""
+    expand: bool = False
+    """Whether the server expands the tensors without a check of their shapes."""
 
     @property
     def rows(self) -> int | None:
         """Return the expected rows of the response; None for an invalid request."""
-        specs = self.signature.inputs
-        if self.requested_signature or self.inputs.keys() != specs.keys():
-            return None
-        for name, (dtype, rank) in specs.items():
-            if (self.inputs[name].dtype, self.inputs[name].ndim) != (dtype, rank):
-                return None
-        shapes = {self.inputs[name].shape for name in specs}
-        return next(iter(shapes))[0] if len(shapes) == 1 else None
+        shape, *others = {tuple(_shape(message)) for message in self.tensors.values()}
+        rank = 1 if self.signature.takes_strings else 2
+        valid = not (self.refused or others) and len(shape) == rank and min(shape) >= 0
+        return shape[0] if valid else None
 
     @property
     def expected(self) -> str:
         """Return `RESPONSE`, `ERROR` or `EITHER`."""
         if self.rows is None:
             return ERROR
+        messages = [*self.tensors.values()]
+        if not all(map(_is_complete, messages)):
+            return EITHER
         if self.signature.takes_strings:
-            # Served models limit the number of parts that long texts are split into.
-            size = sum(
-                len(text) for array in self.inputs.values() for text in array.flat
-            )
+            size = sum(len(text) for message in messages for text in message.string_val)
             return EITHER if size > _LONG else RESPONSE
-        longest = max(array.shape[1] for array in self.inputs.values())
-        return EITHER if self.rows or longest > _SHORT else RESPONSE
+        return EITHER if self.rows or _shape(messages[0])[1] > _SHORT else RESPONSE
 
     def validate(self, response: Arrays) -> str:
         """Return a description of an unexpected response, or an empty string."""
@@ -88,215 +122,247 @@ class Case:
         if response.keys() != self.signature.outputs.keys():
             return f"outputs {sorted(response)}"
         for name, (dtype, shape) in self.signature.outputs.items():
-            array = response[name]
-            expected = (self.rows, *shape[1:])
-            if array.dtype != dtype or not matches(array.shape, expected):
+            array, expected = response[name], (self.rows, *shape[1:])
+            if array.dtype != dtype or not _matches(array.shape, expected):
                 return f"{name} is {array.dtype} {array.shape}, not {dtype} {expected}"
             if dtype.kind == "f" and not np.isfinite(array).all():
                 return f"{name} is not finite"
         return ""
 
 
-def matches(shape: Sequence[int], expected: Sequence[int]) -> bool:
+def _matches(shape: Sequence[int], expected: Sequence[int]) -> bool:
     """Return whether a shape equals the expected one, where -1 is any number."""
     return len(shape) == len(expected) and all(
         other in (-1, size) for size, other in zip(shape, expected, strict=True)
     )
 
 
-def strings(texts: Sequence[bytes]) -> np.ndarray:
-    """Return bytes as an array of objects, [B]."""
-    array = np.empty(len(texts), object)
-    array[:] = texts
-    return array
+def _shape(message: Message) -> list[int]:
+    return [dim.size for dim in message.tensor_shape.dim]
+
+
+def _is_complete(message: Message) -> bool:
+    """Return whether a message has as many values as its shape."""
+    stored = len(message.string_val) + len(message.int_val)
+    return stored + len(message.tensor_content) // 4 == math.prod(_shape(message))
 
 
 def real(
-    signature: Signature, texts: Sequence[str], ids: int, rng: np.random.Generator
+    signature: Signature, texts: Sequence[str], rng: np.random.Generator
 ) -> Iterator[Case]:
     """Yield valid requests of 1, 2 and 8 rows."""
     for start in range(len(texts)):
         for rows in (1, 2, 8):
             if signature.takes_strings:
-                inputs = {
-                    name: strings([
-                        texts[(start + offset + 3 * row) % len(texts)].encode()
-                        for row in range(rows)
-                    ])
+                indices = {
+                    name: [start + offset + 3 * row for row in range(rows)]
                     for offset, name in enumerate(signature.inputs)
-                }  # fmt: skip
+                }
+                tensors = {
+                    name: signature.texts([texts[i % len(texts)].encode() for i in row])
+                    for name, row in indices.items()
+                }
             else:
-                inputs = _ids(signature, rows, int(rng.integers(1, 33)), ids, rng)
-            yield Case(f"{signature.name}, {rows} rows", signature, inputs)
+                tensors = _random_ids(signature, rows, int(rng.integers(1, 33)), rng)
+            yield Case(f"{signature.name}, {rows} rows", signature, tensors)
 
 
-def _ids(
-    signature: Signature, rows: int, length: int, ids: int, rng: np.random.Generator
-) -> Arrays:
-    """Return random ids, segments and a mask by name. All rows but the first may be
-    padded."""
+def _random_ids(
+    signature: Signature, rows: int, length: int, rng: np.random.Generator
+) -> Tensors:
+    """Return random ids, segments and a mask. All rows but the first may be padded."""
     positions = np.arange(length)
     ends = rng.integers(1, length + 1, (rows, 1))
     ends[:1] = length
-    halves = ends // 2
+    real_BL = positions < ends
     arrays = {
-        "token_ids": rng.integers(0, ids, (rows, length)) * (positions < ends),
-        "segment_ids": (positions >= halves) & (positions < ends),
+        "token_ids": rng.integers(0, _IDS, (rows, length)) * real_BL,
+        "segment_ids": (positions >= ends // 2) & real_BL,
     }
-    return {
-        name: arrays.get(name, positions < ends).astype(dtype)
-        for name, (dtype, _) in signature.inputs.items()
-    }
+    return {name: signature.ids(arrays.get(name, real_BL)) for name in signature.inputs}
 
 
 def hostile(signature: Signature) -> Iterator[Case]:
     """Yield invalid requests and valid ones with unusual values."""
-    unusual = dict(_unusual_values(signature))
-    valid = _valid_inputs(signature)
-    name, *others = signature.inputs
-    first = valid[name]
-    invalid = {
-        "an input is missing": {key: valid[key] for key in others},
-        "an unknown input": {**valid, "surplus": first},
-        "no inputs": {},
-        "a scalar": {**valid, name: first.reshape(-1)[0:1].reshape(())},
-        "an additional axis": {**valid, name: np.stack([first, first])},
-        "an additional axis of all inputs": {
-            key: array[:, None] for key, array in valid.items()
-        },
-        "floats": {**valid, name: np.zeros(first.shape, np.float32)},
-        "int64": {**valid, name: np.zeros(first.shape, np.int64)},
-    }
-    if first.dtype == object:
-        invalid["ids for texts"] = {**valid, name: np.zeros([2], np.int32)}
+    if signature.takes_strings:
+        requests = _unusual_texts(signature)
+        valid, value = signature.same(signature.texts([b"a", b"b"])), [b"a"]
+        one, none = signature.texts([b"a"]), signature.texts([])
     else:
-        invalid["texts for ids"] = {**valid, name: strings([b"a", b"b"])}
+        requests = _unusual_ids(signature)
+        valid, value = signature.filled([2, 4]), [1]
+        one, none = signature.ids([[1] * 4]), signature.ids([[]])
+    name, *others = signature.inputs
+    scalar, deep = signature.message([], value), signature.message([1] * 3, value)
+    requests["a scalar"] = {**valid, name: scalar}
+    requests["scalars"] = signature.same(scalar)
+    requests["more axes"] = {**valid, name: deep}
+    requests["more axes of all"] = signature.same(deep)
     for key in others:
-        more = np.concatenate([valid[key], valid[key]])
-        invalid[f"{key} has more rows"] = {**valid, key: more}
-        invalid[f"{key} has one row"] = {**valid, key: valid[key][:1]}
-        invalid[f"{key} has no rows"] = {**valid, key: valid[key][:0]}
-        if more.ndim == 2:
-            invalid[f"{key} is shorter"] = {**valid, key: valid[key][:, :1]}
-            invalid[f"{key} has no positions"] = {**valid, key: valid[key][:, :0]}
-    for title, inputs in {**unusual, **invalid}.items():
-        yield Case(f"{signature.name}: {title}", signature, inputs)
-    title = f"{signature.name}: an unknown signature"
-    yield Case(title, signature, valid, "no_such_signature")
+        requests[f"{key} has one row"] = {**valid, key: one}
+        requests[f"{key} has no rows or positions"] = {**valid, key: none}
+    for title, tensors in requests.items():
+        yield Case(f"{signature.name}: {title}", signature, tensors)
 
 
-def _valid_inputs(signature: Signature) -> Arrays:
-    if signature.takes_strings:
-        return {name: strings([b"good", b"bad"]) for name in signature.inputs}
-    return {
-        name: np.full([2, 4], name == "padding_mask", dtype)
-        for name, (dtype, _) in signature.inputs.items()
+def _unusual_texts(signature: Signature) -> dict[str, Tensors]:
+    texts = {
+        "an empty string": [b""],
+        "white space": [b" \t\r\n\xe2\x80\xa8\xe3\x80\x80"],
+        "a megabyte without space": [b"x" * 2**20],
+        "invalid UTF-8": [b"\xff\xfe caf\xc3", b"\xed\xa0\x80\xf4\x90\x80\x80"],
+        "NUL": [b"\x00", b"a\x00b"],
+        "control characters": [bytes(range(32)) + b"\x7f"],
+        "no rows": [],
+        "many rows": [b"a"] * 1000,
+        "one long of many": [b"a", b"word " * 20_000, b""],
     }
+    return {key: signature.same(signature.texts(rows)) for key, rows in texts.items()}
 
 
-def _unusual_values(signature: Signature) -> Iterator[tuple[str, Arrays]]:
-    """Yield inputs of correct types and shapes with unusual values."""
-    if signature.takes_strings:
-        values = {
-            "an empty string": [b""],
-            "white space": [b" \t\r\n\xe2\x80\xa8\xe3\x80\x80"],
-            "a megabyte of words": [b"word " * 200_000],
-            "a megabyte without space": [b"x" * 2**20],
-            "a megabyte of Chinese": ["这".encode() * 350_000],
-            "a megabyte of accents": [b"e" + "\u0301".encode() * 500_000],
-            "invalid UTF-8": [b"\xff\xfe caf\xc3", b"\xed\xa0\x80\xf4\x90\x80\x80"],
-            "NUL": [b"\x00", b"a\x00b"],
-            "control characters": [bytes(range(32)) + b"\x7f"],
-            "no rows": [],
-            "many rows": [b"a"] * 1000,
-            "one long of many": [b"a", b"word " * 20_000, b""],
-        }
-        for title, texts in values.items():
-            yield title, {name: strings(texts) for name in signature.inputs}
-        return
-    valid = _valid_inputs(signature)
-    minimum, maximum = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    for name, ids in valid.items():
-        for value in (-1, 7, minimum, maximum):
-            yield f"{name} of {value}", {**valid, name: np.full_like(ids, value)}
-    for title, change in {
-        "no rows": lambda ids: ids[:0],
-        "no positions": lambda ids: ids[:, :0],
-        "no rows or positions": lambda ids: ids[:0, :0],
-        "all padding": np.zeros_like,
-        "rows too long": lambda ids: np.tile(ids, 1250),
-    }.items():
-        yield title, {name: change(ids) for name, ids in valid.items()}
+def _unusual_ids(signature: Signature) -> dict[str, Tensors]:
+    shapes = {
+        "no rows": [0, 4],
+        "no positions": [2, 0],
+        "no rows or positions": [0, 0],
+        "rows too long": [2, 5000],
+    }
+    valid = signature.filled([2, 4])
+    requests = {title: signature.filled(shape) for title, shape in shapes.items()}
+    requests["all padding"] = signature.same(signature.ids([[0] * 4] * 2))
+    for name in signature.inputs:
+        for value in (-1, 7, -(2**31), 2**31 - 1):
+            ids = signature.ids([[value] * 4] * 2)
+            requests[f"{name} of {value}"] = {**valid, name: ids}
+    return requests
 
 
-def random_case(
-    signatures: Sequence[Signature], ids: int, seed: int, number: int
-) -> Case:
-    """Return the random request of a number. Three in ten are modified.
+def attacks(
+    signature: Signature, limits: Mapping[str, int], length: int
+) -> Iterator[Case]:
+    """Yield requests that are small to send and large to compute.
 
     Args:
-        signatures: Signatures to choose from.
-        ids: Upper bound of token ids, exclusive.
-        seed: Seed of the series.
-        number: Number in the series.
+        signature: A signature of strings or of ids.
+        limits: `rows`, `bytes` and `positions` of a request.
+        length: Positions of the longest row.
     """
+    if signature.takes_strings:
+        yield from _large_texts(signature, limits["rows"], limits["bytes"])
+    else:
+        yield from _large_ids(signature, limits["positions"], length)
+
+
+def _large_texts(signature: Signature, rows: int, limit: int) -> Iterator[Case]:
+    size, some = limit // len(signature.inputs), rows // 4 - 1
+    for title, texts in {
+        "2,000 empty texts and one of 40 kB": [b""] * 2000 + [b"word " * 8000],
+        "all rows, empty": [b""] * rows,
+        "all rows and all bytes": [(b"ab " * size)[: size // rows]] * rows,
+        "all bytes in one row of many": [b""] * (rows - 1) + [b"ab " * (size // 3)],
+        "all bytes in one word of some": [b"a"] * some + [b"." * (size - some)],
+        "all bytes in one word": [b"x" * size],
+        "all bytes in words of one letter": [b"a " * (size // 2)],
+        "all bytes in ideographs": ["中".encode() * (size // 3)],
+        "all bytes in marks": ["\u0301".encode() * (size // 2)],
+        "all bytes in [MASK]": [b"[MASK]" * (size // 6)],
+        "all bytes invalid UTF-8": [b"\xff" * size],
+        "many rows of many pieces": [b"." * (size // 600)] * 600,
+    }.items():
+        large = signature.texts(texts)
+        small = signature.texts([b"a"] * len(texts))
+        columns = {"": signature.same(large)}
+        columns |= {
+            f", {n}": signature.same(small) | {n: large} for n in signature.inputs[1:]
+        }
+        for suffix, tensors in columns.items():
+            yield Case(f"{signature.name}: {title}{suffix}", signature, tensors)
+    long = b"word " * 240
+    for title, message in {
+        "100,000 empty texts": signature.texts([b""] * 100_000),
+        "one text of 16 MB": signature.texts([b"word " * (2**24 // 5)]),
+        "one row too many": signature.texts([b""] * (rows + 1)),
+        "one byte too many": signature.texts([b"x" * (limit + 1)]),
+        "one text repeated to 20,000": signature.message([20_000], [long]),
+        "one text repeated to 2^31": signature.message([2**31], [long]),
+        "one text repeated to 2^80": signature.message([2**40, 2**40], [long]),
+    }.items():
+        yield _refused(signature, title, signature.same(message))
+    for count, text in (20_000, long), (100_000, b""):
+        tensors = signature.same(signature.message([count], [text]))
+        yield _refused(signature, f"{count} times {len(text)} bytes", tensors, True)
+
+
+def _large_ids(signature: Signature, positions: int, length: int) -> Iterator[Case]:
+    for width in (length, 64, 16, 1):
+        shape = [positions // width, width]
+        title = f"{signature.name}: ids of shape {shape}"
+        yield Case(title, signature, signature.filled(shape))
+    for shape in [1, positions + 1], [positions + 1, 1], [positions, 64], [0, 2**30]:
+        yield _refused(signature, f"ids of shape {shape}", signature.filled(shape))
+    for shape in [2**16, 2**16], [2**31, 1], [46_341, 46_341], [2**40, 2**40]:
+        tensors = signature.same(signature.message(shape, [1]))
+        yield _refused(signature, f"one id repeated to {shape}", tensors)
+    large = signature.message([2048, 2048], [1])
+    yield _refused(signature, "ids", signature.same(large), True)
+    for name in signature.inputs[1:]:
+        tensors = {**signature.filled([2, 4]), name: large}
+        yield _refused(signature, name, tensors, True)
+
+
+def _refused(
+    signature: Signature, title: str, tensors: Tensors, expand: bool = False
+) -> Case:
+    title = f"{signature.name}: {title}" + ", expanded" * expand
+    return Case(title, signature, tensors, refused=True, expand=expand)
+
+
+def random_case(signatures: Sequence[Signature], seed: int, number: int) -> Case:
+    """Return the random request of a number. Three in ten have odd messages."""
     rng = np.random.default_rng([seed, number])
     signature = signatures[rng.integers(len(signatures))]
     rows = int(rng.integers(0, 6))
     if signature.takes_strings:
-        inputs = {
-            name: strings([random_text(rng) for _ in range(rows)])
+        tensors = {
+            name: signature.texts([random_text(rng) for _ in range(rows)])
             for name in signature.inputs
         }
     else:
-        inputs = _ids(signature, rows, int(rng.integers(1, 65)), ids, rng)
+        tensors = _random_ids(signature, rows, int(rng.integers(1, 65)), rng)
     title = f"random request {number} of seed {seed}, {signature.name}"
     if rng.random() < 0.7:
-        return Case(title, signature, inputs)
-    if rng.random() < 0.1:
-        return Case(title, signature, inputs, "no_such_signature")
-    name = rng.choice(sorted(inputs))
-    return Case(title, signature, _modify(inputs, str(name), rng))
+        return Case(title, signature, tensors)
+    odd, size = _odd_message(signature, rng)
+    names = rng.choice(signature.inputs, rng.integers(1, len(signature.inputs) + 1))
+    tensors |= dict.fromkeys(map(str, names), odd)
+    return Case(title, signature, tensors, expand=size * len(tensors) < _EXPANDED)
 
 
-def _modify(inputs: Arrays, name: str, rng: np.random.Generator) -> Arrays:
-    array = inputs[name]
-    kind = rng.integers(7)
-    if kind == 0:
-        return {key: other for key, other in inputs.items() if key != name}
-    if kind == 1:
-        return {**inputs, f"{name}_": array}
-    if kind == 2:
-        types = [np.float32, np.int64, np.int32, np.bool_]
-        return {**inputs, name: np.zeros(array.shape, types[rng.integers(4)])}
-    if kind == 3:
-        return {**inputs, name: array[None]}
-    if kind == 4:
-        return {**inputs, name: np.concatenate([array, array[:1]])}
-    if kind == 5:
-        return {**inputs, name: array.reshape(-1)}
-    if array.dtype == object:
-        return {**inputs, name: strings([b"\xff" * 3000] * len(array))}
-    random_ids = rng.integers(-(2**31), 2**31, array.shape).astype(array.dtype)
-    return {**inputs, name: np.where(rng.random(array.shape) < 0.1, random_ids, array)}
+def _odd_message(signature: Signature, rng: np.random.Generator) -> tuple[Message, int]:
+    """Return a message and the bytes that it takes once it is expanded."""
+    rank = 1 if signature.takes_strings else 2
+    if rng.random() < 0.2:
+        rank = int(rng.integers(0, 5))
+    shape = rng.choice([0, 1, 2, 3, 7, 16, 64, 2**17, 2**31, 2**62, -1], rank).tolist()
+    count = math.prod(max(0, size) for size in shape)
+    stored = int(rng.choice([0, 1, 2, min(count, 64)]))
+    if not signature.takes_strings:
+        values = rng.integers(-2, 40, stored).tolist()
+        return signature.message(shape, values), 4 * count
+    texts = [random_text(rng) for _ in range(stored)]
+    # A string takes 24 bytes in a tensor, and its characters if it has more than 22.
+    size = 24 + max(map(len, texts), default=0)
+    return signature.message(shape, texts), size * count
 
 
 def random_text(rng: np.random.Generator) -> bytes:
-    """Return a mixture of random bytes, code points, ASCII and words."""
-    parts = []
-    for _ in range(rng.integers(0, 4)):
-        length = int(rng.integers(0, 60))
-        kind = rng.integers(5)
-        if kind == 0:
-            parts.append(rng.bytes(length))
-        elif kind == 1:
-            codes = rng.integers(0, 0x110000, length)
-            parts.append("".join(map(chr, codes)).encode("utf-8", "surrogatepass"))
-        elif kind == 2:
-            parts.append(bytes(rng.integers(0, 128, length, np.uint8)))
-        elif kind == 3:
-            parts.append(TEXTS[rng.integers(len(TEXTS))].encode()[:length])
-        else:
-            codes = rng.choice([0x4E00, 0x301, 0x200D, 0xAC00, 0x1F600, 0x130], length)
-            parts.append("".join(map(chr, codes)).encode())
-    return b" ".join(parts) if rng.random() < 0.5 else b"".join(parts)
+    """Return a mixture of random bytes, code points and parts of texts."""
+    codes = rng.choice([0x4E00, 0x301, 0x200D, 0xAC00, 0x1F600, 0x130], 30)
+    codes[:10] = rng.integers(0, 0x110000, 10)
+    parts = [
+        rng.bytes(rng.integers(60)),
+        "".join(map(chr, codes)).encode("utf-8", "surrogatepass"),
+        TEXTS[rng.integers(len(TEXTS))].encode()[: rng.integers(60)],
+    ]
+    rng.shuffle(parts)
+    return [b"", b" "][rng.integers(2)].join(parts[: rng.integers(4)])
