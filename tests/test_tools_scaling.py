@@ -21,7 +21,7 @@ def scaling(monkeypatch):
     import benchmark_scaling
 
     yield benchmark_scaling
-    for name in ("benchmark_scaling", "benchmark_common"):
+    for name in ("benchmark_scaling", "peers"):
         del sys.modules[name]
 
 

@@ -10,25 +10,23 @@ maximum length, dropout, clipping, AdamW and the linear schedule are equal.
   torch.grouped    its batches of similar lengths (group_by_length)
   torch.compile    the same, compiled (torch_compile)
 
-Each peer is a separate process on the same cores. Epochs of the peers alternate, and
-only one runs at a time. The first epoch, which traces and compiles, is listed
-separately. --torch_python is an interpreter with torch, transformers and accelerate, if
-this one does not have them (extra `interop-test`).
+The first epoch, which traces and compiles, is listed separately. --torch_python is an
+interpreter with torch, transformers and accelerate, if this one does not have them
+(extra `interop-test`).
 """
 
 import argparse
 import os
 import pathlib
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 
-import benchmark_common as common
-import benchmark_train
+import peers
+from peers import COMPILED, OURS, TORCH
 
-OURS = "electra_tf"
-TORCH = ("torch", "torch.grouped", "torch.compile")
+PEERS = (OURS, TORCH, "torch.grouped", COMPILED)
 
 
 def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
@@ -62,8 +60,7 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
         segments=np.concatenate(examples.segments),
         lengths=examples.lengths,
         targets=examples.targets,
-        num_classes=len(task.scorer.labels),
-        vocabulary_size=len(tokenizer.vocabulary),
+        sizes=[len(task.scorer.labels), len(tokenizer.vocabulary)],
     )
 
 
@@ -83,41 +80,32 @@ class Examples:
                 for name in ("ids", "segments")
             )
             self.targets = file["targets"].tolist()
-            self.num_classes = int(file["num_classes"])
-            vocabulary_size = int(file["vocabulary_size"])
+            self.num_classes, vocabulary_size = map(int, file["sizes"])
         sets = [f"model.vocabulary_size={vocabulary_size}", *options.set]
         self.shape = load_config(options.config, sets).model.encoder
         self.epochs = options.rounds + 1
 
 
-class EpochServer:
-    """Start an epoch for each line of standard input, and print its seconds."""
+class Epochs:
+    """Starts an epoch for each line of the benchmark, and answers with its time."""
 
     def __init__(self, options: argparse.Namespace):
-        self._options, self._ready, self._start = options, False, 0.0
-        # Prints of libraries go to standard error.
-        self._output = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
+        self._channel = peers.Channel(options)
+        self._lines, self._start = self._channel.lines(), None
 
     def begin(self) -> None:
-        """Wait for the next line. The first call prints the start-up time."""
-        if not self._ready:
-            print(time.time() - self._options.begin, file=self._output, flush=True)
-        self._ready = True
-        if not sys.stdin.readline():
-            sys.exit("error: standard input was closed")
+        """Wait for the next line; the first call answers with the start-up time."""
+        if self._start is None:
+            self._channel.ready()
+        next(self._lines)
         self._start = time.perf_counter()
 
     def end(self) -> None:
-        """Print the epoch's seconds and the peak GiB."""
-        seconds = time.perf_counter() - self._start
-        memory = benchmark_train.peak_memory(self._options)
-        print(seconds, memory, file=self._output, flush=True)
+        """Answer with the epoch's milliseconds."""
+        self._channel.answer(1e3 * (time.perf_counter() - self._start))
 
 
-def electra_tf(
-    options: argparse.Namespace, examples: Examples, server: EpochServer
-) -> None:
+def electra_tf(options: argparse.Namespace, examples: Examples, epochs: Epochs) -> None:
     """Train with `fit`."""
     import keras
 
@@ -147,29 +135,15 @@ def electra_tf(
         examples.ids, examples.segments, options.length, examples.targets
     )
     callback = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda epoch, logs: server.begin(),
-        on_epoch_end=lambda epoch, logs: server.end(),
+        on_epoch_begin=lambda epoch, logs: epochs.begin(),
+        on_epoch_end=lambda epoch, logs: epochs.end(),
     )
     model.fit(encoded, epochs=examples.epochs, callbacks=[callback], verbose=0)
 
 
-def serve(options: argparse.Namespace) -> None:
-    """Run a peer."""
-    server, examples = EpochServer(options), Examples(options)
-    train: Callable[..., None] = electra_tf
-    if options.peer in TORCH:
-        from benchmark_trainer import train
-    train(options, examples, server)
-
-
-def report(
-    peers: list[benchmark_train.Peer],
-    first: dict[str, float],
-    results: dict[str, list[float]],
-    options: argparse.Namespace,
-) -> None:
-    """Print the table, and our time relative to the fastest of the others."""
-    examples, median = Examples(options), common.statistics.median
+def report(found: list[peers.Peer], first: dict, results: dict, options) -> None:
+    """Print the table."""
+    examples, median = Examples(options), statistics.median
     tokens = int(examples.lengths.sum())
     print(
         f"\n{options.config}, {options.task}: {len(examples.lengths):,} examples of "
@@ -178,88 +152,58 @@ def report(
         f"{options.threads} threads, medians of {options.rounds} epochs after the "
         "first\n"
         f"{'':16}{'s/epoch':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'time/ours':>11}"
-        f"{'first, s':>10}{'more':>9}{'GiB':>6}{'start s':>9}"
+        f"{'first, s':>10}{'GiB':>6}{'start s':>9}"
     )
-    for peer in peers:
+    for peer in found:
         times = [value / 1e3 for value in results[peer.name]]
-        middle, start = median(times), first[peer.name] / 1e3
-        pairs = zip(results[peer.name], results[OURS], strict=True)
         print(
-            f"{peer.name:16}{middle:9.2f}{min(times):9.2f}{max(times):9.2f}"
-            f"{tokens / middle:11,.0f}{median(a / b for a, b in pairs):11.2f}"
-            f"{start:10.2f}{start - middle:9.2f}{peer.memory:6.2f}{peer.start:9.1f}"
-        )
-    others = [peer.name for peer in peers if peer.name != OURS]
-    if others:
-        best = min(others, key=lambda name: median(results[name]))
-        pairs = zip(results[OURS], results[best], strict=True)
-        ratios = [ours / other for ours, other in pairs]
-        print(
-            f"{OURS} takes {median(ratios):.2f} of the time of {best}, the fastest "
-            f"of the others ({min(ratios):.2f} to {max(ratios):.2f})"
+            f"{peer.name:16}{median(times):9.2f}{min(times):9.2f}{max(times):9.2f}"
+            f"{tokens / median(times):11,.0f}"
+            f"{peers.ratio(results[peer.name], results[OURS]):11.2f}"
+            f"{first[peer.name][0] / 1e3:10.2f}{peer.memory:6.2f}{peer.start:9.1f}"
         )
 
 
 def parse() -> argparse.Namespace:
     """Return the validated options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = peers.parser(__doc__, PEERS, packages="torch, transformers, accelerate")
     data = os.environ.get("ELECTRA_TF_DATA")
-    parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
-    parser.add_argument("--task", default="mrpc", help="classification task of GLUE")
-    parser.add_argument(
-        "--data", default=data and f"{data}/glue", help="folder of GLUE"
-    )
-    parser.add_argument("--vocab", default=data and f"{data}/vocab/bert_uncased_en.txt")
-    parser.add_argument(
-        "--examples", type=int, default=0, help="number of examples; 0: all"
-    )
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=128, help="maximum length")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5, help="epochs after the first")
-    parser.add_argument(
-        "--peers", default=",".join((OURS, *TORCH)), help="peers to run"
-    )
-    parser.add_argument("--torch_python", default=sys.executable)
-    parser.add_argument(
-        "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
-    )
-    parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("--begin", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--work", help=argparse.SUPPRESS)
-    parser.set_defaults(device="cpu", steps=1)
+    add = parser.add_argument
+    add("--task", default="mrpc", help="classification task of GLUE")
+    add("--data", default=data and f"{data}/glue", help="folder of GLUE")
+    add("--vocab", default=data and f"{data}/vocab/bert_uncased_en.txt")
+    add("--examples", type=int, default=0, help="number of examples; 0: all")
+    add("--batch_size", type=int, default=32)
+    add("--length", type=int, default=128, help="maximum length")
+    add("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
     options = parser.parse_args()
     if not options.data or not options.vocab:
         sys.exit("error: pass --data=GLUE and --vocab=FILE (ELECTRA_TF_DATA is unset)")
-    common.check_peers(
-        options, [OURS], [OURS, *TORCH], "torch, transformers, accelerate"
-    )
     return options
 
 
 def main() -> None:
+    """Train all peers epoch by epoch, and print the table."""
     options = parse()
     if options.peer:
-        serve(options)
+        train = electra_tf
+        if options.peer != OURS:
+            from torch_models import train
+        epochs, examples = Epochs(options), Examples(options)
+        train(options, examples, epochs)
         return
+    names = peers.names(options, [OURS])
     with tempfile.TemporaryDirectory() as folder:
         options.work = f"{folder}/examples.npz"
         make_examples(options, pathlib.Path(options.work))
-        sys.argv.append(f"--work={options.work}")  # peers get the same arguments
-        peers = [
-            benchmark_train.Peer(name, options) for name in options.peers.split(",")
-        ]
-        epoch = {peer.name: peer.milliseconds for peer in peers}
+        found = [peers.Peer(name, options) for name in names]
+        epoch = {p.name: lambda p=p: p.ask("epoch")[0] for p in found}
         print("milliseconds of the first epoch, then of the other epochs:", flush=True)
-        first = common.interleaved(1, epoch)
-        results = common.interleaved(options.rounds, epoch)
-        for peer in peers:
+        first = peers.interleaved(1, epoch)
+        results = peers.interleaved(options.rounds, epoch)
+        for peer in found:
             peer.end()
-        first = {name: values[0] for name, values in first.items()}
-        report(peers, first, results, options)
+        report(found, first, results, options)
 
 
 if __name__ == "__main__":

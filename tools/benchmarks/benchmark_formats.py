@@ -9,20 +9,19 @@ import argparse
 import os
 import tempfile
 import time
+import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from benchmark_common import interleaved
+import peers
 
 Run = Callable[[Mapping[str, Any]], Any]
 
 
 def main() -> None:
     """Export the model, measure it, and print the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     for name, text in (
         ("--model", "the --output of finetune"),
         ("--task", "--task of finetune"),
@@ -35,22 +34,17 @@ def main() -> None:
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
         os.environ.setdefault(name, "1")
     with tempfile.TemporaryDirectory() as folder:
-        formats, sizes = export_all(options.model, folder)
-        for line in scores(options.model, options.task, options.data, formats):
+        formats = export_all(options.model, folder)
+        for line in scores(options, {n: run for n, (run, _) in formats.items()}):
             print(line, flush=True)
-        for name, size in sizes.items():
+        for name, (_, size) in formats.items():
             print(f"{name:20} {size / 1e6:8.2f} MB")
         for length in map(int, options.lengths.split(",")):
             latencies(formats, length, options.rounds)
 
 
-def export_all(path: str, folder: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Export a model to all formats and open them.
-
-    Returns:
-        Functions of ids by format, and the sizes in bytes. All formats but the
-        SavedModel are `TokenRuntime`s.
-    """
+def export_all(path: str, folder: str) -> dict[str, tuple[Run, int]]:
+    """Export a model to all formats; return functions of ids and sizes in bytes."""
     import tensorflow as tf
 
     from electra_tf.serving import export
@@ -64,33 +58,33 @@ def export_all(path: str, folder: str) -> tuple[dict[str, Any], dict[str, int]]:
         )
         for name in export.FORMATS
     }
-    saved_model = tf.saved_model.load(folders["saved_model"])
-    lite = [f"{folders['litert']}/{name}" for name in FILES]
-    onnx = f"{folders['onnx']}/{FILE}"
-    formats = {
-        "SavedModel": _run_signature(saved_model.signatures["tokens"]),
-        "LiteRT float32": open_litert(lite[0]),
-        "LiteRT int8": open_litert(lite[1]),
-        "ONNX": open_onnx(onnx),
-    }
-    variables = f"{folders['saved_model']}/variables/variables.data-00000-of-00001"
-    graph = f"{folders['saved_model']}/saved_model.pb"
-    sizes = [os.path.getsize(graph) + os.path.getsize(variables)]
-    sizes += map(os.path.getsize, [*lite, onnx])
-    return formats, dict(zip(formats, sizes, strict=True))
+    saved_model = folders["saved_model"]
+    run = _run_signature(tf.saved_model.load(saved_model).signatures["tokens"])
+    weights = "variables/variables.data-00000-of-00001"
+    size = sum(
+        os.path.getsize(f"{saved_model}/{f}") for f in ("saved_model.pb", weights)
+    )
+    opened = {"SavedModel": (run, size)}
+    lite = zip(("LiteRT float32", "LiteRT int8"), FILES, strict=True)
+    for name, file, read in (
+        *((name, f"{folders['litert']}/{file}", open_litert) for name, file in lite),
+        ("ONNX", f"{folders['onnx']}/{FILE}", open_onnx),
+    ):
+        opened[name] = read(file), os.path.getsize(file)
+    return opened
 
 
-def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[str]:
+def scores(options: argparse.Namespace, formats: Mapping[str, Any]) -> list[str]:
     """Return lines with the scores of each format."""
-    from electra_tf.runs import finetuning
     from electra_tf.serving.formats.token_runtime import TokenRuntime
     from electra_tf.serving.task_models import to_float32
+    from electra_tf.tasks.datasets import read_task
     from electra_tf.tasks.inference import load
     from electra_tf.text.data_errors import DataErrorLog
 
-    model = to_float32(load(path))
+    model = to_float32(load(options.model))
     log = DataErrorLog("report", os.devnull, "The data must fit the task")
-    task = finetuning.read_task(name, data, model.settings, log)
+    task = read_task(options.task, options.data, model.settings.data, log)
     split = next(iter(task.eval_splits.values()))
     examples = model.examples(split.items)
     lines = []
@@ -98,21 +92,24 @@ def scores(path: str, name: str, data: str, formats: Mapping[str, Any]) -> list[
         if not hasattr(runtime, "outputs_of"):
             runtime = TokenRuntime(runtime, name, ())
         outputs = runtime.outputs_of(examples)
-        results = task.score(split, model.decode(split.items, examples, outputs))
+        predictions = model.decode(split.items, examples, outputs)
+        decoded = types.SimpleNamespace(
+            labels=getattr(model, "labels", ()),
+            predict=lambda items, given=predictions: given,
+        )
+        predictions = task.scorer.predict(decoded, split.items)
+        results = task.scorer.score(split, predictions)
         text = "  ".join(f"{key} {value:.2f}" for key, value in results.items())
         lines.append(f"{name:20} {text}  ({len(split):,} items)")
     return lines
 
 
-def latencies(formats: Mapping[str, Run], length: int, rounds: int) -> None:
+def latencies(formats: Mapping[str, tuple[Run, int]], length: int, rounds: int) -> None:
     """Print the latency of a request of one row."""
     import numpy as np
 
     ids = np.random.default_rng(0).integers(5, 1000, (1, length)).astype(np.int32)
-    request = {
-        "token_ids": ids, "segment_ids": np.zeros_like(ids),
-        "padding_mask": np.ones_like(ids),
-    }  # fmt: skip
+    request = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids**0}
 
     def measure(run: Run) -> float:
         times = []
@@ -123,8 +120,8 @@ def latencies(formats: Mapping[str, Run], length: int, rounds: int) -> None:
         return 1e6 * float(np.median(times))
 
     print(f"\nmicroseconds of a request of {length} positions")
-    measures = {name: partial(measure, run) for name, run in formats.items()}
-    for name, values in interleaved(rounds, measures).items():
+    measures = {name: partial(measure, run) for name, (run, _) in formats.items()}
+    for name, values in peers.interleaved(rounds, measures).items():
         print(f"{name:20} {np.median(values):10,.0f} µs at {length} positions")
 
 

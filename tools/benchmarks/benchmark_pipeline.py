@@ -4,11 +4,13 @@ import argparse
 import pathlib
 import tempfile
 import time
+from functools import partial
 
-import benchmark_common as common
+import peers
 
 
 def make_records(folder: pathlib.Path, length: int, lines: list[str]):
+    """Build vocabulary and records of a text in `folder/out`, and open them."""
     from electra_tf.config.pretraining import (
         CorpusConfig,
         PretrainingConfig,
@@ -30,11 +32,8 @@ def make_records(folder: pathlib.Path, length: int, lines: list[str]):
     errors = DataErrorLog("report", folder / "errors.txt")
     reader = CorpusReader([str(text)], CorpusConfig(), errors)
     build(reader, errors, vocabulary, config, folder / "out", workers=2)
-    return open_records(
-        str(folder / "out"),
-        max_length=length,
-        tokenizer=Tokenizer(vocabulary, config.tokenization),
-    )
+    tokenizer = Tokenizer(vocabulary, config.tokenization)
+    return open_records(str(folder / "out"), max_length=length, tokenizer=tokenizer)
 
 
 def measure_batches(record_set, batch_size: int, rows: int) -> float:
@@ -55,51 +54,35 @@ def measure_reading(record_set, rows: int) -> float:
     """Return rows per second of the limit: reading without shuffling or parsing."""
     import tensorflow as tf
 
-    dataset = (
-        tf.data.TFRecordDataset(record_set.paths)
-        .repeat()
-        .batch(1024)
-        .take(rows // 1024)
-    )
+    files = tf.data.TFRecordDataset(record_set.paths)
+    dataset = files.repeat().batch(1024).take(rows // 1024)
     start = time.perf_counter()
     count = dataset.reduce(0, lambda n, payloads: n + tf.size(payloads))
     return int(count) / (time.perf_counter() - start)
 
 
 def main() -> None:
+    """Build records, and print the rates."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--input", help="text file; default: English of ELECTRA_TF_DATA"
-    )
+    parser.add_argument("--input", help="text file; default: English Wikipedia")
     parser.add_argument("--megabytes", type=float, default=50)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=200_000)
     options = parser.parse_args()
-    lines = common.text_lines(options.input, options.megabytes)
+    lines = peers.text_lines(options.input, options.megabytes)
     with tempfile.TemporaryDirectory() as folder:
-        record_set = make_records(pathlib.Path(folder), options.length, lines)
-        print(
-            f"{record_set.total:,} records of {options.length}, {options.rounds} rounds"
-        )
-        results = common.interleaved(
-            options.rounds,
-            {
-                "bare TFRecordDataset": lambda: measure_reading(
-                    record_set, options.rows
-                ),
-                **{
-                    f"training_batches of {size}": (
-                        lambda size=size: measure_batches(
-                            record_set, size, options.rows
-                        )
-                    )
-                    for size in (32, 128, 1024)
-                    if size <= record_set.total
-                },
-            },
-        )
-    common.report(results, "rows/s", base="bare TFRecordDataset")
+        records = make_records(pathlib.Path(folder), options.length, lines)
+        print(f"{records.total:,} records of {options.length}, {options.rounds} rounds")
+        measures = {
+            "bare TFRecordDataset": partial(measure_reading, records, options.rows)
+        }
+        for size in (32, 128, 1024):
+            if size <= records.total:
+                name = f"training_batches of {size}"
+                measures[name] = partial(measure_batches, records, size, options.rows)
+        results = peers.interleaved(options.rounds, measures)
+    peers.report(results, "rows/s", base="bare TFRecordDataset")
 
 
 if __name__ == "__main__":

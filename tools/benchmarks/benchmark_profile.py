@@ -12,9 +12,10 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Callable
 
-import benchmark_common as common
 import benchmark_train
+import peers
 
 KINDS = ("matmul", "fused", "random", "softmax", "copies", "others")
 _KIND = {  # by a part of the operation's type
@@ -41,7 +42,7 @@ _WRAPPERS = {"While", "StatefulPartitionedCall"}
 
 
 def trace(
-    run: benchmark_train.Steps, steps: int
+    run: Callable[[int], None], steps: int
 ) -> tuple[list[tuple[str, str, float]], float]:
     """Return (name, type, seconds) of all operations, and the seconds of all steps."""
     import tensorflow as tf
@@ -123,19 +124,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
+    parser.add_argument("--config", default=str(peers.ROOT / "configs/small.yaml"))
     parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
-    parser.add_argument("--batch_size", type=int, default=16)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument(
-        "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
-    )
+    benchmark_train.add_options(parser, batch_size=16, steps=3)
     options = parser.parse_args()
     threads = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     os.environ.update(dict.fromkeys(threads, "1"))  # before TensorFlow is imported
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    run = benchmark_train.electra_tf(options)
+    run, _ = benchmark_train.electra_tf(options)
     run(1)
     run(1)
     start = time.perf_counter()

@@ -27,10 +27,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
-import benchmark_common as common
+import peers
 
 _LARGE = 2**22  # float32 values of the tensor that measures the bandwidth
-_ROOT = common.ROOT
+_ROOT = peers.ROOT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,7 +276,7 @@ def compare(options: argparse.Namespace) -> list[list[str]]:
     import benchmark_pipeline
 
     with tempfile.TemporaryDirectory() as name:
-        lines = common.text_lines(options.input, options.megabytes)
+        lines = peers.text_lines(options.input, options.megabytes)
         folder = pathlib.Path(name)
         benchmark_pipeline.make_records(folder, options.length, lines)
         records = folder / "out"

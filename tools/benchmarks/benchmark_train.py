@@ -1,32 +1,28 @@
 """Compare training steps with PyTorch on identical work, and with large matmuls.
 
-Each peer is a separate process on the same cores, which runs for all rounds. Only one
-is active at a time. A step contains masking, generator, sampling, discriminator,
-combined loss, backward pass, clipping and update. The PyTorch model consists of Hugging
-Face's ElectraForMaskedLM and ElectraForPreTraining with shared embeddings and logits at
-masked positions only. --torch_python is an interpreter with torch and transformers, if
-this one does not have them (extra `interop-test`). `input` is the input pipeline alone,
-one batch per step. The last line compares the estimate of `pretrain --dry_run` with the
-measurement.
+A step contains masking, generator, sampling, discriminator, combined loss, backward
+pass, clipping and update. The PyTorch model consists of Hugging Face's
+ElectraForMaskedLM and ElectraForPreTraining with shared embeddings and logits at masked
+positions only. --torch_python is an interpreter with torch and transformers, if this
+one does not have them (extra `interop-test`). The last line compares the estimate of
+`pretrain --dry_run` with the measurement.
 """
 
 import argparse
 import gc
-import os
-import pathlib
-import resource
+import math
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 
-import benchmark_common as common
+import peers
+from peers import COMPILED, OURS, TORCH
 
-Steps = Callable[[int], None]
-LIMIT, OURS, INPUT = "matmul", "electra_tf", "input"
-EAGER, COMPILED, ESTIMATE = "torch", "torch.compile", "estimate"
-BATCHES = 200  # batches of the input pipeline per step of the other peers
+LIMIT, ESTIMATE = "matmul", "estimate"
+Run = tuple[Callable[[int], None], float]
+"""A function that runs steps, and a step's FLOPs relative to those of the config."""
 
 
 def read_config(options: argparse.Namespace):
@@ -39,9 +35,8 @@ def read_config(options: argparse.Namespace):
         "model.vocabulary_size=30522",
         "training.steps=1000000",
         f"training.precision={options.precision}",
-        *options.set,
     ]
-    return load_config(options.config, sets)
+    return load_config(options.config, [*sets, *options.set])
 
 
 def token_ids(config):
@@ -56,8 +51,6 @@ def token_ids(config):
 
 def step_flops(config) -> int:
     """Return FLOPs of a step's matmuls."""
-    import math
-
     from electra_tf.model import cost
 
     rows, length = config.input.batch_size, config.records.max_length
@@ -65,19 +58,13 @@ def step_flops(config) -> int:
     return cost.step_flops(config.model, "electra", True, shape)
 
 
-def large_matmuls(options: argparse.Namespace) -> tuple[int, int, float]:
-    """Return size and number of matmuls, and a step's share of their FLOPs."""
-    size = 8192 if options.device == "gpu" else 2048
-    flops = step_flops(read_config(options))
-    count = max(1, round(flops / (2 * size**3)))
-    return size, count, flops / (count * 2 * size**3)
-
-
-def matmuls(options: argparse.Namespace) -> Steps:
-    """Return the limit: large matmuls with the FLOPs of a step."""
+def matmuls(options: argparse.Namespace) -> Run:
+    """Return the limit: large matmuls with about the FLOPs of a step."""
     import tensorflow as tf
 
-    size, count, _ = large_matmuls(options)
+    size = 8192 if options.device == "gpu" else 2048
+    steps_in_matmuls = step_flops(read_config(options)) / (2 * size**3)
+    count = max(1, round(steps_in_matmuls))
     dtype = tf.float32 if options.precision == "float32" else tf.bfloat16
     matrix = tf.cast(tf.random.stateless_normal([size, size], [0, 0]), dtype)
 
@@ -88,7 +75,7 @@ def matmuls(options: argparse.Namespace) -> Steps:
             product = tf.matmul(product, matrix) / size
         return tf.reduce_sum(product)
 
-    return lambda steps: run(tf.constant(steps)).numpy()
+    return lambda steps: run(tf.constant(steps)).numpy(), count / steps_in_matmuls
 
 
 def build(options: argparse.Namespace):
@@ -110,7 +97,7 @@ def build(options: argparse.Namespace):
     return config, strategy, pretrainer
 
 
-def electra_tf(options: argparse.Namespace) -> Steps:
+def electra_tf(options: argparse.Namespace) -> Run:
     """Return our step, as the training loop calls it."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import tensorflow as tf
@@ -123,38 +110,10 @@ def electra_tf(options: argparse.Namespace) -> Steps:
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(strategy, lambda *_: dataset))
-    loop = MultiStepRunner(
+    runner = MultiStepRunner(
         strategy, lambda b: pretrainer.train_step(b, as_ratios=False)
     )
-    return lambda steps: loop(iterator, steps)
-
-
-def input_pipeline(options: argparse.Namespace) -> Steps:
-    """Return the input pipeline of training on records of random words."""
-    import benchmark_pipeline
-    import numpy as np
-
-    from electra_tf.config.pretraining import InputConfig
-    from electra_tf.text.pipeline import training_batches
-
-    random = np.random.default_rng(0)
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    words = ["".join(random.choice(letters, random.integers(1, 9))) for _ in range(999)]
-    lines = [" ".join(random.choice(words, 12)) for _ in range(40_000)]
-    lines[20::20] = [""] * len(lines[20::20])
-    folder = tempfile.TemporaryDirectory()
-    record_set = benchmark_pipeline.make_records(
-        pathlib.Path(folder.name), options.length, lines
-    )
-    batches = iter(
-        training_batches(record_set, InputConfig(batch_size=options.batch_size))
-    )
-
-    def run(steps: int, folder=folder) -> None:  # keeps the folder while it is used
-        for _ in range(steps * BATCHES):
-            next(batches)
-
-    return run
+    return lambda steps: runner(iterator, steps), 1.0
 
 
 def estimate(options: argparse.Namespace) -> tuple[float, float]:
@@ -168,16 +127,16 @@ def estimate(options: argparse.Namespace) -> tuple[float, float]:
     return result.seconds, (result.memory or 0) / 2**30
 
 
-def torch_electra(options: argparse.Namespace, compiled: bool) -> Steps:
+def torch_electra(options: argparse.Namespace) -> Run:
     """Return a training step of Hugging Face's two models."""
-    import benchmark_torch
     import torch
+    import torch_models
 
     torch.set_num_threads(options.threads)
     config = read_config(options)
     device = "cuda" if options.device == "gpu" else "cpu"
     ids_BL = torch.from_numpy(token_ids(config)).to(device)
-    step = benchmark_torch.make_step(config, ids_BL, compiled)
+    step = torch_models.make_step(config, ids_BL, options.peer == COMPILED)
 
     def run(steps: int) -> None:
         for _ in range(steps):
@@ -185,97 +144,35 @@ def torch_electra(options: argparse.Namespace, compiled: bool) -> Steps:
         if device == "cuda":
             torch.cuda.synchronize()
 
-    return run
+    return run, 1.0
 
 
-PEERS: dict[str, Callable[[argparse.Namespace], Steps]] = {
-    LIMIT: matmuls,
-    OURS: electra_tf,
-    INPUT: input_pipeline,
-    EAGER: lambda options: torch_electra(options, compiled=False),
-    COMPILED: lambda options: torch_electra(options, compiled=True),
-}
+PEERS = {
+    LIMIT: matmuls, OURS: electra_tf, TORCH: torch_electra, COMPILED: torch_electra,
+}  # fmt: skip
 
 
-def peak_memory(options: argparse.Namespace) -> float:
-    """Return the peak GiB of this process, on the host or on the GPU."""
-    if options.device == "cpu":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    if "torch" in options.peer:
-        import torch
-
-        return torch.cuda.max_memory_allocated() / 2**30
-    import tensorflow as tf
-
-    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
-
-
-def serve(options: argparse.Namespace, begin: float) -> None:
-    """Run a peer: read numbers of steps from standard input, print seconds per step."""
+def serve(options: argparse.Namespace) -> None:
+    """Run a peer: milliseconds of a step for each number of steps."""
+    channel = peers.Channel(options)
     if options.peer == ESTIMATE:
-        print(0.0, flush=True)
-        sys.stdin.readline()
-        print(*estimate(options), flush=True)
+        channel.ready()
+        channel.answer(*estimate(options))
         return
-    run, share = PEERS[options.peer](options), 1.0
-    if options.peer == INPUT:
-        share = 1 / BATCHES
-    if options.peer == LIMIT:
-        *_, share = large_matmuls(options)
+    run, share = PEERS[options.peer](options)
     run(1)
-    start = time.time() - begin
+    start = time.time()
     run(1)
     gc.freeze()  # excludes the model from garbage collection
-    print(start, flush=True)  # last, as it starts the first round of another peer
-    for line in sys.stdin:
+    options.begin += time.time() - start
+    channel.ready()
+    for line in channel.lines():
         steps, start = int(line), time.perf_counter()
         run(steps)
-        seconds = (time.perf_counter() - start) / steps
-        print(share * seconds, peak_memory(options), flush=True)
+        channel.answer(1e3 * (time.perf_counter() - start) / steps / share)
 
 
-class Peer:
-    """Process of a peer."""
-
-    def __init__(self, name: str, options: argparse.Namespace):
-        python = options.torch_python if "torch" in name else sys.executable
-        cores, environment = sorted(os.sched_getaffinity(0)), dict(os.environ)
-        if options.device == "cpu":
-            cores = cores[: options.threads]
-            for threads in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
-                environment[f"{threads}_THREADS"] = str(options.threads)
-            environment["CUDA_VISIBLE_DEVICES"] = ""
-        self._process = subprocess.Popen(
-            [python, *sys.argv, f"--peer={name}", f"--begin={time.time()}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-        self.name, self._steps, self.memory = name, options.steps, 0.0
-        self.start = self._read()[0]
-
-    def milliseconds(self) -> float:
-        """Run `options.steps` steps; return the milliseconds of one."""
-        self._process.stdin.write(f"{self._steps}\n")
-        self._process.stdin.flush()
-        seconds, self.memory = self._read()
-        return 1e3 * seconds
-
-    def end(self) -> None:
-        """End the process."""
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _read(self) -> list[float]:
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"error: {self.name} ended with {self._process.wait()}")
-        return [float(word) for word in line.split()]
-
-
-def report(peers: list[Peer], results: dict[str, list[float]], options) -> None:
+def report(found: list[peers.Peer], results: dict[str, list[float]], options) -> None:
     """Print the table."""
     config = read_config(options)
     tokens, flops = options.batch_size * options.length, step_flops(config)
@@ -287,59 +184,45 @@ def report(peers: list[Peer], results: dict[str, list[float]], options) -> None:
         f"{'':16}{'ms/step':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'GFLOP/s':>9}"
         f"{'of limit':>9}{'time/ours':>10}{'GiB':>6}{'start s':>8}"
     )
-    for peer in peers:
+    for peer in found:
         times = results[peer.name]
-        median, limit, ours = (
-            common.statistics.median(values)
-            for values in (
-                times,
-                [a / b for a, b in zip(results[LIMIT], times, strict=True)],
-                [a / b for a, b in zip(times, results[OURS], strict=True)],
-            )
-        )
-        rates = f"{flops / median / 1e6:9,.1f}{limit:9.1%}{ours:10.2f}"
-        if peer.name == INPUT:
-            rates = f"{'':18}{ours:10.4f}"
+        median = statistics.median(times)
+        limit = peers.ratio(results[LIMIT], times)
         print(
             f"{peer.name:16}{median:9,.1f}{min(times):9,.1f}{max(times):9,.1f}"
-            f"{1e3 * tokens / median:11,.0f}{rates}{peer.memory:6.2f}{peer.start:8.1f}"
+            f"{1e3 * tokens / median:11,.0f}{flops / median / 1e6:9,.1f}{limit:9.1%}"
+            f"{peers.ratio(times, results[OURS]):10.2f}{peer.memory:6.2f}"
+            f"{peer.start:8.1f}"
         )
 
 
-def report_estimate(ours: Peer, measured: float, options) -> None:
+def report_estimate(ours: peers.Peer, times: list[float], options) -> None:
     """Print the estimate, and its ratio to the measurement."""
-    peer = Peer(ESTIMATE, options)
-    milliseconds = peer.milliseconds()
-    peer.end()
+    seconds, memory = peers.Peer(ESTIMATE, options).ask("")
+    ratio = 1e3 * seconds / statistics.median(times)
     print(
-        f"estimate: {milliseconds:,.0f} ms/step, {milliseconds / measured:.2f} of the "
-        f"measured; {peer.memory:.2f} GiB, {peer.memory / ours.memory:.2f} of the "
-        "measured"
+        f"estimate: {1e3 * seconds:,.0f} ms/step, {ratio:.2f} of the measured; "
+        f"{memory:.2f} GiB, {memory / ours.memory:.2f} of the measured"
     )
+
+
+def add_options(parser: argparse.ArgumentParser, batch_size: int, steps: int) -> None:
+    """Add the options of a training step."""
+    parser.add_argument("--batch_size", type=int, default=batch_size)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=steps, help="steps per round")
+    precisions = ["float32", "mixed_bfloat16"]
+    parser.add_argument("--precision", default="float32", choices=precisions)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config", default=str(common.ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=2, help="steps per round")
-    parser.add_argument("--peers", default=",".join(PEERS), help="peers to run")
-    parser.add_argument("--torch_python", default=sys.executable)
-    parser.add_argument(
-        "--precision", default="float32", choices=["float32", "mixed_bfloat16"]
-    )
+    """Measure all peers, and print the table."""
+    parser = peers.parser(__doc__, tuple(PEERS))
+    add_options(parser, batch_size=32, steps=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "gpu"])
-    parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("--begin", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
-        serve(options, options.begin)
+        serve(options)
         return
     program = (
         "import tensorflow as tf; exit(not tf.config.list_physical_devices('GPU'))"
@@ -347,16 +230,16 @@ def main() -> None:
     command = [sys.executable, "-c", program]
     if options.device == "gpu" and subprocess.run(command).returncode:
         sys.exit("error: TensorFlow finds no GPU. Pass --device=cpu for the CPU")
-    names = common.check_peers(options, [LIMIT, OURS], [*PEERS])
-    peers = [Peer(name, options) for name in names]
-    results = common.interleaved(
-        options.rounds, {p.name: p.milliseconds for p in peers}
+    found = [peers.Peer(n, options) for n in peers.names(options, [LIMIT, OURS])]
+    results = peers.interleaved(
+        options.rounds,
+        {peer.name: lambda peer=peer: peer.ask(options.steps)[0] for peer in found},
     )
-    for peer in peers:
+    for peer in found:
         peer.end()
-    report(peers, results, options)
-    ours = peers[names.index(OURS)]
-    report_estimate(ours, common.statistics.median(results[OURS]), options)
+    report(found, results, options)
+    ours = next(peer for peer in found if peer.name == OURS)
+    report_estimate(ours, results[OURS], options)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""PyTorch peer of `benchmark train`: an ELECTRA step of Hugging Face's models."""
+"""PyTorch peers: Hugging Face's models in pre-training, fine-tuning and serving."""
 
+import argparse
 import math
+import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import transformers
+from peers import COMPILED, TORCH
 from torch.nn import functional
 
 MASK = 4
@@ -92,13 +96,7 @@ def inverse_cdf_index(probs_BMX: torch.Tensor) -> torch.Tensor:
 
 
 def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
-    """Return a training step: loss, gradient, clipping, AdamW.
-
-    Args:
-        config: The experiment's config.
-        ids_BL: The batch.
-        compiled: Whether to compile forward and backward pass with `torch.compile`.
-    """
+    """Return a training step: loss, gradient, clipping, AdamW."""
     device = ids_BL.device.type
     model = TorchElectra(config).train().to(device)
     mixed = config.training.precision == "mixed_bfloat16"
@@ -122,3 +120,121 @@ def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None
         optimizer.step()
 
     return step
+
+
+def classifier(options: argparse.Namespace, requests: Any) -> Callable[..., Callable]:
+    """Return a maker of requests: tokenizer, model, probabilities."""
+    from electra_tf.config.loader import load_config
+
+    torch.set_num_threads(options.threads)
+    sets = [f"model.vocabulary_size={len(requests.vocabulary)}", *options.set]
+    config = make_config(load_config(options.config, sets).model.encoder)
+    model = transformers.ElectraForSequenceClassification(config).eval()
+    compiled = torch.compile(model) if options.peer == COMPILED else model
+    tokenizer = transformers.BertTokenizerFast(vocab=options.vocab)
+    limits = {"padding": True, "truncation": True, "max_length": max(options.lengths)}
+
+    def make_request(kind: str, rows: int, length: int) -> Callable[[], object]:
+        texts, ids = requests.texts(rows, length), requests.ids(rows, length)
+        ids_BL = torch.tensor(ids)
+        zeros_BL = torch.zeros_like(ids_BL)
+
+        def from_text():
+            return tokenizer(texts, return_tensors="pt", **limits)
+
+        def from_ids():
+            return {
+                "input_ids": ids_BL,
+                "token_type_ids": zeros_BL,
+                "attention_mask": zeros_BL + 1,
+            }
+
+        if from_text()["input_ids"].tolist() != ids:
+            raise SystemExit("error: the tokenizer returns other ids for the texts")
+        make_inputs = from_text if kind == "text" else from_ids
+
+        def send() -> object:
+            with torch.inference_mode():
+                return compiled(**make_inputs()).logits.softmax(-1).numpy()
+
+        return send
+
+    return make_request
+
+
+class EpochCallback(transformers.TrainerCallback):
+    """Callback that starts epochs on request and reports their time."""
+
+    def __init__(self, epochs: Any):
+        self._epochs = epochs
+
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        self._epochs.begin()
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        self._epochs.end()
+
+
+def _arguments(
+    options: argparse.Namespace, examples: Any, output: str
+) -> transformers.TrainingArguments:
+    """Return the arguments that correspond to the settings of electra_tf."""
+    from electra_tf.config.finetuning import TaskOptimizerConfig
+
+    settings = TaskOptimizerConfig()
+    steps = -(-len(examples.ids) // options.batch_size) * examples.epochs
+    return transformers.TrainingArguments(
+        output_dir=output,
+        num_train_epochs=examples.epochs,
+        per_device_train_batch_size=options.batch_size,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=round(settings.warmup_share * steps),
+        weight_decay=settings.weight_decay,
+        adam_epsilon=settings.epsilon,
+        max_grad_norm=settings.clip_norm,
+        optim="adamw_torch_fused",
+        bf16=options.precision == "mixed_bfloat16",
+        train_sampling_strategy=(
+            "random" if options.peer == TORCH else "group_by_length"
+        ),
+        torch_compile=options.peer == COMPILED,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        logging_strategy="no",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+def train(options: argparse.Namespace, examples: Any, epochs: Any) -> None:
+    """Train with the Trainer's defaults, without logs and checkpoints."""
+    import tokenizers
+
+    torch.set_num_threads(options.threads)
+    transformers.set_seed(0)
+    config = make_config(examples.shape)
+    config.num_labels = examples.num_classes
+    columns = {
+        "input_ids": examples.ids,
+        "token_type_ids": examples.segments,
+        "labels": examples.targets,
+    }
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+    # The collator uses the tokenizer only for padding.
+    model = tokenizers.models.WordPiece({"[PAD]": 0})
+    padder = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(model), pad_token="[PAD]"
+    )
+    with tempfile.TemporaryDirectory() as output:
+        transformers.Trainer(
+            model=transformers.ElectraForSequenceClassification(config),
+            args=_arguments(options, examples, output),
+            train_dataset=rows,
+            data_collator=transformers.DataCollatorWithPadding(padder),
+            callbacks=[EpochCallback(epochs)],
+        ).train()

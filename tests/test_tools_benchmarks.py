@@ -1,0 +1,216 @@
+"""Test that the benchmarks run and print consistent numbers."""
+
+import csv
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tiny
+from conftest import GOLDEN, ROOT
+
+from electra_tf.tasks.classifier import TextClassifier
+
+pytestmark = pytest.mark.tools
+needs_torch = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("torch", "transformers", "accelerate"))),
+    reason="needs interop-test",
+)
+TINY = (f"--config={ROOT / 'configs' / 'tiny.yaml'}", "--set=model.depth=1")
+VOCAB = f"--vocab={GOLDEN / 'vocab.txt'}"
+LINES = json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"]
+
+
+def run(name, *arguments):
+    return subprocess.run(
+        [
+            sys.executable,
+            ROOT / f"tools/benchmarks/benchmark_{name}.py",
+            *map(str, arguments),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def measure(name, *arguments):
+    """Return the rows of words of standard output, without thousands separators."""
+    result = run(name, *arguments)
+    assert result.returncode == 0, result.stderr
+    return [line.replace(",", "").split() for line in result.stdout.splitlines()]
+
+
+def by_name(rows):
+    return {row[0]: row for row in rows if row}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(LINES * 24))
+    return f"--input={path}"
+
+
+def test_records(text):
+    *_, ours, bare, _ = measure("records", text, VOCAB, "--rounds=1", "--workers=1")
+    assert (ours[0], ours[-1]) == ("electra_tf.build_records", "1.00")
+    assert (bare[1], float(bare[-1]) > 2) == ("Tokenizer.encode", True)
+
+
+def test_pipeline(text):
+    *_, limit, _, _, _ = measure("pipeline", text, "--rounds=1", "--rows=2048")
+    assert (limit[1], limit[-1]) == ("TFRecordDataset", "1.00")
+
+
+@pytest.mark.parametrize(
+    "precision", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
+def test_train(precision):
+    sizes = ("--batch_size=4", "--length=32", "--rounds=2", "--steps=1")
+    peers = (f"--precision={precision}", "--peers=matmul,electra_tf")
+    rows = by_name(measure("train", *TINY, *sizes, *peers))
+    limit, ours, estimate = rows["matmul"], rows["electra_tf"], rows["estimate:"]
+    assert (limit[6], ours[7]) == ("100.0%", "1.00")
+    for _, milliseconds, _, _, tokens, _, _, _, memory, start in (limit, ours):
+        expected = 4 * 32 * 1000 / float(milliseconds)
+        assert float(tokens) == pytest.approx(expected, rel=0.3)
+        assert float(memory) > 0.1
+        assert float(start) > 1
+    assert float(estimate[1]) > 0
+    assert float(estimate[9]) > 0
+
+
+def test_profile_adds_up():
+    result = run("profile", *TINY, "--batch_size=4", "--length=32", "--steps=1")
+    assert result.returncode == 0, result.stderr
+    columns, *rows, last = result.stdout.split("untraced\n")[1].splitlines()
+    kinds = columns.split()
+    numbers = {row[:36].strip(): row[36:].replace(",", "").split() for row in rows}
+    *parts, total = ([float(n) for n in row[:-1]] for row in numbers.values())
+    np.testing.assert_allclose(np.sum(parts, 0), total, atol=0.1 * len(parts))
+    # On one thread the operations take most of the step, and not more than all of it.
+    assert 0 <= float(last.split()[-1].rstrip("%")) < 70
+    for part, kind in (
+        ("discriminator forward: feed-forward", "matmul"),
+        ("backward: attention", "matmul"),
+        ("vocabulary backward", "matmul"),
+        ("backward: fused", "fused"),
+        ("update", "others"),
+    ):
+        assert float(numbers[part][kinds.index(kind)]) > 0
+
+
+@needs_torch
+def test_serve():
+    sizes = ("--lengths=5,16", "--batches=1,3", "--rounds=2", "--seconds=0.05")
+    peers = ("--peers=electra_tf,torch", "--clock=processor")
+    rows = measure("serve", *TINY, VOCAB, *sizes, *peers)
+    rows = [row for row in rows if row and row[0] in ("text", "tokens")]
+    assert [row[1:3] for row in rows] == 2 * [[b, n] for b in "13" for n in ("5", "16")]
+    for row in rows:
+        ours, ours_p99, rate, torch, torch_p99, _, ratio = map(float, row[3:])
+        assert 0 < ours <= ours_p99
+        assert 0 < torch <= torch_p99
+        assert rate > 0
+        assert ratio == pytest.approx(ours / torch, abs=0.02, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory):
+    """Return a folder in the format of MRPC with 48 training pairs."""
+    words, rng = " ".join(LINES).split(), random.Random(0)
+    folder = tmp_path_factory.mktemp("glue") / "MRPC"
+    folder.mkdir()
+    for name, count in (("train", 48), ("dev", 4)):
+        rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        for number in range(count):
+            texts = (" ".join(rng.choices(words, k=rng.randint(2, 9))) for _ in "ab")
+            rows.append("\t".join([str(number % 2), "1", "2", *texts]))
+        (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
+    return f"--data={folder.parent}"
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [
+        "electra_tf",
+        pytest.param("electra_tf,torch,torch.grouped", marks=needs_torch),
+    ],
+)
+@pytest.mark.slow
+def test_finetune(glue, peers):
+    sizes = ("--examples=40", "--batch_size=8", "--length=32", "--rounds=2")
+    rows = measure("finetune", *TINY, VOCAB, glue, *sizes, f"--peers={peers}")
+    head = next(row for row in rows if "examples" in row and "tokens" in row)
+    tokens = float(head[head.index("of") - 2]) * float(head[head.index("of") + 1])
+    for row in rows[-len(peers.split(",")) :]:
+        median, low, high, rate, _, first, memory, start = map(float, row[1:])
+        assert 0 < low <= median <= high
+        assert rate == pytest.approx(tokens / median, rel=0.01 + 0.005 / median)
+        # Tracing and compiling take much longer than five small steps.
+        assert row[0] != "electra_tf" or first > median + 0.5
+        assert memory > 0.1
+        assert start > 1
+
+
+@pytest.mark.slow  # four exports; a minute
+def test_formats(tmp_path):
+    texts, numbers = tiny.texts(40, longest=11, shortest=3)
+    labels = ("bad", "good")
+    with (tmp_path / "texts.csv").open("w", newline="") as file:
+        kinds = [labels[number] for number in numbers]
+        csv.writer(file).writerows([("text", "kind"), *zip(texts, kinds, strict=True)])
+    columns = {"data_text_columns": ("text",), "data_label_column": "kind"}
+    settings = tiny.settings(data_dev_share=0.5, **columns)
+    TextClassifier(tiny.start(), labels, settings).save(tmp_path / "model.keras")
+    rows = measure(
+        "formats",
+        *("--rounds=1", f"--model={tmp_path}", "--task=csv", "--lengths=8"),
+        f"--data={tmp_path / 'texts.csv'}",
+    )
+    scores = {
+        " ".join(row[: row.index("accuracy")]): row[row.index("accuracy") + 1]
+        for row in rows
+        if "accuracy" in row and "items)" in row
+    }
+    names = {"SavedModel", "LiteRT float32", "LiteRT int8", "ONNX"}
+    assert set(scores) == {"Keras", *names}
+    # Predictions of int8 may differ.
+    assert len({scores[name] for name in scores if "int8" not in name}) == 1
+    for unit in ("MB", "µs"):
+        values = {
+            " ".join(row[: row.index(unit) - 1]): float(row[row.index(unit) - 1])
+            for row in rows
+            if unit in row
+        }
+        assert set(values) == names
+        assert min(values.values()) > 0
+
+
+def test_invalid_flags(glue, monkeypatch):
+    monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for name, flags, message in (
+        ("train", ["--torch_python=false"], "the packages torch, transformers"),
+        ("train", ["--peers=torch"], "--peers must contain matmul and electra_tf"),
+        ("train", ["--device=gpu"], "--device=cpu"),
+        ("serve", [], "--vocab=FILE"),
+        ("serve", [VOCAB, "--lengths=2,16"], "--lengths must be at least 3"),
+        ("finetune", [], "--data=GLUE and --vocab=FILE"),
+        ("finetune", [VOCAB, glue, "--examples=49", "--peers=electra_tf"], "most 48"),
+    ):
+        result = run(name, *flags)
+        assert result.returncode == 1
+        assert message in result.stderr
+
+
+def test_unknown_benchmark_lists_all():
+    result = subprocess.run(
+        [ROOT / "tools" / "benchmark", "nothing"], capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert "tools/benchmark records" in result.stderr
