@@ -146,11 +146,6 @@ def test_bfloat16_is_computed_in_float32(norm, name, on_cpu):
         np.testing.assert_allclose(tf.cast(actual, tf.float32), reference, 2**-8, atol)
 
 
-def test_dropout_without_seeds_returns_its_input():
-    x = normal(3, 4)
-    assert FusedLayerOps(None).dropout(x, ON) is x
-
-
 @pytest.mark.parametrize("on_cpu", ON_CPU)
 def test_the_gradient_of_a_table_is_the_sum_over_its_uses(on_cpu):
     table = keras.Variable(RANDOM.normal(size=(7, 4)).astype(np.float32))
@@ -179,20 +174,6 @@ def test_the_gradient_of_a_table_is_the_sum_over_its_uses(on_cpu):
         np.testing.assert_allclose(loss, total(LayerOps()), rtol=1e-6)
         np.testing.assert_allclose(result, expected, rtol=1e-6)
         np.testing.assert_allclose(of_bias, of_scores_XV.numpy().sum(0), rtol=1e-6)
-
-
-@pytest.mark.parametrize("use", ["rows", "scores"])
-def test_a_table_with_one_use(use):
-    table = keras.Variable(RANDOM.normal(size=(3, 2)).astype(np.float32))
-    layer_ops = FusedLayerOps(None)
-    with tf.GradientTape() as tape:
-        if use == "rows":
-            result = layer_ops.embedding_lookup(table, [1, 1])
-        else:
-            result = layer_ops.vocab_logits(tf.ones([1, 2]), table, tf.zeros(3))
-        loss = tf.reduce_sum(result)
-    expected = [[0, 0], [2, 2], [0, 0]] if use == "rows" else np.ones((3, 2))
-    np.testing.assert_array_equal(tape.gradient(loss, table.value), expected)
 
 
 @pytest.mark.parametrize("layer_ops", [LayerOps(), FusedLayerOps(None, on_cpu=True)])

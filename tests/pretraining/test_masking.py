@@ -1,9 +1,7 @@
-"""Properties of all masking schemes, of the paper's and of the original's.
-
-Whole-word masking is tested in test_masking_words.py.
-"""
+"""Properties of all masking schemes, and whole words compared with plain Python."""
 
 import fractions
+import itertools
 import math
 
 import numpy as np
@@ -15,11 +13,11 @@ from tiny import (
     MASK,
     SEP,
     TOKENS,
-    UNK,
     VOCABULARY,
     batch,
     chi_square,
     in_every_mode,
+    rng,
 )
 
 from electra_tf.batch import Batch
@@ -30,7 +28,9 @@ from electra_tf.pretraining.masking import (
     apply_mask_as_original,
     first_positions,
     maskable,
+    sample_whole_words,
     scatter_tokens,
+    word_starts,
 )
 
 SCHEMES = ("paper", "whole_word", "original")
@@ -39,10 +39,6 @@ SPECIAL = (CLS, SEP, MASK)
 
 def make_masker(length=LENGTH, **settings):
     return Masker(MaskingConfig(**settings), TOKENS, length)
-
-
-def rng(step=0):
-    return make_rng(0, TRAINING, step)
 
 
 def to_numpy(structure):
@@ -68,10 +64,8 @@ def test_the_paper_scheme_rounds_up(rate):
     expected = [max(1, -(-hundredths * n // 100)) for n in range(513)]
     assert masker.num_masked_by_length.tolist() == expected
     assert masker.max_predictions_per_seq == expected[-1]
-    assert (
-        make_masker(512, rate=rate, scheme="whole_word").num_masked_by_length.tolist()
-        == expected
-    )
+    words = make_masker(512, rate=rate, scheme="whole_word")
+    assert words.num_masked_by_length.tolist() == expected
 
 
 def test_the_original_scheme_rounds_half_to_even():
@@ -84,15 +78,8 @@ def test_the_original_scheme_rounds_half_to_even():
         rounded = np.where(halves, below + below % 2, np.floor(product + 0.5))
         expected = np.maximum(1, np.minimum(slots, rounded))
         assert masker.num_masked_by_length.tolist() == expected.tolist()
-        # The specification's own examples.
-        if rate == 0.15:
-            assert (
-                masker.num_masked_by_length[10],
-                masker.num_masked_by_length[30],
-            ) == (
-                2,
-                4,
-            )
+        if rate == 0.15:  # the specification's own examples
+            assert masker.num_masked_by_length[[10, 30]].tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -130,18 +117,6 @@ def test_only_maskable_positions_are_masked_with_the_right_count(scheme, rate):
             np.testing.assert_array_equal(before, after)
 
 
-@pytest.mark.parametrize("scheme", ["paper", "whole_word"])
-def test_mask_is_written_only_at_the_positions(scheme):
-    text = batch(range(8, 33), length=32)
-    masked = to_numpy(make_masker(32, scheme=scheme)(text, rng()))
-    expected_BL = text.input_ids_BL.numpy()
-    for row, position, weight in zip(
-        expected_BL, masked.positions_BM, masked.weights_BM, strict=True
-    ):
-        row[position[weight == 1]] = MASK
-    np.testing.assert_array_equal(masked.masked_ids_BL, expected_BL)
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_all_modes_mask_the_same(scheme):
     text = batch([0, 3, 4, 9, 15, 16])
@@ -153,36 +128,6 @@ def test_all_modes_mask_the_same(scheme):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
     assert modes[0].weights_BM.sum() > 10
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_shapes_are_static(scheme):
-    masker = make_masker(scheme=scheme)
-    graph = tf.function(lambda text, step: masker(text, rng(step)))
-    batch_spec = Batch(*[tf.TensorSpec([4, LENGTH], tf.int32)] * 3)
-    outputs = graph.get_concrete_function(batch_spec, tf.TensorSpec([], tf.int64))
-    for output in outputs.structured_outputs:
-        assert output.shape.is_fully_defined()
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_rows_without_maskable_tokens_have_no_positions(scheme):
-    rows = [[], [CLS, SEP], [CLS, SEP, SEP], [CLS, MASK, SEP, MASK]]
-    for row in rows:
-        text = copies(row, 3)
-        masked = to_numpy(make_masker(scheme=scheme)(text, rng()))
-        assert not masked.weights_BM.any()
-        assert not masked.positions_BM.any()
-        assert not masked.labels_BM.any()
-        np.testing.assert_array_equal(masked.masked_ids_BL, text.input_ids_BL)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_unknown_words_can_be_masked(scheme):
-    masked = to_numpy(make_masker(scheme=scheme)(copies([CLS, UNK, SEP], 50), rng()))
-    assert (masked.weights_BM[:, 0] == 1).all()
-    assert (masked.positions_BM[:, 0] == 1).all()
-    assert (masked.labels_BM[:, 0] == UNK).all()
 
 
 def test_the_paper_scheme_masks_all_positions_equally_often():
@@ -314,3 +259,95 @@ def test_padding_tokens_do_not_matter(scheme):
     np.testing.assert_array_equal(one.labels_BM, two.labels_BM)
     real = text.input_mask_BL.numpy() == 1
     np.testing.assert_array_equal(one.masked_ids_BL[real], two.masked_ids_BL[real])
+
+
+# --- Whole words ---------------------------------------------------------------------
+
+WORDS_LENGTH = 24
+# Wordpieces that start a word, and a continuation piece.
+A, B, C, D, GOES_ON = 5, 7, 8, 10, 6
+
+
+def text_of(rows, length=WORDS_LENGTH):
+    ids_BL = np.zeros((len(rows), length), np.int32)
+    for line, row in zip(ids_BL, rows, strict=True):
+        line[: len(row)] = row
+    mask_BL = [[int(i < len(row)) for i in range(length)] for row in rows]
+    return Batch(*map(tf.constant, (ids_BL, mask_BL, np.zeros_like(ids_BL))))
+
+
+def words_of(ids, real):
+    """Return the positions of each word."""
+    words, open_word = [], False
+    for position in range(real):
+        if ids[position] in SPECIAL:
+            open_word = False
+        elif open_word and TOKENS.is_continuation_V[ids[position]]:
+            words[-1].append(position)
+        else:
+            words.append([position])
+            open_word = True
+    return words
+
+
+def select_words(words, keys, count):
+    """Select words by the key of their first piece, highest first."""
+    taken = []
+    for word in sorted(words, key=lambda word: -keys[word[0]]):
+        if len(taken) + len(word) <= count:
+            taken += word
+    return sorted(taken)
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.5])
+def test_selection_equals_plain_python(rate):
+    lengths = [0, 1, 3, 4, *range(5, WORDS_LENGTH + 1), *[WORDS_LENGTH] * 30]
+    text = batch(lengths, WORDS_LENGTH, seed=3)
+    masker = make_masker(WORDS_LENGTH, scheme="whole_word", rate=rate)
+    keys_BL = np.random.default_rng(0).permuted(
+        np.tile(np.arange(WORDS_LENGTH), (len(lengths), 1)), axis=1
+    )
+    can_be_BL = maskable(text, TOKENS)
+    positions_BM, weights_BM = sample_whole_words(
+        tf.constant(keys_BL.astype(np.int32)),
+        word_starts(text, can_be_BL, TOKENS),
+        can_be_BL,
+        tf.gather(masker.num_masked_by_length, lengths),
+        masker.max_predictions_per_seq,
+    )
+    sizes = set()
+    for row, real in enumerate(lengths):
+        words = words_of(text.input_ids_BL.numpy()[row], real)
+        sizes |= {len(word) for word in words}
+        expected = select_words(words, keys_BL[row], masker.num_masked_by_length[real])
+        used = weights_BM.numpy()[row] == 1
+        assert sorted(positions_BM.numpy()[row][used].tolist()) == expected
+        assert not positions_BM.numpy()[row][~used].any()
+    assert {1, 2, 3} <= sizes
+
+
+def test_words_of_one_size_are_equally_likely():
+    # ceil(0.3 x 11) = 4 of eight positions: two of four words with two pieces each.
+    row = [CLS, A, GOES_ON, B, GOES_ON, SEP, C, GOES_ON, D, GOES_ON, SEP]
+    text, times = text_of([row] * 3000), 3
+    masker = make_masker(WORDS_LENGTH, scheme="whole_word", rate=0.3)
+    counts = dict.fromkeys(itertools.combinations((1, 3, 6, 8), 2), 0)
+    for step in range(times):
+        masked = masker(text, rng(step))
+        for positions in masked.positions_BM.numpy()[:, :4]:
+            first, _, second, _ = sorted(positions.tolist())
+            counts[first, second] += 1
+    assert chi_square(list(counts.values()), np.full(6, 3000 * times / 6)) < 5
+
+
+def test_words_that_do_not_fit_are_skipped():
+    # One position may be masked, so only words with one piece fit.
+    text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200)
+    masker = make_masker(WORDS_LENGTH, scheme="whole_word", rate=0.1)
+    masked = masker(text, rng())
+    assert masker.num_masked_by_length[7] == 1
+    assert (masked.positions_BM.numpy()[:, 0] == 3).all()
+    assert masked.weights_BM.numpy().sum() == 200
+    # If no word fits, nothing is masked.
+    long_words = text_of([[CLS, A, GOES_ON, B, GOES_ON, SEP]])
+    assert not masker(long_words, rng()).weights_BM.numpy().any()

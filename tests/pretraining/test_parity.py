@@ -64,21 +64,6 @@ def test_corrupted_text_with_its_averaged_ids(fixture):
     np.testing.assert_array_equal(corrupted.is_fake_BL, fixture["is_fake"])
 
 
-def test_hidden_states(fixture):
-    core = fixture.pretrainer.core
-    inputs = {
-        "gen": (core.generator.encoder, "masked_input_ids"),
-        "disc": (core.discriminator.encoder, "corrupted_input_ids"),
-    }
-    for network, (encoder, ids) in inputs.items():
-        states_BLD = encoder(
-            fixture[ids], fixture["segment_ids"], fixture["input_mask"]
-        )
-        np.testing.assert_allclose(
-            states_BLD, fixture[f"{network}_sequence_output"], atol=2e-5
-        )
-
-
 def test_every_layers_hidden_states_and_embeddings():
     fixture = Fixture(FILES[0])
     core = fixture.pretrainer.core
