@@ -5,19 +5,15 @@ python -m electra_tf.build_records --input='corpus/*.txt' --vocab=vocab.txt \\
 """
 
 import os
-import pathlib
 import time
 
 from absl import flags
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.text import records, warnings
-from electra_tf.text.builder import build
-from electra_tf.text.corpus import CorpusReader
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text import builder, records, warnings
 from electra_tf.text.records import Manifest
-from electra_tf.text.remote_records import local_vocabulary, staged_records
+from electra_tf.text.remote_records import local_vocabulary
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -96,27 +92,13 @@ def _build(
     vocabulary: Vocabulary, settings: PretrainingConfig, allow_accent_loss: bool
 ) -> Manifest:
     """Build the records in local processes or in a Beam pipeline."""
-    options = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
+    arguments = FLAGS.input, vocabulary, settings, FLAGS.output
+    flags = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
     if cli.uses_beam(FLAGS, "workers"):
-        from electra_tf.text import beam_builder  # needs an extra
+        from electra_tf.text import beam  # needs an extra
 
-        return beam_builder.build(
-            FLAGS.input,
-            vocabulary,
-            settings,
-            FLAGS.output,
-            options=FLAGS.beam_options,
-            **options,
-        )
-    with staged_records(FLAGS.output, FLAGS.overwrite) as folder:
-        output = pathlib.Path(folder)
-        log = DataErrorLog(
-            settings.corpus.on_error, output / records.BUILDING / records.PROBLEMS
-        )
-        reader = CorpusReader(FLAGS.input, settings.corpus, log)
-        return build(
-            reader, log, vocabulary, settings, output, workers=FLAGS.workers, **options
-        )
+        return beam.build(*arguments, options=FLAGS.beam_options, **flags)
+    return builder.build(*arguments, workers=FLAGS.workers, **flags)
 
 
 if __name__ == "__main__":

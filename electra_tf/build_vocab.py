@@ -104,9 +104,9 @@ def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:
     """Count the words in this process or in a Beam pipeline."""
     allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS)
     if cli.uses_beam(FLAGS):
-        from electra_tf.text import beam_words  # needs an extra
+        from electra_tf.text import beam  # needs an extra
 
-        return beam_words.count_words(
+        return beam.count_words(
             FLAGS.input,
             settings,
             log,

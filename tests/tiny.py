@@ -15,7 +15,6 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import (
-    CorpusConfig,
     EncoderConfig,
     MaskingConfig,
     ModelConfig,
@@ -29,8 +28,6 @@ from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.builder import build
-from electra_tf.text.corpus import CorpusReader
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, CheckpointManager
@@ -167,14 +164,11 @@ def build_records(corpus_file, output, vocabulary, *, workers=1, **settings):
     """Build records through the library, as the command line does."""
     overwrite = settings.pop("overwrite", False)
     config = PretrainingConfig(records=RecordsConfig(**settings))
-    log = DataErrorLog("stop", output / "_building" / "problems.txt")
-    reader = CorpusReader([str(corpus_file)], CorpusConfig(), log)
     return build(
-        reader,
-        log,
+        [str(corpus_file)],
         vocabulary,
         config,
-        output,
+        str(output),
         workers=workers,
         overwrite=overwrite,
     )

@@ -55,7 +55,8 @@ class ObjectInfo:
 class ObjectFolder:
     """Objects whose names begin with a URL or a local path; a name is relative to it.
 
-    Every error of a store is an InputError that names the object.
+    Every error of a store is an InputError that names the object; local paths raise
+    OSError.
     """
 
     def __init__(self, url: str):
@@ -71,7 +72,7 @@ class ObjectFolder:
 
     def find(self) -> dict[str, ObjectInfo]:
         """Return all objects by name, those in subfolders included."""
-        with _errors("list", self.url):
+        with self._errors("list", self.url):
             try:
                 found = self._fs.find(self._path, detail=True)
             except FileNotFoundError:
@@ -88,13 +89,13 @@ class ObjectFolder:
         """Return the names that a name or a glob matches, sorted."""
         if self.info(pattern) is not None:  # a name may contain "[" or "*"
             return [pattern]
-        with _errors("list", self.url_of(pattern)):
+        with self._errors("list", self.url_of(pattern)):
             paths = self._fs.glob(self._at(pattern))
         return sorted(path[len(self._path) :].lstrip("/") for path in paths)
 
     def info(self, name: str) -> ObjectInfo | None:
         """Return size and version of an object; None: there is none of this name."""
-        with _errors("read", self.url_of(name)):
+        with self._errors("read", self.url_of(name)):
             try:
                 info = self._fs.info(self._at(name))
             except FileNotFoundError:
@@ -103,7 +104,7 @@ class ObjectFolder:
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object; None: there is none of this name."""
-        with _errors("read", self.url_of(name)):
+        with self._errors("read", self.url_of(name)):
             try:
                 return self._fs.cat_file(self._at(name))
             except (FileNotFoundError, IsADirectoryError):
@@ -111,7 +112,7 @@ class ObjectFolder:
 
     def open(self, name: str) -> BinaryIO:
         """Open an object for reading; errors while reading are those of its store."""
-        with _errors("read", self.url_of(name)):
+        with self._errors("read", self.url_of(name)):
             file = self._fs.open(self._at(name), "rb")
         return io.BufferedReader(file)
 
@@ -125,7 +126,7 @@ class ObjectFolder:
 
     def _put(self, name: str, write: Callable[[str], None]) -> None:
         path = self._at(name)
-        with _errors("write", self.url_of(name)):
+        with self._errors("write", self.url_of(name)):
             if not self._is_local:
                 write(path)
                 return
@@ -136,28 +137,29 @@ class ObjectFolder:
 
     def download(self, name: str, path: str | os.PathLike) -> None:
         """Write the content of an object to a file."""
-        with _errors("read", self.url_of(name)):
+        with self._errors("read", self.url_of(name)):
             self._fs.get_file(self._at(name), os.fspath(path))
 
     def move(self, names: Mapping[str, str]) -> None:
         """Rename objects, from old names to new ones, which are replaced."""
-        old, new = map(self._at, names), map(self._at, names.values())
-        with _errors("move", self.url):
+        old, new = (list(map(self._at, side)) for side in (names, names.values()))
+        with self._errors("move", self.url):
             if self._is_local:
                 for source, target in zip(old, new, strict=True):
                     os.replace(source, target)
+                durable_files.sync_folder(self._path)
             elif names:
-                self._fs.mv(list(old), list(new))
+                self._fs.mv(old, new)
 
     def delete(self, name: str) -> None:
         """Delete an object, if it exists."""
         missing = contextlib.suppress(FileNotFoundError)
-        with _errors("delete", self.url_of(name)), missing:
+        with self._errors("delete", self.url_of(name)), missing:
             self._fs.rm_file(self._at(name))
 
     def clear(self) -> None:
         """Delete all objects, and a local folder itself."""
-        with _errors("delete", self.url), contextlib.suppress(FileNotFoundError):
+        with self._errors("delete", self.url), contextlib.suppress(FileNotFoundError):
             self._fs.rm(self._path, recursive=True)
 
     def _at(self, name: str) -> str:
@@ -166,6 +168,21 @@ class ObjectFolder:
     @property
     def _is_local(self) -> bool:
         return "file" in self._fs.protocol
+
+    @contextlib.contextmanager
+    def _errors(self, action: str, url: str) -> Iterator[None]:
+        """Raise the errors of stores, whose classes have no common base."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, InputError) or not is_url(self.url):
+                raise
+            cause = str(error).strip().partition("\n")[0]
+            raise InputError(
+                f"The object store must let this process {action} {url}",
+                f"{type(error).__name__}: {cause:.300}",
+                _REMEDY,
+            ) from error
 
 
 def _open(url: str) -> tuple[Any, str]:
@@ -186,20 +203,6 @@ def _open(url: str) -> tuple[Any, str]:
             "A URL must be one that fsspec or one of its packages can open",
             f"{url}: {type(error).__name__}: {error}",
             "Write a local path, s3://BUCKET/NAME or gs://BUCKET/NAME",
-        ) from error
-
-
-@contextlib.contextmanager
-def _errors(action: str, url: str) -> Iterator[None]:
-    """Raise the errors of stores, whose classes have no common base."""
-    try:
-        yield
-    except Exception as error:
-        cause = str(error).strip().partition("\n")[0]
-        raise InputError(
-            f"The object store must let this process {action} {url}",
-            f"{type(error).__name__}: {cause:.300}",
-            _REMEDY,
         ) from error
 
 

@@ -11,17 +11,20 @@ import dataclasses
 import hashlib
 import itertools
 import math
+import os
 import pathlib
 import random
-import shutil
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from electra_tf import durable_files
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.storage.lease import Lease, is_lease
+from electra_tf.storage.mirror import push, temporary_folder
+from electra_tf.storage.objects import ObjectFolder, is_url
 from electra_tf.text import duplicates, records
 from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
@@ -30,7 +33,7 @@ from electra_tf.text.duplicates import DuplicateIndex, DuplicateReport, Fingerpr
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
 from electra_tf.text.records_lock import records_lock
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from electra_tf.text.warnings import AccentLoss, AccentLossCounter
 from electra_tf.text.worker_pool import WorkerPool
@@ -38,6 +41,7 @@ from electra_tf.text.worker_pool import WorkerPool
 _TEXT_BYTES_PER_SHARD = 32_000_000
 _MAX_SHARDS = 512
 CONFIG = "config.yaml"
+_MARK = "unfinished"  # a file, because object stores have no folders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +119,10 @@ class ChunkBuilder:
 
 
 def build(
-    reader: CorpusReader,
-    error_log: DataErrorLog,
+    patterns: Iterable[str],
     vocabulary: Vocabulary,
     config: PretrainingConfig,
-    output: pathlib.Path,
+    output: str,
     *,
     workers: int = 1,
     overwrite: bool = False,
@@ -127,125 +130,172 @@ def build(
 ) -> Manifest:
     """Write shards, vocabulary, config and, last, the manifest.
 
-    The files are written to `output/_building` and moved to `output` when they are
-    complete. A folder with `_building` and without a manifest is half-written.
+    Args:
+        patterns: Paths, globs, URLs and TFDS names.
+        vocabulary: The vocabulary.
+        config: All settings.
+        output: The folder, a path or a URL.
+        workers: Number of processes that tokenize.
+        overwrite: Replace existing records.
+        allow_accent_loss: Allow accent stripping in other scripts.
     """
-    check_output(output, overwrite)
     if workers < 1:
         raise InputError(
             "--workers must be at least 1", str(workers), "Remove the flag"
         )
-    shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-    with contextlib.suppress(OSError):  # `building_folder` raises it in words
-        output.mkdir(parents=True, exist_ok=True)
-    with records_lock(output, exclusive=True):
-        with building_folder(output) as folder, contextlib.closing(error_log):
-            report = DuplicateReport(folder / records.DUPLICATES)
-            with (
-                contextlib.closing(report),
-                WorkerPool(workers, ChunkBuilder, vocabulary, config, shards) as pool,
-            ):
-                chunks = group_chunks(read_chunks(reader))
-                if config.records.deduplicate != "none":
-                    index = DuplicateIndex(config.records, reader.sources)
-                    chunks = _drop_duplicates(chunks, pool, index, report)
-                built = (result for _, result in pool.map("build", chunks))
-                if not allow_accent_loss:
-                    built = _check_accent_loss(built)
-                totals = _write_shards(built, reader, folder, shards)
-            tokenizer = Tokenizer(vocabulary, config.tokenization)
-            counts = error_log.counts, report.counts
-            manifest = make_manifest(tokenizer, config, *counts, *totals)
-            write_metadata(folder, tokenizer, config, manifest)
-            durable_files.sync(folder)
-        publish(folder, output)
+    with records_output(output, overwrite) as name, contextlib.ExitStack() as stack:
+        folder = pathlib.Path(name)
+        log = DataErrorLog(config.corpus.on_error, folder / records.PROBLEMS)
+        report = DuplicateReport(folder / records.DUPLICATES)
+        reader = CorpusReader(patterns, config.corpus, log)
+        shards = config.records.shards or shard_count(reader.estimated_text_bytes)
+        pool = WorkerPool(workers, ChunkBuilder, vocabulary, config, shards)
+        for file in (log, report):
+            stack.callback(file.close)
+        stack.enter_context(pool)
+        chunks = group_chunks(read_chunks(reader))
+        if config.records.deduplicate != "none":
+            index = DuplicateIndex(config.records, reader.sources)
+            chunks = _drop_duplicates(chunks, pool, index, report)
+        built = (result for _, result in pool.map("build", chunks))
+        if not allow_accent_loss:
+            built = _check_accent_loss(built)
+        totals = _write_shards(built, reader, folder, shards)
+        tokenizer = Tokenizer(vocabulary, config.tokenization)
+        manifest = make_manifest(tokenizer, config, log.counts, report.counts, *totals)
+        write_metadata(name, tokenizer, config, manifest)
     return manifest
 
 
 @contextlib.contextmanager
-def building_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Create the temporary folder; remove it if the build fails."""
-    folder = output / records.BUILDING
-    half_written = folder.exists() and not (output / records.MANIFEST).exists()
+def records_output(
+    output: str, overwrite: bool, is_shared: bool = False
+) -> Iterator[str]:
+    """Yield a folder whose files replace the records of `output` after the block.
+
+    It is `_building` in the output, or a local folder if the output is a URL. A folder
+    with `_building` and without a manifest is half-written.
+
+    Args:
+        output: The folder of records, a path or a URL.
+        overwrite: Replace existing records.
+        is_shared: Other machines write to the folder, too: it is in the output always.
+    """
+    target = ObjectFolder(output)
+    is_half_written = _check_output(target, overwrite)
     try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        yield folder
-    except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            # An output that was half-written before must stay marked as half-written.
-            folder.mkdir() if half_written else output.rmdir()
-        if isinstance(error, OSError):
-            raise InputError(
-                "--output must be writable and have as much free space as the text",
-                f"{error} (--output={output})",
-                "Free some space or pass another --output; the new files are removed",
-            ) from error
+        with _output_lock(output) as check_lock, contextlib.ExitStack() as stack:
+            building = target / records.BUILDING
+            folder = building.url
+            if is_url(output) and not is_shared:
+                folder = stack.enter_context(temporary_folder())
+            with _removed_on_error(building, output, is_half_written):
+                building.clear()
+                if folder == building.url:
+                    building.write(_MARK, b"")
+                yield folder
+            _publish(folder, target, check_lock)
+    except OSError as error:
+        raise InputError(
+            "--output must be writable and have as much free space as the text",
+            f"{error} (--output={output})",
+            "Free some space or pass another --output; the new files are removed",
+        ) from error
+
+
+def _check_output(target: ObjectFolder, overwrite: bool) -> bool:
+    """Reject a folder that must not be written; return whether it is half-written."""
+    names = [name for name in target.find() if not is_lease(name)]
+    is_complete = records.MANIFEST in names
+    is_half_written = not is_complete and records.is_half_written(names)
+    if names and not (is_complete or is_half_written):
+        raise InputError(
+            "--output must be a new or empty folder, or a folder of records",
+            f"{target.url}, which contains other files",
+            "Pass another folder",
+        )
+    if names and not overwrite:
+        state = "complete" if is_complete else "half-written"
+        raise InputError(
+            "Without --overwrite, --output must not contain records",
+            f"{target.url}, which contains {state} records",
+            "Pass --overwrite to replace them, or pass another folder",
+        )
+    return is_half_written
+
+
+@contextlib.contextmanager
+def _output_lock(output: str) -> Iterator[Callable[[], None]]:
+    """Lock an output; yield a function that raises an error if the lock is lost."""
+    if is_url(output):
+        with Lease(ObjectFolder(output), "--output") as lease:
+            yield lease.check
+    else:
+        os.makedirs(output, exist_ok=True)
+        with records_lock(output, exclusive=True):
+            yield lambda: None
+
+
+@contextlib.contextmanager
+def _removed_on_error(
+    building: ObjectFolder, output: str, is_half_written: bool
+) -> Iterator[None]:
+    """Delete the new files if the block fails, and a new local output."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError, InputError):
+            building.clear()
+            if is_half_written:  # it must stay marked as such
+                building.write(_MARK, b"")
+            elif not is_url(output):
+                os.rmdir(output)
         raise
 
 
+def _publish(folder: str, target: ObjectFolder, check_lock: Callable[[], None]) -> None:
+    """Replace old records by new files, the manifest last.
+
+    An interruption leaves `_building` and no manifest.
+    """
+    building = target / records.BUILDING
+    names = [name for name in ObjectFolder(folder).find() if name != _MARK]
+    if not is_url(folder):
+        durable_files.sync(folder)
+    check_lock()
+    building.write(_MARK, b"")
+    target.delete(records.MANIFEST)
+    for name in target.find():
+        if name.startswith(
+            (records.SHARD_PREFIX, records.PROBLEMS, records.DUPLICATES)
+        ):
+            target.delete(name)
+    for group in (set(names) - {records.MANIFEST}, {records.MANIFEST}):
+        check_lock()
+        if folder == building.url:  # needs no disk space
+            target.move({f"{records.BUILDING}/{name}": name for name in group})
+        else:
+            push(target, folder, sorted(group))
+    building.clear()
+
+
 def write_metadata(
-    folder: pathlib.Path,
-    tokenizer: Tokenizer,
-    config: PretrainingConfig,
-    manifest: Manifest,
+    folder: str, tokenizer: Tokenizer, config: PretrainingConfig, manifest: Manifest
 ) -> None:
-    """Write vocabulary, config and manifest."""
-    tokenizer.save(folder / records.VOCABULARY)
-    (folder / CONFIG).write_text(config_lib.dump_config(config), encoding="utf-8")
-    manifest.write(folder)
+    """Write vocabulary, config and manifest to a path or a URL."""
+    texts = {
+        records.VOCABULARY: tokenizer.vocabulary.text,
+        settings_path(records.VOCABULARY).name: tokenizer.identity_text,
+        CONFIG: config_lib.dump_config(config),
+        records.MANIFEST: manifest.text,
+    }
+    for name, text in texts.items():
+        ObjectFolder(folder).write(name, text.encode())
 
 
 def shard_count(text_bytes: int) -> int:
     """Return the number of files for a corpus: one per 32 MB of text, at most 512."""
     return min(_MAX_SHARDS, max(1, math.ceil(text_bytes / _TEXT_BYTES_PER_SHARD)))
-
-
-def check_output(output: pathlib.Path, overwrite: bool) -> None:
-    """Check that a local folder may be written."""
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        marks = (records.MANIFEST, records.BUILDING)
-        state = [(output / name).exists() for name in marks]
-        check_contents(str(output), *state, overwrite)
-
-
-def check_contents(
-    output: str, has_manifest: bool, has_building: bool, overwrite: bool
-) -> None:
-    """Check that a folder with files may be written."""
-    if not (has_manifest or has_building):
-        raise InputError(
-            "--output must be a new or empty folder, or a folder of records",
-            f"{output}, which contains other files",
-            "Pass another folder",
-        )
-    if not overwrite:
-        state = "complete" if has_manifest else "half-written"
-        raise InputError(
-            "Without --overwrite, --output must not contain records",
-            f"{output}, which contains {state} records",
-            "Pass --overwrite to replace them, or pass another folder",
-        )
-
-
-def publish(building: pathlib.Path, output: pathlib.Path) -> None:
-    """Replace old records by the new files, the manifest last.
-
-    Moving files needs no disk space. An interruption leaves `_building` and no
-    manifest, so that the folder is recognised as half-written.
-    """
-    (output / records.MANIFEST).unlink(missing_ok=True)
-    for name in (records.PROBLEMS, records.DUPLICATES):
-        (output / name).unlink(missing_ok=True)
-    for path in output.glob(f"{records.SHARD_PREFIX}-*-of-*"):
-        path.unlink()
-    for path in building.iterdir():
-        if path.name != records.MANIFEST:
-            path.replace(output / path.name)
-    durable_files.sync_folder(output)
-    durable_files.publish(building / records.MANIFEST, output / records.MANIFEST)
-    building.rmdir()
 
 
 def _drop_duplicates(

@@ -27,11 +27,11 @@ from electra_tf.text.rows import (
     parquet_values,
 )
 from electra_tf.text.sources import (
-    LOCAL_FILES,
-    LocalFiles,
     TfdsSource,
     expand,
     is_tfds,
+    open_source,
+    source_size,
 )
 
 MAX_LINE_BYTES = 1_000_000
@@ -60,7 +60,8 @@ class CorpusReader:
     """Iterate over the documents of files and data sets, in a fixed order.
 
     To bound memory, documents of more than 16 million characters are split at a line
-    end.
+    end. Objects at URLs are copied to local files, or with `fetch` false read where
+    they are.
     """
 
     def __init__(
@@ -68,10 +69,9 @@ class CorpusReader:
         patterns: Iterable[str],
         settings: CorpusConfig,
         error_log: DataErrorLog,
-        files: LocalFiles = LOCAL_FILES,
+        fetch: bool = True,
     ):
-        self.sources = expand(patterns, files)
-        self._files = files
+        self.sources = expand(patterns, fetch)
         self._settings = settings
         self._log = error_log
         self._finished_bytes = 0
@@ -79,7 +79,7 @@ class CorpusReader:
         # Opened here, so that a missing data set is an error before any text is read.
         self._tfds = {s: TfdsSource(s) for s in self.sources if is_tfds(s)}
         self._sizes = {
-            s: self._tfds[s].bytes if s in self._tfds else files.size(s)
+            s: self._tfds[s].bytes if s in self._tfds else source_size(s)
             for s in self.sources
         }
 
@@ -116,7 +116,7 @@ class CorpusReader:
         self._log.add(DataError(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
-        with self._files.open(path) as raw:
+        with open_source(path) as raw:
             self._position = raw.tell
             if _suffix(path) == ".parquet":
                 values = parquet_values(raw, path, self._settings.field, self._log)

@@ -43,9 +43,10 @@ class DataErrorLog:
         on_error: str,
         path: str | pathlib.Path,
         rule: str = "The input must be readable UTF-8 text",
+        prints: bool = True,
     ):
         self.counts: collections.Counter[str] = collections.Counter()
-        self._stop, self._rule = on_error == "stop", rule
+        self._stop, self._rule, self._prints = on_error == "stop", rule, prints
         self._path, self._can_report = pathlib.Path(path), bool(str(path))
         self._file: io.TextIOBase | None = None
 
@@ -57,14 +58,11 @@ class DataErrorLog:
                 str(error),
                 error.remedy + (_REPORT_HINT if self._can_report else ""),
             )
-        self._write(error)
-        self.counts[error.kind] += 1
-
-    def _write(self, error: DataError) -> None:
         print(error, file=self._open())
-        if not self.counts[error.kind]:
+        if self._prints and not self.counts[error.kind]:
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {error}", file=sys.stderr)
+        self.counts[error.kind] += 1
 
     def extend(self, text: str, counts: collections.Counter[str]) -> None:
         """Add errors that other processes reported."""
@@ -82,19 +80,3 @@ class DataErrorLog:
         """Close the file of errors, if one was written."""
         if self._file is not None:
             self._file.close()
-
-
-class DataErrorList(DataErrorLog):
-    """Log that keeps the errors in memory, for a worker that writes no file."""
-
-    def __init__(self, on_error: str):
-        super().__init__(on_error, "problems.txt")
-        self._errors: list[DataError] = []
-
-    def _write(self, error: DataError) -> None:
-        self._errors.append(error)
-
-    def take(self) -> list[DataError]:
-        """Return the errors since the last call."""
-        errors, self._errors = self._errors, []
-        return errors

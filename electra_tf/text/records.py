@@ -12,6 +12,7 @@ import itertools
 import json
 import pathlib
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import google_crc32c
@@ -167,10 +168,11 @@ class Manifest:
         """Positions of a record."""
         return self.settings["records"]["max_length"]
 
-    def write(self, folder: pathlib.Path) -> None:
-        """Write `manifest.json` to a folder."""
-        text = json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False)
-        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    @property
+    def text(self) -> str:
+        """Content of `manifest.json`."""
+        values = dataclasses.asdict(self)
+        return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def parse(cls, text: str | bytes, source: str) -> "Manifest":
@@ -194,6 +196,11 @@ class Manifest:
                 f"{type(error).__name__}: {error}",
                 "Build the records again with this version of electra_tf",
             ) from error
+
+
+def is_half_written(names: Iterable[str]) -> bool:
+    """Return whether the files of a folder without a manifest are half-written."""
+    return any(name.split("/")[0] == BUILDING for name in names)
 
 
 def shard_names(count: int) -> list[str]:

@@ -1,19 +1,10 @@
-"""Fetch records from an object store, and publish them there, the manifest last."""
+"""Fetch records and vocabularies from object stores."""
 
-import contextlib
 import os
 import posixpath
-from collections.abc import Iterator
 
 from electra_tf.errors import InputError
-from electra_tf.storage.lease import Lease, is_lease
-from electra_tf.storage.mirror import (
-    fetch,
-    files_in,
-    local_glob,
-    push,
-    temporary_folder,
-)
+from electra_tf.storage.mirror import fetch, local_glob
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text import records
 from electra_tf.text.records import Manifest
@@ -80,7 +71,7 @@ def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
                     _REMEDY,
                 )
             sums[shard.file] = shard.sha256
-    elif records.BUILDING in objects:
+    elif records.is_half_written(objects):
         raise InputError(
             f"Records must be complete, with a {records.MANIFEST}",
             f"{source.url}, which is half-written",
@@ -97,51 +88,3 @@ def _is_needed(name: str, has_manifest: bool) -> bool:
     if has_manifest:
         return not folder and not is_shard and name != records.BUILDING
     return folder in ("", _ORIGINAL) and (is_shard or file.startswith("vocab"))
-
-
-@contextlib.contextmanager
-def staged_records(output: str, overwrite: bool) -> Iterator[str]:
-    """Yield a local folder whose records are published if the block succeeds."""
-    if not is_url(output):
-        yield output
-        return
-    with temporary_folder() as folder, Lease(ObjectFolder(output), "--output") as lease:
-        _check_output(output, overwrite)
-        path = os.path.join(folder, split_url(output)[1])
-        yield path
-        _publish(path, output, lease)
-
-
-def _check_output(url: str, overwrite: bool) -> None:
-    names = [name for name in ObjectFolder(url).find() if not is_lease(name)]
-    if names and not {records.MANIFEST, records.BUILDING} & set(names):
-        raise InputError(
-            "--output must be a new folder, or a folder of records",
-            f"{url}, which contains other objects",
-            "Pass another URL",
-        )
-    if names and not overwrite:
-        raise InputError(
-            "Without --overwrite, --output must not contain records",
-            f"{url}, which contains records",
-            "Pass --overwrite to replace them, or pass another URL",
-        )
-
-
-def _publish(folder: str, url: str, lease: Lease) -> None:
-    """Upload a folder of records; they replace those at the URL.
-
-    From the first upload to the last, the URL has an object `_building` and no
-    manifest, so that a reader recognises it as half-written.
-    """
-    target, names = ObjectFolder(url), files_in(folder)
-    lease.check()
-    target.write(records.BUILDING, b"")
-    target.delete(records.MANIFEST)
-    for name in set(target.find()) - set(names):
-        if name.startswith(records.SHARD_PREFIX) or name == records.PROBLEMS:
-            target.delete(name)
-    push(target, folder, [name for name in names if name != records.MANIFEST])
-    lease.check()
-    push(target, folder, [records.MANIFEST])
-    target.delete(records.BUILDING)

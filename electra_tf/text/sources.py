@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_glob
-from electra_tf.storage.objects import is_url
+from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 
 _TFDS_PREFIX = "tfds:"
 
@@ -17,55 +17,40 @@ def is_tfds(source: str) -> bool:
     return source.startswith(_TFDS_PREFIX)
 
 
-class LocalFiles:
-    """Files of this machine; objects at URLs are fetched to it."""
-
-    def find(self, pattern: str) -> list[str]:
-        """Return the paths that a path or a glob matches, sorted; folders, too."""
-        if is_url(pattern):
-            return local_glob(pattern)
-        if os.path.lexists(pattern):  # a file name may contain "[" or "*"
-            return [pattern]
-        paths = sorted(glob.glob(pattern, recursive=True))
-        if "**" in pattern:
-            paths = [path for path in paths if not os.path.isdir(path)]
-        return paths
-
-    def is_file(self, path: str) -> bool:
-        """Return whether a path is a file."""
-        return os.path.isfile(path)
-
-    def identity(self, path: str) -> str:
-        """Return a name that is the same for all links to a file."""
-        return os.path.realpath(path)
-
-    def size(self, path: str) -> int:
-        """Return the bytes of a file."""
-        return os.path.getsize(path)
-
-    def open(self, path: str) -> BinaryIO:
-        """Open a file for reading, as it is stored."""
-        return open(path, "rb")
+def open_source(path: str) -> BinaryIO:
+    """Open a file or an object for reading, as it is stored."""
+    if is_url(path):
+        folder, name = split_url(path)
+        return ObjectFolder(folder).open(name)
+    return open(path, "rb")
 
 
-LOCAL_FILES = LocalFiles()
+def source_size(path: str) -> int:
+    """Return the bytes of a file or an object, as it is stored."""
+    if is_url(path):
+        folder, name = split_url(path)
+        return ObjectFolder(folder).info(name).size
+    return os.path.getsize(path)
 
 
-def expand(patterns: Iterable[str], files: LocalFiles = LOCAL_FILES) -> list[str]:
+def expand(patterns: Iterable[str], fetch: bool = True) -> list[str]:
     """Expand paths, globs, URLs and TFDS names to a list of sources, in order.
 
+    Args:
+        patterns: The paths, globs, URLs and names.
+        fetch: Copy objects at URLs to local files.
+
     Returns:
-        File paths and `tfds:` names without duplicates.
+        File paths, URLs that were not fetched, and `tfds:` names, without duplicates.
     """
     sources: list[str] = []
     for pattern in patterns:
-        if is_tfds(pattern):
-            sources.append(pattern)
-            continue
-        paths = files.find(pattern)
-        non_files = [path for path in paths if not files.is_file(path)]
-        if non_files or not paths:
-            match = f"{non_files[0]!r}, which is not a file" if non_files else "no file"
+        paths = [pattern] if is_tfds(pattern) else _find(pattern, fetch)
+        others = [
+            p for p in paths if not (is_tfds(p) or is_url(p) or os.path.isfile(p))
+        ]
+        if others or not paths:
+            match = f"{others[0]!r}, which is not a file" if others else "no file"
             raise InputError(
                 "Each path or glob of --input must match files, at least one",
                 f"{pattern!r}, which matches {match}",
@@ -81,8 +66,25 @@ def expand(patterns: Iterable[str], files: LocalFiles = LOCAL_FILES) -> list[str
         )
     unique: dict[str, str] = {}
     for source in sources:  # a file reached by several names or links is read once
-        unique.setdefault(source if is_tfds(source) else files.identity(source), source)
+        is_path = not is_tfds(source) and not is_url(source)
+        unique.setdefault(os.path.realpath(source) if is_path else source, source)
     return list(unique.values())
+
+
+def _find(pattern: str, fetch: bool) -> list[str]:
+    """Return the paths that a path or a glob matches, sorted; folders, too."""
+    if is_url(pattern) and fetch:
+        return local_glob(pattern)
+    if is_url(pattern):
+        folder, name = split_url(pattern)
+        source = ObjectFolder(folder)
+        return [source.url_of(match) for match in source.glob(name)]
+    if os.path.lexists(pattern):  # a file name may contain "[" or "*"
+        return [pattern]
+    paths = sorted(glob.glob(pattern, recursive=True))
+    if "**" in pattern:
+        paths = [path for path in paths if not os.path.isdir(path)]
+    return paths
 
 
 def load_tfds(name: str, split: str) -> tuple[Any, Any]:

@@ -12,14 +12,11 @@ import peers
 def make_records(folder: pathlib.Path, length: int, lines: list[str]):
     """Build vocabulary and records of a text in `folder/out`, and open them."""
     from electra_tf.config.pretraining import (
-        CorpusConfig,
         PretrainingConfig,
         RecordsConfig,
     )
     from electra_tf.text import vocab_training
     from electra_tf.text.builder import build
-    from electra_tf.text.corpus import CorpusReader
-    from electra_tf.text.data_errors import DataErrorLog
     from electra_tf.text.record_set import open_records
     from electra_tf.text.tokenizer import Tokenizer
 
@@ -29,9 +26,7 @@ def make_records(folder: pathlib.Path, length: int, lines: list[str]):
     vocabulary = vocab_training.train_wordpieces(counter.words(), config.vocabulary)
     text = folder / "text.txt"
     text.write_text("\n".join(lines), encoding="utf-8")
-    errors = DataErrorLog("report", folder / "errors.txt")
-    reader = CorpusReader([str(text)], CorpusConfig(), errors)
-    build(reader, errors, vocabulary, config, folder / "out", workers=2)
+    build([str(text)], vocabulary, config, str(folder / "out"), workers=2)
     tokenizer = Tokenizer(vocabulary, config.tokenization)
     return open_records(str(folder / "out"), max_length=length, tokenizer=tokenizer)
 
