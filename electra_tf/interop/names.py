@@ -8,8 +8,8 @@ keras_hub electra_backbone.py (paths in model.weights.h5); tf-models-official
 networks/bert_encoder.py (paths in an object-based checkpoint).
 """
 
-from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,13 +20,7 @@ a kernel whose outputs are heads, [in, H, K] in Keras's MultiHeadAttention.
 """
 
 Format = Literal["electra_tf", "huggingface", "tf1", "keras_hub", "model_garden"]
-FORMATS: tuple[Format, ...] = (
-    "electra_tf",
-    "huggingface",
-    "tf1",
-    "keras_hub",
-    "model_garden",
-)
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 class Row(NamedTuple):
@@ -40,6 +34,17 @@ class Row(NamedTuple):
     model_garden: str | None = None
 
 
+def _table(ours: str, theirs: str, keras_hub: str, number: int) -> Row:
+    return Row(
+        f"encoder/embeddings/{ours}",
+        "as_is",
+        f"embeddings/{theirs}",
+        f"embeddings.{theirs}.weight",
+        f"layers/{keras_hub}/vars/0",
+        f"layer_with_weights-{number}/embeddings",
+    )
+
+
 def _dense(
     ours: str,
     tf1: str,
@@ -47,80 +52,45 @@ def _dense(
     keras_hub: str | None = None,
     model_garden: str | None = None,
     kinds: tuple[Kind, Kind] = ("kernel", "as_is"),
-) -> list[Row]:
-    """Return the rows of a dense layer: kernel and bias."""
-    return [
+    weights: tuple[str, str] = ("kernel", "bias"),
+) -> tuple[Row, ...]:
+    """Return the rows of a dense layer."""
+    return tuple(
         Row(
             f"{ours}/{weight}",
             kind,
             f"{tf1}/{weight}",
-            huggingface
-            and f"{huggingface}.{ {'kernel': 'weight'}.get(weight, weight) }",
+            huggingface and f"{huggingface}.{('weight', 'bias')[number]}",
             keras_hub and f"{keras_hub}/vars/{number}",
             model_garden and f"{model_garden}/{weight}",
         )
-        for number, (weight, kind) in enumerate(
-            zip(("kernel", "bias"), kinds, strict=True)
-        )
-    ]
-
-
-def _norm(
-    ours: str,
-    tf1: str,
-    huggingface: str,
-    keras_hub: str | None = None,
-    model_garden: str | None = None,
-) -> list[Row]:
-    """Return the rows of a layer norm: gamma and beta."""
-    return [
-        Row(
-            f"{ours}/{weight}",
-            "as_is",
-            f"{tf1}/{weight}",
-            f"{huggingface}.{ {'gamma': 'weight', 'beta': 'bias'}[weight] }",
-            keras_hub and f"{keras_hub}/vars/{number}",
-            model_garden and f"{model_garden}/{weight}",
-        )
-        for number, weight in enumerate(("gamma", "beta"))
-    ]
-
-
-def _table(
-    ours: str, tf1: str, huggingface: str, keras_hub: str, model_garden: str
-) -> Row:
-    return Row(
-        f"encoder/embeddings/{ours}",
-        "as_is",
-        f"embeddings/{tf1}",
-        f"embeddings.{huggingface}.weight",
-        f"layers/{keras_hub}/vars/0",
-        f"layer_with_weights-{model_garden}/embeddings",
+        for number, (weight, kind) in enumerate(zip(weights, kinds, strict=True))
     )
 
 
+def _norm(*names: str) -> tuple[Row, ...]:
+    """Return the rows of a layer norm."""
+    return _dense(*names, kinds=("as_is", "as_is"), weights=("gamma", "beta"))
+
+
+def _in_layer(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    return tuple(
+        row._replace(
+            electra_tf="encoder/layer_{n}/" + row.electra_tf,
+            tf1="encoder/layer_{n}/" + row.tf1,
+            huggingface="encoder.layer.{n}." + row.huggingface,
+            keras_hub="layers/transformer_encoder{n}/" + row.keras_hub,
+            model_garden="layer_with_weights-{n}/" + row.model_garden,
+        )
+        for row in rows
+    )
+
+
+# Ours, TF1, Hugging Face, KerasHub, Model Garden.
 EMBEDDINGS = (
-    _table(
-        "word_embeddings",
-        "word_embeddings",
-        "word_embeddings",
-        "reversible_embedding",
-        "0",
-    ),
-    _table(
-        "position_embeddings",
-        "position_embeddings",
-        "position_embeddings",
-        "position_embedding",
-        "1",
-    ),
-    _table(
-        "segment_embeddings",
-        "token_type_embeddings",
-        "token_type_embeddings",
-        "embedding",
-        "2",
-    ),
+    _table("word_embeddings", "word_embeddings", "reversible_embedding", 0),
+    _table("position_embeddings", "position_embeddings", "position_embedding", 1),
+    _table("segment_embeddings", "token_type_embeddings", "embedding", 2),
     *_norm(
         "encoder/embeddings/layer_norm",
         "embeddings/LayerNorm",
@@ -131,112 +101,90 @@ EMBEDDINGS = (
 )
 """Tables and their layer norm, which a generator may share."""
 
-PROJECTION = (
-    *_dense(
-        "encoder/embeddings_project",
-        "embeddings_project",
-        "embeddings_project",
-        "layers/dense",
-        "layer_with_weights-4",
-    ),
+PROJECTION = _dense(
+    "encoder/embeddings_project",
+    "embeddings_project",
+    "embeddings_project",
+    "layers/dense",
+    "layer_with_weights-4",
 )
 """Only where the tables' width differs from the hidden states'."""
 
-_KERAS_HUB, _GARDEN = "layers/transformer_encoder{n}", "layer_with_weights-{n}"
-_OURS, _TF1, _HUGGINGFACE = (
-    "encoder/layer_{n}",
-    "encoder/layer_{n}",
-    "encoder.layer.{n}",
-)
-
-LAYER = (
-    *(
-        row
-        for part in ("query", "key", "value")
-        for row in _dense(
-            f"{_OURS}/attention/{part}",
-            f"{_TF1}/attention/self/{part}",
-            f"{_HUGGINGFACE}.attention.self.{part}",
-            f"{_KERAS_HUB}/_self_attention_layer/{part}_dense",
-            f"{_GARDEN}/_attention_layer/_{part}_dense",
-            kinds=("split", "split_bias"),
-        )
-    ),
-    *_dense(
-        f"{_OURS}/attention/output",
-        f"{_TF1}/attention/output/dense",
-        f"{_HUGGINGFACE}.attention.output.dense",
-        f"{_KERAS_HUB}/_self_attention_layer/output_dense",
-        f"{_GARDEN}/_attention_layer/_output_dense",
-        kinds=("merge", "as_is"),
-    ),
-    *_norm(
-        f"{_OURS}/attention_layer_norm",
-        f"{_TF1}/attention/output/LayerNorm",
-        f"{_HUGGINGFACE}.attention.output.LayerNorm",
-        f"{_KERAS_HUB}/_self_attention_layer_norm",
-        f"{_GARDEN}/_attention_layer_norm",
-    ),
-    *_dense(
-        f"{_OURS}/intermediate",
-        f"{_TF1}/intermediate/dense",
-        f"{_HUGGINGFACE}.intermediate.dense",
-        f"{_KERAS_HUB}/_feedforward_intermediate_dense",
-        f"{_GARDEN}/_intermediate_dense",
-    ),
-    *_dense(
-        f"{_OURS}/output",
-        f"{_TF1}/output/dense",
-        f"{_HUGGINGFACE}.output.dense",
-        f"{_KERAS_HUB}/_feedforward_output_dense",
-        f"{_GARDEN}/_output_dense",
-    ),
-    *_norm(
-        f"{_OURS}/output_layer_norm",
-        f"{_TF1}/output/LayerNorm",
-        f"{_HUGGINGFACE}.output.LayerNorm",
-        f"{_KERAS_HUB}/_feedforward_layer_norm",
-        f"{_GARDEN}/_output_layer_norm",
-    ),
+LAYER = _in_layer(
+    (
+        *(
+            row
+            for part in ("query", "key", "value")
+            for row in _dense(
+                f"attention/{part}",
+                f"attention/self/{part}",
+                f"attention.self.{part}",
+                f"_self_attention_layer/{part}_dense",
+                f"_attention_layer/_{part}_dense",
+                kinds=("split", "split_bias"),
+            )
+        ),
+        *_dense(
+            "attention/output",
+            "attention/output/dense",
+            "attention.output.dense",
+            "_self_attention_layer/output_dense",
+            "_attention_layer/_output_dense",
+            kinds=("merge", "as_is"),
+        ),
+        *_norm(
+            "attention_layer_norm",
+            "attention/output/LayerNorm",
+            "attention.output.LayerNorm",
+            "_self_attention_layer_norm",
+            "_attention_layer_norm",
+        ),
+        *_dense(
+            "intermediate",
+            "intermediate/dense",
+            "intermediate.dense",
+            "_feedforward_intermediate_dense",
+            "_intermediate_dense",
+        ),
+        *_dense(
+            "output",
+            "output/dense",
+            "output.dense",
+            "_feedforward_output_dense",
+            "_output_dense",
+        ),
+        *_norm(
+            "output_layer_norm",
+            "output/LayerNorm",
+            "output.LayerNorm",
+            "_feedforward_layer_norm",
+            "_output_layer_norm",
+        ),
+    )
 )
 """Of each Transformer layer."""
 
+_SCORES, _LOGITS = "discriminator_predictions", "generator_predictions"
 DISCRIMINATOR_HEAD = (
-    *_dense(
-        "head/dense",
-        "discriminator_predictions/dense",
-        "discriminator_predictions.dense",
-    ),
-    *_dense(
-        "head/score",
-        "discriminator_predictions/dense_1",
-        "discriminator_predictions.dense_prediction",
-    ),
+    *_dense("head/dense", f"{_SCORES}/dense", f"{_SCORES}.dense"),
+    *_dense("head/score", f"{_SCORES}/dense_1", f"{_SCORES}.dense_prediction"),
 )
 MASKED_LM_HEAD = (
-    *_dense("head/dense", "generator_predictions/dense", "generator_predictions.dense"),
-    *_norm(
-        "head/layer_norm",
-        "generator_predictions/LayerNorm",
-        "generator_predictions.LayerNorm",
-    ),
+    *_dense("head/dense", f"{_LOGITS}/dense", f"{_LOGITS}.dense"),
+    *_norm("head/layer_norm", f"{_LOGITS}/LayerNorm", f"{_LOGITS}.LayerNorm"),
     Row(
-        "head/output_bias",
-        "as_is",
-        "generator_predictions/output_bias",
-        "generator_lm_head.bias",
+        "head/output_bias", "as_is", f"{_LOGITS}/output_bias", "generator_lm_head.bias"
     ),
 )
-
-CLASSIFICATION_HEAD = (*_dense("head/dense", "dense", None),)
+CLASSIFICATION_HEAD = _dense("head/dense", "dense", None)
 """On [CLS]; Hugging Face's head is another network."""
-TOKEN_HEAD = (*_dense("head/dense", "dense", "classifier"),)
+TOKEN_HEAD = _dense("head/dense", "dense", "classifier")
 SPAN_HEAD = (
     *_dense("head/start", "dense", "qa_outputs[0]"),
     *_dense("head/end", "dense_1", "qa_outputs[1]"),
 )
 """Hugging Face stacks both: `[n]` is output n of `qa_outputs`."""
-END_HIDDEN = (*_dense("head/end_hidden", "qa_hidden", None),)
+END_HIDDEN = _dense("head/end_hidden", "qa_hidden", None)
 ANSWERABLE = (
     *_dense("head/answerable_hidden", "dense_2", None),
     *_dense("head/answerable", "dense_3", None),
@@ -254,29 +202,27 @@ def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, str]]:
 
 def to_format(array: np.ndarray, kind: Kind, name: Format, heads: int) -> np.ndarray:
     """Convert a weight of ours to the layout of another library."""
-    if name in ("electra_tf", "tf1") or kind == "as_is":
-        return array
-    if name == "huggingface":
-        return array if kind == "split_bias" else array.T
-    shapes: dict[Kind, Callable] = {
-        "kernel": lambda a: a,
-        "split": lambda a: a.reshape(a.shape[0], heads, -1),
-        "split_bias": lambda a: a.reshape(heads, -1),
-        "merge": lambda a: a.reshape(heads, -1, a.shape[1]),
-    }
-    return shapes[kind](array)
+    if name == "huggingface" and kind in ("kernel", "split", "merge"):
+        return array.T
+    if name in ("keras_hub", "model_garden"):
+        if kind == "split":
+            return array.reshape(len(array), heads, -1)
+        if kind == "split_bias":
+            return array.reshape(heads, -1)
+        if kind == "merge":
+            return array.reshape(heads, -1, array.shape[1])
+    return array
 
 
 def from_format(array: np.ndarray, kind: Kind, name: Format) -> np.ndarray:
     """Convert a weight of another library to the layout of ours."""
-    if name in ("electra_tf", "tf1") or kind == "as_is":
-        return array
-    if name == "huggingface":
-        return array if kind == "split_bias" else array.T
-    shapes: dict[Kind, Callable] = {
-        "kernel": lambda a: a,
-        "split": lambda a: a.reshape(a.shape[0], -1),
-        "split_bias": lambda a: a.reshape(-1),
-        "merge": lambda a: a.reshape(-1, a.shape[-1]),
-    }
-    return shapes[kind](array)
+    if name == "huggingface" and kind in ("kernel", "split", "merge"):
+        return array.T
+    if name in ("keras_hub", "model_garden"):
+        if kind == "split":
+            return array.reshape(len(array), -1)
+        if kind == "split_bias":
+            return array.reshape(-1)
+        if kind == "merge":
+            return array.reshape(-1, array.shape[-1])
+    return array

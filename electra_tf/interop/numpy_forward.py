@@ -6,7 +6,6 @@ name or a wrong transpose in the table of `names.py` therefore shows as a differ
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -15,104 +14,104 @@ from electra_tf.interop.network import Activation, Network
 
 Array = np.ndarray
 _ROWS = 4096  # of a token table at a time
-
-
-class _Names(NamedTuple):
-    """The names of an encoder's parts in one library."""
-
-    words: str
-    positions: str
-    segments: str
-    embeddings_norm: str
-    projection: str
-    layer: str
-    query: str
-    key: str
-    value: str
-    attention: str
-    attention_norm: str
-    inner: str
-    outer: str
-    norm: str
-    suffixes: tuple[str, str, str, str]  # kernel, bias, gamma, beta
-
-
+_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+# Tables of words, positions and segments; their layer norm, projection, layer n. {t} is
+# the prefix of tables and {e} of the encoder.
+_ENCODER = {
+    "electra_tf": (
+        "{t}encoder/embeddings/word_embeddings",
+        "{t}encoder/embeddings/position_embeddings",
+        "{t}encoder/embeddings/segment_embeddings",
+        "{t}encoder/embeddings/layer_norm",
+        "{e}encoder/embeddings_project",
+        "{e}encoder/layer_{n}/",
+    ),
+    "tf1": (
+        "{t}embeddings/word_embeddings",
+        "{t}embeddings/position_embeddings",
+        "{t}embeddings/token_type_embeddings",
+        "{t}embeddings/LayerNorm",
+        "{e}embeddings_project",
+        "{e}encoder/layer_{n}/",
+    ),
+    "huggingface": (
+        "{t}embeddings.word_embeddings.weight",
+        "{t}embeddings.position_embeddings.weight",
+        "{t}embeddings.token_type_embeddings.weight",
+        "{t}embeddings.LayerNorm",
+        "{e}embeddings_project",
+        "{e}encoder.layer.{n}.",
+    ),
+    "keras_hub": (
+        "layers/reversible_embedding/vars/0",
+        "layers/position_embedding/vars/0",
+        "layers/embedding/vars/0",
+        "layers/layer_normalization",
+        "layers/dense",
+        "layers/transformer_encoder{_n}/",
+    ),
+    "model_garden": (
+        "{e}layer_with_weights-0/embeddings" + _END,
+        "{e}layer_with_weights-1/embeddings" + _END,
+        "{e}layer_with_weights-2/embeddings" + _END,
+        "{e}layer_with_weights-3",
+        "{e}layer_with_weights-4",
+        "{e}layer_with_weights-{garden}/",
+    ),
+}
 _BERT_LAYER = (
     "attention/self/query attention/self/key attention/self/value "
     "attention/output/dense attention/output/LayerNorm intermediate/dense "
     "output/dense output/LayerNorm"
 )
-_OUR_LAYER = (
-    "attention/query attention/key attention/value attention/output "
-    "attention_layer_norm intermediate output output_layer_norm"
-)
-_KERAS_HUB_LAYER = (
-    "_self_attention_layer/query_dense _self_attention_layer/key_dense "
+# Query, key, value, output and layer norm of attention; inner and outer layer, norm.
+_LAYER = {
+    "electra_tf": "attention/query attention/key attention/value attention/output "
+    "attention_layer_norm intermediate output output_layer_norm",
+    "tf1": _BERT_LAYER,
+    "huggingface": _BERT_LAYER.replace("/", "."),
+    "keras_hub": "_self_attention_layer/query_dense _self_attention_layer/key_dense "
     "_self_attention_layer/value_dense _self_attention_layer/output_dense "
     "_self_attention_layer_norm _feedforward_intermediate_dense "
-    "_feedforward_output_dense _feedforward_layer_norm"
-)
-_GARDEN_LAYER = (
-    "_attention_layer/_query_dense _attention_layer/_key_dense "
+    "_feedforward_output_dense _feedforward_layer_norm",
+    "model_garden": "_attention_layer/_query_dense _attention_layer/_key_dense "
     "_attention_layer/_value_dense _attention_layer/_output_dense "
-    "_attention_layer_norm _intermediate_dense _output_dense _output_layer_norm"
-)
-
-
-def _names(network: Network) -> _Names:
-    encoder, embeddings, _ = network.prefixes
-    if network.format == "keras_hub":
-        return _Names(
-            "layers/reversible_embedding/vars/0",
-            "layers/position_embedding/vars/0",
-            "layers/embedding/vars/0",
-            "layers/layer_normalization",
-            "layers/dense",
-            "layers/transformer_encoder",
-            *_KERAS_HUB_LAYER.split(),
-            ("/vars/0", "/vars/1", "/vars/0", "/vars/1"),
-        )
-    if network.format == "model_garden":
-        weight = encoder + "layer_with_weights-{}"
-        end = "/.ATTRIBUTES/VARIABLE_VALUE"
-        return _Names(
-            f"{weight.format(0)}/embeddings{end}",
-            f"{weight.format(1)}/embeddings{end}",
-            f"{weight.format(2)}/embeddings{end}",
-            weight.format(3),
-            weight.format(4),
-            weight,
-            *_GARDEN_LAYER.split(),
-            (f"/kernel{end}", f"/bias{end}", f"/gamma{end}", f"/beta{end}"),
-        )
-    if network.format == "electra_tf":
-        tables = f"{embeddings}encoder/embeddings/"
-        return _Names(
-            f"{tables}word_embeddings",
-            f"{tables}position_embeddings",
-            f"{tables}segment_embeddings",
-            f"{tables}layer_norm",
-            f"{encoder}encoder/embeddings_project",
-            f"{encoder}encoder/layer_",
-            *_OUR_LAYER.split(),
-            ("/kernel", "/bias", "/gamma", "/beta"),
-        )
-    tf1 = network.format == "tf1"
-    slash, table = ("/", "") if tf1 else (".", ".weight")
-    parts = (part.replace("/", slash) for part in _BERT_LAYER.split())
-    kernel, gamma, beta = (
-        ("kernel", "gamma", "beta") if tf1 else ("weight", "weight", "bias")
-    )
-    return _Names(
-        f"{embeddings}embeddings{slash}word_embeddings{table}",
-        f"{embeddings}embeddings{slash}position_embeddings{table}",
-        f"{embeddings}embeddings{slash}token_type_embeddings{table}",
-        f"{embeddings}embeddings{slash}LayerNorm",
-        f"{encoder}embeddings_project",
-        f"{encoder}encoder{slash}layer{'_' if tf1 else '.'}",
-        *parts,
-        (slash + kernel, f"{slash}bias", slash + gamma, slash + beta),
-    )
+    "_attention_layer_norm _intermediate_dense _output_dense _output_layer_norm",
+}
+# Kernel, bias, gamma, beta.
+_SUFFIXES = {
+    "electra_tf": ("/kernel", "/bias", "/gamma", "/beta"),
+    "tf1": ("/kernel", "/bias", "/gamma", "/beta"),
+    "huggingface": (".weight", ".bias", ".weight", ".bias"),
+    "keras_hub": ("/vars/0", "/vars/1", "/vars/0", "/vars/1"),
+    "model_garden": tuple(f"/{n}{_END}" for n in ("kernel", "bias", "gamma", "beta")),
+}
+# Layer and score of a discriminator; layer, layer norm and output bias of a masked LM;
+# layer of a classifier; start, hidden and end, hidden and answerable of an answerer.
+_HEADS = {
+    "electra_tf": {
+        "discriminator": "head/dense head/score",
+        "generator": "head/dense head/layer_norm head/output_bias",
+        "classifier": "head/dense",
+        "question_answerer": "head/start head/end_hidden head/end "
+        "head/answerable_hidden head/answerable",
+    },
+    "tf1": {
+        "discriminator": "discriminator_predictions/dense "
+        "discriminator_predictions/dense_1",
+        "generator": "generator_predictions/dense generator_predictions/LayerNorm "
+        "generator_predictions/output_bias",
+        "classifier": "dense",
+        "question_answerer": "dense qa_hidden dense_1 dense_2 dense_3",
+    },
+    "huggingface": {
+        "discriminator": "discriminator_predictions.dense "
+        "discriminator_predictions.dense_prediction",
+        "generator": "generator_predictions.dense generator_predictions.LayerNorm "
+        "generator_lm_head.bias",
+        "classifier": "classifier",
+    },
+}
 
 
 def hidden_states(
@@ -134,26 +133,30 @@ def hidden_states(
     Returns:
         float64 [B, L, D], depth + 1 of them; rounding errors do not hide a difference.
     """
-    names = _names(network)
-    act = _activation(activation or network.activation)
-    x = network.weights[names.words][token_ids].astype(np.float64)
-    x += _get(network, names.segments)[segment_ids]
-    x += _get(network, names.positions)[: x.shape[1]]
-    x = _norm(network, names, names.embeddings_norm, x)
+    net, act = _Layers(network), _activation(activation or network.activation)
+    words, positions, segments, norm, projection, _ = net.encoder_names(0)
+    x = network.weights[words][token_ids].astype(np.float64)
+    x += net.get(segments)[segment_ids]
+    x += net.get(positions)[: x.shape[1]]
+    x = net.norm(norm, x)
     if network.has_projection:
-        x = _dense(network, names, names.projection, x)
+        x = net.dense(projection, x)
     bias = (1.0 - padding_mask[:, None, None, :]) * -10000.0
     states = [x]
     for number in range(network.shape.depth):
-        layer = _layer(network, names, number)
-        x = _attend(network, names, layer, x, bias)
-        inner = act(_dense(network, names, layer + names.inner, x))
-        x = _norm(
-            network, names, layer + names.norm,
-            x + _dense(network, names, layer + names.outer, inner),
-        )  # fmt: skip
+        *_, layer = net.encoder_names(number)
+        names = (layer + part for part in _LAYER[network.format].split())
+        query, key, value, output, attention_norm, inner, outer, norm = names
+        mixed = _attend(*(net.heads(name, x) for name in (query, key, value)), bias)
+        x = net.norm(attention_norm, x + net.merge(output, mixed))
+        x = net.norm(norm, x + net.dense(outer, act(net.dense(inner, x))))
         states.append(x)
     return states
+
+
+def _attend(query: Array, key: Array, value: Array, bias: Array) -> Array:
+    scores = np.einsum("bqhk,bshk->bhqs", query, key) / np.sqrt(query.shape[-1])
+    return np.einsum("bhqs,bshk->bqhk", special.softmax(scores + bias, -1), value)
 
 
 def logits(
@@ -171,156 +174,97 @@ def logits(
         [B, L, C] of a classifier; [B, L, 2] of a question answerer, start and end, or
         [B, L, 3] with the logit of no answer.
     """
-    if network.role == "encoder" or network.format in ("keras_hub", "model_garden"):
+    role, heads = network.role, _HEADS.get(network.format)
+    if role == "encoder" or heads is None:
         return None
-    names, act = _names(network), _activation(activation or network.activation)
-    if network.head is not None:
-        return _task_logits(network, names, act, x)
-    dense, score, norm, bias = (
-        network.prefixes.head + part
-        for part in _HEAD_NAMES[network.format][network.role]
-    )
-    x = act(_dense(network, names, dense, x))
-    if network.role == "discriminator":
-        return _dense(network, names, score, x)[..., 0]
-    x = _norm(network, names, norm, x)
-    words_VE = network.weights[names.words]
+    net, act = _Layers(network), _activation(activation or network.activation)
+    if role == "question_answerer":
+        return _span_logits(network, net, act, x)
+    known = role in ("discriminator", "generator")
+    names = heads[role if known else "classifier"].split()
+    dense, *others = (network.prefixes.head + name for name in names)
+    if not known:
+        return net.dense(dense, x if role == "token_classifier" else x[:, 0])
+    x = act(net.dense(dense, x))
+    if role == "discriminator":
+        return net.dense(others[0], x)[..., 0]
+    x = net.norm(others[0], x)
+    words_VE = network.weights[net.encoder_names(0)[0]]
     # In parts: in float64 the whole table would be twice its size.
     parts = (
         words_VE[start : start + _ROWS].astype(np.float64)
         for start in range(0, len(words_VE), _ROWS)
     )
     scores = np.concatenate([x @ part_XE.T for part_XE in parts], axis=-1)
-    return scores + _get(network, bias)
+    return scores + net.get(others[1])
 
 
-def _task_logits(
-    network: Network, names: _Names, act: Callable[[Array], Array], x: Array
+def _span_logits(
+    network: Network, net: "_Layers", act: Callable[[Array], Array], x: Array
 ) -> Array:
-    """Compute the logits of a task; those of an end are given the second position."""
-    kind, prefix, head = network.format, network.prefixes.head, network.head
-    if head.role != "question_answerer":
-        layer = {
-            "electra_tf": "head/dense",
-            "tf1": "dense",
-            "huggingface": "classifier",
-        }
-        x = x if head.role == "token_classifier" else x[:, 0]
-        return _dense(network, names, prefix + layer[kind], x)
-    if kind == "huggingface":
-        return _dense(network, names, "qa_outputs", x)
-    start, hidden, end, no_answer, score = (
-        prefix + name for name in _SPAN_NAMES[kind].split()
-    )
-    start_BL1 = _dense(network, names, start, x)
-    ends = x
-    if head.joint_prediction:
+    """Compute the logits of spans; those of an end are given the second position."""
+    if network.format == "huggingface":
+        return net.dense("qa_outputs", x)
+    names = _HEADS[network.format]["question_answerer"].split()
+    start, hidden, end, no_answer, score = (network.prefixes.head + n for n in names)
+    start_BL1, ends = net.dense(start, x), x
+    if network.head.joint_prediction:
         given = np.broadcast_to(x[:, 1:2], x.shape)
-        ends = act(_dense(network, names, hidden, np.concatenate([given, x], -1)))
-    outputs = [start_BL1, _dense(network, names, end, ends)]
-    if head.answerable:
+        ends = act(net.dense(hidden, np.concatenate([given, x], -1)))
+    outputs = [start_BL1, net.dense(end, ends)]
+    if network.head.answerable:
         start_BD = (special.softmax(start_BL1, 1) * x).sum(1)
         pair = np.concatenate([x[:, 0], start_BD], -1)
-        logit = _dense(
-            network, names, score, act(_dense(network, names, no_answer, pair))
-        )
+        logit = net.dense(score, act(net.dense(no_answer, pair)))
         outputs.append(np.broadcast_to(logit[:, None], start_BL1.shape))
     return np.concatenate(outputs, -1)
 
 
-_SPAN_NAMES = {
-    "electra_tf": "head/start head/end_hidden head/end head/answerable_hidden "
-    "head/answerable",
-    "tf1": "dense qa_hidden dense_1 dense_2 dense_3",
-}
-# The names of a head's layer, score, layer norm and output bias.
-_HEAD_NAMES = {
-    "electra_tf": {
-        "discriminator": ("head/dense", "head/score", "", ""),
-        "generator": ("head/dense", "", "head/layer_norm", "head/output_bias"),
-    },
-    "tf1": {
-        "discriminator": (
-            "discriminator_predictions/dense",
-            "discriminator_predictions/dense_1",
-            "",
-            "",
-        ),
-        "generator": (
-            "generator_predictions/dense",
-            "",
-            "generator_predictions/LayerNorm",
-            "generator_predictions/output_bias",
-        ),
-    },
-    "huggingface": {
-        "discriminator": (
-            "discriminator_predictions.dense",
-            "discriminator_predictions.dense_prediction",
-            "",
-            "",
-        ),
-        "generator": (
-            "generator_predictions.dense",
-            "",
-            "generator_predictions.LayerNorm",
-            "generator_lm_head.bias",
-        ),
-    },
-}
+class _Layers:
+    """Layers of a network by the names and in the layouts of its library."""
 
+    def __init__(self, network: Network):
+        self.network = network
+        self.kernel, self.bias, *self.scales = _SUFFIXES[network.format]
 
-def _get(network: Network, name: str) -> Array:
-    return network.weights[name].astype(np.float64)
+    def encoder_names(self, number: int) -> list[str]:
+        """Return the names of `_ENCODER`, with a layer's number."""
+        encoder, tables, _ = self.network.prefixes
+        garden = number + 4 + self.network.has_projection
+        values = {"_n": f"_{number}" if number else "", "garden": garden}
+        return [
+            name.format(e=encoder, t=tables, n=number, **values)
+            for name in _ENCODER[self.network.format]
+        ]
 
+    def get(self, name: str) -> Array:
+        return self.network.weights[name].astype(np.float64)
 
-def _layer(network: Network, names: _Names, number: int) -> str:
-    if network.format == "keras_hub":
-        return f"{names.layer}{f'_{number}' if number else ''}/"
-    if network.format == "model_garden":
-        return f"{names.layer.format(number + 4 + network.has_projection)}/"
-    return f"{names.layer}{number}{'.' if network.format == 'huggingface' else '/'}"
+    def dense(self, name: str, x: Array) -> Array:
+        kernel = self.get(name + self.kernel)
+        kernel = kernel.T if self.network.format == "huggingface" else kernel
+        return x @ kernel + self.get(name + self.bias)
 
+    def norm(self, name: str, x: Array) -> Array:
+        gamma, beta = (self.get(name + end) for end in self.scales)
+        centred = x - x.mean(-1, keepdims=True)
+        epsilon = self.network.shape.layer_norm_epsilon
+        return centred / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
 
-def _attend(
-    network: Network, names: _Names, layer: str, x: Array, bias: Array
-) -> Array:
-    query, key, value = (
-        _heads(network, names, layer + part, x)
-        for part in (names.query, names.key, names.value)
-    )
-    scores = np.einsum("bqhk,bshk->bhqs", query, key) / np.sqrt(query.shape[-1])
-    mixed = np.einsum("bhqs,bshk->bqhk", special.softmax(scores + bias, -1), value)
-    kernel = _get(network, layer + names.attention + names.suffixes[0])
-    if kernel.ndim == 3:
-        out = np.einsum("bqhk,hkd->bqd", mixed, kernel)
-        out += _get(network, layer + names.attention + names.suffixes[1])
-    else:
-        flat = mixed.reshape(*mixed.shape[:2], -1)
-        out = _dense(network, names, layer + names.attention, flat)
-    return _norm(network, names, layer + names.attention_norm, x + out)
+    def heads(self, name: str, x: Array) -> Array:
+        """Return queries, keys or values, [B, L, H, K]."""
+        kernel = self.get(name + self.kernel)
+        if kernel.ndim == 3:
+            return np.einsum("bld,dhk->blhk", x, kernel) + self.get(name + self.bias)
+        heads = self.network.shape.heads
+        return self.dense(name, x).reshape(*x.shape[:2], heads, -1)
 
-
-def _heads(network: Network, names: _Names, name: str, x: Array) -> Array:
-    kernel = _get(network, name + names.suffixes[0])
-    if kernel.ndim == 3:
-        out = np.einsum("bld,dhk->blhk", x, kernel)
-        return out + _get(network, name + names.suffixes[1])
-    out = _dense(network, names, name, x)
-    return out.reshape(*x.shape[:2], network.shape.heads, -1)
-
-
-def _dense(network: Network, names: _Names, name: str, x: Array) -> Array:
-    kernel = _get(network, name + names.suffixes[0])
-    kernel = kernel.T if network.format == "huggingface" else kernel
-    return x @ kernel + _get(network, name + names.suffixes[1])
-
-
-def _norm(network: Network, names: _Names, name: str, x: Array) -> Array:
-    epsilon = network.shape.layer_norm_epsilon
-    gamma, beta = (_get(network, name + end) for end in names.suffixes[2:])
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
+    def merge(self, name: str, x: Array) -> Array:
+        """Return the output layer of attention on [B, L, H, K]."""
+        kernel = self.get(name + self.kernel)
+        if kernel.ndim == 3:
+            return np.einsum("bqhk,hkd->bqd", x, kernel) + self.get(name + self.bias)
+        return self.dense(name, x.reshape(*x.shape[:2], -1))
 
 
 def _activation(name: Activation) -> Callable[[Array], Array]:
