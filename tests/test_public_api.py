@@ -205,12 +205,6 @@ def test_the_error_for_an_unknown_source_lists_accepted_sources(tmp_path):
     assert "finetune" not in str(caught.value)
 
 
-def test_from_checkpoint_is_deprecated(pretrained):
-    with pytest.warns(DeprecationWarning, match="from_preset"):
-        model = electra_tf.TextClassifier.from_checkpoint(str(pretrained), 2)
-    assert model.labels == ("0", "1")
-
-
 def test_name_dtype_and_trainable_are_saved(pretrained, tmp_path):
     model = electra_tf.TextClassifier.from_preset(
         pretrained, 2, name="mine", dtype="mixed_bfloat16", trainable=False

@@ -12,7 +12,7 @@ from conftest import GOLDEN
 
 from electra_tf.batch import Batch
 from electra_tf.config import loader
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import (
     EncoderConfig,
@@ -239,6 +239,16 @@ def settings(**changes):
     }
     overrides |= {name.replace("_", ".", 1): value for name, value in changes.items()}
     return loader.load_config(overrides=overrides, root=FinetuningConfig)
+
+
+def windows(max_length, max_query_length, doc_stride, labels="exact"):
+    """Return the settings of the windows of a context."""
+    return DataConfig(
+        max_length=max_length,
+        max_query_length=max_query_length,
+        doc_stride=doc_stride,
+        window_labels=labels,
+    )
 
 
 def texts(count=40, seed=0, longest=19, shortest=1):

@@ -1,6 +1,6 @@
 """Decode answers from the outputs for windows in a graph.
 
-The answers equal those of `spans.py`. Axes: P windows of all questions, L positions,
+The answers equal those of `tasks.spans`. Axes: P windows of all questions, L positions,
 S candidates for the start, K for the end, N pairs of both.
 """
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.serving.windows_graph import WindowAlignment
-from electra_tf.tasks.spans import DecodingConfig
 
 NO_SPAN = -1e30  # score of a question without a valid span
 _LOWEST = tf.float32.min
@@ -36,10 +36,10 @@ class _Best(NamedTuple):
 class GraphAnswers(tf.Module):
     """Choose the answer of each question among the spans of its windows.
 
-    The answers equal those of `decoding.decode_answers`.
+    The answers equal those of `spans.decode_answers`.
     """
 
-    def __init__(self, settings: DecodingConfig = DecodingConfig()):
+    def __init__(self, settings: TaskModelConfig = TaskModelConfig()):
         super().__init__()
         self._settings = settings
 
@@ -89,7 +89,7 @@ class GraphAnswers(tf.Module):
 
 
 def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> _Pairs:
-    """Return the candidate spans in the order of `spans.py`."""
+    """Return the candidate spans in the order of `tasks.spans`."""
     if "end_logits_BL" in outputs:
         count = tf.minimum(n_best, tf.shape(outputs["start_logits_BL"])[1])
         start_PS, start_index_PS = tf.math.top_k(outputs["start_logits_BL"], count)

@@ -32,12 +32,8 @@ from electra_tf.serving.spans_graph import NO_SPAN, GraphAnswers
 from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.serving.words_graph import GraphWords
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.spans import DecodingConfig
-from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.windows import QAFeatureConfig
+from electra_tf.tasks.windows import query_limit
 
 _QUESTION = "Where was the railroad completed?"
 
@@ -264,7 +260,7 @@ class TaggerExport(TaskExport):
         probabilities = [[] for _ in words]
         for (row, part), logits_LC in zip(examples.origins, outputs, strict=True):
             best_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
-            probabilities[row] += best_L[np.flatnonzero(part.tagged)].tolist()
+            probabilities[row] += best_L[part.starts].tolist()
         labels = self.model.learned_tags(words, examples, outputs)
         return {
             "words": _pad_rows([*map(encode_texts, words)]),
@@ -289,17 +285,12 @@ class AnswererExport(TaskExport):
 
     def prepare(self) -> None:
         """Add the tokenizer, which splits contexts into windows, to the module."""
-        data, decoding = self.model.settings.data, self.model.settings.model
-        self._max_query_length = min(data.max_query_length, data.max_length // 2)
-        config = QAFeatureConfig(
-            data.max_length, self._max_query_length, data.doc_stride, data.window_labels
-        )
+        settings = self.model.settings
+        self._max_query_length = query_limit(settings.data)
         self.module.windows = self._windows = GraphWindows(
-            self.model.tokenizer, config, self.limits
+            self.model.tokenizer, settings.data, self.limits
         )
-        self._answers = GraphAnswers(
-            DecodingConfig(decoding.n_best, decoding.max_answer_length)
-        )
+        self._answers = GraphAnswers(settings.model)
         self.chunked_outputs = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -347,10 +338,10 @@ class AnswererExport(TaskExport):
 
 
 _EXPORTS = {
-    TextClassifier: ClassifierExport,
-    TextRegressor: RegressorExport,
-    TokenClassifier: TaggerExport,
-    QuestionAnswerer: AnswererExport,
+    "classifier": ClassifierExport,
+    "regressor": RegressorExport,
+    "token_classifier": TaggerExport,
+    "question_answerer": AnswererExport,
 }
 
 
@@ -366,12 +357,11 @@ def task_export(
         target: As for `InferenceEncoder`.
         limits: Of a request.
     """
-    export_class = _EXPORTS.get(type(model))
+    export_class = _EXPORTS.get(model.kind)
     if export_class is None:
         raise InputError(
-            "A model to export must be a "
-            + ", a ".join(kind.__name__ for kind in _EXPORTS),
-            type(model).__name__,
+            f"A model to export must be one of: {', '.join(_EXPORTS)}",
+            f"a {type(model).__name__} of the kind {model.kind!r}",
             "Pass the --output of finetune, or a checkpoint of pretrain",
         )
     return export_class(to_float32(model), target, limits).export_spec()

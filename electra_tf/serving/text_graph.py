@@ -1,4 +1,4 @@
-"""Encode texts with TensorFlow operations, equal to `preprocessing.encode_texts`."""
+"""Encode texts with TensorFlow operations, equal to `tasks.classifier.encode_texts`."""
 
 import tensorflow as tf
 
@@ -104,7 +104,7 @@ def truncated_lengths(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute the lengths of both texts after truncation.
 
-    Equal to `preprocessing.truncate`, without a loop.
+    Equal to `classifier.truncate`, without a loop.
 
     Args:
         a_B: int32, wordpieces of the first texts.

@@ -1,6 +1,6 @@
 """Encode questions and contexts as windows in a graph.
 
-The windows equal those of `windows.py`. Axes: P windows of all questions, L
+The windows equal those of `tasks.windows`. Axes: P windows of all questions, L
 positions, T wordpieces of all contexts.
 """
 
@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
     assert_max_positions,
 )
-from electra_tf.tasks.windows import QAFeatureConfig
+from electra_tf.tasks.windows import query_limit
 from electra_tf.text.graph_tokenizer import (
     TokenOffsets,
     drop_invalid_utf8,
@@ -63,7 +64,7 @@ class GraphWindows(tf.Module):
     def __init__(
         self,
         tokenizer: Tokenizer,
-        settings: QAFeatureConfig,
+        settings: DataConfig,
         limits: RequestLimits = LIMITS,
     ):
         super().__init__()
@@ -91,8 +92,8 @@ class GraphWindows(tf.Module):
             positions than the limit.
         """
         query = self._tokenize(question_B)
-        question = truncate_rows(query, self._settings.max_query_length)
-        # `windows.py` tokenizes the context word by word. Its word boundaries are
+        question = truncate_rows(query, query_limit(self._settings))
+        # `tasks.windows` tokenizes the context word by word. Its word boundaries are
         # also boundaries of the tokenizer, so the wordpieces are the same.
         document = self._tokenize.encode_with_offsets(context_B)
         query_length_B = tf.cast(question.row_lengths(), tf.int32)
@@ -171,7 +172,7 @@ def _align(
     window_PL = tf.broadcast_to(
         tf.range(tf.size(offset_P))[:, None], tf.shape(piece_PL)
     )
-    # The score of `preprocessing._max_context_windows`, in float64 as in Python.
+    # The score of `windows._max_context_windows`, in float64 as in Python.
     sides_PL = tf.minimum(index_PL, length_P1 - 1 - index_PL)
     scores_PL = tf.cast(sides_PL, tf.float64) + 0.01 * tf.cast(length_P1, tf.float64)
     count = tf.size(document.ids.values) + 1

@@ -1,6 +1,6 @@
 """Encode sentences for a tagger in a graph, and convert its logits to tags.
 
-The inputs equal those of `str.split` and `tasks.tagging.preprocessing`. Axes: P parts
+The inputs equal those of `str.split` and `tasks.tagger.encode_words`. Axes: P parts
 of all sentences, W words of all sentences or of the longest one.
 """
 
@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.errors import InputError
 from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
@@ -54,12 +53,6 @@ class GraphWords(tf.Module):
     ):
         super().__init__()
         self._limits = limits
-        if max_length <= _SPECIAL:
-            raise InputError(
-                "max_length must be 3 or more, as [CLS] and [SEP] take two positions",
-                f"{max_length}",
-                "Set a greater data.max_length",
-            )
         self._tokenize = tokenizer.graph()
         self._room, self._segment = max_length - _SPECIAL, segment
         ids = tokenizer.vocabulary.ids
@@ -115,12 +108,6 @@ class GraphWords(tf.Module):
             `words` and `labels`, strings [B, W], and `probabilities`, float32 [B, W],
             of these labels; empty and 0 beyond the words of a sentence.
         """
-        if logits_PLC.shape[-1] not in (None, len(names)):
-            raise InputError(
-                "Each logit must have the name of its tag",
-                f"{len(names)} names and {logits_PLC.shape[-1]} logits",
-                "Pass the names that the tagger was trained with",
-            )
         index_W2 = tf.stack([parts.part_W, parts.position_W], 1)
         logits_WC = tf.cast(tf.gather_nd(logits_PLC, index_W2), tf.float32)
         label_W = tf.gather(tf.constant(list(names)), tf.argmax(logits_WC, -1))
@@ -194,7 +181,7 @@ def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Te
     """Mark the first word of each part, where each part has as many words as fit.
 
     A part ends before the first word that does not fit; a word longer than a part is
-    alone (as in `tasks.tagging.preprocessing`). The first word of a part determines
+    alone (as in `tasks.tagger.encode_words`). The first word of a part determines
     the first word of the next part. These links are followed from all words at once,
     over distances of one, two, four and so on, until no further word is reached.
 

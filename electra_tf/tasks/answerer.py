@@ -1,10 +1,10 @@
-"""Model for extractive question answering."""
+"""Keras model for extractive question answering."""
 
 import dataclasses
 import numbers
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -17,12 +17,15 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, span_loss
-from electra_tf.tasks.presets import PresetArguments
-from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
-from electra_tf.tasks.spans import DecodingConfig, QAPrediction, decode_answers
+from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.squad_json import Answer, Question
+from electra_tf.tasks.task_methods import FormattedPrediction
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.windows import QAFeatureConfig, make_features
+from electra_tf.tasks.windows import make_features
+
+if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
 
 _DEFAULTS = FinetuningConfig()
 _PADDING_LOGIT = -1e30  # below the logit of every real position
@@ -51,7 +54,12 @@ class QuestionAnswerer(TextModel):
         model.predict([("who sings ?", text)])  # a list of answers
     """
 
+    kind = "question_answerer"
+    own_arguments = ("null_threshold",)
     needs_pairs = True
+    input_choices = (("question", "context"),)
+    data_columns = ()
+    table_header = "answer\tnull_odds"
 
     def __init__(
         self,
@@ -72,43 +80,25 @@ class QuestionAnswerer(TextModel):
         cls,
         path_or_name: str | os.PathLike,
         null_threshold: float | None = 0.0,
-        settings: FinetuningConfig | None = None,
-        seed: int = 0,
-        vocabulary: str | None = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
-    ) -> "QuestionAnswerer":
-        """Load a saved model, or make one on a pre-trained encoder.
+        **options: Any,
+    ) -> "Self":
+        """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
-            path_or_name: Checkpoint; run directory, for its newest checkpoint; saved
-                model; or name or path of a config, for random weights.
+            path_or_name: As for `TextModel.from_preset`.
             null_threshold: Threshold of the null odds, above which the answer is
                 empty; None: never empty. The default keeps that of a saved model.
-            settings: The fine-tuning config; None: the defaults.
-            seed: Seed of the head's weights, of dropout and of the order of the
-                examples.
-            vocabulary: Path of the vocabulary file, for a config only.
-            name: Name of the model.
-            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
-            trainable: Whether the weights are trained.
-
-        Returns:
-            A model with an untrained head, or the saved model.
-
-        Raises:
-            InputError: The source is unknown or damaged, or an argument differs from
-                that of the saved model.
+            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
+                as for `TextModel.from_preset`.
         """
-        preset = PresetArguments(
-            path_or_name, vocabulary, settings, seed, name, dtype, trainable
-        )
-        # The default of this argument does not apply to a saved model.
-        has_head = preset.has_head(cls)
-        omitted = has_head and null_threshold == 0
-        head = {} if omitted else {"null_threshold": null_threshold}
-        return preset.build(cls, has_head, **head)
+        if null_threshold != 0:
+            options["null_threshold"] = null_threshold
+        return super().from_preset(path_or_name, **options)
+
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments with a threshold of 0 by default."""
+        return {"null_threshold": 0.0, **given}
 
     def make_head(self, seed: int) -> SpanHead:
         """Create the head."""
@@ -163,29 +153,22 @@ class QuestionAnswerer(TextModel):
 
         An answer is (text, start), a list of these, or None for no answer.
         """
-        data, windows, origins = self.settings.data, [], []
         if y is not None and len(y) != len(x):
             raise InputError(
                 "y must have an answer or None for each question",
                 f"{len(x)} questions and {len(y)} answers",
                 "Pass lists of one length",
             )
-        feature_settings = QAFeatureConfig(
-            data.max_length,
-            min(data.max_query_length, data.max_length // 2),
-            data.doc_stride,
-            data.window_labels,
-        )
+        data, origins = self.settings.data, []
         for index, item in enumerate(x):
             question = _question(item, index)
             if y is not None:
                 question = _with_answers(question, y[index], index)
-            features = make_features(
-                question, self.tokenizer, feature_settings, training=y is not None
+            windows = make_features(
+                question, self.tokenizer, data, training=y is not None
             )
-            windows += features
-            origins += [(index, question)] * len(features)
-        targets = None
+            origins += [(index, question, window) for window in windows]
+        windows, targets = [window for *_, window in origins], None
         if y is not None:
             names = ("start", "end", "impossible")
             targets = {n: [getattr(window, n) for window in windows] for n in names}
@@ -195,14 +178,37 @@ class QuestionAnswerer(TextModel):
             data.max_length,
             targets,
             truncated=sum(window.query_truncated for window in windows),
-            origins=list(zip(origins, windows, strict=True)),
-            items=[index for index, _ in origins],
+            origins=origins,
+            items=[index for index, *_ in origins],
         )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the text of each answer, empty for no answer."""
-        predictions = self._qa_predictions(len(x), examples, outputs)
+        predictions = self.decode_nbest(x, examples, outputs)
         return [p.answer_text(self.null_threshold) for p in predictions]
+
+    def decode_nbest(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> list[QAPrediction]:
+        """Return the best candidates of each question, from all of its windows."""
+        by_question: list[list[tuple]] = [[] for _ in x]
+        for (index, question, window), output in zip(
+            examples.origins, outputs, strict=True
+        ):
+            by_question[index].append((question, window, output))
+        predictions = []
+        for group in by_question:
+            questions, windows, rows = zip(*group, strict=True)
+            predictions.append(
+                decode_answers(
+                    questions[0],
+                    windows,
+                    _stack(rows),
+                    self.tokenizer,
+                    self.settings.model,
+                )
+            )
+        return predictions
 
     def predict_nbest(
         self, x: Sequence[Any], batch_size: int | None = None
@@ -217,51 +223,55 @@ class QuestionAnswerer(TextModel):
             One prediction for each question, independent of `null_threshold`.
         """
         examples = self.examples(x)
-        outputs = self.outputs_of(examples, batch_size)
-        return self._qa_predictions(len(x), examples, outputs)
+        return self.decode_nbest(x, examples, self.outputs_of(examples, batch_size))
+
+    @property
+    def max_nbest(self) -> int:
+        """Number of candidates of each question."""
+        return self.settings.model.n_best
+
+    def parse_line(self, line: str, place: str) -> Any:
+        """Raise an error, as a line of text has no context."""
+        raise InputError(
+            "A line must be a JSON object with question and context",
+            f"{place}: {line!r:.80}",
+            "Write each question as a JSON object on its own line, or name a .json "
+            "file in SQuAD's format",
+        )
+
+    def parse_record(self, texts: tuple[Any, ...], place: str) -> tuple[Any, ...]:
+        """Return question and context, neither of them empty."""
+        for name, text in zip(self.input_choices[0], texts, strict=True):
+            if not text.strip():
+                raise InputError(
+                    "A question and its context must not be empty",
+                    f"{place}: an empty {name}",
+                    "Correct or remove the record",
+                )
+        return texts
+
+    def format(
+        self,
+        x: Sequence[Any],
+        examples: EncodedExamples,
+        outputs: list,
+        nbest: int | None = None,
+    ) -> Iterator[FormattedPrediction]:
+        """Yield the answer to each question, with its `nbest` best candidates."""
+        for prediction in self.decode_nbest(x, examples, outputs):
+            text = prediction.answer_text(self.null_threshold)
+            record = {"answer": text, "null_odds": prediction.null_odds}
+            if nbest:
+                best = prediction.nbest[:nbest]
+                record["nbest"] = [dataclasses.asdict(candidate) for candidate in best]
+            one_line = " ".join(text.split())
+            row = f"{one_line}\t{prediction.null_odds:.6g}"
+            yield FormattedPrediction(one_line, [row], record)
 
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
         """Restore the initial weights and threshold."""
         super().reinitialize(start, seed)
         self.null_threshold = self._initial_threshold
-
-    def clone_with_seed(
-        self, start: PretrainedEncoder, seed: int
-    ) -> "QuestionAnswerer":
-        """Create the same model with other initial weights."""
-        return QuestionAnswerer(start, self.null_threshold, self.settings, seed)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `from_config`."""
-        return super().get_config() | {"null_threshold": self.null_threshold}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "QuestionAnswerer":
-        """Create a model from its config; the weights are not restored."""
-        start, settings = from_saved_config(config)
-        model = cls(start, config["null_threshold"], settings)
-        return model.configured(config)
-
-    def _qa_predictions(
-        self, count: int, examples: EncodedExamples, outputs: list
-    ) -> list[QAPrediction]:
-        """Decode the outputs of all windows, question by question."""
-        settings = self.settings.model
-        decoding = DecodingConfig(settings.n_best, settings.max_answer_length)
-        by_question: list[list] = [[] for _ in range(count)]
-        for ((index, question), window), output in zip(
-            examples.origins, outputs, strict=True
-        ):
-            by_question[index].append((question, window, output))
-        predictions = []
-        for group in by_question:
-            questions, windows, rows = zip(*group, strict=True)
-            predictions.append(
-                decode_answers(
-                    questions[0], windows, _stack(rows), self.tokenizer, decoding
-                )
-            )
-        return predictions
 
 
 def _stack(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -269,20 +279,13 @@ def _stack(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]
     stacked = {}
     for name in outputs[0]:
         rows = [output[name] for output in outputs]
-        shape = np.max([row.shape for row in rows], axis=0)
-        if rows[0].ndim == 0:
-            stacked[name] = np.stack(rows)
-            continue
+        shape = np.max([row.shape for row in rows], axis=0).astype(int)
         # Padded indices are 0, the position of [CLS], which starts no valid span.
         is_logit = np.issubdtype(rows[0].dtype, np.floating)
-        padded = np.full(
-            (len(rows), *shape),
-            _PADDING_LOGIT if is_logit else 0,
-            dtype=rows[0].dtype,
-        )
+        padding = _PADDING_LOGIT if is_logit else 0
+        stacked[name] = np.full((len(rows), *shape), padding, rows[0].dtype)
         for index, row in enumerate(rows):
-            padded[(index, *map(slice, row.shape))] = row
-        stacked[name] = padded
+            stacked[name][(index, *map(slice, row.shape))] = row
     return stacked
 
 

@@ -3,8 +3,8 @@
 import math
 import numbers
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -13,13 +13,16 @@ import tensorflow as tf
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
-from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.classification.preprocessing import encode_texts
-from electra_tf.tasks.examples import EncodedExamples, Inputs
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
-from electra_tf.tasks.presets import PresetArguments
-from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
+from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.task_methods import FormattedPrediction
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CLS, SEP
+
+if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
 
 _DEFAULTS = FinetuningConfig()
 
@@ -48,6 +51,9 @@ class TextClassifier(TextModel):
         model.save("model.keras")
     """
 
+    kind = "classifier"
+    own_arguments = ("labels", "pairs")
+    head_arguments = ("labels",)
     has_classes = takes_columns = True
     metric_kind = "classes"
 
@@ -78,57 +84,43 @@ class TextClassifier(TextModel):
         path_or_name: str | os.PathLike,
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
-        settings: FinetuningConfig | None = None,
-        seed: int = 0,
-        vocabulary: str | None = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
-    ) -> "TextClassifier":
+        **options: Any,
+    ) -> "Self":
         """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
-            path_or_name: A checkpoint, a run directory (its newest checkpoint), a
-                saved model, or the name or path of a config, for random weights.
+            path_or_name: As for `TextModel.from_preset`.
             num_classes: Number of classes, named "0", "1", ...
             labels: Names of the classes, in place of `num_classes`.
-            settings: All settings of fine-tuning; None: the defaults.
-            seed: Seed of the head's weights, of dropout and of the order of the
-                examples.
-            vocabulary: Vocabulary file; only with a config.
-            name: Name of the model.
-            dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
-            trainable: Whether the weights are trained.
-
-        Returns:
-            A model with an untrained head, or the saved model unchanged.
-
-        Raises:
-            InputError: The source is unknown or damaged, or the arguments differ from
-                those of the saved model.
+            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
+                as for `TextModel.from_preset`.
         """
-        preset = PresetArguments(
-            path_or_name, vocabulary, settings, seed, name, dtype, trainable
-        )
-        has_head = preset.has_head(cls, num_classes, labels)
-        head = _class_names(num_classes, labels, has_head)
-        return preset.build(cls, has_head, **head)
+        if labels is not None and num_classes is not None:
+            raise _names_error(num_classes, labels)
+        if num_classes is not None:
+            if not isinstance(num_classes, numbers.Integral):
+                raise _names_error(num_classes, labels)
+            labels = range(num_classes)
+        if labels is not None:
+            options["labels"] = tuple(map(str, labels))
+        return super().from_preset(path_or_name, **options)
+
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Require the names of the classes."""
+        if "labels" not in given:
+            raise _names_error(None, None)
+        return given
 
     @property
-    def num_outputs(self) -> int:
-        """Number of classes."""
-        return len(self.labels)
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.labels
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
         dropout = self.settings.model.head_dropout
         return ClassificationHead(self.shape.width, len(self.labels), dropout, seed)
-
-    def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
-    ) -> Any:
-        """Return float32 logits [B, C]."""
-        return self.head(x_BLD, layer_ops=layer_ops)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the cross-entropy and the number of correct predictions."""
@@ -139,12 +131,7 @@ class TextClassifier(TextModel):
     ) -> EncodedExamples:
         """Encode texts or pairs, with names or indices of classes as targets."""
         class_ids = None if y is None else self._class_ids(y)
-        pairs = _check_pairs(x, self.pairs)
-        max_length = self.settings.data.max_length
-        encoded = encode_texts(self.tokenizer, x, max_length, class_ids)
-        if y is not None:
-            self.pairs = pairs
-        return encoded
+        return encode_texts(self.tokenizer, x, self.settings.data.max_length, class_ids)
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the probabilities of the classes, float32 [N, C]."""
@@ -152,21 +139,25 @@ class TextClassifier(TextModel):
             return np.zeros((0, len(self.labels)), np.float32)
         return tf.nn.softmax(np.stack(outputs)).numpy()
 
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextClassifier":
-        """Return a copy with initial weights of another seed."""
-        return TextClassifier(start, self.labels, self.settings, seed, self.pairs)
+    @property
+    def table_header(self) -> str:
+        """Columns of the table of predictions."""
+        return "\t".join(["label", *self.labels])
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `from_config`."""
-        arguments = {"labels": list(self.labels), "pairs": self.pairs}
-        return super().get_config() | arguments
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "TextClassifier":
-        """Create a model from its configuration, with initial weights."""
-        start, settings = from_saved_config(config)
-        model = cls(start, config["labels"], settings, pairs=config.get("pairs"))
-        return model.configured(config)
+    def format(
+        self,
+        x: Sequence[Any],
+        examples: EncodedExamples,
+        outputs: list,
+        nbest: int | None = None,
+    ) -> Iterator[FormattedPrediction]:
+        """Yield the label and the probabilities of each text."""
+        for row in self.decode(x, examples, outputs):
+            label = self.labels[int(np.argmax(row))]
+            by_label = dict(zip(self.labels, map(float, row), strict=True))
+            cells = "\t".join(f"{probability:.6f}" for probability in row)
+            record = {"label": label, "probabilities": by_label}
+            yield FormattedPrediction(label, [f"{label}\t{cells}"], record)
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class."""
@@ -229,8 +220,12 @@ class TextRegressor(TextModel):
         model.predict(["a fine film"])  # a score between about 0 and 5
     """
 
+    kind = "regressor"
+    own_arguments = ("low", "high", "pairs")
+    head_arguments = ("low", "high")
     metric_name, metric_kind = "mse", "scores"
     takes_columns = True
+    table_header = "score"
 
     def __init__(
         self,
@@ -260,52 +255,25 @@ class TextRegressor(TextModel):
         path_or_name: str | os.PathLike,
         low: float | None = None,
         high: float | None = None,
-        settings: FinetuningConfig | None = None,
-        seed: int = 0,
-        vocabulary: str | None = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
-    ) -> "TextRegressor":
+        **options: Any,
+    ) -> "Self":
         """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
-            path_or_name: A checkpoint, a run directory (its newest checkpoint), a
-                saved model, or the name or path of a config, for random weights.
-            low: Lowest score; None: 0.
-            high: Highest score; None: 1.
-            settings: All settings of fine-tuning; None: the defaults.
-            seed: Seed of the head's weights, of dropout and of the order of the
-                examples.
-            vocabulary: Vocabulary file; only with a config.
-            name: Name of the model.
-            dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
-            trainable: Whether the weights are trained.
-
-        Returns:
-            A model with an untrained head, or the saved model unchanged.
-
-        Raises:
-            InputError: The source is unknown or damaged, or the arguments differ from
-                those of the saved model.
+            path_or_name: As for `TextModel.from_preset`.
+            low: Lowest score; None: 0, or that of the saved model.
+            high: Highest score; None: 1, or that of the saved model.
+            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
+                as for `TextModel.from_preset`.
         """
-        preset = PresetArguments(
-            path_or_name, vocabulary, settings, seed, name, dtype, trainable
-        )
         bounds = {"low": low, "high": high}
-        head = {bound: value for bound, value in bounds.items() if value is not None}
-        return preset.build(cls, preset.has_head(cls, low, high), **head)
+        options |= {name: value for name, value in bounds.items() if value is not None}
+        return super().from_preset(path_or_name, **options)
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one output."""
         dropout = self.settings.model.head_dropout
         return ClassificationHead(self.shape.width, 1, dropout, seed)
-
-    def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
-    ) -> Any:
-        """Return float32 scores [B, 1], scaled: 0 is `low`, 1 is `high`."""
-        return self.head(x_BLD, layer_ops=layer_ops)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the squared error.
@@ -325,7 +293,6 @@ class TextRegressor(TextModel):
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
         """Encode texts or pairs, with scores as targets."""
-        scale = self.high - self.low
         scores = None
         if y is not None:
             invalid = [n for n, score in enumerate(y) if not _is_finite_number(score)]
@@ -335,53 +302,105 @@ class TextRegressor(TextModel):
                     f"{y[invalid[0]]!r} at index {invalid[0]}",
                     "Correct the score, or remove that text",
                 )
+            scale = self.high - self.low
             scores = [(float(score) - self.low) / scale for score in y]
-        pairs = _check_pairs(x, self.pairs)
-        max_length = self.settings.data.max_length
-        encoded = encode_texts(self.tokenizer, x, max_length, scores)
-        if y is not None:
-            self.pairs = pairs
-        return encoded
+        return encode_texts(self.tokenizer, x, self.settings.data.max_length, scores)
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return scores in the units of `low` and `high`, float32 [N]."""
         scores = np.array([output[0] for output in outputs], np.float32)
         return self.low + scores * (self.high - self.low)
 
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextRegressor":
-        """Return a copy with initial weights of another seed."""
-        bounds = self.low, self.high
-        return TextRegressor(start, *bounds, self.settings, seed, self.pairs)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `from_config`."""
-        arguments = {"low": self.low, "high": self.high, "pairs": self.pairs}
-        return super().get_config() | arguments
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "TextRegressor":
-        """Create a model from its configuration, with initial weights."""
-        start, settings = from_saved_config(config)
-        bounds = config["low"], config["high"]
-        model = cls(start, *bounds, settings, pairs=config.get("pairs"))
-        return model.configured(config)
+    def format(
+        self,
+        x: Sequence[Any],
+        examples: EncodedExamples,
+        outputs: list,
+        nbest: int | None = None,
+    ) -> Iterator[FormattedPrediction]:
+        """Yield the score of each text."""
+        for score in self.decode(x, examples, outputs):
+            text = f"{score:.6g}"
+            yield FormattedPrediction(text, [text], {"score": float(score)})
 
 
-def _class_names(
-    num_classes: int | None, labels: Sequence[str] | None, is_saved: bool
-) -> dict[str, tuple[str, ...]]:
-    """Return the argument `labels`; empty if the saved model provides it."""
-    if is_saved and num_classes is None and labels is None:
-        return {}
-    if isinstance(num_classes, numbers.Integral) == (labels is not None):
+def encode_texts(
+    tokenizer: Tokenizer,
+    texts: Sequence[Any],
+    max_length: int,
+    targets: Sequence[Any] | None = None,
+) -> EncodedExamples:
+    """Encode texts or pairs as [CLS] A [SEP] B [SEP], by the rules of the original."""
+    if targets is not None and len(targets) != len(texts):
         raise InputError(
-            "A classifier must get either num_classes, an integer, or labels",
-            f"num_classes={num_classes!r}, labels={labels}",
-            "Pass exactly one of num_classes and labels",
+            "y must have a target for each text",
+            f"{len(texts)} texts and {len(targets)} targets",
+            "Pass one target for each text",
         )
-    if labels is None:
-        labels = range(num_classes)
-    return {"labels": tuple(map(str, labels))}
+    rows = [_split_pair(text, index) for index, text in enumerate(texts)]
+    pairs = _are_pairs(rows)
+    cls, sep = (tokenizer.vocabulary.ids[token] for token in (CLS, SEP))
+    ids, segments, num_truncated = [], [], 0
+    for row in rows:
+        parts = [tokenizer.encode(text) for text in row]
+        num_truncated += truncate(parts, max_length - 1 - len(parts))
+        first, second = parts[0], [*parts[1], sep] if pairs else []
+        ids.append([cls, *first, sep, *second])
+        segments.append([0] * (len(first) + 2) + [1] * len(second))
+    return EncodedExamples(
+        ids, segments, max_length, targets, num_truncated, pairs=pairs
+    )
+
+
+def truncate(parts: list[list[int]], max_length: int) -> bool:
+    """Cut wordpieces off the end of the longer text until both fit.
+
+    Args:
+        parts: One or two lists of ids, which are cut in place. The second list is cut
+            where both are equally long.
+        max_length: Wordpieces of all lists together, at most.
+    """
+    surplus = sum(map(len, parts)) - max_length
+    for _ in range(max(0, surplus)):
+        longer = 0 if len(parts) == 1 or len(parts[0]) > len(parts[1]) else 1
+        parts[longer].pop()
+    return surplus > 0
+
+
+def _split_pair(text: Any, index: int) -> list[str]:
+    if isinstance(text, str):
+        return [text]
+    pair = isinstance(text, list | tuple) and len(text) == 2
+    if pair and all(isinstance(part, str) for part in text):
+        return list(text)
+    raise InputError(
+        "A text must be a string, or a pair of strings",
+        f"{text!r:.80} at index {index}",
+        "Pass a list of strings, or of pairs of strings",
+    )
+
+
+def _are_pairs(rows: Sequence[list[str]]) -> bool | None:
+    """Return whether all rows are pairs; None without rows."""
+    if not rows:
+        return None
+    others = [n for n, row in enumerate(rows) if len(row) != len(rows[0])]
+    if others:
+        received = [f"{rows[n]!r:.60} at index {n}" for n in (0, others[0])]
+        raise InputError(
+            "Texts must be all single texts or all pairs",
+            ", ".join(received),
+            "Pass a list of strings, or of pairs of strings",
+        )
+    return len(rows[0]) == 2
+
+
+def _names_error(num_classes: Any, labels: Any) -> InputError:
+    return InputError(
+        "A classifier must get either num_classes, an integer, or labels",
+        f"num_classes={num_classes!r}, labels={labels}",
+        "Pass exactly one of num_classes and labels",
+    )
 
 
 def _label_name(label: Any) -> str | None:
@@ -411,27 +430,3 @@ def _is_finite_number(value: Any) -> bool:
     """Return whether a value is a finite number; strings and booleans are not."""
     array = np.asarray(value)
     return not array.ndim and array.dtype.kind in "fiu" and bool(np.isfinite(array))
-
-
-def _check_pairs(x: Sequence[Any], trained_pairs: bool | None) -> bool | None:
-    """Return whether the texts are pairs; raise if the model was trained otherwise."""
-    if not all(isinstance(text, str | list | tuple) for text in x):
-        return trained_pairs  # `encode_texts` raises, with the index
-    if not len(x):
-        return trained_pairs
-    is_pair = not isinstance(x[0], str)
-    others = [n for n, text in enumerate(x) if isinstance(text, str) is is_pair]
-    if others:
-        raise InputError(
-            "Texts must be all single texts or all pairs",
-            f"{x[0]!r:.60} at index 0, {x[others[0]]!r:.60} at index {others[0]}",
-            "Pass a list of strings, or of pairs of strings",
-        )
-    if trained_pairs is not None and is_pair != trained_pairs:
-        kinds = ("single texts", "pairs of texts")
-        raise InputError(
-            f"The texts must be {kinds[trained_pairs]}, as in training",
-            f"{kinds[is_pair]}, such as {x[0]!r:.60}",
-            f"Pass {kinds[trained_pairs]}, or train another model",
-        )
-    return is_pair

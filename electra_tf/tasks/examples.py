@@ -49,9 +49,16 @@ class EncodedExamples:
     """Index of the item of each example; None: one example for each item."""
     weights: Sequence[float] | None = None
     """Weight of each example in losses and metrics; None: 1."""
+    pairs: bool | None = None
+    """Whether the examples are pairs of texts; None: they are never pairs."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def num_items(self) -> int:
+        """Number of items, as far as the examples show: the last ones may have none."""
+        return len(self) if self.items is None else max(self.items, default=-1) + 1
 
     @property
     def lengths(self) -> np.ndarray:
@@ -59,24 +66,9 @@ class EncodedExamples:
         return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
 
     def weighted(self, weights: Any) -> "EncodedExamples":
-        """Return the same examples, each with the weight of its item.
-
-        Args:
-            weights: float32, one for each item.
-        """
+        """Return the same examples, each with the weight of its item."""
         items = range(len(self)) if self.items is None else self.items
         values = np.asarray(weights, np.float32)
-        num_items = len(self) if self.items is None else max(items, default=-1) + 1
-        if (
-            values.ndim != 1
-            or len(values) < num_items
-            or (self.items is None and len(values) != num_items)
-        ):
-            raise InputError(
-                "There must be a weight for each item",
-                f"weights of the shape {list(values.shape)} for {num_items} items",
-                "Pass as many weights as items",
-            )
         return dataclasses.replace(self, weights=values[list(items)])
 
     @functools.cached_property

@@ -1,44 +1,251 @@
-"""Validate and convert the arguments of Keras's methods."""
+"""Convert the arguments of Keras's methods: texts become ids, all is validated.
 
-import inspect
-import itertools
+`prepare` accepts what `fit`, `evaluate` and their single-batch forms accept: texts in
+any container, data sets of texts, `EncodedExamples`, ids, or other inputs of Keras.
+"""
+
+import dataclasses
 import math
 import numbers
-import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.examples import Inputs
+from electra_tf.tasks.examples import (
+    EncodedExamples,
+    Inputs,
+    check_replicas,
+    epoch_batch_indices,
+    eval_dataset,
+    single_batch,
+    training_dataset,
+)
 from electra_tf.tasks.losses import squeeze_column
+from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.text_inputs import (
+    check_input,
     is_text_dataset,
     is_texts,
     to_array,
     to_rows,
+    tokenize_dataset,
 )
-from electra_tf.training.optimizer import Optimizer, rate_error
+
+if TYPE_CHECKING:
+    from electra_tf.tasks.text_model import TextModel
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
-_REMEDY = "Pass a list of texts, or a tf.data.Dataset of batches of (texts, targets)"
 
 
-def positive_or_default(name: str, value: Any, default: int) -> int:
-    """Return a whole number of 1 or more."""
-    if value is None:
-        return default
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_integer or value < 1:
-        raise InputError(
-            f"{name} must be a whole number of 1 or more",
-            f"{name}={value!r:.80}",
-            f"Leave it out to use the settings' value, {default}",
+class Prepared(NamedTuple):
+    """Arguments of a method of `keras.Model`."""
+
+    x: Any
+    """`EncodedExamples` for texts, a data set of ids, or another input of Keras."""
+    y: Any = None
+    sample_weight: Any = None
+    class_weight: Any = None
+    pairs: bool | None = None
+    """Whether the texts are pairs; None: no texts, or they are never pairs."""
+
+
+def prepare(
+    model: "TextModel",
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    pairs: bool | None = None,
+) -> Prepared:
+    """Encode texts with their targets and weights; validate ids.
+
+    Args:
+        model: Encodes the texts.
+        x: As for `TextModel.fit`.
+        y: As for `TextModel.fit`.
+        sample_weight: As for `TextModel.fit`.
+        class_weight: As for `TextModel.fit`.
+        pairs: Whether texts must be pairs; None: either.
+    """
+    x = check_input(x)
+    if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
+        if sample_weight is not None:
+            raise InputError(
+                "A data set of texts must contain its weights",
+                "sample_weight=...",
+                "Map the data set to batches of (texts, targets, weights)",
+            )
+        dataset, found = tokenize_dataset(
+            x, lambda *batch: _encode(model, *batch, class_weight)
         )
-    return int(value)
+        return Prepared(dataset, y, pairs=check_pairs(found, pairs))
+    if is_texts(x):
+        rows = to_rows(x, model.takes_pairs)
+        x = _encode(model, rows, y, sample_weight, class_weight)
+        y = sample_weight = class_weight = None
+    if class_weight is not None and not model.has_classes:
+        model.class_weights([], class_weight)  # raises an error
+    if isinstance(x, EncodedExamples):
+        _check_examples(model, x, class_weight)
+        if sample_weight is not None:
+            exact = x.items is None
+            x = x.weighted(to_weights(sample_weight, x.num_items, exact))
+        return Prepared(x, y, pairs=check_pairs(x.pairs, pairs))
+    if isinstance(x, Mapping):
+        check_ids(x, model.shape.max_positions)
+        require_targets(y)
+        if model.takes_columns and np.ndim(y) == 2 and np.shape(y)[1] == 1:
+            y = np.reshape(y, -1)
+        sample_weight = to_weights(sample_weight, x["token_ids"].shape[0])
+    return Prepared(x, y, sample_weight, class_weight)
+
+
+def prepare_batch(
+    model: "TextModel", x: Any, *targets: Any, **options: Any
+) -> Prepared:
+    """Encode all texts as one batch of ids; arguments as for `prepare`."""
+    if isinstance(x, tf.data.Dataset):
+        raise InputError(
+            "x must be a list of texts, or ids, for a single batch",
+            "a data set",
+            "Pass one of its elements, or call fit or evaluate",
+        )
+    prepared = prepare(model, x, *targets, **options)
+    if not isinstance(prepared.x, EncodedExamples):
+        return prepared
+    return Prepared(*single_batch(prepared.x), pairs=prepared.pairs)
+
+
+def prepare_fit(
+    model: "TextModel",
+    batch_size: int,
+    validation_data: Any,
+    validation_split: float,
+    arguments: Mapping[str, Any],
+    x: Any,
+    *targets: Any,
+) -> tuple[dict[str, Any], bool | None]:
+    """Return the arguments of Keras's `fit`, and whether texts are pairs."""
+    arguments = dict(arguments)
+    if validation_data is None and validation_split and not isinstance(x, Mapping):
+        (x, *targets), validation_data = _split_texts(
+            model, x, *targets, validation_split
+        )
+    train = prepare(model, x, *targets)
+    name = "validation_batch_size"
+    eval_size = positive_or_default(name, arguments.pop(name, None), batch_size)
+    arguments["validation_data"] = _prepare_validation(
+        model, validation_data, eval_size, train.pairs
+    )
+    x = train.x
+    if isinstance(x, EncodedExamples):
+        _check_steps_per_epoch(arguments)
+        check_replicas(batch_size, model.distribute_strategy)
+        epochs = epoch_batch_indices(
+            x.lengths,
+            batch_size,
+            lambda: (int_value(model.seed), int_value(model.optimizer.iterations)),
+            shuffle=arguments.get("shuffle", True),
+            bucketed=model.settings.training.length_buckets,
+        )
+        x = training_dataset(x, batch_size, epochs)
+    if isinstance(x, tf.data.Dataset):
+        arguments["shuffle"] = False  # Keras warns that it ignores True
+    if isinstance(x, Mapping):
+        arguments["batch_size"] = batch_size
+        if validation_split and validation_data is None:
+            arguments["validation_split"] = validation_split
+    names = ("y", "sample_weight", "class_weight")
+    arguments |= {"x": x, **{name: getattr(train, name) for name in names}}
+    return arguments, train.pairs
+
+
+def check_pairs(found: bool | None, expected: bool | None) -> bool | None:
+    """Return whether texts are pairs; raise if they must be of the other kind."""
+    if found is None or expected in (None, found):
+        return found
+    kinds = ("single texts", "pairs of texts")
+    raise InputError(
+        f"The texts must be {kinds[expected]}, as in training",
+        kinds[found],
+        f"Pass {kinds[expected]}, or train another model",
+    )
+
+
+def _prepare_validation(
+    model: "TextModel", data: Any, batch_size: int, pairs: bool | None
+) -> Any:
+    is_tuple = isinstance(data, tuple | list) and len(data) in (2, 3)
+    x, y, *weights = data if is_tuple else (data, None)
+    prepared = prepare(model, x, y, *weights, pairs=pairs)
+    if isinstance(prepared.x, EncodedExamples):
+        check_replicas(batch_size, model.distribute_strategy)
+        return eval_dataset(prepared.x, batch_size)
+    return prepared[: len(data)] if is_tuple else prepared.x
+
+
+def _split_texts(
+    model: "TextModel", x: Any, y: Any, weights: Any, class_weight: Any, share: float
+) -> tuple[tuple, tuple]:
+    """Split off the last texts to validate on; class weights do not apply to them."""
+    x = to_array(x)
+    if not is_texts(x):
+        raise InputError(
+            "validation_split must be used with a list of texts, or ids",
+            f"validation_split={share!r:.40} with a {type(x).__name__}",
+            "Pass validation_data instead",
+        )
+    rows = to_rows(x, model.takes_pairs)
+    y, weights = to_targets(y, model.takes_columns), to_weights(weights, len(rows))
+    count = num_training_rows(len(rows), share)
+    first, last = (
+        [None if values is None else values[part] for values in (rows, y, weights)]
+        for part in (slice(count), slice(count, None))
+    )
+    return (*first, class_weight), tuple(last)
+
+
+def _encode(
+    model: "TextModel", rows: list, y: Any, sample_weight: Any, class_weight: Any
+) -> EncodedExamples:
+    """Encode texts and targets, with the weights of items or of classes."""
+    if sample_weight is not None and class_weight is not None:
+        raise InputError(
+            "Only one of sample_weight and class_weight may be set",
+            "both sample_weight and class_weight",
+            "Multiply them, and pass the product as sample_weight",
+        )
+    y = to_targets(y, model.takes_columns)
+    examples = model.examples(rows, y)
+    if class_weight is not None and y is not None:
+        sample_weight = model.class_weights(y, class_weight)
+    if sample_weight is None:
+        return examples
+    return examples.weighted(to_weights(sample_weight, len(rows)))
+
+
+def _check_examples(
+    model: "TextModel", examples: EncodedExamples, class_weight: Any
+) -> None:
+    if examples.targets is None:
+        raise InputError(
+            "fit and evaluate must have y, the target of each text",
+            f"{len(examples)} examples without targets",
+            "Pass y",
+        )
+    if class_weight is not None:
+        raise InputError(
+            "class_weight must be used with texts",
+            "EncodedExamples",
+            "Pass texts and y",
+        )
+    check_length(max(examples.lengths, default=0), model.shape.max_positions)
 
 
 def to_targets(y: Any, columns: bool) -> list[Any] | None:
@@ -57,15 +264,13 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
     return list(y)
 
 
-def to_weights(weights: Any, count: int) -> np.ndarray | None:
-    """Return the weights of items.
+def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | None:
+    """Return the weights of items, float32; None if there are none.
 
     Args:
         weights: A list, an array, a tensor, a Series, a frame of one column, or None.
         count: Number of items.
-
-    Returns:
-        float32 [count]; None if `weights` is None.
+        exact: Whether there must not be more weights.
     """
     if weights is None:
         return None
@@ -75,12 +280,29 @@ def to_weights(weights: Any, count: int) -> np.ndarray | None:
         raise _bad_weights(f"{weights!r:.80} ({error})") from error
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if values.shape != (count,):
+    has_count = values.ndim == 1 and (
+        len(values) == count or (len(values) > count and not exact)
+    )
+    if not has_count:
         raise _bad_weights(f"the shape {list(values.shape)} for {count} items")
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
         raise _bad_weights(f"{values[bad[0]]} at index {bad[0]}")
     return values
+
+
+def positive_or_default(name: str, value: Any, default: int) -> int:
+    """Return a whole number of 1 or more."""
+    if value is None:
+        return default
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < 1:
+        raise InputError(
+            f"{name} must be a whole number of 1 or more",
+            f"{name}={value!r:.80}",
+            f"Leave it out to use the settings' value, {default}",
+        )
+    return int(value)
 
 
 def num_training_rows(count: int, share: float) -> int:
@@ -96,48 +318,21 @@ def num_training_rows(count: int, share: float) -> int:
     return num_training
 
 
-def split_texts(
-    x: Any, y: Any, weights: tuple, share: float, pairs: bool, columns: bool
-) -> tuple[tuple, tuple]:
-    """Split texts into the first ones to train on and the last ones to validate on.
-
-    Returns:
-        (texts, targets, weights) to train on, (texts, targets, weights of texts) to
-        validate on.
-    """
-    if not is_texts(x):
-        raise InputError(
-            "validation_split must be used with a list of texts, or ids",
-            f"validation_split={share!r:.40} with a {type(x).__name__}",
-            "Pass validation_data instead",
-        )
-    rows, y = to_rows(x, pairs), to_targets(y, columns)
-    sample_weight = to_weights(weights[0], len(rows))
-    count = num_training_rows(len(rows), share)
-    first, last = (
-        [
-            None if values is None else values[span]
-            for values in (rows, y, sample_weight)
-        ]
-        for span in (slice(count), slice(count, None))
-    )
-    return (first[0], first[1], (first[2], weights[1])), tuple(last)
-
-
-def steps_per_epoch(x: Any, size: int, arguments: Mapping[str, Any]) -> int:
-    """Return the number of steps of an epoch."""
+def steps_per_epoch(arguments: Mapping[str, Any]) -> int:
+    """Return the number of steps of an epoch of Keras's `fit`; -1: not known."""
     if arguments.get("steps_per_epoch"):
         return arguments["steps_per_epoch"]
+    x = arguments["x"]
     if isinstance(x, tf.data.Dataset):
         return int(x.cardinality())
     if not isinstance(x, Mapping):
         return -1
     count, share = len(x["token_ids"]), arguments.get("validation_split")
-    return -(-(num_training_rows(count, share) if share else count) // size)
+    count = num_training_rows(count, share) if share else count
+    return -(-count // arguments["batch_size"])
 
 
-def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
-    """Raise an error if `steps_per_epoch` is set for a list of texts."""
+def _check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
     steps = arguments.get("steps_per_epoch")
     if steps is not None:
         raise InputError(
@@ -149,60 +344,8 @@ def check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
         )
 
 
-def compile_arguments(model: str, *positional: Any, **named: Any) -> dict[str, Any]:
-    """Return the arguments of `compile` by name, in the order of Keras's `compile`."""
-    signature = inspect.signature(keras.Model.compile)
-    try:
-        bound = signature.bind_partial(None, None, *positional, **named)
-    except TypeError as error:
-        raise InputError(
-            f"The arguments of compile must be those of Keras: {signature}",
-            str(error),
-            "Pass compile(optimizer=..., metrics=[...])",
-        ) from error
-    arguments = dict(list(bound.arguments.items())[2:])
-    names = ("loss", "loss_weights", "jit_compile")
-    unsupported = [name for name in names if arguments.get(name)]
-    if unsupported and arguments[unsupported[0]] != "auto":
-        name = unsupported[0]
-        raise InputError(
-            f"{name} of compile must be left out: a {model} has the loss of its task, "
-            "and compiles with XLA only the element-wise operations between matmuls",
-            f"compile({name}={arguments[name]!r:.80})",
-            "Call compile(optimizer=..., metrics=[...]) without it, or use the model "
-            "as a layer of your own model",
-        )
-    return arguments
-
-
-def check_callbacks(callbacks: Any, optimizer: Any) -> None:
-    """Raise an error if a callback would set the rate of a scheduled optimizer."""
-    if not isinstance(optimizer, Optimizer):
-        return
-    kinds = keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau
-    for callback in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)):
-        if isinstance(callback, kinds):
-            raise rate_error(type(callback).__name__)
-
-
-def reject_text_call(x: Any) -> None:
-    """Raise an error if a model is called with texts."""
-    strings = getattr(x, "dtype", None) in ("string", tf.string)
-    if isinstance(x, str | bytes) or strings or is_texts(x):
-        raise InputError(
-            "A model must be called with ids: a dictionary of token_ids, "
-            "segment_ids and padding_mask",
-            f"{x!r:.60}",
-            "Call predict(texts) for texts",
-        )
-
-
 def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
-    """Return inputs, targets and weights of a batch.
-
-    Returns:
-        Inputs, targets, and weights float32 [B], 1 by default.
-    """
+    """Return inputs, targets and weights of a batch, float32 [B], 1 by default."""
     inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
     require_targets(targets)
     if weights_B is None:
@@ -223,31 +366,8 @@ def require_targets(y: Any) -> None:
         )
 
 
-def check_length(length: int, max_positions: int) -> None:
-    """Raise an error if an input is longer than the encoder's positions."""
-    if length > max_positions:
-        raise InputError(
-            f"An input must have at most the encoder's {max_positions} positions",
-            f"{length} positions",
-            f"Truncate or split it, or set data.max_length={max_positions} or less",
-        )
-
-
-def check_max_length(max_length: int, max_positions: int) -> None:
-    """Raise an error if `data.max_length` exceeds the encoder's positions."""
-    if max_length > max_positions:
-        raise InputError(
-            f"data.max_length must be at most the encoder's {max_positions} positions",
-            f"data.max_length={max_length}",
-            f"Set data.max_length={max_positions} or less: "
-            f"--set=data.max_length={max_positions}, or in Python settings="
-            f'electra_tf.load_config(sets=["data.max_length={max_positions}"], '
-            "root=electra_tf.FinetuningConfig)",
-        )
-
-
-def require_ids(x: Mapping[str, Any]) -> None:
-    """Raise an error if a dictionary lacks one of `INPUTS`."""
+def check_ids(x: Mapping[str, Any], max_positions: int) -> None:
+    """Raise an error if a dictionary lacks one of `INPUTS`, or if rows are too long."""
     missing = [name for name in INPUTS if name not in x]
     if missing:
         raise InputError(
@@ -255,61 +375,70 @@ def require_ids(x: Mapping[str, Any]) -> None:
             f"{sorted(map(str, x))}, without {', '.join(missing)}",
             "Pass a list of texts, or add the missing keys",
         )
+    check_length(x["token_ids"].shape[1], max_positions)
 
 
-def check_iterator(x: Any) -> Any:
-    """Return an input for `is_texts` and Keras; reject generators of texts."""
-    if isinstance(x, types.GeneratorType):
-        return _check_generator(x)
-    if isinstance(x, keras.utils.PyDataset):
-        _reject_texts(x[0], x)
-        return x
-    if isinstance(x, set | frozenset) or (
-        isinstance(x, Iterator) and not isinstance(x, tf.data.Iterator)
-    ):
+def check_length(length: int | None, max_positions: int) -> None:
+    """Raise an error if an input is longer than the encoder's positions."""
+    if length is not None and length > max_positions:
         raise InputError(
-            "Texts must be a sequence with an order, which can be read twice",
-            f"a {type(x).__name__}",
-            _REMEDY,
-        )
-    return to_array(x)
-
-
-def _check_generator(generator: Iterator[Any]) -> Iterator[Any]:
-    """Check the first element and return a generator of all elements."""
-    first = list(itertools.islice(generator, 1))
-    if first:
-        _reject_texts(first[0], generator)
-    return (element for element in itertools.chain(first, generator))
-
-
-def has_text_batches(x: Any) -> bool:
-    """Return whether an input is a data set or a `PyDataset` of texts."""
-    if isinstance(x, tf.data.Dataset):
-        return is_text_dataset(x)
-    return isinstance(x, keras.utils.PyDataset) and _has_texts(x[0])
-
-
-def _has_texts(element: Any) -> bool:
-    x = element[0] if isinstance(element, tuple) and element else element
-    is_array_of_texts = not isinstance(x, list | tuple) and is_texts(x)
-    return is_array_of_texts or _first_is_text(x)
-
-
-def _reject_texts(element: Any, source: Any) -> None:
-    if _has_texts(element):
-        x = element[0] if isinstance(element, tuple) else element
-        raise InputError(
-            f"A {type(source).__name__} must yield batches of ids",
-            f"the texts {x!r:.60}",
-            _REMEDY,
+            f"An input must have at most the encoder's {max_positions} positions",
+            f"{length} positions",
+            f"Truncate or split it, or set data.max_length={max_positions} or less",
         )
 
 
-def _first_is_text(x: Any) -> bool:
-    while isinstance(x, Sequence) and not isinstance(x, str | bytes) and len(x):
-        x = x[0]
-    return isinstance(x, str | bytes) or (isinstance(x, np.ndarray) and is_texts(x))
+def checked_settings(settings: Any, max_positions: int, dtype: Any) -> FinetuningConfig:
+    """Return the settings with the precision of a dtype policy."""
+    if not isinstance(settings, FinetuningConfig):
+        raise InputError(
+            "settings must be a FinetuningConfig",
+            f"{settings!r:.60}",
+            'Pass electra_tf.load_config(sets=["data.max_length=64"], '
+            "root=electra_tf.FinetuningConfig)",
+        )
+    if settings.data.max_length > max_positions:
+        setting = f"data.max_length={max_positions}"
+        raise InputError(
+            f"data.max_length must be at most the encoder's {max_positions} positions",
+            f"data.max_length={settings.data.max_length}",
+            f"Set {setting} or less: --set={setting}, or in Python settings="
+            f'electra_tf.load_config(sets=["{setting}"], '
+            "root=electra_tf.FinetuningConfig)",
+        )
+    if dtype is None:
+        return settings
+    name = getattr(dtype, "name", dtype)
+    if name not in ("float32", "mixed_bfloat16"):
+        raise InputError(
+            "dtype must be 'float32' or 'mixed_bfloat16'",
+            repr(name),
+            "Pass one of them",
+        )
+    training = dataclasses.replace(settings.training, precision=name)
+    return dataclasses.replace(settings, training=training)
+
+
+def warn_of_global_policy(name: str) -> None:
+    """Warn if Keras's global dtype policy is neither float32 nor the model's."""
+    policy = keras.config.dtype_policy().name
+    if policy not in ("float32", name):
+        warnings.warn(
+            f"Keras's global dtype policy {policy!r} is not used: the model has the "
+            f"policy of its settings, training.precision={name!r}",
+            stacklevel=4,  # the caller of the constructor of a subclass
+        )
+
+
+def compile_error(model: str, name: str, value: Any) -> InputError:
+    """Return the error for an argument of `compile` that is not supported."""
+    return InputError(
+        f"{name} of compile must be left out: a {model} has the loss of its task, "
+        "and compiles with XLA only the element-wise operations between matmuls",
+        f"compile({name}={value!r:.80})",
+        "Call compile(optimizer=..., metrics=[...]) without it, or use the model "
+        "as a layer of your own model",
+    )
 
 
 def _bad_weights(received: str) -> InputError:

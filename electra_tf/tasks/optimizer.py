@@ -1,13 +1,38 @@
-"""Reset optimizers, and read their state."""
+"""Create, reset and check the optimizer of a fine-tuned model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.training.optimizer import Optimizer
+from electra_tf.training.optimizer import Optimizer, create_optimizer, rate_error
+
+if TYPE_CHECKING:
+    from electra_tf.tasks.text_model import TextModel
+
+
+def prepare_optimizer(
+    model: "TextModel", steps: int, first_epoch: int, epochs: int
+) -> None:
+    """Create the published optimizer for this `fit`, unless the caller set one."""
+    optimizer = model.optimizer if model.compiled else None
+    if optimizer is not None and (first_epoch or model.has_own_optimizer):
+        check_updates_left(optimizer, steps * (epochs - first_epoch))
+        return
+    updates = int_value(optimizer.iterations) if optimizer else 0
+    total = steps * epochs
+    if optimizer is not None and optimizer.schedule.steps == total:
+        # Another optimizer would compile the step again.
+        reset_optimizer(optimizer, model.trainable_variables)
+    else:
+        with model.distribute_strategy.scope():
+            rule, depth = model.settings.optimizer, model.shape.depth
+            model.recompile(create_optimizer(rule, total, depth))
+        model.has_own_optimizer = False
+    if updates:
+        model.seed.assign_add(1)  # another order, other dropout
 
 
 def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None:
@@ -24,36 +49,28 @@ def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None
         variable.assign(value)
 
 
-def schedule_end_error(optimizer: Optimizer, updates: int, more: int) -> InputError:
-    """Return the error for updates after the end of a schedule."""
-    return InputError(
-        "The published learning rate must be above 0, but it has fallen to 0 after "
-        f"{optimizer.schedule.steps} updates",
-        f"{more} updates after the {updates} before",
-        "Leave initial_epoch out, which begins another training, or call "
-        "compile() with an optimizer for all updates",
-    )
-
-
-def check_updates_left(optimizer: Any) -> None:
-    """Raise an error if an optimizer cannot make another update."""
-    if optimizer is None:
-        raise InputError(
-            "train_on_batch must have an optimizer: the published learning rate "
-            "depends on the number of updates, which only fit can compute",
-            "no optimizer",
-            "Call compile(optimizer=...) first, or call fit",
-        )
+def check_updates_left(optimizer: Any, more: int) -> None:
+    """Raise an error if a schedule ends before a number of updates."""
     updates = int_value(optimizer.iterations)
-    if isinstance(optimizer, Optimizer) and updates >= optimizer.schedule.steps:
-        raise schedule_end_error(optimizer, updates, 1)
+    if isinstance(optimizer, Optimizer) and updates + more > optimizer.schedule.steps:
+        raise InputError(
+            "The published learning rate must be above 0, but it has fallen to 0 after "
+            f"{optimizer.schedule.steps} updates",
+            f"{more} updates after the {updates} before",
+            "Leave initial_epoch out, which begins another training, or call "
+            "compile() with an optimizer for all updates",
+        )
+
+
+def check_callbacks(callbacks: Any, optimizer: Any) -> None:
+    """Raise an error if a callback would set the rate of a scheduled optimizer."""
+    kinds = keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau
+    for callback in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)):
+        if isinstance(optimizer, Optimizer) and isinstance(callback, kinds):
+            raise rate_error(type(callback).__name__)
 
 
 def int_value(variable: keras.Variable) -> int:
-    """Return the value of an integer variable, on any number of replicas.
-
-    Args:
-        variable: A scalar.
-    """
+    """Return the value of a scalar integer variable, on any number of replicas."""
     # int(variable) fails for a variable of several replicas.
     return int(variable.numpy())

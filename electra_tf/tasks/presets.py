@@ -47,12 +47,11 @@ class PresetArguments:
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", local_model(self.source))
 
-    def has_head(self, kind: type[Model], *given: Any) -> bool:
+    def _has_head(self, kind: type[Model], given: Mapping[str, Any]) -> bool:
         """Return whether the source has the head of the model."""
-        path = os.fspath(self.source)
-        if is_finished(path):
+        if is_finished(os.fspath(self.source)):
             return True
-        is_new = any(argument is not None for argument in given)
+        is_new = any(name in given for name in kind.head_arguments)
         return not is_new and isinstance(self._other_library, kind)
 
     @functools.cached_property
@@ -64,17 +63,18 @@ class PresetArguments:
         path = os.fspath(self.source)
         return load_finished(path) if is_foreign(path) else None
 
-    def build(self, kind: type[Model], has_head: bool, **head: Any) -> Model:
+    def build(self, kind: type[Model], given: Mapping[str, Any]) -> Model:
         """Load the saved model, or create a new model on the source's encoder.
 
         Returns:
             A model that is not compiled.
         """
-        if has_head:
-            return self._load(kind, head)
+        if self._has_head(kind, given):
+            return self._load(kind, given)
+        own = kind.new_arguments(given)
         return kind(
             read_preset(self.source, self.vocabulary),
-            **head,
+            **own,
             settings=self.settings or FinetuningConfig(),
             seed=self.seed,
             name=self.name,
@@ -157,38 +157,6 @@ def load_model(path: str | os.PathLike) -> keras.Model:
     model = load_saved_file(file)
     restore_optimizer(model, file)
     return model
-
-
-def apply_dtype(settings: FinetuningConfig, dtype: Any) -> FinetuningConfig:
-    """Return the settings with the precision of a dtype policy.
-
-    Args:
-        settings: All settings of fine-tuning.
-        dtype: `float32` or `mixed_bfloat16`, as a name or a Keras policy; None: the
-            precision of the settings.
-    """
-    if dtype is None:
-        return settings
-    name = getattr(dtype, "name", dtype)
-    if name not in ("float32", "mixed_bfloat16"):
-        raise InputError(
-            "dtype must be 'float32' or 'mixed_bfloat16'",
-            repr(name),
-            "Pass one of them",
-        )
-    training = dataclasses.replace(settings.training, precision=name)
-    return dataclasses.replace(settings, training=training)
-
-
-def warn_of_global_policy(name: str) -> None:
-    """Warn if Keras's global dtype policy is neither float32 nor the model's."""
-    policy = keras.config.dtype_policy().name
-    if policy not in ("float32", name):
-        warnings.warn(
-            f"Keras's global dtype policy {policy!r} is not used: the model has the "
-            f"policy of its settings, training.precision={name!r}",
-            stacklevel=4,  # the caller of the constructor of a subclass
-        )
 
 
 def _read_checkpoint(path: str, vocabulary: str | None) -> PretrainedEncoder:

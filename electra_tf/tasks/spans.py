@@ -10,34 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf.errors import InputError
+from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.windows import QAFeature, split_words
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN
-
-
-@dataclasses.dataclass(frozen=True)
-class DecodingConfig:
-    """Limits on the decoded spans; the defaults are the original's.
-
-    Args:
-        n_best: Candidate answers per question, at most. Without joint prediction, also
-            the number of starts and of ends that are combined.
-        max_answer_length: Wordpieces per answer, at most.
-    """
-
-    n_best: int = 20
-    max_answer_length: int = 30
-
-    def __post_init__(self):
-        if self.n_best < 1 or self.max_answer_length < 1:
-            raise InputError(
-                "n_best and max_answer_length must be 1 or more",
-                f"n_best={self.n_best}, max_answer_length={self.max_answer_length}",
-                "Omit them for the original's values",
-            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +67,7 @@ def decode_answers(
     windows: Sequence[QAFeature],
     outputs: Mapping[str, np.ndarray],
     tokenizer: Tokenizer,
-    settings: DecodingConfig = DecodingConfig(),
+    settings: TaskModelConfig = TaskModelConfig(),
 ) -> QAPrediction:
     """Choose the answer among the spans of all windows.
 
@@ -127,7 +105,7 @@ def decode_answers(
 def _valid_spans(
     windows: Sequence[QAFeature],
     outputs: Mapping[str, np.ndarray],
-    settings: DecodingConfig,
+    settings: TaskModelConfig,
 ) -> list[_Span]:
     """Return the valid spans of all windows, best first."""
     spans = []

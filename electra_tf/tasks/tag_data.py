@@ -29,8 +29,7 @@ from electra_tf.tasks.splits import (
     find_splits,
     hold_out,
 )
-from electra_tf.tasks.tagger import TokenClassifier
-from electra_tf.tasks.tagging.preprocessing import tag_vocabulary
+from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
 from electra_tf.tasks.task_data import (
     SPLITS,
     Notify,

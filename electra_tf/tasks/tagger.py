@@ -1,26 +1,38 @@
-"""Model for tagging words: chunks, named entities, parts of speech."""
+"""Keras model that predicts a tag for each word: chunks, names, parts of speech."""
 
 import dataclasses
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.examples import IGNORE_LABEL, EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, tag_loss
-from electra_tf.tasks.presets import PresetArguments
-from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
-from electra_tf.tasks.schemes import BIOES, SCHEMES, to_scheme
-from electra_tf.tasks.tagging.preprocessing import TaggedInput, features, join
+from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.schemes import (
+    BIOES,
+    MARKS,
+    OUTSIDE,
+    SCHEMES,
+    is_span_scheme,
+    learned_scheme,
+    to_scheme,
+)
+from electra_tf.tasks.task_methods import FormattedPrediction
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CLS, SEP, UNKNOWN
+
+if TYPE_CHECKING:
+    from typing import Self  # of Python 3.11
 
 _DEFAULTS = FinetuningConfig()
 
@@ -31,8 +43,7 @@ class TokenClassifier(TextModel):
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        tags: Names of the tags; for spans BIOES tags (see
-            `preprocessing.tag_vocabulary`).
+        tags: Names of the tags; for spans BIOES tags (see `tag_vocabulary`).
         settings: The fine-tuning config.
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         scheme: The scheme of the tags that `predict` returns, one of
@@ -51,8 +62,14 @@ class TokenClassifier(TextModel):
         model.predict([["Anna", "sings"]])  # a list of tags for each sentence
     """
 
-    takes_pairs = False
+    kind = "token_classifier"
+    own_arguments = ("tags", "scheme")
+    head_arguments = ("tags",)
     metric_kind = "classes"
+    takes_pairs = False
+    takes_words = True
+    input_choices = (("words",), ("tokens",))
+    data_columns = ("text_columns", "label_column", "tag_names")
 
     def __init__(
         self,
@@ -87,46 +104,35 @@ class TokenClassifier(TextModel):
         path_or_name: str | os.PathLike,
         tags: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
-        settings: FinetuningConfig | None = None,
-        seed: int = 0,
-        vocabulary: str | None = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
-    ) -> "TokenClassifier":
-        """Load a saved model, or make one on a pre-trained encoder.
+        **options: Any,
+    ) -> "Self":
+        """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
-            path_or_name: A checkpoint's folder, a run's folder (its newest
-                checkpoint), a saved model, which is returned as it is, or the name or
-                path of a config, for random weights.
-            tags: Their names; for a saved model, None.
+            path_or_name: As for `TextModel.from_preset`.
+            tags: Names of the tags; None: those of the saved model.
             labels: Another name of `tags`.
-            settings: All of fine-tuning; None: the defaults.
-            seed: Decides the head's weights, dropout and the order of the examples.
-            vocabulary: The vocabulary's file; for a config alone.
-            name: Of the model.
-            dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
-            trainable: Whether the weights are trained.
-
-        Returns:
-            A model whose head is not trained yet, or the saved model.
-
-        Raises:
-            InputError: The source is of no known kind or damaged, or the arguments
-                are not those of the saved model.
+            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
+                as for `TextModel.from_preset`.
         """
-        preset = PresetArguments(
-            path_or_name, vocabulary, settings, seed, name, dtype, trainable
-        )
-        has_head = preset.has_head(cls, tags, labels)
-        head = _tag_names(tags, labels, has_head)
-        return preset.build(cls, has_head, **head)
+        if tags is not None and labels is not None:
+            raise _tags_error(tags, labels)
+        tags = labels if tags is None else tags
+        if tags is not None:
+            options["tags"] = tuple(tags)
+        return super().from_preset(path_or_name, **options)
+
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Require the names of the tags."""
+        if "tags" not in given:
+            raise _tags_error(None, None)
+        return given
 
     @property
-    def num_outputs(self) -> int:
-        """Number of tags."""
-        return len(self.tags)
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the tags."""
+        return self.tags
 
     def make_head(self, seed: int) -> TokenClassificationHead:
         """Create the head, with a logit for each tag."""
@@ -155,31 +161,31 @@ class TokenClassifier(TextModel):
 
         A sentence that is too long becomes several examples.
         """
-        ids = None if y is None else {tag: n for n, tag in enumerate(self.tags)}
-        data, inputs, origins = self.settings.data, [], []
         if y is not None and len(y) != len(x):
             raise InputError(
                 "Each sentence must have a list of tags",
                 f"{len(x)} sentences and {len(y)} lists of tags",
                 "Pass lists of one length",
             )
+        data, origins = self.settings.data, []
+        targets: list[list[int]] | None = None if y is None else []
         for index, words in enumerate(x):
             tags = None if y is None else tuple(y[index])
             sentence = _sentence(words, tags, index)
-            parts = features(
-                sentence, self.tokenizer, ids, data.max_length, data.tagging_segment
-            )
-            inputs += parts
-            origins += [index] * len(parts)
-        targets = None if y is None else [_targets(part) for part in inputs]
+            parts = encode_words(sentence.words, self.tokenizer, data.max_length)
+            origins += [(index, part) for part in parts]
+            if targets is not None:
+                gold = self._tag_ids(sentence)
+                targets += [part.targets(gold) for part in parts]
+        parts = [part for _, part in origins]
         return EncodedExamples(
-            [part.ids for part in inputs],
-            [part.segments for part in inputs],
+            [part.ids for part in parts],
+            [[data.tagging_segment] * len(part.ids) for part in parts],
             data.max_length,
             targets,
-            truncated=sum(part.cut > 0 for part in inputs),
-            origins=list(zip(origins, inputs, strict=True)),
-            items=origins,
+            truncated=sum(part.cut > 0 for part in parts),
+            origins=origins,
+            items=[index for index, _ in origins],
         )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
@@ -192,59 +198,130 @@ class TokenClassifier(TextModel):
     def learned_tags(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> list[list[str]]:
-        """Return one list of tags for each sentence, in the scheme of training.
-
-        Args:
-            x: The sentences.
-            examples: Returned by `examples` for them.
-            outputs: The head's outputs for each example.
-
-        Returns:
-            Names of `tags`, one for each word.
-        """
-        by_sentence: list[tuple[list, list]] = [([], []) for _ in x]
+        """Return one list of tags for each sentence, in the scheme of training."""
+        tags: list[list[str]] = [[] for _ in x]
         for (index, part), logits_LC in zip(examples.origins, outputs, strict=True):
-            by_sentence[index][0].append(part)
-            by_sentence[index][1].append(np.argmax(logits_LC, -1))
-        return [join(parts, tag_ids, self.tags) for parts, tag_ids in by_sentence]
+            best_W = np.argmax(logits_LC[part.starts], -1)
+            tags[index] += [self.tags[tag_id] for tag_id in best_W]
+        return tags
 
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TokenClassifier":
-        """Create the same model with other initial weights."""
-        return TokenClassifier(start, self.tags, self.settings, seed, self.scheme)
+    def parse_line(self, line: str, place: str) -> list[str]:
+        """Split a line into words at white space."""
+        return line.split()
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `from_config`."""
-        return super().get_config() | {
-            "tags": list(self.tags),
-            "scheme": self.scheme,
-        }
+    def parse_record(self, texts: tuple[Any, ...], place: str) -> list[str]:
+        """Return the words of a record, a list or one string."""
+        (words,) = texts
+        return words.split() if isinstance(words, str) else words
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "TokenClassifier":
-        """Create a model from its config; the weights are not restored."""
-        start, settings = from_saved_config(config)
-        scheme = config.get("scheme", BIOES)  # not in files of release 0.1
-        model = cls(start, config["tags"], settings, scheme=scheme)
-        return model.configured(config)
+    def format(
+        self,
+        x: Sequence[Any],
+        examples: EncodedExamples,
+        outputs: list,
+        nbest: int | None = None,
+    ) -> Iterator[FormattedPrediction]:
+        """Yield the words of each sentence with their tags."""
+        decoded = self.decode(x, examples, outputs)
+        for words, tags in zip(x, decoded, strict=True):
+            rows = list(zip(words, tags, strict=True))
+            text = " ".join(f"{word}/{tag}" for word, tag in rows)
+            table = [*(f"{word}\t{tag}" for word, tag in rows), ""]
+            record = {"words": list(words), "tags": tags}
+            yield FormattedPrediction(text, table, record)
+
+    def _tag_ids(self, sentence: Sentence) -> list[int]:
+        """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
+        ids = {tag: index for index, tag in enumerate(self.tags)}
+        scheme, tags = None, sentence.tags
+        if is_span_scheme(ids) and is_span_scheme(tags):
+            scheme = learned_scheme(ids)
+            tags = to_scheme(tags, scheme)
+        for word, tag in enumerate(tags):
+            if tag not in ids:
+                given = sentence.tags[word]
+                converted = "" if tag == given else f" ({tag!r} in {scheme})"
+                raise InputError(
+                    f"A tag must be one of the {len(ids)} tags of the model: "
+                    f"{format_list(sorted(ids))}",
+                    f"{sentence.source}:{sentence.line_of(word)} with "
+                    f"{given!r}{converted}",
+                    "Correct it, or train with data that has this tag",
+                )
+        return [ids[tag] for tag in tags]
 
 
-# `.keras` files of release 0.1 name the class `TextTagger`.
-keras.saving.get_custom_objects()["electra_tf>TextTagger"] = TokenClassifier
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncodedWords:
+    """One input: [CLS], the wordpieces of consecutive words, [SEP]; not padded."""
+
+    ids: list[int]
+    starts: list[int]
+    """Position of the first wordpiece of each word."""
+    words: range
+    """Indices of the words in the sentence."""
+    cut: int
+    """Number of dropped wordpieces of a word that is longer than an input."""
+
+    def targets(self, gold: Sequence[int]) -> list[int]:
+        """Return the tag ids of a sentence's words at their first wordpieces."""
+        row = [IGNORE_LABEL] * len(self.ids)
+        for position, word in zip(self.starts, self.words, strict=True):
+            row[position] = gold[word]
+        return row
 
 
-def _tag_names(
-    tags: Sequence[str] | None, labels: Sequence[str] | None, is_saved: bool
-) -> dict[str, tuple[str, ...]]:
-    """Return the argument `tags` of a tagger; {}: that of the saved model."""
-    if is_saved and tags is None and labels is None:
-        return {}
-    if (tags is None) == (labels is None):
-        raise InputError(
-            "A tagger must get the names of its tags once, as tags or as labels",
-            f"tags={tags}, labels={labels}",
-            "Pass tags alone",
-        )
-    return {"tags": tuple(tags if labels is None else labels)}
+def encode_words(
+    words: Sequence[str], tokenizer: Tokenizer, max_length: int
+) -> list[EncodedWords]:
+    """Pack a sentence into one input, or into several where it is too long for one.
+
+    The first wordpiece of a word represents it; [UNK] represents a word without
+    wordpieces. A long sentence is split between words, so each word gets a tag
+    (the original drops the words that do not fit). A word longer than an input keeps
+    its first wordpieces.
+
+    Returns:
+        Inputs with the words in order, each word once.
+    """
+    vocabulary = tokenizer.vocabulary.ids
+    cls, sep, unknown = (vocabulary[name] for name in (CLS, SEP, UNKNOWN))
+    room = max_length - 2  # for wordpieces
+    pieces = [tokenizer.encode(word) or [unknown] for word in words]
+    inputs = []
+    for part in _split_words(list(map(len, pieces)), room):
+        row, starts = [cls], []
+        for word in part:
+            starts.append(len(row))
+            row += pieces[word]
+        cut = max(0, len(row) - 1 - room)
+        inputs.append(EncodedWords([*row[: room + 1], sep], starts, part, cut))
+    return inputs
+
+
+def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
+    """Return the tags that a model predicts, sorted.
+
+    Each type of span gets all four BIOES tags: a type that is a single word in these
+    sentences may have several words in another file.
+    """
+    vocabulary = {tag for sentence in sentences for tag in sentence.tags}
+    if is_span_scheme(vocabulary):
+        kinds = {tag.partition("-")[2] for tag in vocabulary - {OUTSIDE}}
+        vocabulary = {f"{mark}-{kind}" for mark in MARKS for kind in kinds}
+        vocabulary.add(OUTSIDE)
+    return tuple(sorted(vocabulary))
+
+
+def _split_words(lengths: list[int], room: int) -> list[range]:
+    """Return runs of as many words as fit; a word longer than `room` is alone."""
+    parts, start, used = [], 0, 0
+    for word, length in enumerate(lengths):
+        if word > start and used + length > room:
+            parts.append(range(start, word))
+            start, used = word, 0
+        used += length
+    return [*parts, range(start, len(lengths))] if lengths else []
 
 
 def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:
@@ -268,7 +345,9 @@ def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:
     return Sentence(tuple(words), tags, "the given sentences", index + 1)
 
 
-def _targets(part: TaggedInput) -> list[int]:
-    """Return tag ids, `IGNORE_LABEL` where no word begins."""
-    pairs = zip(part.tags, part.tagged, strict=True)
-    return [tag if is_first else IGNORE_LABEL for tag, is_first in pairs]
+def _tags_error(tags: Any, labels: Any) -> InputError:
+    return InputError(
+        "A tagger must get the names of its tags once, as tags or as labels",
+        f"tags={tags}, labels={labels}",
+        "Pass tags alone",
+    )

@@ -1,8 +1,14 @@
-"""Recognise and convert texts in the arguments of Keras's methods."""
+"""Recognise texts in lists, arrays, tensors, data frames and data sets.
 
-from collections.abc import Callable, Sequence
+Lists of texts or pairs, and data sets of ids, are what the models are trained on.
+"""
+
+import itertools
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -10,7 +16,8 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.weak_functions import weak_function
 from electra_tf.tasks.examples import EncodedExamples
 
-_Examples = Callable[[Sequence[Any], Sequence[Any] | None, Any, Any], EncodedExamples]
+_Encode = Callable[[list, list, Any], EncodedExamples]
+_REMEDY = "Pass a list of texts, or a tf.data.Dataset of batches of (texts, targets)"
 
 
 def is_texts(x: Any) -> bool:
@@ -26,12 +33,29 @@ def is_texts(x: Any) -> bool:
     return not x or not isinstance(x[0], dict | int | float | np.number)
 
 
-def to_array(x: Any) -> Any:
-    """Convert a Series, or a frame of one column, to an array.
+def check_input(x: Any) -> Any:
+    """Return an input for `is_texts` and Keras; reject generators of texts."""
+    if isinstance(x, types.GeneratorType):
+        first = list(itertools.islice(x, 1))
+        for element in first:
+            _reject_texts(element, x)
+        return (element for element in itertools.chain(first, x))
+    if isinstance(x, keras.utils.PyDataset):
+        _reject_texts(x[0], x)
+        return x
+    if isinstance(x, set | frozenset) or (
+        isinstance(x, Iterator) and not isinstance(x, tf.data.Iterator)
+    ):
+        raise InputError(
+            "Texts must be a sequence with an order, which can be read twice",
+            f"a {type(x).__name__}",
+            _REMEDY,
+        )
+    return to_array(x)
 
-    Returns:
-        An array for a Series or a frame; other inputs unchanged.
-    """
+
+def to_array(x: Any) -> Any:
+    """Return a Series or a frame as an array; other inputs unchanged."""
     if isinstance(x, str | bytes):
         raise InputError(
             "x must be a list of texts", f"the text {x!r:.60} alone", "Pass [text]"
@@ -58,109 +82,16 @@ def to_rows(x: Any, pairs: bool = True) -> list[Any]:
     return _to_list(x)
 
 
-def is_text_dataset(dataset: tf.data.Dataset) -> bool:
-    """Return whether the first component of a data set's elements is strings."""
-    return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
-
-
-def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> list[Any]:
-    """Return the texts or pairs of all batches, without targets and weights."""
-    count = _num_batches(x)
-    if steps is None and count is None:
+def reject_text_call(x: Any) -> None:
+    """Raise an error if a model is called with texts."""
+    strings = getattr(x, "dtype", None) in ("string", tf.string)
+    if isinstance(x, str | bytes) or strings or is_texts(x):
         raise InputError(
-            "A data set to predict must have an end",
-            f"an endless {type(x).__name__}",
-            "Leave out its repeat(), or pass steps=COUNT",
+            "A model must be called with ids: a dictionary of token_ids, "
+            "segment_ids and padding_mask",
+            f"{x!r:.60}",
+            "Call predict(texts) for texts",
         )
-    if isinstance(x, tf.data.Dataset):
-        spec = _texts_of_batch(x.element_spec, are_pairs)
-        if not all(_is_column(column) for column in _columns(spec)):
-            raise _not_batched(x.element_spec)
-        batches = x if steps is None else x.take(steps)
-    else:
-        batches = (x[index] for index in range(min(steps or count, count or steps)))
-    rows = []
-    for batch in batches:
-        rows += to_rows(to_array(_texts_of_batch(batch, are_pairs)))
-    return rows
-
-
-def _num_batches(x: Any) -> int | None:
-    """Return the number of batches; None for an endless data set."""
-    if not isinstance(x, tf.data.Dataset):
-        return x.num_batches
-    count = int(x.cardinality())
-    return None if count == tf.data.INFINITE_CARDINALITY else count
-
-
-def _texts_of_batch(batch: Any, are_pairs: bool) -> Any:
-    """Return the first component of a batch; also of one that is described by specs."""
-    if not isinstance(batch, tuple):
-        return batch
-    is_pair = are_pairs and len(batch) == 2 and not isinstance(batch[0], tuple)
-    return batch if is_pair else batch[0]
-
-
-def _columns(texts: Any) -> tuple:
-    return texts if isinstance(texts, tuple) else (texts,)
-
-
-def _is_column(spec: Any) -> bool:
-    """Return whether a spec is that of strings [B] or [B, N]."""
-    is_strings = getattr(spec, "dtype", None) == tf.string
-    return is_strings and spec.shape.rank in (1, 2)
-
-
-def tokenize_dataset(
-    dataset: tf.data.Dataset, examples: _Examples, class_weight: Any = None
-) -> tf.data.Dataset:
-    """Map a data set of batches of texts to batches of ids.
-
-    Args:
-        dataset: Data set of (texts, targets) or (texts, targets, weights); texts are
-            strings [B], or a pair of such.
-        examples: Encodes texts, targets, weights and weights of classes.
-        class_weight: Weights of classes; None: all 1.
-
-    Returns:
-        Inputs, targets and weights; a batch is as long as its longest text.
-    """
-    spec = dataset.element_spec
-    _check_element_spec(spec)
-
-    def encode_batch(flat: Sequence[np.ndarray]) -> Any:
-        texts, targets, *weights = tf.nest.pack_sequence_as(spec, list(flat))
-        columns = [_to_list(column) for column in _columns(texts)]
-        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        sample_weight = weights[0] if weights else None
-        encoded = examples(rows, list(targets), sample_weight, class_weight)
-        return encoded.batch(range(len(encoded)), len(encoded))
-
-    first = next(dataset.take(1).as_numpy_iterator(), None)
-    if first is None:
-        raise InputError(
-            "A data set must have one or more batches",
-            "an empty data set",
-            "Check how it is made",
-        )
-    encoded_first = encode_batch(tf.nest.flatten(first))
-    flat_first = tf.nest.flatten(encoded_first)
-    dtypes = [array.dtype for array in flat_first]
-
-    def encode_flat(*flat: np.ndarray) -> list[np.ndarray]:
-        return tf.nest.flatten(encode_batch(flat))
-
-    encode_weakly = weak_function(encode_flat)
-
-    def tokenize(*batch: Any) -> Any:
-        arrays = tf.numpy_function(encode_weakly, tf.nest.flatten(batch), dtypes)
-        for array, first_array in zip(arrays, flat_first, strict=True):
-            array.set_shape([None] * first_array.ndim)
-        return tf.nest.pack_sequence_as(encoded_first, arrays)
-
-    tokenized = dataset.map(tokenize)
-    tokenized.owned_function = encode_flat
-    return tokenized
 
 
 def _to_list(column: Any) -> list[Any]:
@@ -189,17 +120,136 @@ def _decode(row: Any, index: int) -> Any:
         ) from error
 
 
+def _reject_texts(element: Any, source: Any) -> None:
+    if _has_texts(element):
+        x = element[0] if isinstance(element, tuple) else element
+        raise InputError(
+            f"A {type(source).__name__} must yield batches of ids",
+            f"the texts {x!r:.60}",
+            _REMEDY,
+        )
+
+
+def _has_texts(element: Any) -> bool:
+    """Return whether an element of a generator or `PyDataset` has texts."""
+    x = element[0] if isinstance(element, tuple) and element else element
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    is_array_of_texts = not isinstance(x, list | tuple) and is_texts(x)
+    return isinstance(x, str | bytes) or is_array_of_texts
+
+
+def is_text_dataset(dataset: tf.data.Dataset) -> bool:
+    """Return whether the first component of a data set's elements is strings."""
+    return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
+
+
+def has_text_batches(x: Any) -> bool:
+    """Return whether an input is a data set or a `PyDataset` of texts."""
+    if isinstance(x, tf.data.Dataset):
+        return is_text_dataset(x)
+    return isinstance(x, keras.utils.PyDataset) and _has_texts(x[0])
+
+
+def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> list[Any]:
+    """Return the texts or pairs of all batches, without targets and weights."""
+    is_dataset = isinstance(x, tf.data.Dataset)
+    count = int(x.cardinality()) if is_dataset else x.num_batches
+    if count == tf.data.INFINITE_CARDINALITY:
+        count = None
+    if steps is None and count is None:
+        raise InputError(
+            "A data set to predict must have an end",
+            f"an endless {type(x).__name__}",
+            "Leave out its repeat(), or pass steps=COUNT",
+        )
+    if is_dataset:
+        spec = _texts_of_batch(x.element_spec, are_pairs)
+        if not all(_is_column(column, (1, 2)) for column in _columns(spec)):
+            raise _not_batched(x.element_spec)
+        batches = x if steps is None else x.take(steps)
+    else:
+        batches = (x[index] for index in range(min(steps or count, count or steps)))
+    rows = []
+    for batch in batches:
+        rows += to_rows(to_array(_texts_of_batch(batch, are_pairs)))
+    return rows
+
+
+def _texts_of_batch(batch: Any, are_pairs: bool) -> Any:
+    """Return the first component of a batch; also of one that is described by specs."""
+    if not isinstance(batch, tuple):
+        return batch
+    is_pair = are_pairs and len(batch) == 2 and not isinstance(batch[0], tuple)
+    return batch if is_pair else batch[0]
+
+
+def tokenize_dataset(
+    dataset: tf.data.Dataset, encode_rows: _Encode
+) -> tuple[tf.data.Dataset, bool | None]:
+    """Map batches of texts to batches of ids, each as long as its longest text.
+
+    Args:
+        dataset: Data set of (texts, targets) or (texts, targets, weights); texts are
+            strings [B], or a pair of such.
+        encode_rows: Encodes texts, targets, and weights or None.
+
+    Returns:
+        A data set of inputs, targets and weights; whether the texts are pairs.
+    """
+    spec = dataset.element_spec
+    _check_element_spec(spec)
+
+    def encode(flat: Sequence[np.ndarray]) -> EncodedExamples:
+        texts, targets, *weights = tf.nest.pack_sequence_as(spec, list(flat))
+        columns = [_to_list(column) for column in _columns(texts)]
+        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        return encode_rows(rows, list(targets), weights[0] if weights else None)
+
+    def encode_flat(*flat: np.ndarray) -> list[np.ndarray]:
+        encoded = encode(flat)
+        return tf.nest.flatten(encoded.batch(range(len(encoded)), len(encoded)))
+
+    first = next(dataset.take(1).as_numpy_iterator(), None)
+    if first is None:
+        raise InputError(
+            "A data set must have one or more batches",
+            "an empty data set",
+            "Check how it is made",
+        )
+    examples = encode(tf.nest.flatten(first))
+    first_batch = examples.batch(range(len(examples)), len(examples))
+    flat_first = tf.nest.flatten(first_batch)
+    dtypes = [array.dtype for array in flat_first]
+    encode_weakly = weak_function(encode_flat)
+
+    def tokenize(*batch: Any) -> Any:
+        arrays = tf.numpy_function(encode_weakly, tf.nest.flatten(batch), dtypes)
+        for array, first_array in zip(arrays, flat_first, strict=True):
+            array.set_shape([None] * first_array.ndim)
+        return tf.nest.pack_sequence_as(first_batch, arrays)
+
+    tokenized = dataset.map(tokenize)
+    tokenized.owned_function = encode_flat
+    return tokenized, examples.pairs
+
+
+def _columns(texts: Any) -> tuple:
+    return texts if isinstance(texts, tuple) else (texts,)
+
+
+def _is_column(spec: Any, ranks: tuple[int, ...] = (1,)) -> bool:
+    """Return whether a spec is that of strings [B], or [B, N] for rank 2."""
+    return getattr(spec, "dtype", None) == tf.string and spec.shape.rank in ranks
+
+
 def _check_element_spec(spec: Any) -> None:
     """Require (texts, targets) or (texts, targets, weights)."""
     is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
-    texts = spec[0] if is_tuple else None
-    columns = _columns(texts)
-    flat = tf.nest.flatten(spec)
-    valid = len(columns) <= 2 and is_tuple and len(flat) == len(columns) + len(spec) - 1
-    if not valid or any(
-        getattr(column, "dtype", None) != tf.string or column.shape.rank != 1
-        for column in columns
-    ):
+    columns = _columns(spec[0]) if is_tuple else ()
+    num_tensors = len(tf.nest.flatten(spec))
+    valid = len(columns) in (1, 2) and num_tensors == len(columns) + len(spec) - 1
+    if not valid or not all(map(_is_column, columns)):
         raise _not_batched(spec)
 
 

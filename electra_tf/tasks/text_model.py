@@ -4,12 +4,10 @@
 `evaluate` and `predict` also take texts, in batches of similar length.
 """
 
-import abc
 import dataclasses
 import functools
 import os
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -29,34 +27,38 @@ from electra_tf.tasks.examples import (
     prediction_batch_indices,
 )
 from electra_tf.tasks.keras_inputs import (
-    check_callbacks,
-    check_iterator,
+    check_ids,
     check_length,
-    check_max_length,
-    compile_arguments,
-    has_text_batches,
+    check_pairs,
+    checked_settings,
+    compile_error,
     positive_or_default,
-    reject_text_call,
-    require_ids,
+    prepare,
+    prepare_batch,
+    prepare_fit,
     steps_per_epoch,
     unpack_batch,
+    warn_of_global_policy,
 )
 from electra_tf.tasks.losses import Loss, sum_over_replicas
-from electra_tf.tasks.model_inputs import encode_batch, encode_inputs, fit_arguments
 from electra_tf.tasks.optimizer import (
+    check_callbacks,
     check_updates_left,
-    int_value,
+    prepare_optimizer,
     reset_optimizer,
-    schedule_end_error,
 )
-from electra_tf.tasks.presets import apply_dtype, warn_of_global_policy
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.tasks.presets import PresetArguments
+from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
+from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
+    check_input,
+    has_text_batches,
     is_texts,
+    reject_text_call,
     rows_of_batches,
     to_rows,
 )
-from electra_tf.training.optimizer import Optimizer, create_optimizer
+from electra_tf.training.optimizer import Optimizer
 
 if TYPE_CHECKING:
     from typing import Self  # of Python 3.11
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 Outputs = Any
 
 
-class TextModel(keras.Model, abc.ABC):
+class TextModel(keras.Model, TaskMethods):
     """Base class of all tasks; a task adds its head, its loss and its examples.
 
     The setting `training.precision` is the dtype policy of the encoder; head and loss
@@ -82,26 +84,10 @@ class TextModel(keras.Model, abc.ABC):
         InputError: `data.max_length` exceeds the encoder's positions.
     """
 
-    metric_name = "accuracy"
-    """Name of the metric that `fit` and `evaluate` report beside the loss."""
-    pairs: bool | None = None
-    """Whether texts are pairs; None: not trained yet, or not applicable."""
-    takes_pairs = True
-    """Whether a tuple of two lists is a list of pairs."""
-    has_classes = False
-    """Whether targets are classes, which `class_weight` can weight."""
-    needs_pairs = False
-    """Whether texts are always pairs."""
-    takes_columns = False
-    """Whether targets of the shape [N, 1] are one target for each text."""
-    metric_kind: str | None = None
-    """Values that metrics of `compile` compare: `classes`, `scores`; None: none."""
-    num_outputs = 1
-    """Number of classes, or 1."""
-    _user_metrics: CompiledMetrics | None = None
-    """Metrics of `compile`; None: not compiled."""
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
+    _user_metrics: CompiledMetrics | None = None
+    """Metrics of `compile`; None: not compiled."""
 
     def __init__(
         self,
@@ -113,28 +99,22 @@ class TextModel(keras.Model, abc.ABC):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
-        if not isinstance(settings, FinetuningConfig):
-            raise InputError(
-                "settings must be a FinetuningConfig",
-                f"{settings!r:.60}",
-                'Pass electra_tf.load_config(sets=["data.max_length=64"], '
-                "root=electra_tf.FinetuningConfig)",
-            )
-        settings = apply_dtype(settings, dtype)
-        self.settings, self.tokenizer = settings, start.tokenizer
-        dropout = settings.model.dropout, settings.model.attention_dropout
+        self.settings = checked_settings(settings, start.shape.max_positions, dtype)
+        self.tokenizer = start.tokenizer
+        chosen = self.settings.model
         self.shape = dataclasses.replace(
-            start.shape, dropout=dropout[0], attention_dropout=dropout[1]
+            start.shape,
+            dropout=chosen.dropout,
+            attention_dropout=chosen.attention_dropout,
         )
-        check_max_length(settings.data.max_length, start.shape.max_positions)
-        policy = keras.DTypePolicy(settings.training.precision)
+        policy = keras.DTypePolicy(self.settings.training.precision)
         if start.weights is not None:
             warn_of_global_policy(policy.name)
         self.encoder = Encoder(self.shape, seed, dtype=policy)
         self.head = self.make_head(seed)
         self.encoder.build()
         self.head.build()
-        if settings.model.weights == "random":
+        if chosen.weights == "random":
             start = start.untrained()
         start.load_into(self.encoder)
         self.seed = self.add_weight(
@@ -151,105 +131,45 @@ class TextModel(keras.Model, abc.ABC):
         self.trainable = trainable
 
     @classmethod
-    @abc.abstractmethod
-    def from_preset(cls, path_or_name: str | os.PathLike, **options: Any) -> "Self":
+    def from_preset(
+        cls,
+        path_or_name: str | os.PathLike,
+        *,
+        vocabulary: str | None = None,
+        settings: FinetuningConfig | None = None,
+        seed: int = 0,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        **head: Any,
+    ) -> "Self":
         """Load a saved model, or create one on a pre-trained encoder.
 
         Args:
-            path_or_name: Folder of a checkpoint or of a run (its newest checkpoint is
-                read), a saved model, or the name or path of a config, for random
-                weights.
-            options: Fields of `PresetArguments`: `vocabulary`, `settings`, `seed`,
-                `name`, `dtype` and `trainable`.
+            path_or_name: A checkpoint, a run directory (its newest checkpoint), a
+                saved model, a model of another library, or the name or path of a
+                config, for random weights.
+            vocabulary: Vocabulary file; only with a config.
+            settings: All settings of fine-tuning; None: the defaults.
+            seed: Seed of the head's weights, of dropout and of the order of the
+                examples.
+            name: Name of the model.
+            dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
+            trainable: Whether the weights are trained.
+            head: Arguments of the class itself; those that are left out are the saved
+                model's or the defaults.
 
         Returns:
-            A model with an untrained head, or the saved model.
+            A model with an untrained head, or the saved model unchanged.
 
         Raises:
-            InputError: The source is damaged or of no known kind, or the arguments
-                differ from those of the saved model.
+            InputError: The source is unknown or damaged, or the arguments differ from
+                those of the saved model.
         """
-
-    @classmethod
-    def from_checkpoint(
-        cls, checkpoint: str | os.PathLike, *arguments: Any, **options: Any
-    ) -> "Self":
-        """Call `from_preset`, with a deprecation warning.
-
-        Args:
-            checkpoint: As `path_or_name` of `from_preset`.
-            arguments: As for `from_preset`.
-            options: As for `from_preset`.
-        """
-        warnings.warn(
-            f"{cls.__name__}.from_checkpoint is deprecated; call from_preset",
-            DeprecationWarning,
-            stacklevel=2,
+        preset = PresetArguments(
+            path_or_name, vocabulary, settings, seed, name, dtype, trainable
         )
-        return cls.from_preset(checkpoint, *arguments, **options)
-
-    # Methods of a task.
-
-    @abc.abstractmethod
-    def make_head(self, seed: int) -> keras.layers.Layer:
-        """Create the head, with initial weights from a seed."""
-
-    @abc.abstractmethod
-    def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
-    ) -> Outputs:
-        """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
-
-    @abc.abstractmethod
-    def task_loss(self, outputs: Outputs, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the loss and the metric as sums over the rows of this replica."""
-
-    @abc.abstractmethod
-    def examples(
-        self, x: Sequence[Any], y: Sequence[Any] | None = None
-    ) -> EncodedExamples:
-        """Tokenize texts and encode their targets."""
-
-    @abc.abstractmethod
-    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Convert the outputs of all examples to predictions, as `predict` returns."""
-
-    @abc.abstractmethod
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
-        """Return a model of the same task and settings with other initial weights."""
-
-    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
-        """Return targets, outputs and weights, a row for each text or word.
-
-        Args:
-            targets: Targets of a batch.
-            outputs: Outputs of the head.
-            weights_B: float32.
-
-        Returns:
-            Arguments of `CompiledMetrics.update`.
-        """
-        return targets, outputs, weights_B
-
-    def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
-        """Return the weight of each target's class.
-
-        Args:
-            y: Targets of texts.
-            of: Weights by class, each class written as in `y`.
-
-        Returns:
-            One weight for each target, 1 by default.
-
-        Raises:
-            InputError: The targets of the task are not classes, or a class is unknown.
-        """
-        raise InputError(
-            f"class_weight must be left out for a {type(self).__name__}, as its "
-            "targets are not classes",
-            f"class_weight={of!r:.60}",
-            "Pass sample_weight, one number for each item",
-        )
+        return preset.build(cls, head)
 
     # Training and inference on texts or ids.
 
@@ -303,12 +223,13 @@ class TextModel(keras.Model, abc.ABC):
         """
         size = self._batch_size(batch_size)
         epochs = positive_or_default("epochs", epochs, self.settings.training.epochs)
-        weights = sample_weight, class_weight
-        arguments = fit_arguments(
-            self, x, y, weights, validation_data, validation_split, size, arguments
+        targets = y, sample_weight, class_weight
+        arguments, pairs = prepare_fit(
+            self, size, validation_data, validation_split, arguments, x, *targets
         )
-        steps = steps_per_epoch(arguments["x"], size, arguments)
-        self._prepare_optimizer(steps, arguments.get("initial_epoch", 0), epochs)
+        self._set_pairs(pairs)
+        steps = steps_per_epoch(arguments)
+        prepare_optimizer(self, steps, arguments.get("initial_epoch", 0), epochs)
         check_callbacks(arguments.get("callbacks"), self.optimizer)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
             self.optimizer.build(self.trainable_variables)
@@ -319,23 +240,19 @@ class TextModel(keras.Model, abc.ABC):
     ) -> Any:
         """Compute loss and metric on texts, or on any input of Keras's `evaluate`.
 
-        Args:
-            x: As for `fit`.
-            y: As for `fit`.
-            sample_weight: As for `fit`.
-            arguments: Other arguments of Keras's `evaluate`.
-
-        Returns:
-            The return value of Keras's `evaluate`.
+        `x`, `y` and `sample_weight` are those of `fit`, the other arguments and the
+        result those of Keras's `evaluate`.
         """
         size = self._batch_size(arguments.pop("batch_size", None))
-        x, y, weights = encode_inputs(self, x, y, (sample_weight, None))
+        prepared = prepare(self, x, y, sample_weight, pairs=self.pairs)
+        self._set_pairs(prepared.pairs)
+        x, y, sample_weight, *_ = prepared
         if isinstance(x, EncodedExamples):
             x = eval_dataset(x, size)
         elif isinstance(x, Mapping):
             arguments["batch_size"] = size
         self._ensure_compiled()
-        return super().evaluate(x, y, sample_weight=weights[0], **arguments)
+        return super().evaluate(x, y, sample_weight=sample_weight, **arguments)
 
     def predict(self, x: Any, batch_size: int | None = None, **arguments: Any) -> Any:
         """Return predictions for texts, or logits for ids.
@@ -357,14 +274,14 @@ class TextModel(keras.Model, abc.ABC):
         if has_text_batches(x):
             are_pairs = bool(self.pairs or self.needs_pairs)
             x = rows_of_batches(x, arguments.get("steps"), are_pairs)
-        x = check_iterator(x)
+        x = check_input(x)
         if is_texts(x):
             texts = to_rows(x, self.takes_pairs)
             examples = self.examples(texts)
+            check_pairs(examples.pairs, self.pairs)
             return self.decode(texts, examples, self.outputs_of(examples, size))
         if isinstance(x, Mapping):
-            require_ids(x)
-            check_length(x["token_ids"].shape[1], self.shape.max_positions)
+            check_ids(x, self.shape.max_positions)
             arguments["batch_size"] = size
         return super().predict(x, **arguments)
 
@@ -376,24 +293,22 @@ class TextModel(keras.Model, abc.ABC):
         class_weight: Mapping[Any, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
-        """Update the weights once, with all texts as one batch, or a batch of ids.
+        """Update the weights once, with all texts or ids as one batch.
 
-        Args:
-            x: Texts as for `fit`, but no data set of texts; or ids.
-            y: As for `fit`.
-            sample_weight: As for `fit`.
-            class_weight: As for `fit`.
-            return_dict: Whether to return the values by name.
-
-        Returns:
-            Loss and metric of the batch.
-
-        Raises:
-            InputError: There is no optimizer, or its schedule has ended.
+        Arguments are those of `fit`, but no data set. Returns loss and metric of the
+        batch, by name with `return_dict`.
         """
-        check_updates_left(self.optimizer if self.compiled else None)
-        x, y, weights = encode_batch(self, x, y, (sample_weight, class_weight))
-        return super().train_on_batch(x, y, *weights, return_dict=return_dict)
+        if not self.compiled or self.optimizer is None:
+            raise InputError(
+                "train_on_batch must have an optimizer: the published learning rate "
+                "depends on the number of updates, which only fit can compute",
+                "no optimizer",
+                "Call compile(optimizer=...) first, or call fit",
+            )
+        check_updates_left(self.optimizer, 1)
+        batch = prepare_batch(self, x, y, sample_weight, class_weight, pairs=self.pairs)
+        self._set_pairs(batch.pairs)
+        return super().train_on_batch(*batch[:4], return_dict=return_dict)
 
     def test_on_batch(
         self,
@@ -402,31 +317,15 @@ class TextModel(keras.Model, abc.ABC):
         sample_weight: Any = None,
         return_dict: bool = False,
     ) -> Any:
-        """Compute loss and metric on all texts as one batch, or on a batch of ids.
-
-        Args:
-            x: As for `train_on_batch`.
-            y: As for `fit`.
-            sample_weight: As for `fit`.
-            return_dict: Whether to return the values by name.
-
-        Returns:
-            Loss and metric of the batch.
-        """
-        x, y, weights = encode_batch(self, x, y, (sample_weight, None))
+        """Compute loss and metric on all texts or ids, as `train_on_batch` does."""
+        batch = prepare_batch(self, x, y, sample_weight, pairs=self.pairs)
+        self._set_pairs(batch.pairs)
         self._ensure_compiled()
-        return super().test_on_batch(x, y, weights[0], return_dict=return_dict)
+        return super().test_on_batch(*batch[:3], return_dict=return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Return predictions for all texts, or logits for all ids, as one batch.
-
-        Args:
-            x: As for `predict`.
-
-        Returns:
-            As `predict`.
-        """
-        x = check_iterator(x)
+        """Return predictions for all texts, or logits for all ids, as one batch."""
+        x = check_input(x)
         if is_texts(x):
             return self.predict(x, batch_size=max(1, len(to_rows(x, self.takes_pairs))))
         return super().predict_on_batch(x)
@@ -434,15 +333,7 @@ class TextModel(keras.Model, abc.ABC):
     def outputs_of(
         self, examples: EncodedExamples, batch_size: int | None = None
     ) -> list:
-        """Compute the head's outputs for each example.
-
-        Args:
-            examples: Any number of examples.
-            batch_size: Examples per batch; None: the settings' value.
-
-        Returns:
-            One structure of NumPy arrays for each example, in order.
-        """
+        """Return the head's outputs for each example, structures of NumPy arrays."""
         size = batch_size or self.settings.training.batch_size
         outputs_by_row: list[Any] = [None] * len(examples)
         for rows in prediction_batch_indices(examples.lengths, size):
@@ -462,29 +353,17 @@ class TextModel(keras.Model, abc.ABC):
         return super().__call__(*args, **kwargs)
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Outputs:
-        """Compute logits of a batch of token ids.
+        """Compute float32 logits, in the structure of the task's head.
 
         Args:
             inputs: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
             training: Whether to apply dropout.
-
-        Returns:
-            float32 logits; the structure depends on the task's head.
         """
-        length = inputs["token_ids"].shape[1]
-        if length is not None:
-            check_length(length, self.shape.max_positions)
+        check_length(inputs["token_ids"].shape[1], self.shape.max_positions)
         return self._forward(inputs, LayerOps(training))
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """Update the weights once.
-
-        Args:
-            data: Inputs, targets and weights of the rows of this replica.
-
-        Returns:
-            Means over the epoch so far.
-        """
+        """Update the weights once, and return means over the epoch so far."""
         inputs, targets, weights_B = unpack_batch(data)
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
@@ -502,14 +381,7 @@ class TextModel(keras.Model, abc.ABC):
         return self._update_metrics(sums, inputs, targets, outputs, weights_B)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Compute loss and metrics of a batch without dropout.
-
-        Args:
-            data: As for `train_step`.
-
-        Returns:
-            Means so far.
-        """
+        """Compute loss and metrics without dropout, and return means so far."""
         inputs, targets, weights_B = unpack_batch(data)
         outputs = self._forward(inputs, LayerOps(training=False), targets)
         sums = self.task_loss(outputs, targets, weights_B)
@@ -529,45 +401,54 @@ class TextModel(keras.Model, abc.ABC):
         return [*own[:1], *compiled, *own[1:]]
 
     def compile(
-        self, optimizer: Any = None, *positional: Any, **arguments: Any
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **arguments: Any,
     ) -> None:
         """Compile as Keras does, with the published optimizer by default.
 
         Args:
             optimizer: Any optimizer of Keras; None: `fit` creates the published one
                 for its number of steps.
-            positional: Other arguments in Keras's order.
-            arguments: Other arguments of Keras's `compile`, such as `metrics`, but no
-                `loss`.
+            loss: Not supported, as the model has the loss of its task.
+            loss_weights: Not supported.
+            metrics: Metrics of Keras, their names, or functions.
+            weighted_metrics: Metrics that the weights of the texts apply to.
+            arguments: Other arguments of Keras's `compile`.
 
         Raises:
             InputError: An argument or a metric does not apply to the model.
         """
-        name = type(self).__name__
-        arguments = compile_arguments(name, *positional, **arguments)
-        names = {False: "metrics", True: "weighted_metrics"}
-        weighted = {key: arguments.get(name) for key, name in names.items()}
+        jit = arguments.pop("jit_compile", None)
+        unsupported = {"loss": loss, "loss_weights": loss_weights}
+        unsupported["jit_compile"] = None if jit == "auto" else jit
+        for name, value in unsupported.items():
+            if value:
+                raise compile_error(type(self).__name__, name, value)
+        weighted = {False: metrics, True: weighted_metrics}
         with self.distribute_strategy.scope():
-            metrics = CompiledMetrics(
-                name, self.metric_kind, self.num_outputs, weighted
+            user_metrics = CompiledMetrics(
+                type(self).__name__, self.metric_kind, self.num_outputs, weighted
             )
+        arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
         # XLA would compile the whole step again for each length of batches.
-        arguments["jit_compile"] = False
-        super().compile(optimizer=optimizer, **arguments)
+        super().compile(optimizer, jit_compile=False, **arguments)
         self._compile_metrics = None  # Keras would pass logits to all metrics
-        self._user_metrics = metrics
+        self._user_metrics = user_metrics
         self.has_own_optimizer = optimizer is not None
         self._compile = functools.partial(self.compile, **arguments)
 
+    def recompile(self, optimizer: keras.Optimizer) -> None:
+        """Compile with another optimizer, and the other arguments as before."""
+        compile_again = self._compile if self.compiled else self.compile
+        compile_again(optimizer=optimizer)
+
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile a loaded model as the saved one was.
-
-        Args:
-            config: The compile config that Keras saved.
-
-        Raises:
-            InputError: An argument or a metric does not apply to the model.
-        """
+        """Compile a loaded model as the saved one was."""
         arguments = keras.saving.deserialize_keras_object(config)
         try:
             self.compile(**{name: value for name, value in arguments.items() if value})
@@ -580,13 +461,13 @@ class TextModel(keras.Model, abc.ABC):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Reset weights and optimizer to those of a new model, without compiling again.
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "Self":
+        """Return a model of the same task and settings with other initial weights."""
+        own = {name: getattr(self, name) for name in self.own_arguments}
+        return type(self)(start, settings=self.settings, seed=seed, **own)
 
-        Args:
-            start: The encoder's weights.
-            seed: Seed of the new model.
-        """
+    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
+        """Reset weights and optimizer to those of a new model, without compiling."""
         new_model = self.clone_with_seed(start, seed)
         for variable, value in zip(self.weights, new_model.weights, strict=True):
             variable.assign(value)
@@ -596,37 +477,27 @@ class TextModel(keras.Model, abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return a config from which `from_config` builds the same untrained model."""
+        own = {name: getattr(self, name) for name in self.own_arguments}
         return super().get_config() | {
             "shape": dataclasses.asdict(self.shape),
             "vocabulary": self.tokenizer.vocabulary.text,
             "tokenization": _to_json(dataclasses.asdict(self.tokenizer.settings)),
             "settings": _to_json(dataclasses.asdict(self.settings)),
+            **_to_json(own),
         }
 
-    def configured(self, config: dict[str, Any]) -> "TextModel":
-        """Set name and `trainable` from a config.
-
-        Args:
-            config: Return value of `get_config`, of this or an earlier version.
-
-        Returns:
-            This model.
-        """
-        self.name = config.get("name", self.name)
-        self.trainable = config.get("trainable", True)
-        return self
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Self":
+        """Create a model from its config, with initial weights."""
+        start, settings = from_saved_config(config)
+        names = [name for name in cls.own_arguments if name in config]
+        own = {name: config[name] for name in names}
+        model = cls(start, settings=settings, name=config.get("name"), **own)
+        model.trainable = config.get("trainable", True)
+        return model
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Raise an error, as Keras would export the model without its tokenizer.
-
-        Args:
-            filepath: As for Keras's `export`.
-            args: As for Keras's `export`.
-            kwargs: As for Keras's `export`.
-
-        Raises:
-            InputError: Always; the message has the command to use instead.
-        """
+        """Raise an error, as Keras would export the model without its tokenizer."""
         raise InputError(
             "A model of texts must be exported with its tokenizer",
             f"export({str(filepath)!r})",
@@ -639,6 +510,10 @@ class TextModel(keras.Model, abc.ABC):
     def _batch_size(self, value: int | None) -> int:
         default = self.settings.training.batch_size
         return positive_or_default("batch_size", value, default)
+
+    def _set_pairs(self, pairs: bool | None) -> None:
+        if pairs is not None:
+            self.pairs = pairs
 
     def _inference(self, inputs: Inputs) -> Outputs:
         return self._forward(inputs, LayerOps(training=False))
@@ -664,28 +539,6 @@ class TextModel(keras.Model, abc.ABC):
             )
             self._user_metrics.update(*self.metric_rows(*batch))
         return self.compute_metrics(inputs, targets, outputs, weights_B)
-
-    def _prepare_optimizer(self, steps: int, first_epoch: int, epochs: int) -> None:
-        """Create the published optimizer for this `fit`, unless the caller set one."""
-        optimizer = self.optimizer if self.compiled else None
-        updates = int_value(optimizer.iterations) if optimizer else 0
-        if optimizer is None or not (first_epoch or self.has_own_optimizer):
-            total = steps * epochs
-            if optimizer is not None and optimizer.schedule.steps == total:
-                # Another optimizer would compile the step again.
-                reset_optimizer(optimizer, self.trainable_variables)
-            else:
-                with self.distribute_strategy.scope():
-                    rule, depth = self.settings.optimizer, self.shape.depth
-                    compile_again = self._compile if self.compiled else self.compile
-                    compile_again(optimizer=create_optimizer(rule, total, depth))
-                self.has_own_optimizer = False
-            if updates:
-                self.seed.assign_add(1)  # another order, other dropout
-        elif isinstance(optimizer, Optimizer):
-            more = steps * (epochs - first_epoch)
-            if updates + more > optimizer.schedule.steps:
-                raise schedule_end_error(optimizer, updates, more)
 
     def _ensure_compiled(self) -> None:
         if not self.compiled:

@@ -175,6 +175,7 @@ class Trials:
         with contextlib.nullcontext() if single else self._devices.scope():
             model = task.model(self._start, settings=self._settings, seed=seed)
             self._examples = task.training_examples(model)
+            model.pairs = self._examples.pairs
             batches = len(
                 prediction_batch_indices(self._examples.lengths, training.batch_size)
             )

@@ -7,8 +7,8 @@ A context that is too long for one input is split into overlapping windows of th
 import bisect
 import dataclasses
 import re
-from typing import Literal
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.text.tokenizer import Tokenizer
@@ -17,42 +17,6 @@ from electra_tf.text.vocab import CLS, SEP
 _SPECIALS = 3  # [CLS] and two [SEP]
 # The only word separators of the original; U+202F is the narrow no-break space.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-
-
-@dataclasses.dataclass(frozen=True)
-class QAFeatureConfig:
-    """Configuration of the windows.
-
-    Args:
-        max_length: Positions of a window, with special tokens.
-        max_query_length: Wordpieces per question, at most; the rest is dropped.
-        doc_stride: Wordpieces from the start of one window to the start of the next.
-        window_labels: Label of a window without the answer of its answerable question.
-            `exact`: impossible. `original`: possible with target [CLS], as in the
-            released code.
-    """
-
-    max_length: int = 512
-    max_query_length: int = 64
-    doc_stride: int = 128
-    window_labels: Literal["exact", "original"] = "exact"
-
-    def __post_init__(self):
-        room = self.max_length - self.max_query_length - _SPECIALS
-        if room < 1 or self.max_query_length < 1 or self.doc_stride < 1:
-            raise InputError(
-                "max_length must be greater than max_query_length + 3, and "
-                "max_query_length and doc_stride must be 1 or more",
-                f"max_length {self.max_length}, max_query_length "
-                f"{self.max_query_length}, doc_stride {self.doc_stride}",
-                "Raise max_length, or lower max_query_length",
-            )
-        if self.window_labels not in ("exact", "original"):
-            raise InputError(
-                "window_labels must be exact or original",
-                repr(self.window_labels),
-                "Omit it for exact",
-            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,19 +59,23 @@ def split_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
+def query_limit(settings: DataConfig) -> int:
+    """Return the largest number of wordpieces of a question; the rest is dropped."""
+    return min(settings.max_query_length, settings.max_length // 2)
+
+
 def make_features(
     question: Question,
     tokenizer: Tokenizer,
-    settings: QAFeatureConfig = QAFeatureConfig(),
+    settings: DataConfig,
     training: bool = False,
 ) -> list[QAFeature]:
-    """Encode one question and its context as windows.
+    """Encode one question and its context as one or more windows.
 
-    Returns:
-        One or more windows; the targets are 0 without `training`.
+    The targets are 0 without `training`.
     """
     all_query_ids = tokenizer.encode(question.question)
-    query_ids = all_query_ids[: settings.max_query_length]
+    query_ids = all_query_ids[: query_limit(settings)]
     document = _Document(question.context, tokenizer)
     target = _target(question, document, tokenizer) if training else None
     room = settings.max_length - len(query_ids) - _SPECIALS

@@ -10,17 +10,18 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.serving.spans_graph import GraphAnswers
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.spans import DecodingConfig, decode_answers
+from electra_tf.tasks.spans import decode_answers
 from electra_tf.tasks.squad_json import Question
-from electra_tf.tasks.windows import QAFeatureConfig, make_features
+from electra_tf.tasks.windows import make_features
 from electra_tf.text.tokenizer import Tokenizer
 from serving.test_windows_graph import columns, pairs
 
-RULE = QAFeatureConfig(16, 5, 4)
-DECODING = DecodingConfig(n_best=4, max_answer_length=6)
+RULE = tiny.windows(16, 5, 4)
+DECODING = TaskModelConfig(n_best=4, max_answer_length=6)
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +109,7 @@ def test_answers_equal_those_of_decode_answers(tokenizer, encoded, joint, answer
 
 def test_answers_by_hand(tokenizer):
     rows = [["of", "the \t of, (CAFE\u0301)\u202fin"], ["of", "and"], ["of", ""]]
-    inputs, alignment = GraphWindows(tokenizer, QAFeatureConfig(32, 8, 16))(
-        *columns(rows)
-    )
+    inputs, alignment = GraphWindows(tokenizer, tiny.windows(32, 8, 16))(*columns(rows))
     start_PL, end_PL = np.full((2, 3, inputs["token_ids"].shape[1]), -9, np.float32)
     tokens = [tokenizer.vocabulary.tokens[i] for i in inputs["token_ids"].numpy()[0]]
     start_PL[0, tokens.index("the")] = 2
@@ -126,7 +125,7 @@ def test_answers_by_hand(tokenizer):
     assert found["end"].numpy().tolist() == [17, -1, -1]
     np.testing.assert_array_equal(found["score"], np.float32([3.5, 2, -1e30]))
     np.testing.assert_array_equal(found["null_odds"], [-1, 7, 5])
-    short = GraphAnswers(DecodingConfig(max_answer_length=3))(outputs, alignment, None)
+    short = GraphAnswers(TaskModelConfig(max_answer_length=3))(outputs, alignment, None)
     assert short["answer"].numpy()[1] == b"and"
     assert short["score"].numpy()[0] < 0  # that answer has too many pieces
 
@@ -144,10 +143,8 @@ def make_model(**changes):
 
 def make_signature(model):
     """Return a signature: strings and a threshold to answers."""
-    data, head = model.settings.data, model.settings.model
-    settings = QAFeatureConfig(data.max_length, data.max_query_length, data.doc_stride)
-    windows = GraphWindows(model.tokenizer, settings)
-    decode = GraphAnswers(DecodingConfig(head.n_best, head.max_answer_length))
+    windows = GraphWindows(model.tokenizer, model.settings.data)
+    decode = GraphAnswers(model.settings.model)
     texts, number = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.float64)
 
     @tf.function(input_signature=[texts, texts, number])

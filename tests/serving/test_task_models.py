@@ -111,10 +111,9 @@ def test_task_export_rejects_other_models():
         def __init__(self):
             pass
 
-        make_head = head_outputs = task_loss = examples = decode = None
-        clone_with_seed = from_preset = None
+        make_head = task_loss = examples = decode = format = None
 
-    with pytest.raises(InputError, match="Received: Other"):
+    with pytest.raises(InputError, match="Received: a Other"):
         task_export(Other.__new__(Other))
 
 

@@ -10,7 +10,7 @@ from electra_tf.serving.text_graph import (
     GraphInputs,
     truncated_lengths,
 )
-from electra_tf.tasks.classification.preprocessing import encode_texts, truncate
+from electra_tf.tasks.classifier import encode_texts, truncate
 from electra_tf.text.tokenizer import Tokenizer
 
 WORDS = ["the", "file", "configuration", "ΟΔΟΣ", "中文", "café", "x", ",", "\u200b"]

@@ -5,16 +5,13 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 
 from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.tasks.spans import piece_characters
 from electra_tf.tasks.squad_json import Question
-from electra_tf.tasks.windows import (
-    QAFeatureConfig,
-    make_features,
-    split_words,
-)
+from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 
@@ -71,12 +68,12 @@ def tokenizer(vocabulary):
 # Room for one wordpiece; overlap; more overlap; a stride greater than the room; a last
 # window shorter by more than 100, so that the length decides; one window for all.
 SETTINGS = [
-    QAFeatureConfig(8, 4, 3),
-    QAFeatureConfig(16, 7, 5),
-    QAFeatureConfig(24, 4, 2),
-    QAFeatureConfig(20, 6, 100),
-    QAFeatureConfig(256, 4, 200),
-    QAFeatureConfig(512, 64, 128),
+    tiny.windows(8, 4, 3),
+    tiny.windows(16, 7, 5),
+    tiny.windows(24, 4, 2),
+    tiny.windows(20, 6, 100),
+    tiny.windows(256, 4, 200),
+    tiny.windows(512, 64, 128),
 ]
 
 
@@ -122,7 +119,7 @@ def test_windows_equal_those_of_make_features(tokenizer, settings):
 
 def test_every_wordpiece_has_one_max_context_window(tokenizer):
     context = tf.constant(["the of in and to for with on " * 6])
-    inputs, alignment = GraphWindows(tokenizer, QAFeatureConfig(16, 4, 3))(
+    inputs, alignment = GraphWindows(tokenizer, tiny.windows(16, 4, 3))(
         tf.constant([""]), context
     )
     # 48 wordpieces, 13 per window, stride 3: 1 + ceil(35 / 3).
@@ -141,7 +138,7 @@ def test_every_wordpiece_has_one_max_context_window(tokenizer):
 
 
 def test_no_rows_and_invalid_utf8(tokenizer):
-    encode = GraphWindows(tokenizer, QAFeatureConfig(16, 7, 5))
+    encode = GraphWindows(tokenizer, tiny.windows(16, 7, 5))
     inputs, alignment = encode(tf.constant([], tf.string), tf.constant([], tf.string))
     assert all(array.shape == (0, 3) for array in inputs.values())
     assert alignment.context_B.shape == (0,)
@@ -153,10 +150,7 @@ def test_no_rows_and_invalid_utf8(tokenizer):
 
 
 def test_too_many_windows_raise_before_encoding(vocabulary):
-    settings, limits = (
-        QAFeatureConfig(16, 8, 1, "original"),
-        RequestLimits(positions=800),
-    )
+    settings, limits = tiny.windows(16, 8, 1), RequestLimits(positions=800)
     encode = tf.function(GraphWindows(Tokenizer(vocabulary), settings, limits).__call__)
     few, many = (columns([["", "the " * (16 - 3 + extra)]]) for extra in (49, 50))
     assert len(encode(*few)[0]["token_ids"]) == 50  # of 16 positions

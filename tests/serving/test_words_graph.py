@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.errors import InputError
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.words_graph import (
     GraphWords,
@@ -127,15 +126,6 @@ def test_empty_requests_and_invalid_bytes_have_outputs():
     _, outputs = serve(tf.constant([b"the\xff \xe2\x80 of\0 \xc0\xaf"]))
     assert rows(outputs["words"]) == [["the", "of\0"]]
     assert rows(outputs["labels"]) == model.predict([["the", "of\0"]])
-
-
-def test_invalid_arguments_are_errors(vocabulary):
-    with pytest.raises(InputError, match=r"max_length .* Received: 2"):
-        GraphWords(Tokenizer(vocabulary), 2, 0)
-    words = GraphWords(Tokenizer(vocabulary), 8, 0)
-    _, parts = words(tf.constant(["the"]))
-    with pytest.raises(InputError, match="4 names and 3 logits"):
-        words.tags(tf.zeros([1, 3, 3]), parts, TAGS)
 
 
 def test_a_too_large_response_is_an_error(vocabulary):

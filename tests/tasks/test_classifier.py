@@ -1,4 +1,6 @@
-"""Targets, predictions and argument checks of TextClassifier and TextRegressor."""
+"""TextClassifier and TextRegressor: inputs, targets, predictions, arguments."""
+
+import itertools
 
 import keras
 import numpy as np
@@ -6,10 +8,93 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.classifier import (
+    TextClassifier,
+    TextRegressor,
+    encode_texts,
+    truncate,
+)
+from electra_tf.text.tokenizer import Tokenizer
 
 TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)
 SCORES = [1.0, 2.5, 5.0, 4.0, 3.0, 1.5, 2.0, 5.0]
+FIRST, SECOND = "the user can change the file", "a list of values"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
+
+
+def test_texts_and_pairs_by_hand(tokenizer):
+    cls, sep = (tokenizer.vocabulary.ids[name] for name in ("[CLS]", "[SEP]"))
+    a, b = tokenizer.encode(FIRST), tokenizer.encode(SECOND)
+    texts = encode_texts(tokenizer, [FIRST, "", np.str_("the")], 64, [1, 0, 2])
+    assert texts.ids[:2] == [[cls, *a, sep], [cls, sep]]
+    assert [set(row) for row in texts.segments] == [{0}] * 3
+    assert (texts.targets, texts.truncated, texts.pairs) == ([1, 0, 2], 0, False)
+    rows = [(FIRST, SECOND), [SECOND, FIRST], ("", ""), (" ", FIRST)]
+    pairs = encode_texts(tokenizer, rows, 64)
+    assert pairs.ids == [
+        [cls, *a, sep, *b, sep],
+        [cls, *b, sep, *a, sep],
+        [cls, sep, sep],
+        [cls, sep, *a, sep],
+    ]
+    assert pairs.segments[0] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    assert pairs.segments[2] == [0, 0, 1]
+    assert (pairs.targets, pairs.pairs) == (None, True)
+
+
+def test_long_texts_are_truncated_and_counted(tokenizer):
+    cls, sep = (tokenizer.vocabulary.ids[name] for name in ("[CLS]", "[SEP]"))
+    long = " ".join([FIRST] * 20)
+    a, b = tokenizer.encode(long), tokenizer.encode(SECOND)
+    texts = encode_texts(tokenizer, [long, FIRST], 20)
+    assert (texts.truncated, texts.ids[0]) == (1, [cls, *a[:18], sep])
+    pairs = encode_texts(tokenizer, [(SECOND, long), (long, long)], 20)
+    assert pairs.truncated == 2
+    assert pairs.ids[0] == [cls, *b, sep, *a[: 17 - len(b)], sep]
+    # 17 wordpieces for two texts: the second of equally long texts is cut.
+    assert pairs.ids[1] == [cls, *a[:9], sep, *a[:8], sep]
+    exact = encode_texts(tokenizer, [FIRST], len(tokenizer.encode(FIRST)) + 2)
+    assert exact.truncated == 0
+
+
+def original_truncate(a, b, longest):
+    """Truncate by the published rule: pop from the longer list, else the second."""
+    while len(a) + len(b) > longest:
+        (a if len(a) > len(b) else b).pop()
+
+
+def test_truncation_equals_the_original():
+    for a, b, longest in itertools.product(range(9), repeat=3):
+        ours = [list(range(a)), list(range(b))]
+        theirs = [list(range(a)), list(range(b))]
+        assert truncate(ours, longest) == (a + b > longest)
+        original_truncate(*theirs, longest)
+        assert ours == theirs
+    alone = [[1, 2, 3]]
+    assert truncate(alone, 2)
+    assert alone == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["good", None], "None at index 1"),
+        (["good", float("nan")], "nan at index 1"),
+        (["good", ("a", "b", "c")], "'a', 'b', 'c'"),
+        (["good", ("a", None)], "None.*at index 1"),
+        (["good", [2, 5, 3]], r"\[2, 5, 3\] at index 1"),
+        (["good", b"bytes"], "b'bytes' at index 1"),
+        (["good", ("a", "b")], "all single texts or all pairs.*at index 1"),
+        (["good"], "1 texts and 2 targets"),
+    ],
+)
+def test_invalid_texts_are_errors(tokenizer, texts, words):
+    with pytest.raises(InputError, match=words):
+        encode_texts(tokenizer, texts, 16, [0, 1])
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +129,7 @@ def test_integer_names_have_precedence_over_indices(labels, y, targets):
 
 def test_rejected_texts_do_not_change_pairs():
     model = TextClassifier(tiny.start(), ("bad", "good"), tiny.settings())
-    model.examples(TEXTS[:2], [0, 1])
+    model.evaluate(TEXTS[:2], [0, 1], verbose=0)
     assert model.pairs is False
     pairs = [("a", "b"), ("c", "d")]
     for method in (model.predict, lambda x: model.evaluate(x, [0, 1])):

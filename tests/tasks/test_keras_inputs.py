@@ -1,129 +1,81 @@
-"""Validation and conversion of the arguments of Keras's methods."""
+"""Containers of texts, targets and weights that Keras's methods accept."""
 
 import keras
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tiny
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.keras_inputs import (
-    check_iterator,
-    check_length,
-    check_steps_per_epoch,
-    compile_arguments,
     num_training_rows,
     positive_or_default,
-    reject_text_call,
-    require_ids,
-    split_texts,
-    steps_per_epoch,
+    prepare,
     to_targets,
     to_weights,
-    unpack_batch,
 )
+from electra_tf.tasks.text_inputs import check_input, is_texts, to_rows
+
+TEXTS = ["the user can change the file", "a list", "", "the default value is used"]
+PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]
+IDS = np.zeros((2, 8), np.int32)
 
 
-def test_positive_or_default():
-    assert positive_or_default("epochs", None, 3) == 3
-    assert positive_or_default("epochs", np.int64(2), 3) == 2
-    for wrong in (0, -1, 1.5, "2", True):
-        with pytest.raises(InputError, match=f"epochs={wrong!r}"):
-            positive_or_default("epochs", wrong, 3)
+@pytest.fixture(scope="module")
+def model():
+    return TextRegressor(tiny.start(), settings=tiny.settings())
 
 
 @pytest.mark.parametrize(
-    "y",
+    ("x", "rows"),
     [
-        [0, 1],
-        np.array([0, 1]),
-        tf.constant([0, 1]),
-        pd.Series([0, 1], index=[7, 8]),
-        pd.DataFrame({"label": [0, 1]}),
-        np.array([[0], [1]]),
+        (["a", "b"], ["a", "b"]),
+        (("a", "b"), ["a", "b"]),
+        ((["a", "b"], ["c", "d"]), [("a", "c"), ("b", "d")]),
+        ([("a", "c"), ("b", "d")], [("a", "c"), ("b", "d")]),
+        ((np.array(["a", "b"]), ["c", "d"]), [("a", "c"), ("b", "d")]),
+        (np.array(["a", "bc"]), ["a", "bc"]),
+        (np.array(["a", "bc"], object), ["a", "bc"]),
+        (np.array([b"a", "é".encode()]), ["a", "é"]),
+        (np.array(["é".encode()], object), ["é"]),
+        (np.array(PAIRS), PAIRS),
+        (tf.constant(["a", "é"]), ["a", "é"]),
+        (tf.constant(PAIRS), PAIRS),
+        ((tf.constant(["a"]), tf.constant(["b"])), [("a", "b")]),
+        ([b"a", "é".encode()], ["a", "é"]),
+        ([(b"a", "b")], [("a", "b")]),
+        (pd.Series(["a", "b"]), ["a", "b"]),
+        (pd.DataFrame({"x": ["a", "b"]}), ["a", "b"]),
+        (pd.DataFrame({"x": ["a"], "y": ["b"]}), [["a", "b"]]),
+        ((pd.Series(["a"]), pd.Series(["b"])), [("a", "b")]),
+        ([["some", "words"], ["more"]], [["some", "words"], ["more"]]),
+        ([], []),
     ],
 )
-def test_to_targets(y):
-    assert to_targets(y, columns=True) == [0, 1]
+def test_texts_in_any_container(x, rows):
+    x = check_input(x)
+    assert is_texts(x)
+    assert to_rows(x) == rows
 
 
-def test_to_targets_keeps_rows():
-    assert to_targets(None, True) is None
-    rows = to_targets(np.eye(2), True)
-    assert [row.tolist() for row in rows] == [[1, 0], [0, 1]]
-    tags = to_targets(np.array([["A"], ["B"]]), columns=False)
-    assert [row.tolist() for row in tags] == [["A"], ["B"]]
+def test_two_sentences_are_no_pair():
+    two = (["a", "b"], ["c", "d"])
+    assert to_rows(two, pairs=False) == [["a", "b"], ["c", "d"]]
+    assert to_rows((["a", "b"], ["c"]), pairs=False) == [["a", "b"], ["c"]]
 
 
 @pytest.mark.parametrize(
-    "weights",
+    "x",
     [
-        [1, 0.5],
-        np.array([[1], [0.5]]),
-        tf.constant([1, 0.5]),
-        pd.Series([1, 0.5]),
-        pd.DataFrame({"w": [1, 0.5]}),
+        *(IDS, [IDS], {"token_ids": IDS}, [{"token_ids": IDS}], [1, 2], [np.int64(1)]),
+        *(np.array("one text"), "one text", None),
+        *(tf.zeros((2, 8)), (tf.zeros((2, 8)),) * 2, tf.data.Dataset.range(2)),
     ],
 )
-def test_to_weights(weights):
-    found = to_weights(weights, 2)
-    assert found.dtype == np.float32
-    assert found.tolist() == [1, 0.5]
-    assert to_weights(None, 2) is None
-
-
-@pytest.mark.parametrize(
-    ("weights", "words"),
-    [
-        ([1.0], r"shape \[1\] for 2"),
-        ([[1, 2], [3, 4]], r"shape \[2, 2\] for 2"),
-        ([1, -2], "-2.0 at index 1"),
-        ([np.nan, 1], "nan at index 0"),
-        ([1, np.inf], "inf at index 1"),
-        (["a", 1], "'a'"),
-        ([[1], [2, 3]], r"\[1\]"),
-        (2.0, r"shape \[\] for 2"),
-    ],
-)
-def test_to_weights_rejects_invalid_weights(weights, words):
-    with pytest.raises(InputError, match=words):
-        to_weights(weights, 2)
-
-
-@pytest.mark.parametrize("count", [2, 3, 10, 11, 40])
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
-def test_num_training_rows_equals_keras(count, share):
-    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
-
-    try:
-        ((train,), (held_out,)) = train_validation_split((np.arange(count),), share)
-    except ValueError:
-        with pytest.raises(InputError, match=f"validation_split={share} of {count}"):
-            num_training_rows(count, share)
-        return
-    kept = num_training_rows(count, share)
-    assert train.tolist() == list(range(kept))
-    assert held_out.tolist() == list(range(kept, count))
-
-
-@pytest.mark.parametrize("share", [-0.1, 1, 1.5, "0.5", None])
-def test_num_training_rows_rejects_invalid_shares(share):
-    with pytest.raises(InputError, match="validation_split="):
-        num_training_rows(10, share)
-
-
-def test_require_ids():
-    ids = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"))
-    require_ids(ids)
-    with pytest.raises(InputError, match=r"\['text'\], without token_ids, segment"):
-        require_ids({"text": ["a"]})
-
-
-def test_check_iterator_keeps_all_elements_of_a_generator():
-    ids = {"token_ids": np.ones((1, 2), np.int32)}
-    found = check_iterator(({**ids, "n": n}, [n]) for n in range(3))
-    assert [element[0]["n"] for element in found] == [0, 1, 2]
-    assert list(check_iterator(number for number in ())) == []
+def test_ids_and_data_sets_are_not_texts(x):
+    assert is_texts(x) is False
 
 
 class Batches(keras.utils.PyDataset):
@@ -151,77 +103,126 @@ class Batches(keras.utils.PyDataset):
         Batches(),
     ],
 )
-def test_check_iterator_rejects_sets_and_generators_of_texts(x):
+def test_sets_and_generators_of_texts_are_errors(x):
     with pytest.raises(InputError, match="Pass a list of texts"):
-        check_iterator(x)
+        check_input(x)
 
 
-def test_check_iterator_returns_other_inputs_unchanged():
-    texts = ["a"]
-    assert check_iterator(texts) is texts
-    batches = tf.data.Dataset.from_tensors("text")
-    assert check_iterator(batches) is batches
-    assert check_iterator(pd.Series(["a", "b"])).tolist() == ["a", "b"]
-    assert check_iterator(pd.DataFrame({"x": ["a", "b"]})).tolist() == ["a", "b"]
-    pairs = check_iterator(pd.DataFrame({"x": ["a"], "y": ["b"]}))
-    assert pairs.tolist() == [["a", "b"]]
+def test_a_generator_of_ids_keeps_all_elements():
+    found = check_input(({"token_ids": IDS, "n": n}, [n]) for n in range(3))
+    assert [element[0]["n"] for element in found] == [0, 1, 2]
+    assert list(check_input(number for number in ())) == []
 
 
-def test_split_texts():
-    weights = [1.0, 2.0, 3.0], {"a": 2}
-    first, last = split_texts(["x", "y", "z"], [0, 1, 2], weights, 0.3, True, True)
-    assert first[:2] == (["x", "y"], [0, 1])
-    assert (first[2][0].tolist(), first[2][1]) == ([1, 2], {"a": 2})
-    assert (last[0], last[1], last[2].tolist()) == (["z"], [2], [3])
-    assert split_texts(["x", "y"], None, (None, None), 0.5, True, True)[1] == (
-        ["y"],
-        None,
-        None,
-    )
-    with pytest.raises(InputError, match=r"validation_split=0\.3 with a dict"):
-        split_texts({}, None, (None, None), 0.3, True, True)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: check_input("good"), "good' alone"),
+        (lambda: check_input(b"good"), "good' alone"),
+        (lambda: to_rows((["a", "b"], ["c"])), "2 and 1"),
+        (lambda: to_rows(np.array([b"good", b"caf\xe9"])), "index 1"),
+        (lambda: to_weights([1.0], 2), r"shape \[1\] for 2"),
+        (lambda: to_weights([[1, 2], [3, 4]], 2), r"shape \[2, 2\] for 2"),
+        (lambda: to_weights([np.nan, 1], 2), "nan at index 0"),
+        (lambda: to_weights([1, np.inf], 2), "inf at index 1"),
+        (lambda: to_weights(["a", 1], 2), "'a'"),
+        (lambda: to_weights([[1], [2, 3]], 2), r"\[1\]"),
+        (lambda: to_weights(2.0, 2), r"shape \[\] for 2"),
+        (lambda: to_weights([1, 2, 3, 4], 3, exact=True), r"shape \[4\] for 3"),
+        (lambda: to_weights([1, 2], 3, exact=False), r"shape \[2\] for 3"),
+        *[
+            (lambda wrong=wrong: positive_or_default("epochs", wrong, 3), "epochs=")
+            for wrong in (0, -1, 1.5, "2", True)
+        ],
+        *[
+            (lambda share=share: num_training_rows(10, share), "validation_split=")
+            for share in (-0.1, 1, 1.5, "0.5", None)
+        ],
+    ],
+)
+def test_invalid_arguments_are_errors(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
 
 
-def test_steps_per_epoch():
-    ids = {"token_ids": np.zeros((10, 4))}
-    assert steps_per_epoch(ids, 4, {}) == 3
-    assert steps_per_epoch(ids, 4, {"validation_split": 0.3}) == 2
-    assert steps_per_epoch(ids, 4, {"steps_per_epoch": 7}) == 7
-    assert steps_per_epoch(tf.data.Dataset.range(5), 4, {}) == 5
-    assert steps_per_epoch(iter([]), 4, {}) == -1
+def test_targets_and_weights_in_any_container():
+    for values in (
+        [0, 0.5],
+        np.array([[0], [0.5]]),
+        tf.constant([0, 0.5]),
+        pd.Series([0, 0.5], index=[7, 8]),
+        pd.DataFrame({"column": [0, 0.5]}),
+    ):
+        assert to_targets(values, columns=True) == [0, 0.5]
+        weights = to_weights(values, 2)
+        assert (weights.dtype, weights.tolist()) == (np.float32, [0, 0.5])
+    tags = to_targets(np.array([["A"], ["B"]]), columns=False)
+    assert [row.tolist() for row in tags] == [["A"], ["B"]]
+    assert positive_or_default("epochs", np.int64(2), 3) == 2
 
 
-def test_unsupported_arguments_are_rejected():
-    with pytest.raises(InputError, match=r"steps_per_epoch=3"):
-        check_steps_per_epoch({"steps_per_epoch": 3})
-    check_steps_per_epoch({"steps_per_epoch": None})
-    for name, value in (("loss", "mse"), ("loss_weights", [1]), ("jit_compile", True)):
-        with pytest.raises(InputError, match=rf"compile\({name}="):
-            compile_arguments("Model", **{name: value, "metrics": []})
-    compile_arguments("Model", jit_compile="auto", loss=None)
+@pytest.mark.parametrize("count", [2, 3, 10, 11, 40])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
+def test_a_validation_split_has_the_rows_of_keras(count, share):
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+    try:
+        ((train,), (held_out,)) = train_validation_split((np.arange(count),), share)
+    except ValueError:
+        with pytest.raises(InputError, match=f"validation_split={share} of {count}"):
+            num_training_rows(count, share)
+        return
+    kept = num_training_rows(count, share)
+    assert train.tolist() == list(range(kept))
+    assert held_out.tolist() == list(range(kept, count))
 
 
-def test_arguments_of_compile_by_position():
-    arguments = compile_arguments("Model", None, None, ["accuracy"], run_eagerly=True)
-    assert arguments["metrics"] == ["accuracy"]
-    assert arguments["run_eagerly"]
-    for values in (["mse", ["accuracy"]], [None, ["accuracy"]]):
-        with pytest.raises(InputError, match=r"accuracy|mse.*metrics=\["):
-            compile_arguments("Model", *values)
-    for named in ({"metric": ["accuracy"]}, {"loss": None}):
-        with pytest.raises(InputError, match=next(iter(named))):
-            compile_arguments("Model", None, **named)
-    for texts in ("a", ["a"], tf.constant(["a"]), np.array(["a"])):
-        with pytest.raises(InputError, match="predict"):
-            reject_text_call(texts)
-    reject_text_call({"token_ids": tf.zeros((1, 2))})
-    with pytest.raises(InputError, match=r"at most the encoder's 64 .*Received: 65"):
-        check_length(65, 64)
-    check_length(64, 64)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_data_set_gives_the_batches_of_a_list(model, pairs):
+    texts = (TEXTS, TEXTS[::-1]) if pairs else TEXTS
+    rows = list(zip(*texts, strict=True)) if pairs else texts
+    targets, weights = [0.5, 1.0, 0.0, 0.25], [0.5, 1.0, 2.0, 0.0]
+    texts = tuple(map(tf.constant, texts)) if pairs else tf.constant(texts)
+    elements = (texts, targets, weights)
+    dataset = tf.data.Dataset.from_tensor_slices(elements).batch(3)
+    prepared = prepare(model, dataset)
+    assert (prepared.x.cardinality(), prepared.pairs) == (2, pairs)
+    for at, found in zip((0, 3), prepared.x, strict=True):
+        some = model.examples(rows[at : at + 3], targets[at : at + 3])
+        expected = some.weighted(weights[at : at + 3]).batch(
+            range(len(some)), len(some)
+        )
+        tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+        assert [t.dtype for t in tf.nest.flatten(found)] == [
+            a.dtype for a in tf.nest.flatten(expected)
+        ]
+    assert prepared.x.element_spec[0]["token_ids"].shape.as_list() == [None, None]
 
 
-def test_unpack_batch_has_weights_of_1_by_default():
-    inputs = {"token_ids": tf.zeros((3, 2), tf.int32)}
-    assert unpack_batch((inputs, [1, 2, 3]))[2].numpy().tolist() == [1, 1, 1]
-    weights_B = unpack_batch((inputs, [1, 2, 3], tf.constant([1, 0, 2])))[2]
-    assert (weights_B.dtype, weights_B.numpy().tolist()) == (tf.float32, [1, 0, 2])
+TENSOR = tf.constant(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        (TENSOR,),
+        TENSOR,
+        (TENSOR, tf.range(4), tf.ones(4), tf.ones(4)),
+        (TENSOR, (tf.range(4), tf.range(4))),
+        ({"text": TENSOR}, tf.range(4)),
+        ((TENSOR,) * 3, tf.range(4)),
+        ((TENSOR, tf.range(4)), tf.range(4)),
+    ],
+)
+def test_data_sets_of_another_structure_are_errors(model, elements):
+    dataset = tf.data.Dataset.from_tensor_slices(elements).batch(2)
+    with pytest.raises(InputError, match=r"batches of \(text, target\)"):
+        prepare(model, dataset)
+
+
+def test_data_sets_without_batches_are_errors(model):
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1, 0]))
+    with pytest.raises(InputError, match=r"Call its batch\(\)"):
+        prepare(model, dataset)
+    with pytest.raises(InputError, match="Received: an empty data set"):
+        prepare(model, dataset.batch(2).take(0))

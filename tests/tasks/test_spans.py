@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import tiny
 from conftest import GOLDEN
 
-from electra_tf.errors import InputError
+from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.spans import (
     Candidate,
-    DecodingConfig,
     QAPrediction,
     best_threshold,
     decode_answers,
@@ -18,12 +18,13 @@ from electra_tf.tasks.spans import (
 )
 from electra_tf.tasks.squad_json import Question, read_squad
 from electra_tf.tasks.squad_metrics import normalize
-from electra_tf.tasks.windows import QAFeatureConfig, make_features
+from electra_tf.tasks.windows import make_features
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
+LONG = tiny.windows(512, 64, 128)
 CONTEXT = "The leader was  John Smith (1895-1943)."
 
 
@@ -65,7 +66,7 @@ def position(window, tokenizer, context, text, last=False):
 
 
 def test_best_spans_by_hand(tokenizer):
-    (window,) = windows = make_features(question(), tokenizer)
+    (window,) = windows = make_features(question(), tokenizer, LONG)
     where = (window, tokenizer, CONTEXT)
     john, smith = position(*where, "John"), position(*where, "Smith", last=True)
     first = position(*where, "1895")
@@ -103,7 +104,7 @@ def test_best_spans_by_hand(tokenizer):
     ],
 )
 def test_answer_keeps_the_spelling_of_the_context(tokenizer, context, answer, expected):
-    (window,) = windows = make_features(question(context), tokenizer)
+    (window,) = windows = make_features(question(context), tokenizer, LONG)
     start = position(window, tokenizer, context, answer)
     end = position(window, tokenizer, context, answer, last=True)
     outputs = joint_outputs({start: (-1.0, {end: -1.0})})
@@ -132,7 +133,7 @@ def test_characters_of_each_wordpiece(tokenizer, text, expected):
 
 def test_span_of_unknown_characters_keeps_their_exact_text(tokenizer):
     context = "x\u4e00\u4e01\u4e02\u200by"  # one word; U+200B is dropped
-    (window,) = windows = make_features(question(context), tokenizer)
+    (window,) = windows = make_features(question(context), tokenizer, LONG)
     start = window.document_start + 2
     outputs = joint_outputs({start: (-1.0, {start + 1: -1.0})})
     decoded = decode_answers(question(context), windows, outputs, tokenizer)
@@ -142,10 +143,10 @@ def test_span_of_unknown_characters_keeps_their_exact_text(tokenizer):
 @pytest.mark.parametrize(("longest", "text"), [(3, "d e f"), (2, "e f"), (1, "f")])
 def test_max_answer_length(tokenizer, longest, text):
     context = "a b c d e f"
-    (window,) = windows = make_features(question(context), tokenizer)
+    (window,) = windows = make_features(question(context), tokenizer, LONG)
     start = window.document_start
     row = {start + i: (-1.0 - i, {start + 5: -1.0, 0: -3.0}) for i in range(6)}
-    settings = DecodingConfig(max_answer_length=longest)
+    settings = TaskModelConfig(max_answer_length=longest)
     decoded = decode_answers(
         question(context), windows, joint_outputs(row), tokenizer, settings
     )
@@ -155,7 +156,7 @@ def test_max_answer_length(tokenizer, longest, text):
 
 def test_n_best_counts_each_text_once(tokenizer):
     context = "no yes no maybe"
-    (window,) = windows = make_features(question(context), tokenizer)
+    (window,) = windows = make_features(question(context), tokenizer, LONG)
     spans = {}
     for text in ("no", "yes", "maybe"):
         start = position(window, tokenizer, context, text)
@@ -167,7 +168,7 @@ def test_n_best_counts_each_text_once(tokenizer):
         spans["yes"][0]: (-2.0, {spans["yes"][1]: -1.0}),
         spans["maybe"][0]: (-3.0, {spans["maybe"][1]: -1.0}),
     }
-    settings = DecodingConfig(n_best=2)
+    settings = TaskModelConfig(n_best=2)
     decoded = decode_answers(
         question(context), windows, joint_outputs(row), tokenizer, settings
     )
@@ -178,7 +179,7 @@ def test_n_best_counts_each_text_once(tokenizer):
 
 def test_start_is_valid_only_in_its_max_context_window(tokenizer):
     context = " ".join("abcdefghijklmnopqrstuvwxyz") + " 0 1 2 3 4 5 6 7 8 9"
-    settings = QAFeatureConfig(max_length=24, max_query_length=4, doc_stride=8)
+    settings = tiny.windows(24, 4, 8)
     windows = make_features(question(context), tokenizer, settings)
     assert len(windows) > 2
     for number, window in enumerate(windows):
@@ -195,7 +196,7 @@ def test_start_is_valid_only_in_its_max_context_window(tokenizer):
 
 def test_null_odds_are_the_minimum_over_windows(tokenizer):
     context = " ".join("abcdefghijklmnopqrstuvwxyz")
-    settings = QAFeatureConfig(max_length=24, max_query_length=4, doc_stride=8)
+    settings = tiny.windows(24, 4, 8)
     windows = make_features(question(context), tokenizer, settings)
     null = [3.0, -2.5, 7.0][: len(windows)]
     rows = [{0: (-9.0, {0: -9.0})} for _ in windows]
@@ -219,7 +220,7 @@ def test_decoding_of_the_originals_outputs(tokenizer):
     golden = np.load(GOLDEN / "squad_predict.npz")
     context = json.loads(str(golden["info_json"]))["context"]
     one = Question("q", "What can the user change?", context, (), True, "", "f", 1)
-    windows = make_features(one, tokenizer, QAFeatureConfig(48, 10, 16))
+    windows = make_features(one, tokenizer, tiny.windows(48, 10, 16))
     np.testing.assert_array_equal(windows[0].ids, golden["feat/input_ids"][2])
     rows = slice(2, 4)  # the two windows of this question
     outputs = {
@@ -260,7 +261,7 @@ def test_decoding_of_the_originals_outputs(tokenizer):
 
 
 def test_decoding_without_joint_prediction(tokenizer):
-    (window,) = windows = make_features(question(), tokenizer)
+    (window,) = windows = make_features(question(), tokenizer, LONG)
     where = (window, tokenizer, CONTEXT)
     john, smith = position(*where, "John"), position(*where, "Smith", last=True)
     length = len(window.ids) + 5  # with padding
@@ -273,18 +274,18 @@ def test_decoding_without_joint_prediction(tokenizer):
     assert decoded.null_odds == (2.0 + 0.5) - (3.0 + 4.0)
     assert (decoded.nbest[0].start_logit, decoded.nbest[0].end_logit) == (3.0, 4.0)
     one = decode_answers(
-        question(), windows, outputs, tokenizer, DecodingConfig(n_best=1)
+        question(), windows, outputs, tokenizer, TaskModelConfig(n_best=1)
     )
     assert [entry.text for entry in one.nbest] == ["John Smith"]
     start_L[0] = 9.0  # of one start and one end that are tried, the start is no word's
     none = decode_answers(
-        question(), windows, outputs, tokenizer, DecodingConfig(n_best=1)
+        question(), windows, outputs, tokenizer, TaskModelConfig(n_best=1)
     )
     assert none == QAPrediction("", 9.5, ())
 
 
 def test_null_odds_of_joint_prediction_without_answerability(tokenizer):
-    (window,) = windows = make_features(question(), tokenizer)
+    (window,) = windows = make_features(question(), tokenizer, LONG)
     start = position(window, tokenizer, CONTEXT, "John")
     outputs = joint_outputs({start: (-1.0, {start: -0.5})})
     del outputs["answerable_logit_B"]
@@ -324,14 +325,6 @@ def test_best_threshold_is_0_where_no_answer_is_best():
     assert best_and_threshold == (100.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    "argument", [{"n_best": 0}, {"max_answer_length": 0}], ids=lambda a: next(iter(a))
-)
-def test_decoding_config_requires_positive_limits(argument):
-    with pytest.raises(InputError, match="{}={}".format(*next(iter(argument.items())))):
-        DecodingConfig(**argument)
-
-
 def one_span_outputs(windows, spans):
     """Return outputs of joint prediction with one span for each window."""
     return joint_outputs(
@@ -353,9 +346,9 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
     log = DataErrorLog("report", tmp_path / "problems.txt")
     questions = [q for q in read_squad(data / file, log) if q.trainable]
     questions = [item for item in questions if not item.impossible][::20]
-    settings = DecodingConfig(max_answer_length=512)
+    settings = TaskModelConfig(max_answer_length=512)
     for item in questions:
-        windows = make_features(item, tokenizer, training=True)
+        windows = make_features(item, tokenizer, LONG, training=True)
         outputs = one_span_outputs(windows, [(w.start, w.end) for w in windows])
         decoded = decode_answers(item, windows, outputs, tokenizer, settings)
         assert normalize(decoded.text) == normalize(item.located[0].text)

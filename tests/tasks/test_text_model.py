@@ -11,8 +11,6 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.examples import prediction_batch_indices, training_batch_indices
-from electra_tf.tasks.model_inputs import batch_indices
 
 TEXTS, LABELS = tiny.texts()
 SHORT, SHORT_LABELS = tiny.texts(longest=11, shortest=10)  # all batches of one length
@@ -270,18 +268,6 @@ def test_fit_accepts_pairs_as_columns_and_as_rows(no_dropout):
     no_dropout.pairs = None  # as other tests of this model require
     alone = no_dropout.predict(firsts)
     assert np.abs(together - alone).max() > 1e-4
-
-
-def test_each_epoch_has_another_batch_order(model):
-    examples = model.examples(TEXTS, LABELS)
-    reset(model)
-    epochs = batch_indices(model, examples, 8, True)
-    for epoch in range(3):
-        model.optimizer.iterations.assign(epoch * 5)
-        expected = training_batch_indices(examples.lengths, 8, 0, epoch)
-        for batch, indices in zip(next(epochs), expected, strict=True):
-            np.testing.assert_array_equal(batch, indices)
-    assert len(prediction_batch_indices(examples.lengths, 8)) == 5
 
 
 def test_a_saved_model_predicts_and_trains_the_same(model, tmp_path):

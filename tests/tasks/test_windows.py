@@ -2,21 +2,18 @@ import json
 
 import numpy as np
 import pytest
+import tiny
 from conftest import GOLDEN
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.squad_json import Answer, Question, read_squad
-from electra_tf.tasks.windows import (
-    QAFeatureConfig,
-    make_features,
-    split_words,
-)
+from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
-SMALL = QAFeatureConfig(max_length=48, max_query_length=10, doc_stride=16)
+SMALL, LONG = tiny.windows(48, 10, 16), tiny.windows(512, 64, 128)
 ASKED = (  # questions and answers of tests/golden/squad_train.npz
     ("What does the program read?", "configuration file"),
     ("What can the user change?", "the default value"),
@@ -49,7 +46,7 @@ def originals(golden):
 
 @pytest.mark.parametrize("labels", ["exact", "original"])
 def test_features_equal_the_originals(tokenizer, golden, labels):
-    settings = QAFeatureConfig(48, 10, 16, window_labels=labels)
+    settings = tiny.windows(48, 10, 16, labels)
     windows = [
         window
         for one in originals(golden)
@@ -110,8 +107,8 @@ def test_windows_overlap_and_align_with_the_context(tokenizer):
     ("settings", "count"),
     [
         (SMALL, 100),
-        (QAFeatureConfig(48, 10, 15), 100),
-        (QAFeatureConfig(300, 10, 128), 430),
+        (tiny.windows(48, 10, 15), 100),
+        (tiny.windows(300, 10, 128), 430),
     ],
 )
 def test_max_context_window_of_each_wordpiece(tokenizer, settings, count):
@@ -153,7 +150,7 @@ def target_text(window, tokenizer):
 
 
 def training_target(one, tokenizer):
-    (window,) = make_features(one, tokenizer, QAFeatureConfig(), training=True)
+    (window,) = make_features(one, tokenizer, LONG, training=True)
     assert not window.impossible
     return window, target_text(window, tokenizer)
 
@@ -203,32 +200,17 @@ def test_answer_longer_than_a_window_is_in_none(tokenizer):
 def test_training_requires_an_answer_in_the_context(tokenizer):
     lost = Question("q7", "w", "no", (Answer("yes", 0),), False, "", "dev.json", 1)
     with pytest.raises(InputError, match=r"dev\.json, question q7"):
-        make_features(lost, tokenizer, training=True)
-    assert len(make_features(lost, tokenizer)) == 1
+        make_features(lost, tokenizer, LONG, training=True)
+    assert len(make_features(lost, tokenizer, LONG)) == 1
 
 
 def test_context_without_wordpieces_is_one_window(tokenizer):
-    (window,) = make_features(question("\u200b"), tokenizer, training=True)
+    (window,) = make_features(question("\u200b"), tokenizer, LONG, training=True)
     assert (len(window.ids), window.impossible) == (
         3 + len(tokenizer.encode("what?")),
         1,
     )
     assert not any(window.max_context)
-
-
-@pytest.mark.parametrize(
-    "argument",
-    [
-        {"max_length": 67},
-        {"doc_stride": 0},
-        {"max_query_length": 0},
-        {"window_labels": "both"},
-    ],
-)
-def test_feature_config_rejects_invalid_values(argument):
-    assert QAFeatureConfig(max_length=68)
-    with pytest.raises(InputError):
-        QAFeatureConfig(**argument)
 
 
 def test_targets_of_public_files(data, tmp_path):
@@ -243,7 +225,7 @@ def test_targets_of_public_files(data, tmp_path):
         questions = [q for q in read_squad(path, log) if q.trainable][::10]
         exact = answerable = 0
         for one in questions:
-            windows = make_features(one, tokenizer, training=True)
+            windows = make_features(one, tokenizer, LONG, training=True)
             assert max(len(w.ids) for w in windows) <= 512
             flags = [sum(w.max_context) for w in windows]
             assert sum(flags) == len(windows[0].spans)

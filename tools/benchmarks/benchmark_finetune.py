@@ -34,7 +34,7 @@ def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
     import numpy as np
 
     from electra_tf.config.finetuning import DataConfig
-    from electra_tf.tasks.classification.preprocessing import encode_texts
+    from electra_tf.tasks.classifier import encode_texts
     from electra_tf.tasks.datasets import read_task
     from electra_tf.text.data_errors import DataErrorLog
     from electra_tf.text.tokenizer import Tokenizer

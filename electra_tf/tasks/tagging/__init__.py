@@ -1,1 +1,0 @@
-"""Tagging of words: chunks, names, parts of speech."""

@@ -1,0 +1,143 @@
+"""What differs between tasks: head, loss, encoding, decoding, and files' records."""
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.model.layer_ops import LayerOps
+from electra_tf.tasks.examples import EncodedExamples, Inputs
+from electra_tf.tasks.losses import Loss
+
+
+class FormattedPrediction(NamedTuple):
+    """A prediction as the command `predict` writes it."""
+
+    text: str
+    """Line of text."""
+    rows: list[str]
+    """Rows of a table, without the header."""
+    record: dict[str, Any]
+    """JSON record."""
+
+
+class TaskMethods(abc.ABC):
+    """Methods of a task, with defaults for one row of ids per text or pair of texts."""
+
+    kind = ""
+    """Name of the task's kind, as in `interop.task_heads`."""
+    own_arguments: tuple[str, ...] = ()
+    """Arguments of the constructor that only this class has; saved with the model."""
+    head_arguments: tuple[str, ...] = ()
+    """Those of them that define a new head."""
+    output_names: tuple[str, ...] = ()
+    """Names of classes or tags, in the order of the logits."""
+    metric_name = "accuracy"
+    """Name of the metric that `fit` and `evaluate` report beside the loss."""
+    metric_kind: str | None = None
+    """Values that metrics of `compile` compare: `classes`, `scores`; None: none."""
+    takes_pairs = True
+    """Whether a tuple of two lists is a list of pairs."""
+    needs_pairs = False
+    """Whether texts are always pairs."""
+    takes_words = False
+    """Whether an input is a list of words, and a text is split into words."""
+    takes_columns = False
+    """Whether targets of the shape [N, 1] are one target for each text."""
+    has_classes = False
+    """Whether targets are classes, which `class_weight` can weight."""
+    data_columns: tuple[str, ...] = ("text_columns", "label_column", "split_column")
+    """Settings of `DataConfig` that name columns of the task's tables."""
+    table_header: str | None = None
+    """Header of a table of predictions, with tabs; None: no header."""
+    max_nbest = 0
+    """Number of candidates of each prediction."""
+    pairs: bool | None = None
+    """Whether texts are pairs; None: not trained yet, or not applicable."""
+
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the class's own arguments for a new model, from those of the user."""
+        return given
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of classes, or 1."""
+        return max(1, len(self.output_names))
+
+    @abc.abstractmethod
+    def make_head(self, seed: int) -> keras.layers.Layer:
+        """Create the head, with initial weights from a seed."""
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
+    ) -> Any:
+        """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
+        return self.head(x_BLD, layer_ops=layer_ops)
+
+    @abc.abstractmethod
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Compute the loss and the metric as sums over the rows of this replica."""
+
+    @abc.abstractmethod
+    def examples(
+        self, x: Sequence[Any], y: Sequence[Any] | None = None
+    ) -> EncodedExamples:
+        """Tokenize texts and encode their targets."""
+
+    @abc.abstractmethod
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
+        """Convert the outputs of all examples to predictions, as `predict` returns."""
+
+    @abc.abstractmethod
+    def format(
+        self,
+        x: Sequence[Any],
+        examples: EncodedExamples,
+        outputs: list,
+        nbest: int | None = None,
+    ) -> Iterator[FormattedPrediction]:
+        """Yield the prediction of each element of `x` as text."""
+
+    @property
+    def input_choices(self) -> Sequence[tuple[str, ...]]:
+        """Keys or columns of the texts of a record, in order of preference."""
+        return [("text", "text_b") if self.pairs else ("text",)]
+
+    def parse_line(self, line: str, place: str) -> Any:
+        """Convert a line of text to an element of `x`.
+
+        Args:
+            line: A text, or two texts of a pair with a tab between them.
+            place: Place of the line, for errors.
+        """
+        if not self.pairs:
+            return line
+        texts = line.split("\t")
+        if len(texts) != 2:
+            raise InputError(
+                "A line must be two texts separated by a tab, as the model takes pairs",
+                f"{place}, with {len(texts)}",
+                "Correct the line, or write JSON objects with text and text_b",
+            )
+        return tuple(texts)
+
+    def parse_record(self, texts: tuple[Any, ...], place: str) -> Any:
+        """Convert the texts of a record, in the order of its names, to one of `x`."""
+        return texts[0] if len(texts) == 1 else texts
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return targets, outputs and weights, a row for each text or word."""
+        return targets, outputs, weights_B
+
+    def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
+        """Return the weight of each target's class, 1 by default."""
+        raise InputError(
+            f"class_weight must be left out for a {type(self).__name__}, as its "
+            "targets are not classes",
+            f"class_weight={of!r:.60}",
+            "Pass sample_weight, one number for each item",
+        )
