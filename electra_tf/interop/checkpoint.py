@@ -1,5 +1,6 @@
 """Read and write this package's own checkpoints as networks."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -48,6 +49,7 @@ _DISCRIMINATOR, _GENERATOR, _BERT = (
 )
 _PAIR = "masked_lm_pair/"
 _MAIN = f"{_PAIR}main/"
+_SLOT = "{slot}/{name}"
 _CLOZE, _CORRECTOR = "electra/cloze/", "electra/corrector/"
 _NOT_CONVERTED = {
     f"{_PAIR}generator/*": "the generator of the main network's input",
@@ -83,12 +85,7 @@ def read(path: str) -> PretrainedModel:
         one.to_ours(
             config=details.get("configs", {}).get(one.role, {}),
             dtypes=details.get("dtypes", {}).get(one.role, {}),
-            slots={
-                f"{slot}/{ours}": slots[f"{slot}/{theirs}"]
-                for ours, _, theirs in one.rows()
-                for slot in ("m", "v")
-                if f"{slot}/{theirs}" in slots
-            },
+            slots={n: slots[s] for n, s in one.slot_names(_SLOT) if s in slots},
         )
         for one in found
     ]
@@ -188,10 +185,8 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         prefixes = _prefixes(network, len(model.networks), sharing)
         target = network.to_format("electra_tf", prefixes)
         weights |= target.weights
-        for ours, _, theirs in target.rows():
-            for slot in ("m", "v"):
-                if f"{slot}/{ours}" in network.slots:
-                    slots[f"{slot}/{theirs}"] = network.slots[f"{slot}/{ours}"]
+        names = target.slot_names(_SLOT)
+        slots |= {s: network.slots[n] for n, s in names if n in network.slots}
     config = pretraining_config(model, sharing)
     files = {
         CONFIG: loader.dump_config(config).encode(),
@@ -224,22 +219,7 @@ def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:
     """Return settings whose model has the shapes of a converted one."""
     main = model.main.shape
-    sizes: dict[str, Any] = {
-        "depth": main.depth,
-        "width": main.width,
-        "embedding": main.embedding,
-        "heads": main.heads,
-        "feed_forward": main.feed_forward,
-        "vocabulary_size": main.vocabulary_size,
-        "spare_rows": main.spare_rows,
-        "max_positions": main.max_positions,
-        "segments": main.segments,
-        "dropout": main.dropout,
-        "attention_dropout": main.attention_dropout,
-        "initializer_range": main.initializer_range,
-        "layer_norm_epsilon": main.layer_norm_epsilon,
-        "sharing": sharing,
-    }
+    sizes: dict[str, Any] = {**dataclasses.asdict(main), "sharing": sharing}
     if len(model.networks) == 2:
         sizes |= _generator_sizes(main, model.networks[1].shape, sharing, model.path)
     name = "mlm" if model.main.role == "generator" else "electra"
@@ -255,22 +235,15 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
 def _generator_sizes(
     main: EncoderConfig, generator: EncoderConfig, sharing: str, path: str
 ) -> dict[str, Any]:
+    one, other = map(dataclasses.asdict, (main, generator))
     alike = ("vocabulary_size", "max_positions", "segments", "layer_norm_epsilon")
-    differing = [
-        f"{name} {getattr(main, name)} and {getattr(generator, name)}"
-        for name in alike
-        if getattr(main, name) != getattr(generator, name)
-    ]
-    larger = [
-        f"{name} {getattr(main, name)} and {getattr(generator, name)}"
-        for name in ("depth", "width")
-        if getattr(main, name) < getattr(generator, name)
-    ]
-    if differing or larger:
+    names = [name for name in alike if one[name] != other[name]]
+    names += [name for name in ("depth", "width") if one[name] < other[name]]
+    if names:
         raise InputError(
             "Discriminator and generator must be halves of one model: the same tables' "
             "rows and epsilon, and no larger generator",
-            f"{path}: {'; '.join(differing + larger)}",
+            f"{path}: {'; '.join(f'{n} {one[n]} and {other[n]}' for n in names)}",
             "Convert each network apart with --part",
         )
     return {

@@ -62,6 +62,29 @@ _ARCHITECTURES: Mapping[Role, str] = {
     "token_classifier": "ElectraForTokenClassification",
     "question_answerer": "ElectraForQuestionAnswering",
 }
+_SETTINGS = {
+    "depth": "num_hidden_layers",
+    "width": "hidden_size",
+    "embedding": "embedding_size",
+    "heads": "num_attention_heads",
+    "feed_forward": "intermediate_size",
+    "vocabulary_size": "vocab_size",
+    "max_positions": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "initializer_range": "initializer_range",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
+# Of keys that published configs leave out.
+_DEFAULTS = {
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
 # Names below the model's own in a checkpoint of BERT, as electra's begin.
 _ENCODERS = ("electra.", "bert.", "")
 _TIED = "generator_lm_head.weight"
@@ -131,15 +154,9 @@ def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, 
     words = f"{encoder}embeddings.word_embeddings.weight"
     shape = _shape(config, table_shape(tensors, words, folder), folder)
     network = Network(
-        role,
-        shape,
-        tensors,
-        head,
-        "huggingface",
-        Prefixes(encoder, encoder, ""),
-        _activation(config, folder),
-        folder,
-    )
+        role, shape, tensors, head, "huggingface", Prefixes(encoder, encoder),
+        _activation(config, folder), folder,
+    )  # fmt: skip
     dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
     if set(dtypes.values()) == {"float32"}:
         dtypes = {}
@@ -150,12 +167,8 @@ def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, 
 def _modern(name: str) -> str:
     """Return a weight's name with the words of TensorFlow-era uploads replaced."""
     name = name.removeprefix("module.")
-    for old, new in (
-        ("LayerNorm.gamma", "LayerNorm.weight"),
-        ("LayerNorm.beta", "LayerNorm.bias"),
-    ):
-        name = name.replace(old, new)
-    return name
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+    return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _encoder_prefix(tensors: Mapping[str, np.ndarray], path: str) -> str:
@@ -222,32 +235,18 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
 def _shape(
     config: Mapping[str, Any], words: tuple[int, ...], folder: str
 ) -> EncoderConfig:
-    def value(name: str, default: Any = None) -> Any:
-        found = config.get(name, default)
-        if found is None:
-            raise InputError(
-                f"{folder}/{CONFIG} must have {name}",
-                "none",
-                "Add it, or download the file again",
-            )
-        return found
-
-    width = value("hidden_size")
-    return read_shape(
-        os.path.join(folder, CONFIG),
-        depth=value("num_hidden_layers"),
-        width=width,
-        embedding=value("embedding_size", words[1]),
-        heads=value("num_attention_heads"),
-        feed_forward=value("intermediate_size"),
-        vocabulary_size=words[0],
-        max_positions=value("max_position_embeddings", 512),
-        segments=value("type_vocab_size", 2),
-        dropout=value("hidden_dropout_prob", 0.1),
-        attention_dropout=value("attention_probs_dropout_prob", 0.1),
-        initializer_range=value("initializer_range", 0.02),
-        layer_norm_epsilon=value("layer_norm_eps", 1e-12),
-    )
+    path, known = os.path.join(folder, CONFIG), {**_DEFAULTS, **config}
+    values = {ours: known.get(theirs) for ours, theirs in _SETTINGS.items()}
+    values["vocabulary_size"] = words[0]
+    if "embedding_size" not in config:
+        values["embedding"] = words[1]
+    if missing := [_SETTINGS[name] for name in values if values[name] is None]:
+        raise InputError(
+            f"{path} must have {missing[0]}",
+            "none",
+            "Add it, or download the file again",
+        )
+    return read_shape(path, **values)
 
 
 def _activation(config: Mapping[str, Any], folder: str) -> Activation:
@@ -327,37 +326,21 @@ def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
 
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     """Return the config.json of a network."""
-    shape = network.shape
     own = {
+        **{theirs: getattr(network.shape, ours) for ours, theirs in _SETTINGS.items()},
         "architectures": [_ARCHITECTURES[network.role]],
-        "attention_probs_dropout_prob": shape.attention_dropout,
-        "embedding_size": shape.embedding,
         "hidden_act": "gelu",
-        "hidden_dropout_prob": shape.dropout,
-        "hidden_size": shape.width,
-        "initializer_range": shape.initializer_range,
-        "intermediate_size": shape.feed_forward,
-        "layer_norm_eps": shape.layer_norm_epsilon,
-        "max_position_embeddings": shape.max_positions,
         "model_type": "electra",
-        "num_attention_heads": shape.heads,
-        "num_hidden_layers": shape.depth,
         "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
-        "type_vocab_size": shape.segments,
-        "vocab_size": shape.vocabulary_size,
     }
-    if network.head is not None:
-        own |= _head_config(network.head)
+    if network.head is not None and network.head.labels:
+        labels = network.head.labels
+        own["id2label"] = {str(n): label for n, label in enumerate(labels)}
+        own["label2id"] = {label: n for n, label in enumerate(labels)}
+    if network.head is not None and network.head.settings:
+        own[_OWN] = dict(network.head.settings)
     return {**network.config, **own}
-
-
-def _head_config(head: TaskHead) -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    if head.labels:
-        names["id2label"] = {str(n): label for n, label in enumerate(head.labels)}
-        names["label2id"] = {label: n for n, label in enumerate(head.labels)}
-    return names | ({_OWN: dict(head.settings)} if head.settings else {})
 
 
 def read_tokenizer(folder: str) -> Tokenizer | None:
@@ -396,19 +379,17 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
 def _added_tokens(tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
     """Return the entries that are kept whole, as transformers 4 stores them."""
     settings, ids = tokenizer.settings, tokenizer.original_ids
+    normalized = settings.keep_whole_normalized
     flags = dict.fromkeys(("lstrip", "rstrip", "single_word"), False)
     return {
         str(ids[name]): {
             **flags,
             "content": name,
-            "normalized": name in settings.keep_whole_normalized,
+            "normalized": name in normalized,
             "special": name in SPECIAL_TOKENS,
         }
-        for name in (
-            *SPECIAL_TOKENS,
-            *settings.keep_whole,
-            *settings.keep_whole_normalized,
-        )
+        for group in (SPECIAL_TOKENS, settings.keep_whole, normalized)
+        for name in group
     }
 
 
@@ -424,12 +405,10 @@ def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:
     from tokenizers import Tokenizer as FastTokenizer
 
     ids, settings = tokenizer.original_ids, tokenizer.settings
-    model = models.WordPiece(
-        ids,
-        unk_token=UNKNOWN,
-        max_input_chars_per_word=settings.max_word_characters,
+    longest = settings.max_word_characters
+    fast = FastTokenizer(
+        models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=longest)
     )
-    fast = FastTokenizer(model)
     fast.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
@@ -444,12 +423,9 @@ def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:
     )
     fast.decoder = decoders.WordPiece(prefix="##")
     fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
-    for entries, normalized in (
-        (settings.keep_whole, False),
-        (settings.keep_whole_normalized, True),
-    ):
-        added = [AddedToken(entry, normalized=normalized) for entry in entries]
-        fast.add_tokens(added)
+    fast.add_tokens([AddedToken(e, normalized=False) for e in settings.keep_whole])
+    normalized = settings.keep_whole_normalized
+    fast.add_tokens([AddedToken(entry, normalized=True) for entry in normalized])
     return fast
 
 

@@ -1,7 +1,7 @@
 """The README.md of a converted model, made from what its run recorded."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -10,30 +10,22 @@ if TYPE_CHECKING:
     from electra_tf.interop.pretrained import PretrainedModel
 
 
-class _Loader(NamedTuple):
-    """How to load a network."""
-
-    transformers: str
-    """A class."""
-    electra_tf: str
-    """Lines of code."""
-
-
 _ENCODER = (
     'encoder = electra_tf.Encoder.from_preset(".")  # hidden states\n'
     "# To be fine-tuned:\n"
     'classifier = electra_tf.TextClassifier.from_preset(".", num_classes=2)'
 )
+# A class of transformers, and lines of this package.
 _LOADERS = {
-    "discriminator": _Loader("AutoModelForPreTraining", _ENCODER),
-    "generator": _Loader("AutoModelForMaskedLM", _ENCODER),
-    "encoder": _Loader("AutoModel", _ENCODER),
-    "token_classifier": _Loader(
+    "discriminator": ("AutoModelForPreTraining", _ENCODER),
+    "generator": ("AutoModelForMaskedLM", _ENCODER),
+    "encoder": ("AutoModel", _ENCODER),
+    "token_classifier": (
         "AutoModelForTokenClassification",
         'tagger = electra_tf.TokenClassifier.from_preset(".")\n'
         'print(tagger.predict([["Anna", "sings", "."]]))',
     ),
-    "question_answerer": _Loader(
+    "question_answerer": (
         "AutoModelForQuestionAnswering",
         'answerer = electra_tf.QuestionAnswerer.from_preset(".")\n'
         'print(answerer.predict([("Who sings?", "Anna sings in the choir.")]))',
@@ -64,33 +56,28 @@ def model_card(model: "PretrainedModel", network: "Network") -> str:
         f"{shape.max_positions} positions: {numbers:,} parameters.",
         _load(role, has_generator=role == "discriminator" and len(model.networks) == 2),
     ]
-    parts += _labels(network)
+    if network.head is not None and network.head.labels:
+        labels = ", ".join(f"`{label}`" for label in network.head.labels)
+        parts.append(f"## Tags\n\n{labels}")
     if model.tokenizer is not None:
         parts.append(f"## Tokenizer\n\nWordPiece, {model.tokenizer.settings}.")
     return "\n\n".join([*parts, *_training(model)]) + "\n"
 
 
-def _labels(network: "Network") -> list[str]:
-    if network.head is None or not network.head.labels:
-        return []
-    names = ", ".join(f"`{label}`" for label in network.head.labels)
-    return [f"## Tags\n\n{names}"]
-
-
 def _load(role: str, has_generator: bool) -> str:
-    loader = _LOADERS[role]
-    names = ["AutoTokenizer", loader.transformers]
+    cls, own = _LOADERS[role]
+    names = ["AutoTokenizer", cls]
     lines = [
         'tokenizer = AutoTokenizer.from_pretrained(".")',
-        f'model = {loader.transformers}.from_pretrained(".")',
+        f'model = {cls}.from_pretrained(".")',
     ]
     if has_generator:
-        names.insert(1, (other := _LOADERS["generator"].transformers))
+        names.insert(1, (other := _LOADERS["generator"][0]))
         lines.append(f'generator = {other}.from_pretrained(".", subfolder="generator")')
     return (
         f"## Load\n\n```python\nfrom transformers import {', '.join(names)}\n\n"
         + "\n".join(lines)
-        + f"\n```\n\n```python\nimport electra_tf\n\n{loader.electra_tf}\n```"
+        + f"\n```\n\n```python\nimport electra_tf\n\n{own}\n```"
     )
 
 

@@ -54,13 +54,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         path: A prefix, one of its files, or a folder.
         vocab: A vocabulary in place of the source's own.
     """
-    prefix = tf1.find_prefix(path)
-    if prefix is None:
-        raise InputError(
-            "A TensorFlow checkpoint must have an .index file",
-            repr(path),
-            "Check the path",
-        )
+    prefix = tf1.find_prefix(path) or path
     tensors = tf1.read_checkpoint(prefix)
     shape, last = _shape(tensors, prefix)
     network = Network(

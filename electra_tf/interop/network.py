@@ -131,6 +131,16 @@ class Network:
             if (name := getattr(row, self.format)) is not None:
                 yield row.electra_tf, row, self.prefixes.head + name
 
+    def slot_names(self, pattern: str) -> Iterator[tuple[str, str]]:
+        """Yield the paths in `slots` of all weights, and the library's names.
+
+        Args:
+            pattern: A library's name, of `{name}`, a weight's, and `{slot}`, m or v.
+        """
+        for ours, _, theirs in self.rows():
+            for slot in ("m", "v"):
+                yield f"{slot}/{ours}", pattern.format(name=theirs, slot=slot)
+
     def _encoder_name(self, row: Row, number: str) -> str:
         name = getattr(row, self.format)
         if self.format == "keras_hub":

@@ -42,8 +42,7 @@ from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.training.checkpoint import folder_of
 
-# adam_m and adam_v in the original, m and v with us.
-_SLOTS = {"m": "adam_m", "v": "adam_v"}
+_SLOT = "{name}/adam_{slot}"
 _STEP = "global_step"
 _NOT_READ = {
     "generator_predictions/temperature": "a constant of the released checkpoints",
@@ -123,13 +122,7 @@ def read(
         vocab: A vocabulary in place of the source's own.
         options: What the names of a fine-tuned head do not say.
     """
-    prefix = find_prefix(path)
-    if prefix is None:
-        raise InputError(
-            "A TensorFlow checkpoint must have an .index file",
-            repr(path),
-            "Check the path",
-        )
+    prefix = find_prefix(path) or path
     tensors = read_checkpoint(prefix)
     folder = os.path.dirname(prefix)
     known = read_settings(folder)
@@ -138,7 +131,7 @@ def read(
         for role, prefixes in _networks(tensors, prefix)
     ]
     used = set().union(*(network.origin.names for network in networks))
-    slots = {f"{name}/{slot}" for name in used for slot in _SLOTS.values()}
+    slots = {s for one in networks for _, s in one.origin.slot_names(_SLOT)}
     left_out = explain_left_out(
         tensors.keys() - used - slots,
         _reason,
@@ -228,13 +221,8 @@ def _read_network(
         layer_norm_epsilon=known.get("layer_norm_epsilon", 1e-12),
     )
     network = Network(role, shape, tensors, head, "tf1", prefixes, source=source)
-    slots = {
-        f"{slot}/{ours}": tensors[f"{theirs}/{suffix}"]
-        for ours, _, theirs in network.rows()
-        for slot, suffix in _SLOTS.items()
-        if f"{theirs}/{suffix}" in tensors
-    }
-    return network.to_ours(slots=slots)
+    names = network.slot_names(_SLOT)
+    return network.to_ours(slots={n: tensors[s] for n, s in names if s in tensors})
 
 
 def _heads(known: Mapping[str, Any], role: Role, default: int) -> Any:
@@ -318,7 +306,7 @@ def _named_head(
 
 def _reason(name: str) -> str | None:
     """Return why a tensor is not read, or None if it is not known."""
-    if name.rsplit("/", 1)[-1] in _SLOTS.values():
+    if name.endswith(("/adam_m", "/adam_v")):
         return "a slot of a weight that is left out"
     if _TASK.match(name):
         return _OTHER_HEAD
@@ -365,39 +353,31 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     """
     os.makedirs(path, exist_ok=True)
     tensors: dict[str, np.ndarray] = {_STEP: np.int64(model.step)}
-    head: dict[str, Any] | None = None
+    settings: dict[str, Any] = {
+        "heads": {n.role: n.shape.heads for n in model.networks},
+        "layer_norm_epsilon": model.main.shape.layer_norm_epsilon,
+    }
     sharing = model.sharing() if len(model.networks) == 2 else "embeddings"
     for network in model.networks:
         prefixes = _prefixes(network, sharing, len(model.networks))
         if network.head is not None:
             name = network.head.name or network.head.role
-            network = dataclasses.replace(
-                network, head=dataclasses.replace(network.head, name=name)
-            )
             prefixes = prefixes._replace(head=f"task_specific/{name}/")
-            head = dataclasses.asdict(network.head)
+            settings["task"] = dataclasses.asdict(network.head) | {"name": name}
         target = network.to_format("tf1", prefixes)
         tensors |= target.weights
-        for ours, _, theirs in target.rows():
-            for slot, suffix in _SLOTS.items():
-                if f"{slot}/{ours}" in network.slots:
-                    tensors[f"{theirs}/{suffix}"] = network.slots[f"{slot}/{ours}"]
+        names = target.slot_names(_SLOT)
+        tensors |= {s: network.slots[n] for n, s in names if n in network.slots}
     prefix = os.path.join(path, f"model.ckpt-{model.step}")
     write_bundle(prefix, tensors)
     name = os.path.basename(prefix)
     pathlib.Path(path, "checkpoint").write_text(
         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
     )
-    settings: dict = {
-        "heads": {n.role: n.shape.heads for n in model.networks},
-        "layer_norm_epsilon": model.main.shape.layer_norm_epsilon,
-    }
     if model.tokenizer is not None:
         text = model.tokenizer.original_text
         pathlib.Path(path, "vocab.txt").write_bytes(text.encode())
         settings["tokenization"] = tokenization_settings(model.tokenizer)
-    if head is not None:
-        settings["task"] = head
     pathlib.Path(path, SETTINGS).write_text(json.dumps(settings, indent=1))
     return [network.origin for network in read(prefix).networks]
 
