@@ -13,9 +13,8 @@ from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import builder, records, warnings
 from electra_tf.text.records import Manifest
-from electra_tf.text.remote_records import local_vocabulary
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()

@@ -12,7 +12,7 @@ from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.interop.names import FORMATS
 from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
 from electra_tf.storage.mirror import check_new, staged
-from electra_tf.text.remote_records import local_vocabulary
+from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST
 
 # Files by which a reader recognises a folder, so they are uploaded after the others.

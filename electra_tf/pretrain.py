@@ -22,7 +22,8 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
-from electra_tf.text.remote_records import local_records, local_vocabulary
+from electra_tf.text.record_set import local_records
+from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training import strategy
 

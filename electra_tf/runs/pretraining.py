@@ -19,9 +19,12 @@ from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.storage.objects import is_url
 from electra_tf.text.pipeline import current_file, training_batches
-from electra_tf.text.record_repair import replace_bad_records
-from electra_tf.text.record_set import RecordSet, reraise_bad_records
-from electra_tf.text.records_lock import records_lock
+from electra_tf.text.record_set import (
+    RecordSet,
+    replace_bad_records,
+    reraise_bad_records,
+)
+from electra_tf.text.records import records_lock
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,

@@ -31,8 +31,13 @@ from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.duplicates import DuplicateIndex, DuplicateReport, Fingerprint
 from electra_tf.text.examples import ORDERS, Example
-from electra_tf.text.records import Manifest, RecordEncoder, Shard, frame
-from electra_tf.text.records_lock import records_lock
+from electra_tf.text.records import (
+    Manifest,
+    RecordEncoder,
+    Shard,
+    frame,
+    records_lock,
+)
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from electra_tf.text.warnings import AccentLoss, AccentLossCounter

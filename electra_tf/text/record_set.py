@@ -1,4 +1,4 @@
-"""Find record files, validate them, and locate bad records.
+"""Open records, wherever they are, check them, and locate or replace bad ones.
 
 tf.data reads the records. Its error for a bad record names neither file nor record, so
 `find_bad_record` searches for it.
@@ -10,26 +10,26 @@ import hashlib
 import json
 import os
 import pathlib
-import struct
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from glob import escape, glob
+from typing import Literal
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
+from electra_tf.storage.mirror import cache_folder, fetch, local_glob
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text import records
-from electra_tf.text.json_file import parse_json
-from electra_tf.text.records import FEATURES, Manifest, Shard
-from electra_tf.text.remote_records import local_records
+from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frames
 from electra_tf.text.tokenizer import Tokenizer
 
+INDEX, BAD = "index.json", "bad_records.jsonl"
 _BLOCK = 1 << 16  # bytes
-_MAX_MANIFEST = 1 << 24  # bytes
-_MAX_RECORD = 1 << 26  # bytes
-_HEADER_BYTES = 12  # length and its checksum
-_FRAME_BYTES = 16  # of a TFRecord beside its payload: length, two checksums
+_ORIGINAL = "pretrain_tfrecords"  # the original writes records to DATA_DIR/...
+_MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
+_REMEDY = "Copy the folder again, or build the records again with --overwrite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,284 +89,205 @@ def open_records(
         records = electra_tf.open_records("records", max_length=32, tokenizer=None)
         print(f"{records.total:,} records")
     """
-    data = local_records(data)
-    if tokenizer is not None:
-        vocabulary_size = len(tokenizer.vocabulary)
-    manifest = _read_manifest(data)
+    data, is_strict = local_records(data), on_error == "stop"
+    size = len(tokenizer.vocabulary) if tokenizer else vocabulary_size
+    manifest = _read_manifest(data, max_length, tokenizer)
     if manifest is not None:
-        _check_manifest(manifest, data, max_length, tokenizer)
-        size = vocabulary_size or manifest.tokenizer["vocabulary_size"]
-        is_strict = on_error == "stop"
-        return _open_with_manifest(data, manifest, max_length, size, verify, is_strict)
-    if not vocabulary_size:
+        paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
+        for path, shard in zip(paths, manifest.shards, strict=True):
+            if is_strict or verify or not os.path.exists(path):
+                _check_shard(path, shard, verify)
+        counts = tuple(shard.records for shard in manifest.shards)
+        size = size or manifest.tokenizer["vocabulary_size"]
+        return RecordSet(paths, counts, max_length, size, manifest)
+    if not size:
         raise InputError(
             "For records without a manifest, tokenizer or vocabulary_size must be set",
             f"{data} with neither",
             "Pass the tokenizer that the records were built with",
         )
-    paths = tuple(_find_paths(data))
+    paths = _find_paths(data)
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
-        manifest = _read_manifest(folder)
-        if manifest is not None:
-            _check_manifest(manifest, folder, max_length, tokenizer)
-        else:
-            _check_complete(folder)
-    return _open_without_manifest(data, paths, max_length, vocabulary_size, on_error)
-
-
-def record_length(data: str) -> int | None:
-    """Return the positions of the records of a folder."""
-    data = local_records(data)
-    manifest = _read_manifest(data) if os.path.isdir(data) else None
-    return manifest.max_length if manifest else None
-
-
-def _read_manifest(folder: str) -> Manifest | None:
-    path = os.path.join(folder, records.MANIFEST)
-    if not tf.io.gfile.exists(path):
-        return None
-    size = tf.io.gfile.stat(path).length
-    if size > _MAX_MANIFEST or tf.io.gfile.isdir(path):
-        raise InputError(
-            f"{path} must be a file of at most {_MAX_MANIFEST:,} bytes",
-            f"{size:,} bytes",
-            "Build the records again with this version of electra_tf",
-        )
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return Manifest.parse(file.read(), path)
-
-
-def _check_manifest(
-    manifest: Manifest, data: str, max_length: int, tokenizer: Tokenizer | None
-) -> None:
-    if tokenizer is not None:
-        tokenizer.check_identity(manifest.tokenizer, data)
-    if manifest.max_length != max_length:
-        raise _length_error(data, max_length, manifest.max_length)
-
-
-def _open_with_manifest(
-    data: str,
-    manifest: Manifest,
-    max_length: int,
-    vocabulary_size: int,
-    verify: bool,
-    is_strict: bool,
-) -> RecordSet:
-    paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
-    for path, shard in zip(paths, manifest.shards, strict=True):
-        if is_strict or not tf.io.gfile.exists(path):
-            _check_size(path, shard.bytes)
-        if verify:
-            _check_sha256(path, shard.sha256)
-    if is_strict:  # the manifest may be as false as the files
-        _cached("record_lengths", paths, lambda new: tuple(map(_check_lengths, new)))
-    counts = tuple(shard.records for shard in manifest.shards)
-    return RecordSet(paths, counts, max_length, vocabulary_size, manifest)
-
-
-def _open_without_manifest(
-    data: str,
-    paths: tuple[str, ...],
-    max_length: int,
-    vocabulary_size: int,
-    on_error: str,
-) -> RecordSet:
-    if on_error == "skip":
-        from electra_tf.text.record_repair import count_frames  # it imports this module
-
-        counts = tuple(map(count_frames, paths))
-    else:
-        counts = _cached("record_counts", paths, _count_records)
-    record_set = RecordSet(paths, counts, max_length, vocabulary_size)
-    if not record_set.total:
-        raise InputError(
-            "The record files must contain at least one record",
-            f"{data} with 0 records",
-            "Build records with electra_tf.build_records",
-        )
-    if on_error == "stop":
-        _check_first(record_set)
+        _read_manifest(folder, max_length, tokenizer)  # globs of records with one
+    record_set = RecordSet(paths, _count(paths, is_strict), max_length, size)
+    _check_first(record_set, data, is_strict)
     return record_set
 
 
-def _check_complete(folder: str) -> None:
-    if tf.io.gfile.exists(os.path.join(folder, records.BUILDING)):
+def record_length(data: str) -> int | None:
+    """Return the positions of the records of a folder; None without a manifest."""
+    path = pathlib.Path(local_records(data), records.MANIFEST)
+    if not path.exists():
+        return None
+    return Manifest.parse(path.read_bytes(), str(path)).max_length
+
+
+def local_records(data: str) -> str:
+    """Return a local path of records, which are fetched if they are at a URL.
+
+    TensorFlow has no file system for s3:// and others, so tf.data reads local files.
+    """
+    parts = data.split(",")
+    if not any(map(is_url, parts)):
+        return data
+    if len(parts) == 1 and not any(c in data for c in "*?["):
+        source = ObjectFolder(data)
+        if objects := source.find():
+            return _fetch_folder(source, objects)
+    paths = (local_glob(part) if is_url(part) else [part] for part in parts)
+    return ",".join(path for part in paths for path in part)
+
+
+def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
+    """Fetch the shards of the manifest, or else all, and the vocabulary."""
+    sums = {}
+    if records.MANIFEST in objects:
+        content = source.read(records.MANIFEST) or b""
+        manifest = Manifest.parse(content, source.url_of(records.MANIFEST))
+        for shard in manifest.shards:
+            info = objects.get(shard.file)
+            _raise_size(source.url_of(shard.file), shard, info and info.size)
+            sums[shard.file] = shard.sha256
+    elif records.is_half_written(objects):
+        raise _half_written(source.url)
+
+    def is_needed(name: str) -> bool:
+        folder, file = os.path.split(name)
+        if folder not in ("", _ORIGINAL):
+            return False
+        is_shard = name in sums if sums else "tfrecord" in file
+        return is_shard or name == records.MANIFEST or file.startswith("vocab")
+
+    files = {name: info for name, info in objects.items() if is_needed(name)}
+    return os.path.join(fetch(source, files, sums), split_url(source.url)[1])
+
+
+def _read_manifest(
+    folder: str, max_length: int, tokenizer: Tokenizer | None
+) -> Manifest | None:
+    """Return the manifest of a folder, if it has one, after a check of its settings."""
+    path = pathlib.Path(folder, records.MANIFEST)
+    if not path.exists():
+        if path.with_name(records.BUILDING).exists():
+            raise _half_written(folder)
+        return None
+    manifest = Manifest.parse(path.read_bytes(), str(path))
+    if tokenizer is not None:
+        tokenizer.check_identity(manifest.tokenizer, folder)
+    if manifest.max_length != max_length:
+        raise _length_error(folder, max_length, manifest.max_length)
+    return manifest
+
+
+def _half_written(folder: str) -> InputError:
+    return InputError(
+        "A folder of records must be complete, with a manifest.json",
+        f"{folder}, which is half-written",
+        "Run build_records again with --overwrite",
+    )
+
+
+def _check_shard(path: str, shard: Shard, verify: bool) -> None:
+    """Compare a file with its size and, with `verify`, its checksum."""
+    _raise_size(path, shard, os.path.getsize(path) if os.path.exists(path) else None)
+    if verify and (sha256 := durable_files.sha256(path)) != shard.sha256:
         raise InputError(
-            "A folder of records must be complete, with a manifest.json",
-            f"{folder}, which is half-written",
-            "Run build_records again with --overwrite",
+            f"{path} must have the SHA-256 that the manifest lists, {shard.sha256}",
+            sha256,
+            _REMEDY,
         )
 
 
-def _find_paths(data: str) -> list[str]:
-    _check_complete(data)
-    if tf.io.gfile.isdir(data):
-        # The original writes records to DATA_DIR/pretrain_tfrecords.
-        folders = [data, os.path.join(data, "pretrain_tfrecords")]
-        patterns = [os.path.join(folder, "*tfrecord*") for folder in folders]
-    else:
-        patterns = data.split(",")
-    paths = [p for pattern in patterns for p in sorted(tf.io.gfile.glob(pattern))]
-    paths = [path for path in dict.fromkeys(paths) if not tf.io.gfile.isdir(path)]
+def _raise_size(path: str, shard: Shard, size: int | None) -> None:
+    if size != shard.bytes:
+        raise InputError(
+            f"{path} must have the {shard.bytes} bytes that the manifest lists",
+            "no such file" if size is None else f"{size} bytes",
+            _REMEDY,
+        )
+
+
+def _find_paths(data: str) -> tuple[str, ...]:
+    patterns = data.split(",")
+    if os.path.isdir(data):
+        folders = data, os.path.join(data, _ORIGINAL)
+        patterns = [os.path.join(escape(f), "*tfrecord*") for f in folders]
+    paths = [path for pattern in patterns for path in sorted(glob(pattern))]
+    paths = [path for path in dict.fromkeys(paths) if os.path.isfile(path)]
     if not paths:
         raise InputError(
             "The data must be a folder of TFRecord files or globs of such files",
             f"{data!r}, which matches no file",
             "Build records with electra_tf.build_records, or check the path",
         )
-    return paths
-
-
-def _check_size(path: str, required: int) -> None:
-    size = tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
-    if size != required:
-        raise InputError(
-            f"{path} must have the {required} bytes that the manifest lists",
-            "no such file" if size is None else f"{size} bytes",
-            "Copy the folder again, or build the records again with --overwrite",
-        )
-
-
-def _check_sha256(path: str, sha256: str) -> None:
-    found = _sha256(path)
-    if found != sha256:
-        raise InputError(
-            f"{path} must have the SHA-256 that the manifest lists, {sha256}",
-            found,
-            "Copy the folder again, or build the records again with --overwrite",
-        )
-
-
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def is_unchanged(path: str, shard: Shard) -> bool:
-    """Return whether a file has the size and the SHA-256 of its manifest."""
-    is_whole = tf.io.gfile.stat(path).length == shard.bytes
-    return is_whole and _sha256(path) == shard.sha256
+    return tuple(paths)
 
 
 def identity_of_files(paths: Sequence[str]) -> str:
     """Return a hash of the sizes and of the first and last blocks of files."""
     digest = hashlib.sha256()
     for path in paths:
-        size = tf.io.gfile.stat(path).length
+        size = os.path.getsize(path)
         digest.update(f"{size}\n".encode())
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with open(path, "rb") as file:
             digest.update(file.read(_BLOCK))
             file.seek(max(0, size - _BLOCK))
             digest.update(file.read(_BLOCK))
     return digest.hexdigest()
 
 
-def _cached(
-    name: str, paths: tuple[str, ...], count: Callable[[tuple[str, ...]], Sequence[int]]
-) -> tuple[int, ...]:
-    """Return a number for each file, computed again where its size or time changed."""
-    cache = pathlib.Path(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
-        "electra_tf",
-        f"{name}.json",
-    )
-    known: dict[str, list] = {}
+def _count(paths: Sequence[str], is_strict: bool) -> tuple[int, ...]:
+    """Return the numbers of records, counted again where a file has changed."""
+    if not is_strict:
+        return tuple(_count_records(path, is_strict=False) for path in paths)
+    cache = cache_folder() / "record_counts.json"
+    known: dict[str, list[int]] = {}
     with contextlib.suppress(OSError, ValueError):
-        cached = parse_json(cache.read_bytes())
-        known = cached if isinstance(cached, dict) else {}
-    keys, states = map(os.path.abspath, paths), map(tf.io.gfile.stat, paths)
-    state = {k: [s.length, s.mtime_nsec] for k, s in zip(keys, states, strict=True)}
-    new = [k for k, values in state.items() if not _is_count(known.get(k), values)]
-    for key, number in zip(new, count(tuple(new)), strict=True):
-        known[key] = [*state[key], number]
-    if new:
+        known = json.loads(cache.read_bytes())
+    before, counts = dict(known), []
+    for path in map(os.path.abspath, paths):
+        state = [os.path.getsize(path), os.stat(path).st_mtime_ns]
+        if known.get(path, [])[:2] != state:
+            known[path] = [*state, _count_records(path)]
+        counts.append(known[path][2])
+    if known != before:
         with contextlib.suppress(OSError):  # a home that cannot be written
-            cache.parent.mkdir(parents=True, exist_ok=True)
             durable_files.write(cache, json.dumps(known))
-    return tuple(known[key][2] for key in state)
+    return tuple(counts)
 
 
-def _is_count(cached: Any, state: list[int]) -> bool:
-    """Return whether an entry of the cache has the size and time of a file."""
-    if not isinstance(cached, list) or len(cached) != 3:
-        return False
-    return cached[:2] == state and type(cached[2]) is int and cached[2] >= 0
+def _count_records(path: str, is_strict: bool = True) -> int:
+    """Return the number of records, up to the first that hides what follows it."""
+    count = 0
+    for record, found in enumerate(read_frames(path)):
+        if is_strict and found.payload is None:
+            raise _frame_error(path, record, found)
+        count += found.is_complete
+    return count
 
 
-def _count_records(paths: tuple[str, ...]) -> tuple[int, ...]:
-    """Count the records of all files, which also compares their checksums."""
-
-    def file_numbers(number: tf.Tensor, path: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.TFRecordDataset(path).map(lambda _: number)
-
-    # One dataset reads all files: the original writes 1,000, and each dataset has a
-    # start-up cost.
-    if not paths:
-        return ()
-    for path in paths:
-        _check_lengths(path)
-    files = tf.data.Dataset.from_tensor_slices(list(paths)).enumerate()
-    counts = np.zeros(len(paths), np.int64)
-    try:
-        for numbers in files.flat_map(file_numbers).batch(65536).as_numpy_iterator():
-            counts += np.bincount(numbers, minlength=len(paths))
-    except tf.errors.DataLossError:
-        for path in paths:
-            _check_frames(path)
-        raise
-    return tuple(counts.tolist())
+def _frame_error(path: str, record: int, found: records.Frame) -> InputError:
+    return InputError(
+        "Each record file must be complete and intact",
+        f"{path}: record {record}, at byte {found.offset} of {os.path.getsize(path)}, "
+        f"is corrupt or truncated: {found.defect}",
+        "Copy the file again, or build the records again with --overwrite",
+    )
 
 
-def _check_frames(path: str) -> None:
-    """Raise an InputError with number and offset of the first corrupt record."""
-    _check_lengths(path)
-    record, offset = 0, 0
-    try:
-        for payload in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            record += 1
-            offset += len(payload) + _FRAME_BYTES
-    except tf.errors.DataLossError as error:
-        size = tf.io.gfile.stat(path).length
+def _check_first(record_set: RecordSet, data: str, is_strict: bool) -> None:
+    """Raise an error if there is no record, or the first one is invalid."""
+    if not record_set.total:
         raise InputError(
-            "Each record file must be complete and intact",
-            f"{path}: record {record}, at byte {offset} of {size}, is corrupt or "
-            "truncated",
-            "Copy the file again, or build the records again with --overwrite",
-        ) from error
-
-
-def _check_lengths(path: str) -> int:
-    """Return the number of records, or raise an InputError for one that is too long.
-
-    TensorFlow's reader allocates the length that a record states before it reads the
-    record, and the process ends where there is less memory.
-    """
-    record, offset = 0, 0
-    with open(path, "rb") as file:
-        while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES:
-            (length,) = struct.unpack_from("<Q", header)
-            if length > _MAX_RECORD:
-                if records.masked_crc(header[:8]) != header[8:]:
-                    return record  # TensorFlow checks it before it allocates
-                raise InputError(
-                    f"A record must have at most {_MAX_RECORD:,} bytes",
-                    f"{path}: record {record}, at byte {offset}, of {length:,} bytes",
-                    "Copy the file again, or build the records again with --overwrite",
-                )
-            offset = file.seek(length + _FRAME_BYTES - _HEADER_BYTES, os.SEEK_CUR)
-            record += 1
-    return record
-
-
-def _check_first(record_set: RecordSet) -> None:
-    counts = zip(record_set.paths, record_set.counts, strict=True)
-    path = next(path for path, count in counts if count)
-    payload = next(tf.data.TFRecordDataset(path).as_numpy_iterator())
-    check_payload(payload, f"{path}: record 0", record_set)
+            "The record files must contain at least one record",
+            f"{data} with 0 records",
+            "Build records with electra_tf.build_records",
+        )
+    if is_strict:
+        counts = zip(record_set.paths, record_set.counts, strict=True)
+        path = next(path for path, count in counts if count)
+        payload = next(read_frames(path)).payload
+        check_payload(payload, f"{path}: record 0", record_set)
 
 
 def check_payload(payload: bytes, place: str, record_set: RecordSet) -> None:
@@ -437,7 +358,115 @@ def find_bad_record(record_set: RecordSet, first_file: int = 0) -> None:
     """Raise an InputError for a bad record, if there is one."""
     paths = record_set.paths
     for path in (*paths[first_file:], *paths[:first_file]):
-        _check_frames(path)
-        payloads = tf.data.TFRecordDataset(path).as_numpy_iterator()
-        for number, payload in enumerate(payloads):
-            check_payload(payload, f"{path}: record {number}", record_set)
+        for record, found in enumerate(read_frames(path)):
+            if found.payload is None:
+                raise _frame_error(path, record, found)
+            check_payload(found.payload, f"{path}: record {record}", record_set)
+
+
+def replace_bad_records(
+    record_set: RecordSet, folder: str, log: Callable[[str], None]
+) -> RecordSet:
+    """Copy files with bad records, each bad record replaced by an empty one.
+
+    An empty record has no token, so it has no weight in any loss. Numbers and order of
+    all other records stay the same, and with them the batches of a resumed run.
+
+    Args:
+        record_set: Records that were opened with `on_error="skip"`.
+        folder: Receives the copies, a list of the bad records and an index. A folder
+            with an index is used as it is.
+        log: Receives lines about the bad records.
+
+    Returns:
+        The records, with the same counts.
+    """
+    index = pathlib.Path(folder, INDEX)
+    if not index.exists():
+        _repair(record_set, folder, log)
+    copies = json.loads(index.read_text(encoding="utf-8"))
+    bad = sum(number for _, number in copies.values())
+    log(f"{bad:,} of {record_set.total:,} records are bad; empty records replace them")
+    if bad:
+        log(f"the bad records are listed in {os.path.join(folder, BAD)}")
+    paths = tuple(
+        os.path.join(folder, copies[path][0]) if path in copies else path
+        for path in record_set.paths
+    )
+    return dataclasses.replace(record_set, paths=paths)
+
+
+def _repair(record_set: RecordSet, folder: str, log: Callable[[str], None]) -> None:
+    partial = pathlib.Path(f"{folder}.unfinished")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    log(f"searching {len(record_set.paths):,} files for bad records")
+    copies, total = {}, 0
+    with open(partial / BAD, "w", encoding="utf-8") as file:
+        for number, path in enumerate(record_set.paths):
+            defects = _defects(record_set, number)
+            if not defects:
+                continue
+            for record, (offset, defect) in defects.items():
+                line = {"file": path, "record": record, "byte": offset, "why": defect}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            total += len(defects)
+            _check_share(total, record_set, path)
+            copy = partial / f"{number:05d}-{os.path.basename(path)}"
+            copies[path] = copy.name, len(defects)
+            _write_copy(record_set, number, defects, copy)
+    (partial / INDEX).write_text(json.dumps(copies), encoding="utf-8")
+    durable_files.publish(partial, folder)
+
+
+def _check_share(bad: int, record_set: RecordSet, path: str) -> None:
+    if bad > max(_ALWAYS, _MAX_SHARE * record_set.total):
+        raise InputError(
+            f"At most {_MAX_SHARE:.0%} of the records may be bad with "
+            "input.on_error=skip",
+            f"{bad:,} of {record_set.total:,} up to {path}",
+            "Copy or build the records again, or check records.max_length and the "
+            "vocabulary",
+        )
+
+
+def _defects(record_set: RecordSet, number: int) -> dict[int, tuple[int, str]]:
+    """Return offset and defect of each bad record of a file."""
+    path, count = record_set.paths[number], record_set.counts[number]
+    manifest = record_set.manifest
+    if manifest is not None:
+        with contextlib.suppress(InputError):
+            _check_shard(path, manifest.shards[number], verify=True)
+            return {}
+    defects, record, offset = {}, -1, 0
+    for record, (offset, payload, defect) in enumerate(read_frames(path)):
+        if payload is not None:
+            defect = _payload_defect(payload, path, record_set)
+        # Without a manifest, a broken last record is not counted, but must not be read.
+        if defect and (record < count or manifest is None):
+            defects[record] = offset, defect
+    for missing in range(record + 1, count):
+        defects[missing] = (
+            offset,
+            "missing: the file ends, or a corrupt length hides it",
+        )
+    return defects
+
+
+def _payload_defect(payload: bytes, path: str, record_set: RecordSet) -> str:
+    try:
+        check_payload(payload, path, record_set)
+    except InputError as error:
+        return error.received.removeprefix(f"{path}: ")
+    return ""
+
+
+def _write_copy(
+    record_set: RecordSet, number: int, defects: dict, target: pathlib.Path
+) -> None:
+    frames = read_frames(record_set.paths[number])
+    empty = records.empty_record(record_set.max_length)
+    with open(target, "wb") as file:
+        for record in range(record_set.counts[number]):
+            found = next(frames, None)
+            file.write(frame(empty if record in defects else found.payload))

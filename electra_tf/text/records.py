@@ -6,18 +6,20 @@ original and with NVIDIA's implementation. This module does not import TensorFlo
 that the processes that build records start fast.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
-import pathlib
+import os
 import struct
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text.examples import Example
 from electra_tf.text.tokenizer import Wordpieces
@@ -31,6 +33,8 @@ BUILDING = "_building"
 PROBLEMS = "problems.txt"
 DUPLICATES = "duplicates.jsonl"
 _FORMAT = 1
+_HEADER = 12  # bytes of a frame before the payload: length and its checksum
+_CORRUPT = "its content has another checksum"
 
 
 class RecordEncoder:
@@ -102,10 +106,52 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes([*head, size]) + content
 
 
+def empty_record(length: int) -> bytes:
+    """Return the payload of a record without tokens."""
+    return _field(1, b"".join(_entry(name, bytes(length)) for name in FEATURES))
+
+
 def frame(payload: bytes) -> bytes:
     """Return the payload framed for a TFRecord file, with its checksums."""
     length = struct.pack("<Q", len(payload))
     return length + masked_crc(length) + payload + masked_crc(payload)
+
+
+class Frame(NamedTuple):
+    """One record of a file, and where it begins."""
+
+    offset: int
+    payload: bytes | None
+    """None for a corrupt record."""
+    defect: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the record after it can be found."""
+        return self.payload is not None or self.defect == _CORRUPT
+
+
+def read_frames(path: str) -> Iterator[Frame]:
+    """Yield the records of a file; after a broken length nothing can be found."""
+    with open(path, "rb") as file:
+        size, offset, is_complete = os.path.getsize(path), 0, True
+        while is_complete and offset < size:
+            found = _read_frame(file, offset, size)
+            yield found
+            offset, is_complete = file.tell(), found.is_complete
+
+
+def _read_frame(file: BinaryIO, offset: int, size: int) -> Frame:
+    header = file.read(_HEADER)
+    if len(header) < _HEADER or masked_crc(header[:8]) != header[8:]:
+        return Frame(offset, None, "its length is corrupt; what follows is lost")
+    (length,) = struct.unpack("<Q", header[:8])
+    if length + 4 > size - file.tell():
+        return Frame(offset, None, "the file ends within it")
+    payload, checksum = file.read(length), file.read(4)
+    if masked_crc(payload) != checksum:
+        return Frame(offset, None, _CORRUPT)
+    return Frame(offset, payload)
 
 
 def masked_crc(data: bytes) -> bytes:
@@ -184,11 +230,6 @@ class Manifest:
             shards = [Shard(**shard) for shard in tree.pop("shards")]
             manifest = cls(**tree, shards=shards)
             int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])
-            for shard in shards:
-                if shard.file != pathlib.PurePath(shard.file).name or not shard.file:
-                    raise ValueError(f"the name {shard.file!r:.60} of a file elsewhere")
-                if min(int(shard.records), int(shard.bytes)) < 0:
-                    raise ValueError(f"a negative size of {shard.file!r:.60}")
             return manifest
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
@@ -206,3 +247,27 @@ def is_half_written(names: Iterable[str]) -> bool:
 def shard_names(count: int) -> list[str]:
     """Return the file names of shards that the reader of the original expects."""
     return [f"{SHARD_PREFIX}-{i:05d}-of-{count:05d}" for i in range(count)]
+
+
+@contextlib.contextmanager
+def records_lock(folder: str | os.PathLike, exclusive: bool = False) -> Iterator[None]:
+    """Lock a folder of records: trainers read it together, a builder is alone.
+
+    The lock is on the folder itself, so that no file is written to it. File systems
+    that cannot lock a folder are used without.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            if os.path.isdir(folder):
+                lock = durable_files.locked(folder, shared=not exclusive, wait=False)
+                stack.enter_context(lock)
+        except BlockingIOError as error:
+            other = "reads or builds" if exclusive else "builds"
+            raise InputError(
+                "Records must not be built while another process uses them",
+                f"{os.fspath(folder)!r}, which another process {other}",
+                "Wait for it or stop it, or use another folder",
+            ) from error
+        except OSError:  # for example NFS
+            pass
+        yield

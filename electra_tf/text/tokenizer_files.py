@@ -13,6 +13,8 @@ from typing import Any
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.storage.mirror import fetch
+from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import (
@@ -126,6 +128,29 @@ class StoredTokenizer:
             f"{ {name: requested[name] for name in names} }",
             f"Remove these settings, or correct {self.source} if it is wrong",
         )
+
+
+def local_vocabulary(path: str | None) -> str | None:
+    """Return the local path of a vocabulary, which is fetched if it is at a URL."""
+    if path is None or not is_url(path):
+        return path
+    parent, name = split_url(path)
+    source = ObjectFolder(parent)
+    names = {name, settings_path(name).name}
+    if name == VOCABULARY or name.endswith(".json"):
+        names.update(SETTINGS)
+    if source.info(name) is None:
+        source, name = ObjectFolder(path), ""
+        names = {*FILES, settings_path(VOCABULARY).name}
+    infos = {n: source.info(n) for n in names}
+    files = {n: info for n, info in infos.items() if info is not None}
+    if not files:
+        raise InputError(
+            "A vocabulary must be an object, a folder of objects, or a local path",
+            f"{path}, which does not exist",
+            "Check the URL",
+        )
+    return os.path.join(fetch(source, files, folder="."), name)
 
 
 def open_tokenizer(

@@ -4,8 +4,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text.remote_records import local_vocabulary
-from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 
 

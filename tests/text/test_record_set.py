@@ -1,32 +1,32 @@
-import json
-import re
-import shutil
-import struct
+"""Records are opened, checked, counted and locked; bad ones are found and replaced."""
 
+import itertools
+import json
+import multiprocessing
+import os
+import shutil
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf.config.pretraining import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text.pipeline import evaluation_batches, training_batches
+from electra_tf.text.pipeline import current_file, evaluation_batches, training_batches
 from electra_tf.text.record_set import (
-    find_bad_record,
+    BAD,
     open_records,
+    replace_bad_records,
     reraise_bad_records,
 )
-from electra_tf.text.records import FEATURES, masked_crc
+from electra_tf.text.records import FEATURES, MANIFEST, records_lock
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
 
-def open_any(data, max_length=32, vocabulary_size=1000, **options):
-    return open_records(
-        str(data),
-        max_length=max_length,
-        tokenizer=None,
-        vocabulary_size=vocabulary_size,
-        **options,
-    )
+def open_any(data, max_length=32, **options):
+    options = {"tokenizer": None, "vocabulary_size": 1000, **options}
+    return open_records(str(data), max_length=max_length, **options)
 
 
 @pytest.fixture
@@ -47,6 +47,17 @@ def shard(folder, number=0):
     return sorted(folder.glob("*tfrecord*"))[number]
 
 
+def offsets(path):
+    payloads = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    return [0, *itertools.accumulate(len(payload) + 16 for payload in payloads)]
+
+
+def flip(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
 def write(path, *examples):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for features in examples:
@@ -57,19 +68,15 @@ def write(path, *examples):
 
 
 def test_records_with_a_manifest(folder, vocabulary):
-    record_set = open_records(
-        str(folder), max_length=32, tokenizer=Tokenizer(vocabulary)
-    )
+    tokenizer = Tokenizer(vocabulary)
+    record_set = open_any(folder, tokenizer=tokenizer, vocabulary_size=0)
     assert len(record_set.paths) == 5
     assert record_set.total == record_set.manifest.records == sum(record_set.counts)
     assert record_set.vocabulary_size == 1000
-
-
-def test_records_without_a_manifest_require_a_vocabulary_size(folder, without_manifest):
-    record_set = open_records(str(folder), max_length=32, tokenizer=None)
-    assert record_set.vocabulary_size == 1000
-    with pytest.raises(InputError, match="tokenizer or vocabulary_size"):
-        open_records(str(without_manifest), max_length=32, tokenizer=None)
+    assert open_any(folder, vocabulary_size=0).vocabulary_size == 1000
+    assert open_any(f"{folder}/*tfrecord*").counts == record_set.counts
+    parts = f"{shard(folder, 0)},file://{shard(folder, 1)}"
+    assert open_any(parts).counts == record_set.counts[:2]
 
 
 def test_records_without_a_manifest_are_counted(without_manifest, folder):
@@ -92,69 +99,75 @@ def test_records_without_a_manifest_are_counted(without_manifest, folder):
         for records in (expected, record_set)
     )
     assert all((x.numpy() == y.numpy()).all() for x, y in zip(a, b, strict=True))
-    assert (
-        len(list(training_batches(record_set, InputConfig(batch_size=8)).take(9))) == 9
-    )
+    batches = training_batches(record_set, InputConfig(batch_size=8))
+    assert len(list(batches.take(9))) == 9
 
 
-def test_another_vocabulary_or_setting_is_rejected(folder, vocabulary):
-    other = Vocabulary((*vocabulary.tokens[:-1], "another"))
-    with pytest.raises(InputError, match="vocabulary_sha256"):
-        open_records(str(folder), max_length=32, tokenizer=Tokenizer(other))
+def _settings(vocabulary):
     cased = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
-    with pytest.raises(InputError, match=r"lower_case True \(here False\)"):
-        open_records(str(folder), max_length=32, tokenizer=cased)
-
-
-def test_another_length_is_rejected(folder, without_manifest):
-    for data in (folder, without_manifest):
-        with pytest.raises(InputError, match=r"128 positions.*32.*max_length=32"):
-            open_any(data, max_length=128)
-
-
-def test_the_manifest_is_checked_for_globs_too(folder, vocabulary):
     other = Tokenizer(Vocabulary((*vocabulary.tokens[:-1], "another")))
-    with pytest.raises(InputError, match="vocabulary_sha256"):
-        open_records(f"{folder}/*tfrecord*", max_length=32, tokenizer=other)
-    with pytest.raises(InputError, match="max_length=32"):
-        open_any(f"{folder}/*tfrecord*", max_length=64)
-    assert open_any(f"{folder}/*tfrecord*").total == open_any(folder).total
+    return {
+        r"lower_case True \(here False\)": {"tokenizer": cased},
+        "vocabulary_sha256": {"tokenizer": other},
+        r"128 positions.*32.*max_length=32": {"max_length": 128},
+    }
 
 
-def test_verify_compares_checksums(copy):
-    path = shard(copy, 2)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    open_any(copy)
-    with pytest.raises(InputError, match=f"{path.name}.*SHA-256"):
-        open_records(str(copy), max_length=32, tokenizer=None, verify=True)
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    open_records(str(copy), max_length=32, tokenizer=None, verify=True)
+def test_records_of_other_settings_are_rejected(folder, vocabulary):
+    for words, options in _settings(vocabulary).items():
+        for data in (folder, f"{folder}/*tfrecord*"):
+            with pytest.raises(InputError, match=words):
+                open_any(data, **options)
 
 
-def test_data_without_records_is_rejected(tmp_path, folder):
-    with pytest.raises(InputError, match="no file"):
-        open_any(tmp_path)
-    with pytest.raises(InputError, match="no file"):
-        open_any(tmp_path / "nowhere*")
-    (tmp_path / "a.tfrecord").touch()
-    with pytest.raises(InputError, match="0 records"):
-        open_any(tmp_path)
+def _truncate(folder):
+    path = shard(folder, 1)
+    path.write_bytes(path.read_bytes()[:-1])
 
 
-def test_a_half_written_folder_is_rejected(without_manifest):
-    (without_manifest / "_building").mkdir()
-    with pytest.raises(InputError, match=r"half-written.*--overwrite"):
-        open_any(without_manifest)
-    with pytest.raises(InputError, match=r"half-written.*--overwrite"):
-        open_any(f"{without_manifest}/*tfrecord*")
+def _only(name):
+    def change(folder):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / name).touch()
+
+    return change
 
 
-def test_a_missing_or_truncated_file_of_a_manifest_is_rejected(copy):
+# Damage of records that have no manifest, and words of the message.
+DAMAGE = {
+    "truncated": (_truncate, r"00001-of-00005: record \d+, at byte \d+ of \d+"),
+    "length": (lambda f: write(shard(f), {n: [1] * 31 for n in FEATURES}), "31 pos"),
+    "half-written": (lambda f: (f / "_building").mkdir(), "half-written.*--overwrite"),
+    "no file": (_only("other"), "no file"),
+    "no record": (_only("a.tfrecord"), "0 records"),
+    "no example": (
+        lambda f: tf.io.TFRecordWriter(str(shard(f))).write(b"no example"),
+        r"record 0: no tf\.train\.Example",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_without_a_manifest_is_named(without_manifest, name):
+    change, words = DAMAGE[name]
+    change(without_manifest)
+    for data in (without_manifest, f"{without_manifest}/*tfrecord*"):
+        with pytest.raises(InputError, match=words):
+            open_any(data)
+    with pytest.raises(InputError, match=r"tokenizer or vocabulary_size|half-written"):
+        open_any(without_manifest, vocabulary_size=0)
+
+
+def test_damage_with_a_manifest_is_named(copy):
     path = shard(copy, 2)
     data = path.read_bytes()
+    flip(path, len(data) // 2)
+    open_any(copy)
+    with pytest.raises(InputError, match=f"{path.name}.*SHA-256"):
+        open_any(copy, verify=True)
+    path.write_bytes(data)
+    open_any(copy, verify=True)
     path.write_bytes(data[:-1])
     with pytest.raises(InputError, match=f"{path.name}.*{len(data)}.*{len(data) - 1}"):
         open_any(copy)
@@ -163,38 +176,13 @@ def test_a_missing_or_truncated_file_of_a_manifest_is_rejected(copy):
         open_any(copy)
 
 
-def test_the_error_of_a_truncated_file_names_record_and_byte(without_manifest):
-    path = shard(without_manifest, 1)
-    sizes = [16 + len(p.numpy()) for p in tf.data.TFRecordDataset(str(path))]
-    path.write_bytes(path.read_bytes()[:-1])
-    last, offset = len(sizes) - 1, sum(sizes[:-1])
-    with pytest.raises(
-        InputError, match=f"{path.name}: record {last}, at byte {offset} "
-    ):
-        open_any(without_manifest)
-
-
-def read_all(record_set, kind):
-    with reraise_bad_records(record_set):
+def read_all(record_set, kind="training", **options):
+    with reraise_bad_records(record_set, **options):
         if kind == "training":
             count = record_set.total // 8
             list(training_batches(record_set, InputConfig(batch_size=8)).take(count))
         else:
             list(evaluation_batches(record_set, 8))
-
-
-@pytest.mark.parametrize("kind", ["training", "evaluation"])
-def test_the_error_of_a_corrupt_record_names_file_and_byte(copy, kind):
-    record_set = open_any(copy)
-    read_all(record_set, kind)
-    path = shard(copy, 3)
-    sizes = [16 + len(p.numpy()) for p in tf.data.TFRecordDataset(str(path))]
-    data = bytearray(path.read_bytes())
-    data[sum(sizes[:4]) + 20] ^= 1
-    path.write_bytes(data)
-    words = f"{path.name}: record 4, at byte {sum(sizes[:4])} of {len(data)}"
-    with pytest.raises(InputError, match=words):
-        read_all(record_set, kind)
 
 
 ROW = {name: [1] * 32 for name in FEATURES}
@@ -208,21 +196,22 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("kind", ["training", "evaluation"])
-@pytest.mark.parametrize("words", BAD_ROWS)
-def test_the_error_of_an_invalid_record_names_file_and_number(tmp_path, words, kind):
-    write(tmp_path / "a.tfrecord", *[ROW] * 8)
-    write(tmp_path / "b.tfrecord", ROW, BAD_ROWS[words], *[ROW] * 6)
-    record_set = open_any(tmp_path)
-    with pytest.raises(InputError, match=words) as error:
+def test_the_error_of_a_bad_record_names_file_and_record(copy, tmp_path, kind):
+    record_set = open_any(copy)
+    read_all(record_set, kind)
+    path = shard(copy, 3)
+    offset = offsets(path)[4]
+    flip(path, offset + 20)
+    with pytest.raises(InputError, match=f"{path.name}: record 4, at byte {offset} "):
         read_all(record_set, kind)
-    assert "b.tfrecord: record 1" in str(error.value)
-
-
-def test_a_payload_that_is_no_example_is_rejected(tmp_path):
-    with tf.io.TFRecordWriter(str(tmp_path / "a.tfrecord")) as writer:
-        writer.write(b"no example")
-    with pytest.raises(InputError, match=r"record 0: no tf\.train\.Example"):
-        open_any(tmp_path)
+    for number, (words, row) in enumerate(BAD_ROWS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder / "a.tfrecord", *[ROW] * 8)
+        write(folder / "b.tfrecord", ROW, row, *[ROW] * 6)
+        with pytest.raises(InputError, match=r"b\.tfrecord: record 1.*") as error:
+            read_all(open_any(folder), kind)
+        assert error.match(words)
 
 
 def test_errors_of_other_causes_are_not_changed(folder):
@@ -233,61 +222,146 @@ def test_errors_of_other_causes_are_not_changed(folder):
         raise tf.errors.InvalidArgumentError(None, None, "other")
 
 
-@pytest.mark.parametrize("length", [2**27, 2**40, 2**64 - 6])
-def test_a_record_that_states_a_huge_length_is_reported(length, without_manifest):
-    """TensorFlow's reader would end the process."""
-    stated = struct.pack("<Q", length)
-    with shard(without_manifest, 1).open("ab") as file:
-        file.write(stated + masked_crc(stated) + b"abc")
-    with pytest.raises(InputError, match=f"{length:,} bytes"):
-        open_any(without_manifest)
-    record_set = open_any(without_manifest, on_error="skip")
-    with pytest.raises(InputError, match=f"{length:,} bytes"):
-        find_bad_record(record_set)
+def test_the_search_begins_with_the_current_file(copy):
+    record_set, settings = open_any(copy), InputConfig(batch_size=8, shuffle_window=40)
+    seen = {
+        current_file(record_set, settings, step)
+        for step in range(record_set.total // 8)
+    }
+    assert seen == set(range(5))
+    paths = [shard(copy, number) for number in (1, 4)]
+    for path in paths:
+        flip(path, offsets(path)[3] + 20)
+    lines = []
+    for first, path in ((3, paths[1]), (0, paths[0])):
+        with pytest.raises(InputError, match=f"{path.name}: record 3"):
+            read_all(record_set, first_file=lambda first=first: first, log=lines.append)
+    assert "searching 5 files" in lines[0]
 
 
-def test_a_record_of_a_manifest_that_states_a_huge_length_is_reported(folder, tmp_path):
-    """The manifest may be as false as the file."""
-    folder = shutil.copytree(folder, tmp_path / "copy")
-    stated = struct.pack("<Q", 2**40)
-    path = shard(folder, 1)
-    with path.open("ab") as file:
-        file.write(stated + masked_crc(stated) + b"abc")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (entry,) = [e for e in manifest["shards"] if e["file"] == path.name]
-    entry |= {"bytes": path.stat().st_size, "records": entry["records"] + 1}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=f"{2**40:,} bytes"):
-        open_any(folder)
-
-
-@pytest.mark.parametrize("content", [b"[1]", b'{"a": 1}', b"[" * 10_000, b"\xff"])
-def test_a_damaged_cache_of_counts_is_not_used(
+@pytest.mark.parametrize("content", [None, b"", b"\xff"])
+def test_files_are_counted_again_only_where_they_have_changed(
     content, without_manifest, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    total = open_any(without_manifest).total
-    (cache,) = (tmp_path / "cache").rglob("*.json")
-    for damaged in (content, re.sub(rb"\d+\]", b"-1]", cache.read_bytes())):
-        cache.write_bytes(damaged)
-        assert open_any(without_manifest).total == total
-
-
-def test_lengths_are_searched_once_for_a_file(folder, tmp_path, monkeypatch):
-    """The search takes a second for a million records."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    open_any(folder)
-    (cache,) = (tmp_path / "cache").rglob("record_lengths.json")
-    assert set(json.loads(cache.read_text())) == set(
-        map(str, folder.glob("*tfrecord*"))
-    )
+    first = open_any(without_manifest)
+    (cache,) = (tmp_path / "cache").rglob("record_counts.json")
     before = cache.stat().st_mtime_ns
-    open_any(folder)
-    assert cache.stat().st_mtime_ns == before
+    if content is not None:
+        cache.write_bytes(content)
+    assert open_any(without_manifest) == first
+    assert (cache.stat().st_mtime_ns == before) == (content is None)
+    counts = json.loads(cache.read_text())
+    path = shard(without_manifest, 1)
+    counts[str(path)][2] = 7
+    cache.write_text(json.dumps(counts))
+    assert open_any(without_manifest).counts[1] == 7
+    os.utime(path, ns=(1, 1))
+    assert open_any(without_manifest) == first
 
 
-def test_globs_and_urls_may_be_mixed(folder, tmp_path):
-    parts = [str(shard(folder, 0)), f"file://{shard(folder, 1)}"]
-    record_set = open_any(",".join(parts))
-    whole = open_any(folder)
-    assert record_set.counts == whole.counts[:2]
+def rows(record_set):
+    batches = evaluation_batches(record_set, 10)
+    ids, masks = zip(*((b.input_ids_BL, b.input_mask_BL) for b in batches), strict=True)
+    total = record_set.total
+    return np.concatenate(ids)[:total], np.concatenate(masks)[:total]
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_bad_records_become_empty_and_all_others_stay(copy, tmp_path, has_manifest):
+    whole = open_any(copy)
+    before, _ = rows(whole)
+    paths = [shard(copy, n) for n in range(4)]
+    counts = whole.counts
+    flip(paths[0], offsets(paths[0])[4] + 20)  # the payload of record 4
+    flip(paths[1], offsets(paths[1])[-3])  # the length of the last record but one
+    paths[2].write_bytes(paths[2].read_bytes()[:-1])  # truncated
+    payloads = list(tf.data.TFRecordDataset(str(paths[3])).as_numpy_iterator())
+    write(tmp_path / "bad", {name: [1] * 31 + [1000] for name in FEATURES})
+    (payloads[2],) = tf.data.TFRecordDataset(str(tmp_path / "bad")).as_numpy_iterator()
+    with tf.io.TFRecordWriter(str(paths[3])) as writer:
+        for payload in payloads:
+            writer.write(payload)
+    lost = {0: [4], 1: [counts[1] - 2, counts[1] - 1], 2: [counts[2] - 1], 3: [2]}
+    if not has_manifest:
+        (copy / MANIFEST).unlink()
+        lost[1].pop()  # a record that nothing announces is not missed
+    with pytest.raises(InputError):
+        open_any(copy)
+    record_set, lines = open_any(copy, on_error="skip"), []
+    folder = str(tmp_path / "intact")
+    intact = replace_bad_records(record_set, folder, lines.append)
+    found = {}
+    with open(os.path.join(folder, BAD)) as file:
+        for line in map(json.loads, file):
+            number = record_set.paths.index(line["file"])
+            found.setdefault(number, []).append(line["record"])
+    assert found == lost
+    bad = sum(map(len, lost.values()))
+    assert f"{bad} of {intact.total:,} records are bad" in lines[1]
+    if has_manifest:
+        ids, masks = rows(intact)
+        empty = [sum(counts[:n]) + i for n, records in lost.items() for i in records]
+        assert intact.counts == counts
+        assert not masks[empty].any()
+        assert not ids[empty].any()
+        kept = np.setdiff1d(np.arange(whole.total), empty)
+        np.testing.assert_array_equal(ids[kept], before[kept])
+    read_all(intact)
+    # A resumed run uses the copies that exist.
+    assert replace_bad_records(record_set, folder, lines.append) == intact
+    assert sum("searching" in line for line in lines) == 1
+
+
+def test_too_many_bad_records_are_an_error(copy, tmp_path):
+    for number in range(5):
+        path = shard(copy, number)
+        path.write_bytes(path.read_bytes()[:-2000])
+    record_set = open_any(copy, on_error="skip")
+    with pytest.raises(InputError, match="1%"):
+        replace_bad_records(record_set, str(tmp_path / "intact"), lambda line: None)
+    assert not (tmp_path / "intact").exists()
+
+
+def _hold(folder, exclusive, held, release):
+    with records_lock(folder, exclusive):
+        held.set()
+        release.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("other", "own", "is_free"),
+    [(False, False, True), (False, True, False), (True, False, False)],
+)
+def test_trainers_share_records_and_a_builder_has_them_alone(
+    tmp_path, other, own, is_free
+):
+    context = multiprocessing.get_context("fork")
+    held, release = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, other, held, release))
+    process.start()
+    try:
+        assert held.wait(60)
+        lock = records_lock(tmp_path, own)
+        if is_free:
+            with lock:
+                pass
+        else:
+            with pytest.raises(InputError, match="another process"):
+                lock.__enter__()
+    finally:
+        release.set()
+        process.join()
+    with records_lock(tmp_path, own):
+        pass
+
+
+def test_records_in_use_are_not_built_again(copy, corpus_file, here):
+    flags = f"--input={corpus_file}", f"--output={copy}", "--overwrite"
+    flags += (f"--vocab={copy / 'vocab.txt'}", "--set=records.max_length=32")
+    before = sorted(path.name for path in copy.iterdir())
+    with records_lock(copy):
+        result = here("build_records", *flags)
+    assert result.returncode == 1
+    assert "another process reads or builds" in result.stderr
+    assert sorted(path.name for path in copy.iterdir()) == before

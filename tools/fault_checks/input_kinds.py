@@ -485,8 +485,11 @@ def _record_cases(draw) -> Case:
 
 
 def _read_records(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.text.record_repair import replace_bad_records
-    from electra_tf.text.record_set import find_bad_record, open_records
+    from electra_tf.text.record_set import (
+        find_bad_record,
+        open_records,
+        replace_bad_records,
+    )
 
     size = {"vocabulary_size": 1000} if case.arguments else {}
     options = {"max_length": 32, "tokenizer": None, **size}
