@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import tensorflow as tf
 from conftest import ROOT
 
 from electra_tf.config import loader
@@ -19,8 +20,9 @@ SHAPE = EncoderConfig(
 )  # fmt: skip
 
 
-def settings(*sets):
-    return lambda base: loader.load_config(None, sets, base=base, root=FinetuningConfig)
+def settings(*sets, config=None):
+    path = config and str(ROOT / f"configs/{config}.yaml")
+    return lambda base: loader.load_config(path, sets, base=base, root=FinetuningConfig)
 
 
 def write_glue(folder):
@@ -37,17 +39,35 @@ def write_glue(folder):
 
 @pytest.fixture(scope="module")
 def pretrained(vocabulary):
-    return PretrainedEncoder(
-        SHAPE, Tokenizer(vocabulary), None, "a test", "its identity"
-    )
+    tokenizer = Tokenizer(vocabulary)
+    return PretrainedEncoder(SHAPE, tokenizer, None, "a test", "its identity")
 
 
-def task_config(name, pretrained, *sets):
+@pytest.fixture
+def run(pretrained, tmp_path, monkeypatch):
+    """Return a function that fine-tunes an encoder with other attributes."""
+
+    def of(name, data="", trials=1, config=None, trains=True, sets=(), **changes):
+        encoder = dataclasses.replace(pretrained, **changes)
+        monkeypatch.setattr(PretrainedEncoder, "open", lambda path: encoder)
+        if not trains:
+            monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
+        make, output = settings(*sets, config=config), str(tmp_path / "out")
+        devices = tf.distribute.get_strategy()
+        finetuning.run_finetuning(name, data, "", output, trials, make, devices)
+
+    return of
+
+
+def task_config(name, pretrained, *sets, config=None, **shape):
     """Return the config of a task, with published settings and `sets`."""
+    pretrained = dataclasses.replace(
+        pretrained, shape=dataclasses.replace(SHAPE, **shape)
+    )
     configs = []
 
     def resolve(base):
-        configs.append(settings(*sets)(base))
+        configs.append(settings(*sets, config=config)(base))
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -55,44 +75,40 @@ def task_config(name, pretrained, *sets):
     return configs[0]
 
 
-def test_each_task_has_its_published_settings(vocabulary):
-    shape = EncoderConfig(**{**vars(SHAPE), "max_positions": 512})
-    pretrained = PretrainedEncoder(shape, Tokenizer(vocabulary), None, "a test")
-    epochs = {
-        name: task_config(name, pretrained).training.epochs
-        for name in ("cola", "rte", "stsb", "mnli", "squad1", "squad2", "chunking")
-    }
-    assert epochs == {
-        "cola": 3, "rte": 10, "stsb": 10, "mnli": 3, "squad1": 2, "squad2": 2,
-        "chunking": 3,
-    }  # fmt: skip
-    lengths = [
-        task_config(name, pretrained).data.max_length
-        for name in ("cola", "squad2", "chunking")
-    ]
-    assert lengths == [128, 512, 256]
-    changed = task_config("rte", pretrained, "training.epochs=4", "data.max_length=16")
-    assert (changed.training.epochs, changed.data.max_length) == (4, 16)
+@pytest.mark.parametrize(
+    ("name", "epochs", "length"),
+    [
+        ("cola", 3, 128),
+        ("rte", 10, 128),
+        ("stsb", 10, 128),
+        ("mnli", 3, 128),
+        ("squad1", 2, 512),
+        ("squad2", 2, 512),
+        ("chunking", 3, 256),
+    ],
+)
+def test_each_task_has_its_published_settings(pretrained, name, epochs, length):
+    config = task_config(name, pretrained, max_positions=512)
+    assert (config.training.epochs, config.data.max_length) == (epochs, length)
+    assert task_config(name, pretrained).data.max_length == 64  # of the encoder
+    config = task_config(name, pretrained, "training.epochs=4", "data.max_length=16")
+    assert (config.training.epochs, config.data.max_length) == (4, 16)
 
 
-@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
-def test_configs_of_all_sizes_keep_published_task_settings(size, pretrained):
-    configs = []
-
-    def resolve(base):
-        path = str(ROOT / f"configs/finetune_{size}.yaml")
-        configs.append(loader.load_config(path, base=base, root=FinetuningConfig))
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        finetuning.run_task("rte", "", pretrained, "", 1, resolve, None)
-    assert configs[0].training.epochs == 10
-    rates = {
-        "tiny": (6e-4, 1.0), "small": (3e-4, 0.8), "base": (1e-4, 0.8),
-        "large": (5e-5, 0.9),
-    }  # fmt: skip
-    optimizer = configs[0].optimizer
-    assert (optimizer.learning_rate, optimizer.layer_decay) == rates[size]
+@pytest.mark.parametrize(
+    ("size", "rates"),
+    [
+        ("tiny", (6e-4, 1.0)),
+        ("small", (3e-4, 0.8)),
+        ("base", (1e-4, 0.8)),
+        ("large", (5e-5, 0.9)),
+    ],
+)
+def test_configs_of_all_sizes_keep_published_task_settings(size, rates, pretrained):
+    config = task_config("rte", pretrained, config=f"finetune_{size}")
+    assert config.training.epochs == 10
+    optimizer = config.optimizer
+    assert (optimizer.learning_rate, optimizer.layer_decay) == rates
 
 
 @pytest.mark.parametrize(
@@ -109,19 +125,10 @@ def test_configs_of_all_sizes_keep_published_task_settings(size, pretrained):
     ],
 )
 def test_published_rates_for_a_small_encoder_give_a_warning(
-    config, depth, width, warns, pretrained, monkeypatch, tmp_path, capsys
+    run, capsys, config, depth, width, warns
 ):
     shape = dataclasses.replace(SHAPE, depth=depth, width=width)
-    encoder = dataclasses.replace(pretrained, shape=shape)
-    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: encoder)
-    monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
-    path = config and str(ROOT / f"configs/{config}.yaml")
-
-    def make_config(base):
-        return loader.load_config(path, base=base, root=FinetuningConfig)
-
-    output = str(tmp_path / "out")
-    finetuning.run_finetuning("sst2", "", "", output, 1, make_config, None)
+    run("sst2", config=config, trains=False, shape=shape)
     message = capsys.readouterr().err
     words = ("--config=finetune_tiny", f"depth {depth} and width {width}")
     assert all((word in message) == warns for word in words)
@@ -131,45 +138,16 @@ def test_published_rates_for_a_small_encoder_give_a_warning(
     ("trained", "warns"), [(32, True), (128, False), (512, False), (None, False)]
 )
 def test_texts_longer_than_the_records_of_pretraining_give_a_warning(
-    trained, warns, pretrained, monkeypatch, tmp_path, capsys
+    run, capsys, trained, warns
 ):
-    encoder = dataclasses.replace(pretrained, trained_length=trained)
-    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: encoder)
-    monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
-    output = str(tmp_path / "out")
-    finetuning.run_finetuning("sst2", "", "", output, 1, settings(), None)
+    run("sst2", trains=False, trained_length=trained)
     assert ("data.max_length=32" in capsys.readouterr().err) == warns
 
 
-def test_an_incomplete_test_set_is_an_error_before_training(
-    pretrained, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: pretrained)
-    folder = write_glue(tmp_path / "glue")
-    test = tmp_path / "glue" / "CoLA" / "test.tsv"
-    test.write_text("index\tsentence\n0\ta\n")
-    output = str(tmp_path / "out")
-    with pytest.raises(InputError, match=r"CoLA.*1063 rows.*with 1"):
-        finetuning.run_finetuning("glue", folder, "", output, 1, settings(), None)
-
-
-def test_max_length_is_limited_by_the_encoder(pretrained):
-    assert task_config("squad2", pretrained).data.max_length == 64
-
-
-def test_glue_writes_a_table_and_a_submission(
-    pretrained, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: pretrained)
-    finetuning.run_finetuning(
-        "glue",
-        write_glue(tmp_path / "glue"),
-        "a checkpoint",
-        str(tmp_path / "out"),
-        2,
-        settings("training.epochs=1", "training.batch_size=8", "data.max_length=16"),
-        finetuning.tf.distribute.get_strategy(),
-    )
+def test_glue_writes_a_table_and_a_submission(run, tmp_path, capsys):
+    data = write_glue(tmp_path / "glue")
+    sets = ("training.epochs=1", "training.batch_size=8", "data.max_length=16")
+    run("glue", data, 2, sets=sets)
     printed = capsys.readouterr().out
     assert "cola; without: sst2, mrpc" in printed
     assert "cola trial 2 of 2 (seed 1): dev_mcc" in printed
@@ -179,24 +157,16 @@ def test_glue_writes_a_table_and_a_submission(
     assert "CoLA" not in line
     assert (tmp_path / "out" / "submission.zip").exists()
     # A second run trains nothing and prints the same summary.
-    finetuning.run_finetuning(
-        "glue",
-        str(tmp_path / "glue"),
-        "a checkpoint",
-        str(tmp_path / "out"),
-        2,
-        settings("training.epochs=1", "training.batch_size=8", "data.max_length=16"),
-        finetuning.tf.distribute.get_strategy(),
-    )
+    run("glue", data, 2, sets=sets)
     again = capsys.readouterr().out
     assert "trial" not in again.split("cola dev_mcc")[0]
     assert again.splitlines()[-4:] == printed.splitlines()[-4:]
 
 
-def test_a_folder_without_glue_is_an_error(pretrained, tmp_path, monkeypatch):
-    monkeypatch.setattr(PretrainedEncoder, "open", lambda path: pretrained)
-    output = str(tmp_path / "out")
+def test_incomplete_data_is_an_error_before_training(run, tmp_path):
     with pytest.raises(InputError, match=r"--data.*GLUE"):
-        finetuning.run_finetuning(
-            "glue", str(tmp_path), "", output, 1, settings(), None
-        )
+        run("glue", str(tmp_path))
+    folder = write_glue(tmp_path / "glue")
+    (tmp_path / "glue" / "CoLA" / "test.tsv").write_text("index\tsentence\n0\ta\n")
+    with pytest.raises(InputError, match=r"CoLA.*1063 rows.*with 1"):
+        run("glue", folder)

@@ -84,9 +84,9 @@ def test_the_command(pretrained, grammar, tmp_path, here):
     assert json.loads(result.stdout)["chunk"]["best"] == 100
     assert "best" in result.stderr
     (tmp_path / "train.txt").write_text("word tag\n")
-    message = failure(here("evaluate", *flags, f"--data={tmp_path}"))
-    assert "train.txt, line 1" in message
-    message = failure(here("evaluate", *flags, "--data=/nowhere"))
-    assert "must be a folder with train.txt" in message
-    message = failure(here("evaluate", *flags, f"--data={grammar}", "--batches=1"))
-    assert "--batches" in message
+    for given, words in (
+        ([f"--data={tmp_path}"], "train.txt, line 1"),
+        (["--data=/nowhere"], "must be a folder with train.txt"),
+        ([f"--data={grammar}", "--batches=1"], "--batches"),
+    ):
+        assert words in failure(here("evaluate", *flags, *given))

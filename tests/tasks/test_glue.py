@@ -1,6 +1,6 @@
-"""The table of GLUE tasks, and the reader of their files and TFDS copies."""
+"""The table of GLUE tasks, the files and TFDS copies, and the leaderboard's zip."""
 
-import gzip
+import zipfile
 
 import pytest
 
@@ -8,13 +8,14 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
 from electra_tf.tasks.datasets import read_task
-from electra_tf.text.data_errors import DataErrorLog
 
-# Rows of the leaderboard's test files, and epochs of the paper (appendix B).
+# Leaderboard's files with their rows, and epochs of the paper (appendix B).
 PUBLISHED = {
-    "cola": (1063, 3), "sst2": (1821, 3), "mrpc": (1725, 3), "stsb": (1379, 10),
-    "qqp": (390_965, 3), "qnli": (5463, 3), "rte": (3000, 10), "wnli": (146, 3),
-    "ax": (1104, 3), "mnli": (9796 + 9847, 3),
+    "cola": ({"CoLA": 1063}, 3), "sst2": ({"SST-2": 1821}, 3),
+    "mrpc": ({"MRPC": 1725}, 3), "stsb": ({"STS-B": 1379}, 10),
+    "qqp": ({"QQP": 390_965}, 3), "qnli": ({"QNLI": 5463}, 3),
+    "rte": ({"RTE": 3000}, 10), "wnli": ({"WNLI": 146}, 3), "ax": ({"AX": 1104}, 3),
+    "mnli": ({"MNLI-m": 9796, "MNLI-mm": 9847}, 3),
 }  # fmt: skip
 # Documented rows of the files in the test data.
 ROWS = {
@@ -41,32 +42,22 @@ DEV_LABELS = {  # rows of each class in dev sets
 }
 
 
-def make_log(tmp_path, on_error="stop"):
-    return DataErrorLog(on_error, tmp_path / "problems.txt", "Data is good")
-
-
-def test_table_equals_the_publication():
-    assert set(glue.TASKS) == set(PUBLISHED)
-    for name, (rows, epochs) in PUBLISHED.items():
-        task = glue.TASKS[name]
-        assert sum(task.files.values()) == rows, name
-        assert len(task.files) == len(task.test)
-        assert task.epochs == epochs
-    assert glue.TASKS["mnli"].files == {"MNLI-m": 9796, "MNLI-mm": 9847}
-    first_metrics = {name: task.metrics[0] for name, task in glue.TASKS.items()}
+def test_the_table_equals_the_publication():
+    tasks = glue.TASKS
+    assert {n: (dict(t.files), t.epochs) for n, t in tasks.items()} == PUBLISHED
+    assert all(len(task.files) == len(task.test) for task in tasks.values())
+    first_metrics = {name: task.metrics[0] for name, task in tasks.items()}
     others = {"cola": "mcc", "stsb": "spearman", "ax": "mcc"}
     assert first_metrics == dict.fromkeys(PUBLISHED, "accuracy") | others
-    unordered = {name for name, task in glue.TASKS.items() if task.unordered}
-    assert unordered == {"mrpc", "stsb"}
-    assert glue.TASKS["mnli"].labels == ("contradiction", "entailment", "neutral")
-    assert glue.TASKS["rte"].labels == ("entailment", "not_entailment")
-    assert glue.TASKS["stsb"].labels is None
-    assert glue.TASKS["stsb"].range == (0.0, 5.0)
+    assert {n for n, task in tasks.items() if task.unordered} == {"mrpc", "stsb"}
+    assert tasks["mnli"].labels == ("contradiction", "entailment", "neutral")
+    assert tasks["rte"].labels == ("entailment", "not_entailment")
+    assert (tasks["stsb"].labels, tasks["stsb"].range) == (None, (0.0, 5.0))
 
 
 @pytest.mark.parametrize(("name", "stem"), ROWS)
-def test_published_files_are_read_completely(data, tmp_path, name, stem):
-    task, log = glue.TASKS[name], make_log(tmp_path)
+def test_published_files_are_read_completely(data, log, name, stem):
+    task = glue.TASKS[name]
     path = glue.require(str(data / "glue"), name, stem)
     assert path == glue.find(str(data / "glue" / task.folder), name, stem)
     rows = glue.read(path, name, log)
@@ -87,53 +78,33 @@ def test_published_files_are_read_completely(data, tmp_path, name, stem):
         assert {label: labels.count(label) for label in set(labels)} == DEV_LABELS[name]
 
 
-def test_only_the_test_file_of_cola_has_a_header(tmp_path):
-    (tmp_path / "CoLA").mkdir()
-    (tmp_path / "CoLA" / "dev.tsv").write_text('gj04\t1\t\t"A" b.\ngj04\t0\t*\tC d.\n')
-    (tmp_path / "CoLA" / "test.tsv").write_text("index\tsentence\n0\tE f.\n")
-    rows = glue.read(
-        glue.require(str(tmp_path), "cola", "dev"), "cola", make_log(tmp_path)
-    )
-    assert [(r.line, r.values["label"], r.values["sentence"]) for r in rows] == [
-        (1, "1", '"A" b.'),
-        (2, "0", "C d."),
-    ]
-    path = glue.require(str(tmp_path), "cola", "test")
-    (row,) = glue.read(path, "cola", make_log(tmp_path))
+def test_only_the_test_file_of_cola_has_a_header(write, log):
+    path = write("dev.tsv", '\ufeffgj04\t1\t\t"A" b.\r\ngj04\t0\t*\tC d.\r\n')
+    rows = glue.read(path, "cola", log)
+    fields = [(r.line, r.values["label"], r.values["sentence"]) for r in rows]
+    assert fields == [(1, "1", '"A" b.'), (2, "0", "C d.")]
+    (row,) = glue.read(write("test.tsv", "index\tsentence\n0\tE f.\n"), "cola", log)
     assert row.values == {"index": "0", "sentence": "E f."}
 
 
-def test_byte_order_mark_is_removed(tmp_path):
-    text = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t2\t3\tA\tB\r\n"
-    (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(text.encode()))
-    path = glue.require(str(tmp_path), "mrpc", "dev")
-    (row,) = glue.read(path, "mrpc", make_log(tmp_path))
-    assert row.values == {
-        "Quality": "1", "#1 ID": "2", "#2 ID": "3", "#1 String": "A", "#2 String": "B"
-    }  # fmt: skip
-
-
-def test_find_accepts_the_folder_of_glue_or_of_the_task(tmp_path):
-    folder = tmp_path / "RTE"
-    folder.mkdir()
-    assert glue.find(str(tmp_path), "rte", "train") is None
-    (folder / "train.tsv.xz").write_text("x")
-    assert glue.find(str(tmp_path), "rte", "train") == f"{folder}/train.tsv.xz"
-    assert glue.find(str(folder), "rte", "train") == f"{folder}/train.tsv.xz"
-    (folder / "train.tsv").write_text("x")
-    assert glue.find(str(tmp_path), "rte", "train") == f"{folder}/train.tsv"
+def test_find_accepts_the_folder_of_glue_or_of_the_task(write, tmp_path):
+    data, folder = str(tmp_path), str(tmp_path / "RTE")
+    assert glue.find(data, "rte", "train") is None
+    for name in ("train.tsv.xz", "train.tsv"):  # a plain file comes first
+        path = write(f"RTE/{name}", "x")
+        assert glue.find(data, "rte", "train") == path
+        assert glue.find(folder, "rte", "train") == path
     with pytest.raises(InputError, match=r"rte's dev\.tsv.*RTE"):
-        glue.require(str(tmp_path), "rte", "dev")
+        glue.require(data, "rte", "dev")
 
 
-def test_find_accepts_one_file_with_some_columns(tmp_path):
+def test_find_accepts_one_file_with_some_columns(write, tmp_path):
     for name in ("dev_matched.tsv.bak", "dev_matched.tsv.gz.partial"):
-        (tmp_path / name).write_text("x")
+        write(name, "x")
     assert glue.find(str(tmp_path), "mnli", "dev_matched") is None
-    reduced = tmp_path / "dev_matched.reduced.tsv.gz"
-    reduced.write_text("x")
-    assert glue.find(str(tmp_path), "mnli", "dev_matched") == str(reduced)
-    (tmp_path / "dev_matched.half.tsv").write_text("x")
+    reduced = write("dev_matched.reduced.tsv.gz", "x")
+    assert glue.find(str(tmp_path), "mnli", "dev_matched") == reduced
+    write("dev_matched.half.tsv", "x")
     with pytest.raises(InputError, match=r"half\.tsv, dev_matched\.reduced\.tsv\.gz"):
         glue.find(str(tmp_path), "mnli", "dev_matched")
 
@@ -171,7 +142,9 @@ def prepared(tmp_path_factory):
                 },
             )
             builder.download_and_prepare()
-    return str(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(folder))
+        yield
 
 
 @pytest.mark.parametrize(
@@ -189,44 +162,63 @@ def prepared(tmp_path_factory):
         ),
     ],
 )
-def test_tfds_rows_have_the_published_names(
-    prepared, monkeypatch, tmp_path, name, stem, texts, labels
-):
-    monkeypatch.setenv("TFDS_DATA_DIR", prepared)
+def test_tfds_rows_have_the_published_names(prepared, log, name, stem, texts, labels):
     task = glue.TASKS[name]
     path = glue.find("tfds:glue", name, stem)
     assert path == glue.require("tfds:glue/", name, stem)
-    rows = glue.read(path, name, make_log(tmp_path))
+    rows = glue.read(path, name, log)
     # In the order of the published file; TFDS shuffles.
     values = [tuple(row.values[c] for c in (*task.texts, task.label)) for row in rows]
-    first, second = texts.split()
     assert values == [
-        (f"{first} {i}", f"{second} {i}", label) for i, label in enumerate(labels)
+        (*(f"{text} {i}" for text in texts.split()), label)
+        for i, label in enumerate(labels)
     ]
 
 
-def test_unprepared_tfds_data_is_missing_or_an_error(prepared, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFDS_DATA_DIR", prepared)
+def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
     assert glue.find("tfds:glue", "mnli", "dev_mismatched") is None
     assert glue.find("tfds:glue", "ax", "diagnostic") is None
     path = glue.require("tfds:glue", "cola", "train")
     with pytest.raises(InputError, match="tfds build glue/cola"):
-        glue.read(path, "cola", make_log(tmp_path))
+        glue.read(path, "cola", log)
 
 
-def test_csv_task_reads_tfds(prepared, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFDS_DATA_DIR", prepared)
+def test_csv_task_reads_tfds(prepared, log):
     columns = DataConfig(text_columns=("sentence1",), label_column="label")
-    task = read_task("csv", "tfds:glue/wnli", columns, make_log(tmp_path))
+    task = read_task("csv", "tfds:glue/wnli", columns, log)
     assert task.scorer.labels == ("entailment", "not_entailment")
     assert set(task.splits) == {"train", "dev", "test"}
     assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}
     assert len(task.splits["dev"]) == 4
 
 
-def test_spaces_around_a_label_are_removed(tmp_path):
-    rows = [f"{n},{'ab'[n % 2]}{' ' * (n % 3)}\n" for n in range(40)]
-    (tmp_path / "TEXTS.CSV").write_text("text,kind\n" + "".join(rows))
-    columns = DataConfig(text_columns=("text",), label_column="kind")
-    task = read_task("csv", str(tmp_path / "TEXTS.CSV"), columns, make_log(tmp_path))
-    assert task.scorer.labels == ("a", "b")
+# The leaderboard's zip.
+
+FILES = {name: rows for files, _ in PUBLISHED.values() for name, rows in files.items()}
+
+
+def test_the_zip_has_predictions_and_constants(tmp_path):
+    assert glue.submission_files()["MNLI-mm"][:2] == ("mnli", "test_mismatched")
+    assert glue.submission_files()["AX"][:2] == ("ax", "diagnostic")
+    predictions = {"RTE": ["entailment", "not_entailment"] * 1500}
+    for name in "ab":
+        filled = glue.write_submission(tmp_path / name, predictions)
+        assert set(filled) == set(FILES) - {"RTE"}
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a") as archive:
+        names = {entry.filename for entry in archive.infolist()}
+        assert names == {f"{name}.tsv" for name in FILES}
+        lines = {n: archive.read(f"{n}.tsv").decode().splitlines() for n in FILES}
+    for name, rows in FILES.items():
+        assert lines[name][0] == "index\tprediction"
+        assert len(lines[name]) == rows + 1
+        assert lines[name][-1].startswith(f"{rows - 1}\t")
+    assert lines["RTE"][1:3] == ["0\tentailment", "1\tnot_entailment"]
+    assert lines["MNLI-m"][1] == "0\tcontradiction"
+    assert lines["STS-B"][1] == "0\t0.000"
+
+
+def test_incomplete_predictions_are_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"WNLI.*146 rows.*145 predictions"):
+        glue.write_submission(tmp_path / "zip", {"WNLI": ["0"] * 145})
+    assert not (tmp_path / "zip").exists()

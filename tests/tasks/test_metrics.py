@@ -1,6 +1,8 @@
-"""Metrics equal scikit-learn's and SciPy's, and are defined at their edges."""
+"""Metrics equal scikit-learn's, SciPy's and conlleval's, and are defined everywhere."""
 
+import collections
 import math
+import random
 import warnings
 
 import numpy as np
@@ -8,25 +10,37 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from electra_tf.tasks.metrics import METRICS, describe_degenerate
+from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.metrics import (
+    METRICS,
+    describe_degenerate,
+    score_spans,
+    score_tokens,
+)
+from electra_tf.tasks.schemes import to_bioes
+from electra_tf.text.data_errors import DataErrorLog
 
-CLASS_METRICS = ("accuracy", "mcc", "f1", "macro_f1")
-SCORE_METRICS = ("pearson", "spearman", "mse")
-REFERENCES = {
-    "accuracy": lambda a, b: 100 * sklearn.metrics.accuracy_score(a, b),
-    "mcc": lambda a, b: 100 * sklearn.metrics.matthews_corrcoef(a, b),
-    "f1": lambda a, b: (
-        100
-        * sklearn.metrics.f1_score(
-            np.equal(a, 1), np.equal(b, 1), pos_label=True, zero_division=0
-        )
-    ),
-    "macro_f1": lambda a, b: (
-        100 * sklearn.metrics.f1_score(a, b, average="macro", zero_division=0)
-    ),
-    "pearson": lambda a, b: 100 * scipy.stats.pearsonr(a, b).statistic,
-    "spearman": lambda a, b: 100 * scipy.stats.spearmanr(a, b).statistic,
-    "mse": sklearn.metrics.mean_squared_error,
+
+def binary_f1(labels, predictions):
+    sides = np.equal(labels, 1), np.equal(predictions, 1)
+    return sklearn.metrics.f1_score(*sides, zero_division=0)
+
+
+def macro_f1(labels, predictions):
+    scores = sklearn.metrics.f1_score
+    return scores(labels, predictions, average="macro", zero_division=0)
+
+
+CLASSES = {
+    "accuracy": sklearn.metrics.accuracy_score,
+    "mcc": sklearn.metrics.matthews_corrcoef,
+    "f1": binary_f1,
+    "macro_f1": macro_f1,
+}
+SCORES = {
+    "pearson": lambda a, b: scipy.stats.pearsonr(a, b).statistic,
+    "spearman": lambda a, b: scipy.stats.spearmanr(a, b).statistic,
+    "mse": lambda a, b: sklearn.metrics.mean_squared_error(a, b) / 100,
 }
 EDGES = [
     ([0, 1, 1, 0], [1, 1, 1, 1]),
@@ -49,37 +63,26 @@ def no_warning():
 def reference(name, labels, predictions):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return REFERENCES[name](labels, predictions)
+        return 100 * (CLASSES | SCORES)[name](labels, predictions)
 
 
-def test_every_metric_has_a_reference():
-    assert set(METRICS) == set(REFERENCES) == {*CLASS_METRICS, *SCORE_METRICS}
+@pytest.mark.parametrize("name", CLASSES)
+def test_metrics_of_classes_equal_scikit_learn(name):
+    assert set(METRICS) == {*CLASSES, *SCORES}
+    rng, cases = np.random.default_rng(0), list(EDGES)
+    for classes in (2, 3, 7):
+        for size in (2, 5, 40, 1000):
+            for _ in range(20):
+                labels, noise = rng.integers(classes, size=(2, size))
+                cases.append((labels, np.where(rng.random(size) < 0.6, labels, noise)))
+    for sides in cases:
+        score = METRICS[name](*sides)
+        assert score == pytest.approx(reference(name, *sides), abs=1e-9), sides
+        assert isinstance(score, float)
 
 
-@pytest.mark.parametrize("name", CLASS_METRICS)
-@pytest.mark.parametrize("classes", [2, 3, 7])
-def test_class_metrics_equal_scikit_learn(name, classes):
-    rng = np.random.default_rng(classes)
-    for size in (2, 5, 40, 1000):
-        for _ in range(20):
-            labels = rng.integers(classes, size=size)
-            noise = rng.integers(classes, size=size)
-            predictions = np.where(rng.random(size) < 0.6, labels, noise)
-            expected = reference(name, labels, predictions)
-            found = METRICS[name](labels, predictions)
-            assert found == pytest.approx(expected, abs=1e-9)
-            assert isinstance(found, float)
-
-
-@pytest.mark.parametrize("name", CLASS_METRICS)
-@pytest.mark.parametrize("sides", EDGES)
-def test_class_metrics_at_the_edges(name, sides):
-    found = METRICS[name](*sides)
-    assert found == pytest.approx(reference(name, *sides), abs=1e-9)
-
-
-@pytest.mark.parametrize("name", SCORE_METRICS)
-def test_score_metrics_equal_scipy(name):
+@pytest.mark.parametrize("name", SCORES)
+def test_metrics_of_scores_equal_scipy(name):
     rng = np.random.default_rng(0)
     for size in (2, 5, 40, 1000):
         for scale in (1e-30, 1.0, 1e30):
@@ -87,84 +90,194 @@ def test_score_metrics_equal_scipy(name):
             labels[0] = 2.0  # not all the same
             predictions = scale * (labels + rng.normal(size=size))
             expected = reference(name, labels, predictions)
-            found = METRICS[name](labels, predictions)
-            assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
-            single = predictions.astype(np.float32)
+            score = METRICS[name](labels, predictions)
+            assert score == pytest.approx(expected, rel=1e-9, abs=1e-9)
             if scale == 1:
-                assert METRICS[name](labels, single) == pytest.approx(
-                    expected, rel=1e-4, abs=1e-4
-                )
+                score = METRICS[name](labels, predictions.astype(np.float32))
+                assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def test_metrics_by_hand():
-    # 4 of 6 are correct; class 1 has 2 true positives, 1 false negative, 1 false
-    # positive.
-    labels, predictions = [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0]
-    assert METRICS["accuracy"](labels, predictions) == pytest.approx(400 / 6)
-    assert METRICS["f1"](labels, predictions) == pytest.approx(200 / 3)
-    assert METRICS["mcc"](labels, predictions) == pytest.approx(100 / 3)
-    assert METRICS["mse"]([0.0, 1.0], [0.5, 3.0]) == pytest.approx(2.125)
-    assert METRICS["pearson"]([1, 2, 3], [30, 20, 10]) == pytest.approx(-100)
-    assert METRICS["spearman"]([1, 2, 3], [1, 10, 1000]) == pytest.approx(100)
-    assert METRICS["spearman"]([1, 2, 3], [2, 2, 5]) == pytest.approx(50 * 3**0.5)
+@pytest.mark.parametrize(
+    ("name", "labels", "predictions", "score"),
+    [
+        # 4 of 6 are correct; class 1 has 2 true positives, 1 false negative, 1 false
+        # positive.
+        ("accuracy", [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], 400 / 6),
+        ("f1", [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], 200 / 3),
+        ("mcc", [1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], 100 / 3),
+        ("mse", [0.0, 1.0], [0.5, 3.0], 2.125),
+        ("mse", [0.0, 1.0, 2.0], [1e308, 0.0, 0.0], math.inf),
+        ("mse", [0.0, 1.0, 2.0], [math.nan, 0.0, 0.0], math.inf),
+        ("pearson", [1, 2, 3], [30, 20, 10], -100),
+        ("spearman", [1, 2, 3], [1, 10, 1000], 100),
+        ("spearman", [1, 2, 3], [2, 2, 5], 50 * 3**0.5),
+    ],
+)
+def test_metrics_by_hand(name, labels, predictions, score):
+    assert METRICS[name](labels, predictions) == pytest.approx(score)
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
-@pytest.mark.parametrize(
-    "predictions",
-    [
+def test_correlations_at_their_limits(name):
+    labels, correlation = [0.0, 1.0, 2.0], METRICS[name]
+    for undefined in (
         [0.1, 0.1, 0.1],  # their mean in float64 is not 0.1
         [0.0, 0.0, 0.0],
         [math.nan, 1.0, 2.0],
         [math.inf, 1.0, -math.inf],
-    ],
-)
-def test_undefined_correlation_is_0(name, predictions):
-    assert METRICS[name]([1.0, 2.0, 3.0], predictions) == 0.0
-    assert METRICS[name](predictions, [1.0, 2.0, 3.0]) == 0.0
-    assert METRICS[name]([1.0], [2.0]) == 0.0
-
-
-def test_correlation_does_not_exceed_its_bounds():
+    ):
+        assert correlation(labels, undefined) == correlation(undefined, labels) == 0.0
+    assert correlation([1.0], [2.0]) == 0.0
+    for scale in (1e308, 5e-324):  # sums that overflow, products that underflow
+        scores = np.array([-1.0, 0.0, 1.0]) * scale
+        assert correlation(labels, scores) == pytest.approx(100)
+    sums = np.array([1.0, 0.5, 1.7])
+    expected = correlation(labels, sums)
+    assert correlation(labels, sums * 1e308) == pytest.approx(expected)
+    close = [3.0, np.nextafter(3.0, 4), np.nextafter(3.0, 2)]
+    assert math.isfinite(correlation(labels, close))
     rng = np.random.default_rng(0)
     for _ in range(200):
         scores = rng.normal(size=30)
-        assert 99.999 < METRICS["pearson"](scores, scores) <= 100
-        assert -100 <= METRICS["pearson"](scores, -scores) < -99.999
+        assert 99.999 < correlation(scores, scores) <= 100
+        assert -100 <= correlation(scores, -scores) < -99.999
 
 
-def test_huge_and_tiny_scores_do_not_overflow():
-    labels = [0.0, 1.0, 2.0]
-    for scale in (1e308, 5e-324):
-        scores = np.array([-1.0, 0.0, 1.0]) * scale
-        assert METRICS["pearson"](labels, scores) == pytest.approx(100)
-        assert METRICS["spearman"](labels, scores) == pytest.approx(100)
-    sums = [1e308, 0.5e308, 1.7e308]  # their sum is infinite
-    expected = 100 * scipy.stats.pearsonr(labels, [1, 0.5, 1.7]).statistic
-    assert METRICS["pearson"](labels, sums) == pytest.approx(expected)
-    close = [3.0, np.nextafter(3.0, 4), np.nextafter(3.0, 2)]
-    assert math.isfinite(METRICS["pearson"](labels, close))
-    assert METRICS["mse"](labels, [1e308, 0.0, 0.0]) == math.inf
-    assert METRICS["mse"](labels, [math.nan, 0.0, 0.0]) == math.inf
+SINGLE = np.float32([2.5, np.nextafter(np.float32(2.5), 3), 2.5])
 
 
-def test_constant_classes_are_degenerate():
-    assert describe_degenerate(np.array([1, 1, 1]), [0, 1, 1]) == "always predicts 1"
-    assert describe_degenerate([0, 0], [1, 1]) == "always predicts 0"
-    assert describe_degenerate([1, 1, 0], [0, 1, 1]) is None
-    assert describe_degenerate([1, 1], [1, 1]) is None  # correct
-    assert describe_degenerate([1], [0]) is None
-    assert describe_degenerate([], []) is None
+@pytest.mark.parametrize(
+    ("predictions", "labels", "words"),
+    [
+        (np.array([1, 1, 1]), [0, 1, 1], "always predicts 1"),
+        ([0, 0], [1, 1], "always predicts 0"),
+        ([1, 1, 0], [0, 1, 1], None),
+        ([1, 1], [1, 1], None),  # correct
+        ([1], [0], None),
+        ([], [], None),
+        (["a", "a"], ["a", "b"], "always predicts a"),
+        ([2.5, 2.5, 2.5], [0.0, 2.5, 5.0], "always predicts 2.5"),
+        (SINGLE, [0.0, 2.5, 5.0], "always predicts 2.5"),
+        ([0.0, 0.0, 0.0], [0.0, 2.5, 5.0], "always predicts 0"),
+        ([2.5, 2.501, 2.5], [0.0, 2.5, 5.0], None),
+        ([1.0, 1.0], [1.0, 1.0], None),
+        (
+            [math.nan, 1.0, math.inf],
+            [0, 1, 2],
+            "predicts no finite number for 2 of 3 ex",
+        ),
+        ([-1e308, 1e308], [0.0, 1.0], None),
+    ],
+)
+def test_constants_and_infinity_are_degenerate(predictions, labels, words):
+    found = describe_degenerate(predictions, labels)
+    assert found == words or found.startswith(words)
 
 
-def test_constant_scores_are_degenerate():
-    labels = [0.0, 2.5, 5.0]
-    assert describe_degenerate([2.5, 2.5, 2.5], labels) == "always predicts 2.5"
-    rounded = np.float32([2.5, np.nextafter(np.float32(2.5), 3), 2.5])
-    assert describe_degenerate(rounded, labels) == "always predicts 2.5"
-    assert describe_degenerate([0.0, 0.0, 0.0], labels) == "always predicts 0"
-    assert describe_degenerate([2.5, 2.501, 2.5], labels) is None
-    assert describe_degenerate([1.0, 1.0], [1.0, 1.0]) is None
-    words = "predicts no finite number for 2 of 3 examples"
-    assert describe_degenerate([math.nan, 1.0, math.inf], labels) == words
-    assert describe_degenerate([-1e308, 1e308], [0.0, 1.0]) is None
+# Random tags, some of them inconsistent, with the output of conlleval.pl (2004-01-26):
+# numbers of gold, predicted and correct spans; number of correct tags.
+CONLLEVAL = [
+    (
+        "B-NP B-VP B-NP I-NP I-NP O O I-VP B-NP|B-NP I-VP B-VP I-VP B-VP I-NP O|"
+        "I-NP I-VP B-VP I-NP I-NP O I-NP B-VP B-NP O",
+        "I-NP B-VP I-NP I-NP I-NP O O B-NP O|B-NP I-VP B-VP I-VP B-VP I-NP I-VP|"
+        "I-NP I-VP B-VP O I-VP O I-NP I-VP I-VP O",
+        {"all": (17, 16, 12), "NP": (9, 7, 6), "VP": (8, 9, 6)},
+        17,
+    ),
+    (
+        "I-NP O I-NP O O I-VP E-VP E-VP E-NP|I-NP I-VP I-NP O O I-NP E-VP|"
+        "E-VP E-VP E-VP O I-NP E-NP E-NP E-VP E-VP O",
+        "I-NP O I-NP O O I-VP E-VP O E-VP|I-NP I-VP I-NP O O I-NP E-VP|"
+        "E-VP O E-VP O E-VP E-NP E-NP E-VP I-NP O",
+        {"all": (17, 16, 12), "NP": (8, 8, 6), "VP": (9, 8, 6)},
+        21,
+    ),
+]
+
+
+def sentences(text):
+    return [sentence.split() for sentence in text.split("|")]
+
+
+@pytest.mark.parametrize(("gold", "predicted", "counts", "correct_tags"), CONLLEVAL)
+def test_counts_equal_conlleval(gold, predicted, counts, correct_tags):
+    score = score_spans(sentences(gold), sentences(predicted))
+    assert list(score["types"]) == ["NP", "VP"]
+    for kind, (gold_spans, predicted_spans, correct) in counts.items():
+        assert (score if kind == "all" else score["types"][kind]).items() >= {
+            "gold": gold_spans,
+            "predicted": predicted_spans,
+            "correct": correct,
+            "precision": pytest.approx(100 * correct / predicted_spans),
+            "recall": pytest.approx(100 * correct / gold_spans),
+            "f1": pytest.approx(200 * correct / (gold_spans + predicted_spans)),
+        }.items()
+    assert score["accuracy"] == pytest.approx(100 * correct_tags / 26)
+
+
+def test_conll_2000_baseline_has_its_published_scores(data):
+    # Tjong Kim Sang and Buchholz (2000): each word gets the most frequent chunk tag of
+    # its part of speech in the training data.
+    def column(name, number):
+        path, log = data / f"tagging/conll2000/{name}.txt.gz", DataErrorLog("stop", "")
+        return [s.tags for s in read_conll(path, 0, number, log)]
+
+    tag_counts = collections.defaultdict(collections.Counter)
+    for parts, tags in zip(column("train", 1), column("train", 2), strict=True):
+        for part, tag in zip(parts, tags, strict=True):
+            tag_counts[part][tag] += 1
+    best = {part: counts.most_common(1)[0][0] for part, counts in tag_counts.items()}
+    predicted = [[best[part] for part in parts] for parts in column("test", 1)]
+    score = score_spans(column("test", 2), predicted)
+    rounded = [round(score[name], 2) for name in ("precision", "recall", "f1")]
+    assert rounded == [72.58, 82.14, 77.07]
+    assert score["gold"] == 23_852
+
+
+def test_correct_and_empty_predictions():
+    gold, nothing = sentences("B-A I-A O|B-B O O"), [["O"] * 3] * 2
+    score = score_spans(gold, gold)
+    assert [score[n] for n in ("precision", "recall", "f1", "accuracy")] == [100.0] * 4
+    score = score_spans(gold, nothing)
+    assert [score[n] for n in ("precision", "recall", "f1")] == [0.0] * 3
+    assert score["accuracy"] == 50.0
+    assert score_spans(nothing, gold)["types"]["A"]["precision"] == 0.0
+    assert score_spans(nothing, nothing) == {
+        **dict.fromkeys(("precision", "recall", "f1"), 0.0),
+        **dict.fromkeys(("gold", "predicted", "correct"), 0),
+        "accuracy": 100.0,
+        "types": {},
+    }
+    assert score_spans([], [])["accuracy"] == 0.0
+    # A span ends with its sentence.
+    score = score_spans([["B-A"], ["I-A"]], [["B-A"], ["B-A"]])
+    assert (score["gold"], score["correct"]) == (2, 2)
+
+
+def test_gold_and_predicted_schemes_may_differ():
+    rng = random.Random(0)
+    gold = [rng.choices(["O", "B-A", "I-A", "B-B", "I-B"], k=8) for _ in range(50)]
+    predicted = [[t if rng.random() < 0.8 else "O" for t in s] for s in gold]
+    in_bioes = list(map(to_bioes, gold)), list(map(to_bioes, predicted))
+    score = score_spans(*in_bioes)
+    assert score_spans(gold, in_bioes[1]) == score
+    assert score_spans(gold, in_bioes[0])["accuracy"] == 100.0
+    assert 0 < score["f1"] < 100
+    other = score_spans(gold, predicted)
+    assert other.pop("accuracy") != score.pop("accuracy")
+    assert other == score
+
+
+def test_scores_of_single_tags():
+    gold = [["DT", "NN", "VB"], ["NN", "."]]
+    score = score_tokens(gold, [["DT", "VB", "VB"], ["NN", "NN"]])
+    assert (score["accuracy"], score["tokens"]) == (60.0, 5)
+    types = score["types"].items()
+    assert {tag: tuple(round(v, 3) for v in row.values()) for tag, row in types} == {
+        ".": (0.0, 0.0, 0.0, 1, 0, 0),
+        "DT": (100.0, 100.0, 100.0, 1, 1, 1),
+        "NN": (50.0, 50.0, 50.0, 2, 2, 1),
+        "VB": (50.0, 100.0, 66.667, 1, 2, 1),
+    }
+    assert list(score["types"]) == [".", "DT", "NN", "VB"]

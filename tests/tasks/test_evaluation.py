@@ -1,0 +1,227 @@
+"""Scores of saved models on labelled files, and errors for other data."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+from electra_tf.errors import InputError
+from electra_tf.tasks import evaluation
+from electra_tf.tasks.evaluation import evaluate_model
+from electra_tf.tasks.inference import load
+
+SAVED = GOLDEN / "saved"
+TEXTS = ["the file of the user", "with the file", "in and on", "of the", "for to"]
+
+
+@pytest.fixture(scope="module")
+def models():
+    kinds = ("classifier", "regressor", "tagger", "answerer")
+    return {kind: load(str(SAVED / kind)) for kind in kinds}
+
+
+@pytest.fixture
+def evaluate(models):
+    """Return a function that scores a golden model: report and notes."""
+
+    def of(kind, data, **columns):
+        notes, path = [], str(SAVED / kind)
+        report = evaluate_model(models[kind], path, str(data), columns, notes.append)
+        return report, notes
+
+    return of
+
+
+@pytest.fixture
+def best(models):
+    """Return the best label of each text."""
+    model = models["classifier"]
+    return [model.labels[n] for n in np.argmax(model.predict(TEXTS), -1)]
+
+
+def csv(targets, columns=("text", "label")):
+    rows = [columns, *zip(TEXTS, targets, strict=True)]
+    return "".join(",".join(row) + "\n" for row in rows)
+
+
+def test_a_classifier_is_scored_with_its_labels_and_columns(
+    evaluate, write, models, best
+):
+    labels = models["classifier"].labels
+    wrong = [labels[(labels.index(label) + 1) % len(labels)] for label in best[:2]]
+    report, _ = evaluate("classifier", write("new.csv", csv([*wrong, *best[2:]])))
+    assert (report["task"], report["examples"]) == ("csv", {"data": 5})
+    assert report["accuracy"] == pytest.approx(60)
+    assert f"{'accuracy':<28}{60:>12.5f}" in evaluation.format_report(report)
+    path = write("other.csv", csv(best, ("t", "kind")))
+    columns = {"text_columns": ["t"], "label_column": "kind"}
+    assert evaluate("classifier", path, **columns)[0]["accuracy"] == 100
+
+
+def test_a_regressor_of_pairs_is_scored(evaluate, write, models):
+    model = models["regressor"]
+    stored = evaluation.stored_columns(str(SAVED / "regressor"), model)
+    assert (len(stored.text_columns), stored.label_column) == (2, "score")
+    scores = model.predict([(text, "the file") for text in TEXTS])
+    values = [f"the file,{score + 1:.6f}" for score in scores]
+    names = stored.text_columns[0], f"{stored.text_columns[1]},score"
+    path = write("new.csv", csv(values, names))
+    assert evaluate("regressor", path)[0]["mse"] == pytest.approx(1, abs=1e-3)
+    with pytest.raises(InputError, match="2 columns"):
+        evaluate("regressor", path, text_columns=["text"])
+
+
+@pytest.mark.parametrize("name", ["new.txt", "new.jsonl", "new.json", "new.jsonl.gz"])
+def test_a_tagger_is_scored(evaluate, write, models, name):
+    words = [text.split() for text in TEXTS]
+    tags = models["tagger"].predict(words)
+    names = sorted({tag for sentence in tags for tag in sentence})
+    rows = list(zip(words, tags, strict=True))
+    if name == "new.txt":
+        lines = [f"{w} {t}\n" for row in rows for w, t in zip(*row, strict=True)]
+        assert evaluate("tagger", write(name, "".join(lines)))[0]["accuracy"] == 100
+        return
+    records = [{"tokens": words, "ner_tags": list(tags)} for words, tags in rows]
+    path = write(name, "\n".join(map(json.dumps, records)))
+    assert evaluate("tagger", path)[0]["accuracy"] == 100
+    records = [
+        {"tokens": w, "x": list(map(names.index, t)), "tags": 0} for w, t in rows
+    ]
+    path, columns = (
+        write(name, records),
+        {"text_columns": ["tokens"], "label_column": "x"},
+    )
+    report, _ = evaluate("tagger", path, **columns, tag_names=names)
+    assert report["accuracy"] == 100
+    with pytest.raises(InputError, match=rf"{name}:1: 'x' has .*--tag_names"):
+        evaluate("tagger", path, **columns)
+
+
+ANSWER = {"text": ["the user"], "answer_start": [3]}  # scores do not depend on offsets
+QUESTIONS = [
+    {"id": 1, "context": "the user can change it", "question": "who can?",
+     "answers": ANSWER},
+    {"id": 2, "context": "the user", "question": "why?",
+     "answers": {"text": [], "answer_start": []}},
+]  # fmt: skip
+
+
+def test_an_answerer_is_scored_with_its_stored_threshold(
+    evaluate, write, models, monkeypatch
+):
+    reports = []
+    for content in (QUESTIONS, "\n".join(map(json.dumps, QUESTIONS))):
+        report, _ = evaluate("answerer", write("a.json", content))
+        assert report["examples"] == {"data": 2}
+        reports.append(report)
+    assert reports[0] == reports[1]
+    path = write("data/validation.jsonl", QUESTIONS)
+    report, _ = evaluate("answerer", path.rpartition("/")[0])
+    assert report["examples"] == {"dev": 2}
+    for threshold, f1 in ((-1e9, 100), (1e9, 0)):
+        monkeypatch.setattr(models["answerer"], "null_threshold", threshold)
+        report, notes = evaluate("answerer", path)
+        assert (report["null_threshold"], report["NoAns_f1"]) == (threshold, f1)
+        assert f"{threshold:.6g}" in " ".join(notes)
+
+
+def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
+    write("config.yaml", '# {"task": "sst2"}\n')
+    model = load(str(SAVED / "classifier"))
+    settings = model.settings
+    model.settings = dataclasses.replace(settings, data=type(settings.data)())
+    model.labels = ("0", "1", *model.labels[2:])
+    rows = zip(TEXTS, np.argmax(model.predict(TEXTS), -1), strict=True)
+    lines = [f"{text}\t{model.labels[n]}\n" for text, n in rows]
+    write("dev.tsv", "sentence\tlabel\n" + "".join(lines))
+    report = evaluate_model(model, str(tmp_path), str(tmp_path))
+    assert (report["task"], report["examples"]) == ("sst2", {"dev": 5})
+    assert report["accuracy"] == 100
+    stored = evaluation.stored_columns(str(tmp_path), model)
+    assert (stored.text_columns, stored.label_column) == (("sentence",), "label")
+
+
+def test_dev_and_a_labelled_test_of_a_folder_are_scored(evaluate, write, best):
+    folder = write("data/dev.csv", csv(best)).rpartition("/")[0]
+    write("data/test.csv", "text\nthe file\n")
+    report, notes = evaluate("classifier", folder)
+    assert report["accuracy"] == 100
+    assert "test.csv has no labels" in notes[0]
+    write("data/test.csv", csv(best))
+    report, _ = evaluate("classifier", folder)
+    assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
+
+
+def test_dev_and_test_of_a_split_column_are_scored(evaluate, write, models, best):
+    labels = models["classifier"].labels
+    wrong = [labels[(labels.index(label) + 1) % 2] for label in best]
+    words = ("train", "Dev", "validation", "test", "train")
+    targets = [wrong[0], *best[1:4], wrong[4]]
+    targets = [f"{label},{word}" for label, word in zip(targets, words, strict=True)]
+    path = write("all.csv", csv(targets, ("text", "label,split")))
+    report, notes = evaluate("classifier", path)
+    assert (report["examples"], report["accuracy"]) == ({"data": 5}, 60)
+    assert "--split_column=split" in notes[0]
+    report, _ = evaluate("classifier", path, split_column="split")
+    assert report["examples"] == {"dev": 2, "test": 1}
+    assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        ("classifier", "a.csv", "text,label\nكتاب,{}\n"),
+        ("tagger", "a.txt", "كتاب {}\n"),
+        ("answerer", "a.json", json.dumps(QUESTIONS).replace("can", "كتاب")),
+    ],
+)
+def test_unknown_wordpieces_are_reported(evaluate, write, models, kind, name, text):
+    model = models[kind]
+    if kind != "answerer":
+        names = model.labels if kind == "classifier" else model.tags
+        text = text.format(names[0])
+    _, notes = evaluate(kind, write(name, text))
+    assert sum("[UNK]" in note and "data: " in note for note in notes) == 1
+
+
+TAGS = "the the\n"
+# Model, name and content of the file, columns, words.
+ERRORS = {
+    "no file": ("classifier", None, "", {}, "nowhere', which does not exist"),
+    "other columns": ("classifier", "a.csv", csv("ababa", ("t", "l")), {}, "'text'"),
+    "another label": ("classifier", "a.csv", csv(["x"] * 5), {}, r"csv:2: .*'x'"),
+    "no split": (
+        "classifier", "a.csv", csv("ababa"), {"split_column": "text"}, "no split",
+    ),
+    "no column of splits": (
+        "classifier", "a.csv", csv("ababa"), {"split_column": "x"}, "without 'x'",
+    ),
+    "splits of a folder": (
+        "classifier", None, "", {"split_column": "split"}, "one table",
+    ),
+    "another tag": ("tagger", "a.txt", "the B-ODD\n", {}, r"a\.txt:1: 'B-ODD'"),
+    "a table of tags": ("tagger", "a.csv", csv("ababa"), {}, r"a\.csv', a \.csv file"),
+    "keys of columns": (
+        "tagger", "a.txt", TAGS, {"text_columns": ["a"]}, r"--text_columns.*a\.txt",
+    ),
+    "splits of tags": (
+        "tagger", "a.txt", TAGS, {"split_column": "a"}, "a TokenClassifier",
+    ),
+    "no answers": (
+        "answerer", "a.json", [{k: v for k, v in q.items() if k != "answers"}
+                               for q in QUESTIONS], {}, "no answers",
+    ),
+    "a table of answers": (
+        "answerer", "a.csv", csv("ababa"), {}, r"a\.csv' for a QuestionAnswerer",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_data_that_is_an_error(evaluate, write, tmp_path, case):
+    kind, name, content, columns, words = ERRORS[case]
+    path = write(name, content) if name else str(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=words):
+        evaluate(kind, path, **columns)

@@ -1,0 +1,261 @@
+"""Trials: data of a task, files, resuming, selection and statistics."""
+
+import dataclasses
+import functools
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import tiny
+from training.toy import one_device
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.classifier import TextClassifier
+from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.score import LabelScorer, TagScorer
+from electra_tf.tasks.splits import Split
+from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.trials import Trial, Trials, format_summary, summary
+from electra_tf.training.checkpoint import saved_steps
+
+# Data of a task.
+
+TRAIN = Split(["in", "of"], ["a", "b"])
+
+
+def task_of(**splits):
+    scorer = LabelScorer(("accuracy",), ("a", "b"))
+    return TaskData("csv", {"train": TRAIN, **splits}, scorer, None)
+
+
+def test_labelled_splits_are_evaluated_and_the_first_is_monitored():
+    mnli = task_of(test=Split(["in"], None), dev_m=TRAIN, dev_mm=Split(["to"], ["a"]))
+    assert list(mnli.eval_splits) == ["dev_m", "dev_mm"]
+    assert mnli.monitor == "dev_m_accuracy"
+
+
+@pytest.mark.parametrize(
+    ("splits", "words"),
+    [
+        ({"test": Split(["in"], None)}, "test with 1; labelled beside train: none"),
+        ({"dev": Split([], [])}, "dev with 0"),
+        ({"train": Split([], []), "dev": TRAIN}, "train with 0"),
+    ],
+)
+def test_a_task_without_training_or_labelled_data_is_an_error(splits, words):
+    with pytest.raises(InputError, match=words):
+        task_of(**splits)
+
+
+def test_the_fingerprint_depends_on_the_data_alone():
+    prints = [
+        task_of(**splits).fingerprint
+        for splits in (
+            {"dev": TRAIN},
+            {"dev": Split(["in", "of"], ["a", "b"])},
+            {"dev": Split(["in", "of"], ["a", "a"])},
+            {"dev": Split(["in", "to"], ["a", "b"])},
+            {"valid": TRAIN},
+            {"dev": TRAIN, "test": Split(["in"], None)},
+        )
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 5
+    tagging = []
+    for source in ("a.txt", "b.txt"):
+        split = Split([Sentence(("in",), ("A",), source, 1)], [("A",)])
+        splits = {"train": split, "dev": split}
+        tagging.append(TaskData("tagging", splits, TagScorer("AB"), None).fingerprint)
+    assert tagging[0] == tagging[1]
+
+
+# Trials.
+
+TEXTS, NUMBERS = tiny.texts(32, longest=11, shortest=10)
+LABELS = [("bad", "good")[number] for number in NUMBERS]
+
+
+class KilledError(Exception):
+    """Simulates the end of a process."""
+
+
+class Scorer(LabelScorer):
+    """The second trial is degenerate, and may be killed."""
+
+    killed = False
+
+    def predict(self, model, items):
+        self.model = model
+        return super().predict(model, items)
+
+    def degenerate(self, split, predictions):
+        return "made up" if int(self.model.seed) == 6 else None
+
+    def write(self, split, predictions, path):
+        if self.killed and "trial_2" in path:
+            raise KilledError
+        super().write(split, predictions, path)
+
+
+def sorting(texts=TEXTS, name="sorting"):
+    """Return good and bad texts."""
+    splits = {
+        "train": Split(texts[:16], LABELS[:16]),
+        "dev": Split(texts[16:], LABELS[16:]),
+        "test": Split(texts[:4], None),
+    }
+    labels = ("bad", "good")
+    model = functools.partial(TextClassifier, labels=labels)
+    return TaskData(name, splits, Scorer(("accuracy", "mcc"), labels), model)
+
+
+def make_trials(folder, lines=None, task=None, start=None, **changes):
+    settings = tiny.settings(training_seed=5, training_keep="best", **changes)
+    log = [].append if lines is None else lines.append
+    task, start = task or sorting(), start or tiny.start()
+    return Trials(task, start, settings, str(folder), one_device(), log)
+
+
+def read_trials(folder):
+    records = map(json.loads, (folder / "trials.jsonl").read_text().splitlines())
+    return [{k: v for k, v in r.items() if k != "seconds"} for r in records]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Three trials and the lines they logged."""
+    folder, lines = tmp_path_factory.mktemp("trials"), []
+    return folder, make_trials(folder, lines).run(3), lines
+
+
+def test_each_seed_has_its_line(uninterrupted):
+    folder, done, lines = uninterrupted
+    assert [(t.number, t.seed) for t in done] == [(1, 5), (2, 6), (3, 7)]
+    assert [t.degenerate for t in done] == [None, "made up", None]
+    expected = [dataclasses.asdict(t) for t in done]
+    assert read_trials(folder) == [t for t in expected if t.pop("seconds")]
+    for trial in done:
+        assert list(trial.scores) == ["dev_accuracy", "dev_mcc"]
+        assert len(trial.epochs) == 2
+        best = max(epoch["dev_accuracy"] for epoch in trial.epochs)
+        assert trial.scores["dev_accuracy"] == best
+    results = [line for line in lines if "of 3 (seed" in line]
+    assert ["DEGENERATE: made up" in line for line in results] == [False, True, False]
+    assert "16 training examples, 4 steps in 2 epochs; dev 16" in lines[0]
+
+
+def test_predictions_and_the_best_model_are_written(uninterrupted):
+    folder, done, _ = uninterrupted
+    best = max(done, key=lambda t: t.scores["dev_accuracy"])
+    model = keras.saving.load_model(folder / "model.keras")
+    assert int(model.seed) == best.seed
+    predicted = np.argmax(model.predict(TEXTS[16:]), -1)
+    accuracy = 100 * np.mean(predicted == NUMBERS[16:])
+    assert accuracy == pytest.approx(best.scores["dev_accuracy"])
+    rows = (folder / f"trial_{best.number}" / "dev.tsv").read_text().splitlines()
+    assert [row.split("\t")[1] for row in rows[1:]] == [
+        ("bad", "good")[number] for number in predicted
+    ]
+    assert len((folder / "trial_1" / "test.tsv").read_text().splitlines()) == 5
+    assert not list(folder.glob("trial_*/checkpoints"))
+    assert not list(folder.glob("trial_*/best"))
+
+
+def test_finished_trials_are_not_repeated(uninterrupted):
+    folder, done, _ = uninterrupted
+    before, lines = (folder / "trials.jsonl").read_bytes(), []
+    assert make_trials(folder, lines).run(2) == done[:2]
+    assert lines == []
+    assert (folder / "trials.jsonl").read_bytes() == before
+
+
+def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
+    folder, _, _ = uninterrupted
+    task = sorting()
+    task.scorer.killed = True
+    with pytest.raises(KilledError):
+        make_trials(tmp_path, task=task).run(3)
+    assert len(read_trials(tmp_path)) == 1
+    assert saved_steps(str(tmp_path / "trial_2" / "checkpoints"))
+    with (tmp_path / "trials.jsonl").open("a") as file:
+        file.write('{"number": 2, "se')  # an incomplete line
+    lines = []
+    make_trials(tmp_path, lines).run(3)
+    assert any("trial 2: resuming after 2 epochs" in line for line in lines)
+    assert read_trials(tmp_path) == read_trials(folder)
+    resumed, whole = (
+        keras.saving.load_model(path / "model.keras") for path in (tmp_path, folder)
+    )
+    assert int(resumed.seed) == int(whole.seed)
+    tiny.assert_same_bits(resumed, whole)
+
+
+ANOTHER = dataclasses.replace(tiny.start(), identity="another")
+OTHERS = {  # arguments of `make_trials`, words
+    "settings": ({"training_epochs": 3}, r"epochs: 3\. "),
+    "data": ({"task": sorting([*TEXTS[:-1], "in"])}, "data with other contents"),
+    "task": ({"task": sorting(name="csv")}, "the task 'csv', not 'sorting'"),
+    "checkpoint": ({"start": ANOTHER}, "Received: another checkpoint"),
+}
+
+
+@pytest.mark.parametrize(("changes", "words"), OTHERS.values(), ids=OTHERS)
+def test_other_settings_checkpoints_and_data_are_errors(uninterrupted, changes, words):
+    with pytest.raises(InputError, match=words):
+        make_trials(uninterrupted[0], **changes).run(3)
+
+
+def test_invalid_settings_write_no_config(tmp_path):
+    with pytest.raises(InputError, match="64 positions"):
+        make_trials(tmp_path, data_max_length=65).run(1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):
+    task, lines = sorting([f"{text} كتاب" for text in TEXTS]), []
+    make_trials(tmp_path, lines, task, data_max_length=8, training_epochs=1).run(1)
+    for name, count in (("train", 16), ("dev", 16), ("test", 4)):
+        (line,) = [line for line in lines if f"{name}: {count} of {count}" in line]
+        assert "truncated to data.max_length=8" in line
+    lines.clear()
+    make_trials(tmp_path / "2", lines, task, training_epochs=1).run(1)
+    unknown = [line for line in lines if "[UNK]" in line]
+    assert [line.split(" of ")[0].split(" ", 1)[1] for line in unknown] == [
+        "train: 16", "dev: 16", "test: 4"
+    ]  # fmt: skip
+    # One device trains outside the strategy, whose data set has autotuning.
+    strategy = task.scorer.model.distribute_strategy
+    assert not isinstance(strategy, type(one_device()))
+
+
+def trial(number, value, degenerate=None):
+    scores = {"dev_f1": value, "dev_total": 5.0, "dev_f1_thresh": 1.0}
+    return Trial(number, number, scores, degenerate, [], 1.0)
+
+
+def test_summary_by_hand():
+    done = [trial(1, 1.0), trial(2, 2.0, "always says x"), trial(3, 6.0)]
+    assert summary(done, "dev_f1") == {
+        "median": 2.0,
+        "mean": 3.0,
+        "sd": pytest.approx(math.sqrt(7)),
+        "min": 1.0,
+        "max": 6.0,
+        "trials": 3,
+        "degenerate": 1,
+    }
+    assert summary(done[:1], "dev_f1")["sd"] == 0
+    assert format_summary(done, "rte") == (
+        "rte dev_f1: median 2.00  mean 3.00  sd 2.65  min 1.00  max 6.00  "
+        "(3 trials, 1 degenerate)"
+    )
+
+
+def test_nan_is_the_lowest_score(tmp_path):
+    runner = make_trials(tmp_path)
+    runner._task.scorer.metric = "f1"
+    values = [runner._monitored(trial(1, value)) for value in (math.nan, 0.0, -1.0)]
+    assert sorted(values) == [values[0], -1.0, 0.0]
+    assert values[0] > -math.inf
