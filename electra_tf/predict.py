@@ -15,7 +15,7 @@ from electra_tf import cli
 from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import prediction
 from electra_tf.storage.mirror import check_new, local_path, staged
-from electra_tf.tasks import inference
+from electra_tf.tasks import predictions
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -35,7 +35,7 @@ flags.DEFINE_list(
     "training.", flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "format", "text", inference.FORMATS, "Format of the output.", flag_values=FLAGS
+    "format", "text", predictions.FORMATS, "Format of the output.", flag_values=FLAGS
 )
 flags.DEFINE_integer(
     "nbest", None, "Answers per question with --format=jsonl.", lower_bound=1,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from electra_tf import durable_files
-from electra_tf.tasks import evaluation, inference, prediction_inputs
+from electra_tf.tasks import evaluation, inference, prediction_inputs, predictions
 
 
 def run_prediction(
@@ -21,7 +21,7 @@ def run_prediction(
     model = inference.load(path)
     stored = evaluation.stored_columns(path, model).text_columns
     items = prediction_inputs.read_items(model, source, text_columns, stored)
-    _write_lines(inference.predict_items(model, items, form, nbest), output)
+    _write_lines(predictions.predict_items(model, items, form, nbest), output)
 
 
 def _write_lines(lines: Iterable[str], output: str | None) -> None:

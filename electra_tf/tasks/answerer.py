@@ -19,7 +19,11 @@ from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, span_loss
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.spans import QAPrediction, decode_answers
-from electra_tf.tasks.squad_json import Answer, Question
+from electra_tf.tasks.squad_json import (
+    Answer,
+    Question,
+    read_squad_ignoring_offsets,
+)
 from electra_tf.tasks.task_methods import FormattedPrediction
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
@@ -249,6 +253,16 @@ class QuestionAnswerer(TextModel):
                     "Correct or remove the record",
                 )
         return texts
+
+    def parse_document(
+        self, document: Mapping[str, Any], path: str
+    ) -> Sequence[tuple[Any, Any]] | None:
+        """Return the questions of a file in SQuAD's layout."""
+        if "data" not in document:
+            return None
+        return [
+            (question.id, question) for question in read_squad_ignoring_offsets(path)
+        ]
 
     def format(
         self,

@@ -11,7 +11,6 @@ import numpy as np
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.conll import ENDINGS, Sentence, read_sentences, require_json
 from electra_tf.tasks.labels import other_spelling
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
@@ -37,7 +36,6 @@ from electra_tf.tasks.tables import (
     require_columns,
 )
 from electra_tf.tasks.tag_data import sentence_split
-from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.task_data import describe_inputs
 from electra_tf.tasks.text_data import has_values, read_texts
 from electra_tf.tasks.text_model import TextModel
@@ -47,11 +45,6 @@ from electra_tf.text.json_records import SUFFIXES
 
 Log = Callable[[str], None]
 _RULE = "The data must be labelled, for the task that the model was trained on"
-_TEXT_COLUMNS = {"text_columns", "label_column", "split_column"}
-_COLUMNS = {
-    TokenClassifier: {"text_columns", "label_column", "tag_names"},
-    QuestionAnswerer: set(),
-}
 
 
 def evaluate_model(
@@ -81,8 +74,8 @@ def evaluate_model(
         if value
     }
     _check_columns(model, columns)
-    read = {TokenClassifier: _read_tags, QuestionAnswerer: _read_questions}
-    name, splits, scorer = read.get(type(model), _read_texts)(
+    read = {"token_classifier": _read_tags, "question_answerer": _read_questions}
+    name, splits, scorer = read.get(model.kind, _read_texts)(
         model, path, data, columns, log
     )
     if not splits:
@@ -122,7 +115,7 @@ def stored_columns(path: str, model: TextModel) -> DataConfig:
 
 def _check_columns(model: TextModel, columns: Mapping[str, Any]) -> None:
     """Raise an error for columns that a model of another kind has."""
-    if wrong := columns.keys() - _COLUMNS.get(type(model), _TEXT_COLUMNS):
+    if wrong := columns.keys() - model.data_columns:
         names = ", ".join(f"--{name}" for name in sorted(wrong))
         raise InputError(
             f"{names} must be used with a model that reads such columns",

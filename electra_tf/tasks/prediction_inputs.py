@@ -1,31 +1,21 @@
 """Read the inputs of `predict`: lines, tables, JSON, column files, questions."""
 
+import dataclasses
 import io
 import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import (
     COLUMN_SUFFIXES,
     is_column_file,
     read_conll,
     without_headers,
 )
-from electra_tf.tasks.prediction_records import (
-    ID,
-    STANDARD_INPUT,
-    Item,
-    choose_columns,
-    column_choices,
-    read_line_items,
-    to_item,
-    to_value,
-)
-from electra_tf.tasks.squad_json import read_squad_ignoring_offsets
 from electra_tf.tasks.tables import (
     conversion,
     print_note,
@@ -33,16 +23,30 @@ from electra_tf.tasks.tables import (
     read_table,
     require_columns,
 )
-from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
-from electra_tf.text.json_records import SUFFIXES, begins_json
+from electra_tf.text.json_file import parse_json
+from electra_tf.text.json_records import SUFFIXES, begins_json, describe_json
 
-_TABLES = (".csv", ".tsv")
+ID = "id"
+"""Column or key of the id of a record."""
+_STANDARD_INPUT = "standard input"
 _MARKUP = (".html", ".htm", ".xml")
 _HEAD_LINES = 100  # by which the format of lines is recognised
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """Input of a model with its id."""
+
+    value: Any
+    """An element of the argument `x` of `model.examples`."""
+    id: str | int | None = None
+    """Id of the record in the file; None: it has none."""
+    is_split: bool = dataclasses.field(default=False, compare=False)
+    """Whether the words of a tagger are a text that was split at white space."""
 
 
 def check_input(path: str | None) -> None:
@@ -90,11 +94,17 @@ def read_items(
     columns: Sequence[str] | None = None,
     stored: Sequence[str] = (),
 ) -> Iterator[Item]:
-    """Read the inputs of a model from a file."""
+    """Read the inputs of a model from a file, or from standard input.
+
+    Args:
+        model: Parses the records.
+        path: The file; None: standard input.
+        columns: Columns or keys of the texts; None: `stored` ones, or usual names.
+        stored: Those that the model was trained with.
+    """
     check_input(path)
-    choices = column_choices(model, columns, stored)
     noted = False
-    for item in _items(model, path, choices, is_table=columns is not None):
+    for item in _Reader(model, path, columns, stored).items():
         if item.is_split and not noted:
             print_note(
                 "note: a text is split into words at white space only: 'Bern.' is one "
@@ -104,148 +114,235 @@ def read_items(
         yield item
 
 
-def _items(
-    model: TextModel,
-    path: str | None,
-    choices: Sequence[tuple[str, ...]],
-    is_table: bool,
-) -> Iterator[Item]:
-    """Yield the items of a file by its suffix and its first lines.
+def parse_lines(model: TextModel, lines: Iterable[str]) -> Iterator[Item]:
+    """Parse lines of text or JSON."""
+    return _Reader(model, None).parse_lines(lines, is_json=False)
 
-    `is_table`: a .tsv for a tagger is a table, as its columns are named.
-    """
-    suffix, name = inner_suffix(path) if path else "", path or STANDARD_INPUT
-    if suffix == ".csv" or (suffix == ".tsv" and is_table):
-        yield from _read_table_items(model, path, choices)
-        return
-    if suffix == ".json":
-        yield from _read_json_items(model, path, choices)
-        return
-    lines = _read_lines(path)
-    head = list(itertools.islice(lines, _HEAD_LINES))
-    lines = itertools.chain(head, lines)
-    if suffix in SUFFIXES and head and head[0].removeprefix("\ufeff")[:1] == "[":
-        yield from _read_json_items(model, path, choices)
-    elif _is_column_file(model, suffix, head, choices):
-        yield from _read_column_items(model, path, head)
-    elif suffix == ".tsv":
-        yield from _read_table_items(model, path, choices)
-    else:
-        _check_lines(model, suffix, head, name)
-        count, is_json = 0, suffix in SUFFIXES
-        items = read_line_items(model, lines, choices, name, is_json)
-        for count, item in enumerate(items, 1):  # noqa: B007 - used after the loop
-            yield item
-        if not count and path:
+
+class _Reader:
+    """Items of one file, by its suffix and its first lines."""
+
+    def __init__(
+        self,
+        model: TextModel,
+        path: str | None,
+        columns: Sequence[str] | None = None,
+        stored: Sequence[str] = (),
+    ):
+        self._model, self._path, self._columns = model, path, columns
+        self._name = path or _STANDARD_INPUT
+        if columns is None:
+            self._choices = [*([tuple(stored)] if stored else []), *model.input_choices]
+            return
+        self._choices = [tuple(columns)]
+        count = len(model.input_choices[0])
+        if len(columns) != count:
             raise InputError(
-                "--input must have one or more lines", f"{path!r}, an empty file",
+                f"--text_columns must name {count} column{'s' * (count > 1)} for this "
+                f"{type(model).__name__}",
+                f"--text_columns={','.join(columns)}",
+                "Name a column for each text of the model",
+            )
+
+    def items(self) -> Iterator[Item]:
+        """Yield the items; a .tsv for a tagger is a table if its columns are named."""
+        suffix = inner_suffix(self._path) if self._path else ""
+        if suffix == ".csv" or (suffix == ".tsv" and self._columns is not None):
+            return self._table_items()
+        if suffix == ".json":
+            return self._json_items()
+        lines = _read_lines(self._path, self._name)
+        head = list(itertools.islice(lines, _HEAD_LINES))
+        if suffix in SUFFIXES and head and head[0].removeprefix("\ufeff")[:1] == "[":
+            return self._json_items()
+        if self._is_column_file(suffix, head):
+            return self._column_items(head)
+        if suffix == ".tsv":
+            return self._table_items()
+        self._check_lines(suffix, head)
+        return self.parse_lines(itertools.chain(head, lines), suffix in SUFFIXES)
+
+    def parse_lines(self, lines: Iterable[str], is_json: bool) -> Iterator[Item]:
+        """Yield the item of each line; a line of text may be a JSON object, too."""
+        count = 0
+        for number, line in enumerate(lines, 1):
+            line = line.rstrip("\r\n")
+            if number == 1:
+                line = line.removeprefix("\ufeff")
+            if is_json and not line.strip():
+                continue
+            place = f"{self._name}, line {number}"
+            parse = _parse_json if is_json else _parse_line
+            count += 1
+            yield self._parse_value(parse(line, place), place)
+        if not count and self._path:
+            raise InputError(
+                "--input must have one or more lines", f"{self._path!r}, an empty file",
                 "Check the path",
             )  # fmt: skip
         if not count:
             print_note("standard input has no lines: no predictions")
 
+    def _table_items(self) -> Iterator[Item]:
+        log = DataErrorLog("stop", "", "A table must be readable")
+        rows = read_table(self._path, log)
+        columns = self._choose(rows[0].values)
+        try:
+            require_columns(rows, columns)
+        except InputError as error:
+            raise InputError(
+                error.required,
+                error.received,
+                "Name the columns of its texts with --text_columns; a file of texts "
+                "without column names must not end with .csv or .tsv",
+            ) from error
+        for row in rows:
+            texts = tuple(row.values[column] for column in columns)
+            value = self._model.parse_record(texts, f"{row}")
+            yield Item(value, row.values.get(ID), self._model.takes_words)
 
-def _check_lines(model: TextModel, suffix: str, head: Sequence[str], name: str) -> None:
-    """Raise an error for lines that are parts of a JSON document, or columns."""
-    first = head[0].strip().removeprefix("\ufeff") if head else ""
-    is_tagger = isinstance(model, TokenClassifier)
-    if suffix in COLUMN_SUFFIXES or (not is_tagger and is_column_file(head, ())):
-        raise InputError(
-            "Columns of words must be the input of a TokenClassifier",
-            f"{name} for a {type(model).__name__}",
-            "Write texts, one on each line of a .txt file",
-        )
-    if suffix not in SUFFIXES and (begins_json(first) and not first.startswith('{"')):
-        raise InputError(
-            "A line must be a text or a JSON object",
-            f"{name} with the first line {first!r:.40}, which begins a JSON list or an "
-            "object of several lines",
-            "Save it as a file whose name ends with .json, and pass that as --input; "
-            f"if it is a text, write it as {json.dumps({'text': first})!s:.80}",
-        )
+    def _json_items(self) -> Iterator[Item]:
+        log = DataErrorLog("stop", "", "JSON must be readable")
+        is_empty = True
+        for line, value in read_json(self._path, log):
+            is_empty = False
+            records = None
+            if isinstance(value, dict):
+                records = self._model.parse_document(value, self._path)
+            if records is None:
+                yield self._parse_value(value, f"{self._path}, line {line}")
+            else:
+                yield from (Item(record, item_id) for item_id, record in records)
+        if is_empty:
+            raise InputError(
+                "--input must have one or more records", f"{self._path!r} with none",
+                "Check the path",
+            )  # fmt: skip
 
+    def _is_column_file(self, suffix: str, head: Sequence[str]) -> bool:
+        """Return whether an input of a tagger has a word on each line."""
+        if not self._model.takes_words or suffix in SUFFIXES:
+            return False
+        if suffix in COLUMN_SUFFIXES:
+            return True
+        header = head[0].rstrip("\r\n").split("\t") if head else []
+        if suffix == ".tsv" and any(set(c) <= set(header) for c in self._choices):
+            return False
+        return is_column_file(head, self._model.output_names)
 
-def _is_column_file(
-    model: TextModel,
-    suffix: str,
-    head: Sequence[str],
-    choices: Sequence[tuple[str, ...]],
-) -> bool:
-    """Return whether an input of a TokenClassifier has a word on each line."""
-    if not isinstance(model, TokenClassifier) or suffix in SUFFIXES:
-        return False
-    if suffix in COLUMN_SUFFIXES:
-        return True
-    header = head[0].rstrip("\r\n").split("\t") if head else []
-    if suffix == ".tsv" and any(set(names) <= set(header) for names in choices):
-        return False
-    return is_column_file(head, model.tags)
-
-
-def _read_column_items(
-    model: TokenClassifier, path: str | None, head: Sequence[str]
-) -> Iterator[Item]:
-    if path is None:
-        raise InputError(
-            "Standard input must be texts or JSON objects, one on each line",
-            "columns of words and tags",
-            "Save it as a file whose name ends with .conll, and pass that as --input",
-        )
-    settings, log = (
-        model.settings.data,
-        DataErrorLog("stop", "", "Columns must be even"),
-    )
-    columns = settings.word_column, settings.tag_column
-    with_tags = any(len(line.split()) > 1 for line in head)
-    if not with_tags:
+    def _column_items(self, head: Sequence[str]) -> Iterator[Item]:
+        path, settings = self._path, self._model.settings.data
+        if path is None:
+            raise InputError(
+                "Standard input must be texts or JSON objects, one on each line",
+                "columns of words and tags",
+                "Save it as a file whose name ends with .conll, and pass that as "
+                "--input",
+            )
+        with_tags = any(len(line.split()) > 1 for line in head)
         columns = 0, None
-    sentences = read_conll(path, *columns, log, notify=print_note)
-    if with_tags:
-        sentences = without_headers({"": sentences}, print_note)[""]
-    print_note(f"{path}: read as columns, word {columns[0]}; its tags are not used")
-    yield from (Item(list(sentence.words)) for sentence in sentences)
+        if with_tags:
+            columns = settings.word_column, settings.tag_column
+        log = DataErrorLog("stop", "", "Columns must be even")
+        sentences = read_conll(path, *columns, log, notify=print_note)
+        if with_tags:
+            sentences = without_headers({"": sentences}, print_note)[""]
+        print_note(f"{path}: read as columns, word {columns[0]}; its tags are not used")
+        yield from (Item(list(sentence.words)) for sentence in sentences)
 
+    def _check_lines(self, suffix: str, head: Sequence[str]) -> None:
+        """Raise an error for lines that are parts of a JSON document, or columns."""
+        first = head[0].strip().removeprefix("\ufeff") if head else ""
+        are_columns = not self._model.takes_words and is_column_file(head, ())
+        if suffix in COLUMN_SUFFIXES or are_columns:
+            raise InputError(
+                "Columns of words must be the input of a TokenClassifier",
+                f"{self._name} for a {type(self._model).__name__}",
+                "Write texts, one on each line of a .txt file",
+            )
+        is_object = first.startswith('{"')
+        if suffix not in SUFFIXES and begins_json(first) and not is_object:
+            raise InputError(
+                "A line must be a text or a JSON object",
+                f"{self._name} with the first line {first!r:.40}, which begins a JSON "
+                "list or an object of several lines",
+                "Save it as a file whose name ends with .json, and pass that as "
+                "--input; if it is a text, write it as "
+                f"{json.dumps({'text': first})!s:.80}",
+            )
 
-def _read_json_items(
-    model: TextModel, path: str, choices: Sequence[tuple[str, ...]]
-) -> Iterator[Item]:
-    log = DataErrorLog("stop", "", "JSON must be readable")
-    is_empty = True
-    for line, value in read_json(path, log):
-        is_empty, answerer = False, isinstance(model, QuestionAnswerer)
-        if answerer and isinstance(value, dict) and "data" in value:
-            yield from (Item(q, q.id) for q in read_squad_ignoring_offsets(path))
-        else:
-            yield to_item(model, value, choices, f"{path}, line {line}")
-    if is_empty:
+    def _choose(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the first choice whose columns all exist, or else the first one."""
+        existing = set(names)
+        choices = self._choices
+        return next((c for c in choices if existing.issuperset(c)), choices[0])
+
+    def _parse_value(self, value: Any, place: str) -> Item:
+        """Convert a JSON object or a text."""
+        if isinstance(value, dict):
+            return self._parse_record(value, place)
+        if isinstance(value, str):
+            is_split = self._model.takes_words
+            return Item(self._model.parse_line(value, place), is_split=is_split)
         raise InputError(
-            "--input must have one or more records", f"{path!r} with none",
-            "Check the path",
-        )  # fmt: skip
+            "A record of JSON must be an object or a string",
+            f"{place}: {describe_json(value)}",
+            "Write it as an object with the keys of its texts",
+        )
+
+    def _parse_record(self, record: Mapping[str, Any], place: str) -> Item:
+        names, takes_words = self._choose(record), self._model.takes_words
+        kinds = (str, list) if takes_words else str
+        if not all(isinstance(record.get(name), kinds) for name in names):
+            trees = [key for key, v in record.items() if isinstance(v, dict | list)]
+            raise InputError(
+                f"A record must be a JSON object with {' and '.join(names)}, each a "
+                + ("list of strings" if takes_words else "string"),
+                f"{place}: {json.dumps(record, ensure_ascii=False)!r:.80}",
+                "Correct the record, or name the keys with --text_columns"
+                + f"; keys within {format_list(trees)} are not read" * bool(trees),
+            )
+        item_id = record.get(ID)
+        if not isinstance(item_id, str | int | None):
+            raise InputError(
+                f"`{ID}` must be a string or a whole number",
+                f"{place}: {item_id!r:.80}",
+                "Correct the line",
+            )
+        texts = tuple(record[name] for name in names)
+        is_split = takes_words and isinstance(texts[0], str)
+        return Item(self._model.parse_record(texts, place), item_id, is_split)
 
 
-def _read_table_items(
-    model: TextModel, path: str, choices: Sequence[tuple[str, ...]]
-) -> Iterator[Item]:
-    rows = read_table(path, DataErrorLog("stop", "", "A table must be readable"))
-    columns = choose_columns(choices, rows[0].values)
+def _parse_json(line: str, place: str) -> Any:
     try:
-        require_columns(rows, columns)
-    except InputError as error:
+        return parse_json(line)
+    except ValueError as error:
         raise InputError(
-            error.required,
-            error.received,
-            "Name the columns of its texts with --text_columns; a file of texts "
-            "without column names must not end with .csv or .tsv",
+            "Each line of a .jsonl must be JSON",
+            f"{place}: {error}",
+            "Correct the line; lines of texts belong in a .txt file",
         ) from error
-    for row in rows:
-        texts = tuple(row.values[column] for column in columns)
-        item_id, is_split = row.values.get(ID), isinstance(model, TokenClassifier)
-        yield Item(to_value(model, texts, f"{row}"), item_id, is_split)
 
 
-def _read_lines(path: str | None) -> Iterator[str]:
-    name = path or STANDARD_INPUT
+def _parse_line(line: str, place: str) -> str | dict[str, Any]:
+    """Return the JSON object of a line, or the line if it is a text."""
+    if not line.startswith("{"):
+        return line
+    try:
+        value = parse_json(line)
+    except ValueError as error:
+        if not line.startswith('{"'):  # a text may begin with a brace
+            return line
+        raise InputError(
+            'A line that begins with {" must be a JSON object',
+            f"{place}: {error}",
+            'Correct the line, or write the text itself as {"text": "..."}',
+        ) from error
+    return value if isinstance(value, dict) else line
+
+
+def _read_lines(path: str | None, name: str) -> Iterator[str]:
     try:
         if path is None:
             # By default, invalid UTF-8 in standard input raises no error here.

@@ -13,7 +13,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.conll import WORD_KEYS, Sentence
 from electra_tf.tasks.examples import IGNORE_LABEL, EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.pretrained import PretrainedEncoder
@@ -68,7 +68,7 @@ class TokenClassifier(TextModel):
     metric_kind = "classes"
     takes_pairs = False
     takes_words = True
-    input_choices = (("words",), ("tokens",))
+    input_choices = tuple((key,) for key in WORD_KEYS)
     data_columns = ("text_columns", "label_column", "tag_names")
 
     def __init__(

@@ -129,6 +129,15 @@ class TaskMethods(abc.ABC):
         """Convert the texts of a record, in the order of its names, to one of `x`."""
         return texts[0] if len(texts) == 1 else texts
 
+    def parse_document(
+        self, document: Mapping[str, Any], path: str
+    ) -> Sequence[tuple[Any, Any]] | None:
+        """Return id and element of `x` of all records in a JSON object of a file.
+
+        None: the object is a record itself.
+        """
+        return None
+
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, outputs and weights, a row for each text or word."""
         return targets, outputs, weights_B

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from electra_tf.tasks import inference
+from electra_tf.tasks import inference, predictions
 from electra_tf.tasks.prediction_inputs import check_output
 from electra_tf.tasks.score import score_predictions
 from remedies.bench import (
@@ -31,7 +31,7 @@ def _predict(b, model, *calls):
     """Return calls that predict for (path, format, nbest)."""
     return [
         lambda path=path, form=form, nbest=nbest: list(
-            inference.predict_items(
+            predictions.predict_items(
                 saved_model(model),
                 read_inputs(model, str(path)),
                 form,

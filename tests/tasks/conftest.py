@@ -1,11 +1,13 @@
-"""Logs of data errors: one that raises at the first, one that counts them; files."""
+"""Logs of data errors, which raise at the first or count them; files; models."""
 
 import gzip
 import json
 import lzma
 
 import pytest
+from conftest import GOLDEN
 
+from electra_tf.tasks.inference import load
 from electra_tf.text.data_errors import DataErrorLog
 
 
@@ -39,3 +41,10 @@ def write(tmp_path):
         return str(path)
 
     return to
+
+
+@pytest.fixture(scope="session")
+def saved_models():
+    """Return a fine-tuned model of each kind, from the golden files."""
+    kinds = ("classifier", "regressor", "tagger", "answerer")
+    return {kind: load(str(GOLDEN / "saved" / kind)) for kind in kinds}

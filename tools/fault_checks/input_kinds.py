@@ -648,10 +648,11 @@ def _keras_cases(draw) -> Case:
 def _read_keras(folder: pathlib.Path, case: Case) -> None:
     import keras
 
-    from electra_tf.tasks import inference
+    from electra_tf.tasks import inference, predictions
+    from electra_tf.tasks.prediction_inputs import Item
 
     model = inference.load(str(folder / "model.keras"))
-    list(inference.predict_lines(model, ["the cat"], log=lambda line: None))
+    list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
     keras.backend.clear_session()
 
 
