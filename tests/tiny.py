@@ -80,9 +80,6 @@ def batch(lengths, length=LENGTH, seed=0):
     return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
 
 
-TEXT = batch([16, 12, 9, 16])
-
-
 def rng(step=0):
     """Return the random numbers of a step."""
     return make_rng(0, TRAINING, step)

@@ -79,19 +79,6 @@ def test_a_saved_checkpoint_is_read_back(checkpoints, folder):
     assert names(folder / "step_00000003") == sorted([*NAMES, "checkpoint.json"])
 
 
-def test_the_manifest_lists_sizes_and_checksums(checkpoints, folder):
-    path = folder / "step_00000003"
-    save(checkpoints, 3)
-    manifest = json.loads((path / "checkpoint.json").read_text())
-    assert manifest.pop("files") == {
-        name: [len(data), hashlib.sha256(data).hexdigest()]
-        for name in NAMES
-        for data in [(path / name).read_bytes()]
-    }
-    assert len(manifest.pop("sha256")) == 64
-    assert manifest == {"format": 1, "step": 3, "details": METADATA}
-
-
 def test_old_checkpoints_are_deleted_except_permanent_ones(checkpoints, folder):
     for step in range(1, 11):
         save(checkpoints, step)
@@ -118,14 +105,9 @@ def test_open_checkpoint_accepts_run_and_checkpoint_folders(checkpoints, folder)
     for path in (folder.parent, folder, folder / "step_00000004"):
         assert open_checkpoint(str(path)).step == 4
     assert open_checkpoint(str(folder / "step_00000002")).step == 2
-
-
-def test_a_folder_without_checkpoints_is_an_error(tmp_path, checkpoints):
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(InputError, match=f"Received: '{path}'"):
-            open_checkpoint(str(path))
-    assert checkpoints.newest() is None
-    assert checkpoints.clean() == []
+    missing = folder / "missing"
+    with pytest.raises(InputError, match=f"Received: '{missing}'"):
+        open_checkpoint(str(missing))
 
 
 @pytest.mark.parametrize(
@@ -380,36 +362,20 @@ def checkpoint(trained, checkpoints):
     return checkpoints.newest()
 
 
-def test_state_is_named_by_path_and_slot(trained):
-    weights, slots = training_state(trained)
-    assert list(weights) == ["toy/pull", "toy/layer_norm"]
-    assert sorted(slots) == sorted(f"{s}/{path}" for s in "mv" for path in weights)
-    np.testing.assert_array_equal(weights["toy/pull"], trained.trainable_variables[0])
-    assert weights["toy/layer_norm"].shape == slots["v/toy/layer_norm"].shape == (2, 2)
-    assert np.abs(slots["m/toy/pull"]).min() > 0
-
-
 def test_a_restored_trainer_continues_bit_for_bit(trained, checkpoint):
     other = Toy()
+    restore_weights(other, checkpoint)
+    assert int(other.optimizer.iterations) == 0
+    assert not any(np.any(values) for values in training_state(other)[1].values())
     restore(other, checkpoint)
     assert int(other.optimizer.iterations) == 3
     for toy in (trained, other):
         toy.train_step(tf.constant([4.0, 4.0]))
     states = zip(training_state(trained), training_state(other), strict=True)
     for expected, actual in states:
+        assert expected.keys() == actual.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(actual[name], values, name)
-
-
-def test_restore_weights_does_not_change_the_optimizer(trained, checkpoint):
-    other = Toy()
-    restore_weights(other, checkpoint)
-    weights, slots = training_state(other)
-    np.testing.assert_array_equal(
-        weights["toy/pull"], training_state(trained)[0]["toy/pull"]
-    )
-    assert int(other.optimizer.iterations) == 0
-    assert not any(np.any(values) for values in slots.values())
 
 
 def test_assign_lists_all_differences_and_assigns_nothing():

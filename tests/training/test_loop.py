@@ -14,7 +14,6 @@ from electra_tf.training.checkpoint import (
     CheckpointManager,
     open_checkpoint,
     restore,
-    training_state,
 )
 from electra_tf.training.metric_logger import read_metrics
 from training.toy import Toy, train
@@ -93,13 +92,6 @@ def test_a_run_logs_evaluates_and_saves_at_the_configured_steps(uninterrupted):
     assert metrics["evaluation", 6]["loss"] == 3.0
     assert saved_steps(uninterrupted) == [3, 7, 14, 20]
     assert newest(uninterrupted).metadata == {"data": "toy"}
-
-
-def test_the_last_step_is_always_logged_and_saved(run_toy, tmp_path):
-    rare = {"log_every": 50, "save_every": 50, "evaluate_every": 50}
-    assert run_toy(Toy(steps=7), steps=7, **rare) == 0
-    assert list(logged(tmp_path)) == [("train", 7), ("evaluation", 7)]
-    assert saved_steps(tmp_path) == [7]
 
 
 def test_metrics_are_on_disk_before_their_checkpoint(run_toy, tmp_path, monkeypatch):
@@ -189,14 +181,6 @@ def test_a_second_signal_interrupts_at_once(run_toy):
         run_toy(Toy(), ActAt(1, raise_twice))
 
 
-def test_signal_handlers_are_restored(run_toy):
-    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    during = []
-    run_toy(Toy(), ActAt(1, lambda: during.append(signal.getsignal(signal.SIGTERM))))
-    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
-    assert during[0] not in before
-
-
 def test_a_finished_run_does_nothing(run_toy, tmp_path, uninterrupted):
     shutil.copytree(uninterrupted, tmp_path, dirs_exist_ok=True)
     toy = restored_toy(tmp_path)
@@ -205,15 +189,6 @@ def test_a_finished_run_does_nothing(run_toy, tmp_path, uninterrupted):
     assert saved_steps(tmp_path) == saved_steps(uninterrupted)
     assert final_state(tmp_path) == final_state(uninterrupted)
     assert logged(tmp_path) == logged(uninterrupted)
-
-
-def test_a_process_without_outputs_trains_the_same(run_toy, tmp_path, uninterrupted):
-    toy, evaluation = Toy(), ActAt(0, None)
-    assert run_toy(toy, evaluation, writes=False) == 0
-    assert evaluation.calls == 10
-    assert not list(tmp_path.iterdir())
-    for name, values in newest(uninterrupted).weights().items():
-        np.testing.assert_array_equal(training_state(toy)[0][name], values)
 
 
 def test_a_non_finite_loss_ends_the_run(run_toy, tmp_path):

@@ -10,26 +10,27 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT
 
 from electra_tf.config import loader
+from electra_tf.config.pretraining import OptimizerConfig
 from electra_tf.errors import InputError
 from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
-from electra_tf.training.checkpoint import open_checkpoint, saved_steps
+from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.loop import distribute
 from electra_tf.training.metric_logger import read_metrics
+from electra_tf.training.optimizer import Optimizer
+from electra_tf.training.schedule import WarmupPolynomialDecay
 from training.toy import one_device
 from training.worker_commands import SETS as SMALL
 from training.worker_commands import worker_configs
@@ -219,6 +220,23 @@ def test_workers_without_a_shared_folder_raise_errors(workers, output):
     assert not list(output.glob("workers/elsewhere-*/checkpoints"))
 
 
+@pytest.mark.parametrize("name", ["mirrored", "one"])
+def test_replicas_clip_the_summed_gradient(mirrored, name):
+    updates = mirrored["updates"][name]
+    assert updates["difference"] < 1e-6
+    # Some updates are clipped and some are not; each replica's norm alone is above 2.
+    assert len(updates["norms"]) == 6
+    assert min(updates["norms"]) < 2 < max(updates["norms"])
+
+
+def test_keras_fit_on_two_replicas_gives_equal_weights(mirrored):
+    assert mirrored["fit"] < 1e-6
+
+
+def test_an_optimizer_created_outside_the_scope_is_an_error(mirrored):
+    assert "strategy.scope()" in mirrored["outside"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("original", 1e-5), ("xla", 1e-4)])
 def test_other_runs_train_like_the_original_graph_on_one_device(
@@ -231,21 +249,6 @@ def test_other_runs_train_like_the_original_graph_on_one_device(
     for other in others:
         assert max_difference(on_one_device("original"), other) < tolerance
         assert_same_lines(on_one_device("original"), other, tolerance)
-
-
-@pytest.mark.slow
-def test_a_signal_to_one_worker_stops_all_and_they_resume(
-    folder, on_one_device, output
-):
-    first, second = results_of(
-        output, *start_workers("stopped_workers", folder, output)
-    )
-    assert first == second
-    assert first["stopped"] == signal.SIGTERM
-    assert 0 < first["step"] < 20
-    other = output / "workers" / "original"
-    assert max_difference(on_one_device("original"), other) < 1e-5
-    assert_same_lines(on_one_device("original"), other, 1e-5)
 
 
 def as_mirrored_run(name, data, output):
@@ -265,6 +268,80 @@ def as_mirrored(data, output):
         "odd": error_of(
             lambda: resolve(data, "input.batch_size=9").pretrainer(devices)
         ),
+        **compare_optimizers(devices),
+    }
+
+
+def make_optimizer(**changes):
+    return Optimizer(WarmupPolynomialDecay(0.05, 10, 2), OptimizerConfig(**changes))
+
+
+def max_difference_of(arrays, others):
+    pairs = zip(arrays, others, strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+
+def fit_model(strategy):
+    """Fit a Keras model with clipping and return its weights."""
+    x = np.random.default_rng(3).normal(size=(32, 4)).astype("f")
+    with strategy.scope():
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        model.compile(make_optimizer(clip_norm=0.3), "mse")
+    model.fit(x, x[:, :2], batch_size=16, epochs=3, verbose=0, shuffle=False)
+    return [weight.numpy() for weight in model.weights]
+
+
+def run_updates(strategy):
+    """Run six updates in one graph, with different gradients on each replica."""
+    count = strategy.num_replicas_in_sync
+    random = np.random.default_rng(0)
+    table_T = tf.constant(random.normal(size=(6, 3, 2)), tf.float32)
+    bias_T = tf.constant([0.1, 3.0, 0.2, 0.1, 5.0, 0.1])[:, None] * [[1.0, 2.0]]
+    with strategy.scope():
+        variables = [tf.Variable(tf.ones(s), name="v") for s in ([5, 2], [2], [3])]
+        optimizer = make_optimizer(clip_norm=2.0)
+        optimizer.build(variables)
+
+    def step(t):
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        sign = tf.cast(1 - 2 * replica, tf.float32) if count > 1 else 0.0
+        slices = tf.IndexedSlices(0.1 * table_T[t] / count, tf.constant([1, 4, 1]))
+        bias = bias_T[t] / count + 2.0 * sign
+        return optimizer.update([slices, bias, None], variables)
+
+    @tf.function
+    def run(updates):
+        norms = tf.TensorArray(tf.float32, updates)
+        for t in tf.range(updates):
+            norm = strategy.run(step, args=(t,))
+            norms = norms.write(t, strategy.reduce("MEAN", norm, axis=None))
+        return norms.stack()
+
+    norms = run(tf.constant(6))
+    slots = optimizer.slots()
+    tensors = [norms, *variables, *slots["m"], *slots["v"]]
+    return [tensor.numpy() for tensor in tensors]
+
+
+def compare_optimizers(mirrored):
+    """Return the differences of updates on several strategies to one device."""
+    plain = tf.distribute.get_strategy()
+    expected, updates = run_updates(plain), {}
+    for name, devices in (("mirrored", mirrored), ("one", one_device())):
+        arrays = run_updates(devices)
+        difference = max_difference_of(arrays, expected)
+        updates[name] = {"difference": difference, "norms": arrays[0].tolist()}
+    optimizer = make_optimizer()
+
+    def build_elsewhere():
+        with mirrored.scope():
+            optimizer.build([tf.Variable([1.0])])
+
+    return {
+        "updates": updates,
+        "fit": max_difference_of(fit_model(mirrored), fit_model(plain)),
+        "outside": error_of(build_elsewhere),
     }
 
 
@@ -283,17 +360,6 @@ def as_workers(data, output):
     }
 
 
-def as_stopped_workers(data, output):
-    devices = strategy.choose("auto")
-    folder = output / "workers" / "original"
-    if not strategy.is_chief(devices):  # the signal of one worker stops both
-        threading.Thread(target=interrupt_after, args=(folder,), daemon=True).start()
-    stopped = train(devices, data, folder, "original")
-    step = open_checkpoint(str(folder)).step
-    train(devices, data, folder, "original")
-    return {"stopped": stopped, "step": step}
-
-
 def error_of(action):
     """Call `action` and return the text of its InputError, or None."""
     try:
@@ -302,18 +368,11 @@ def error_of(action):
         return str(error)
 
 
-def interrupt_after(folder):
-    while not saved_steps(str(folder / "checkpoints")):
-        time.sleep(0.001)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 TASKS = {
     "mirrored": as_mirrored,
     "mirrored_original": lambda *places: bool(as_mirrored_run("original", *places)),
     "mirrored_xla": lambda *places: bool(as_mirrored_run("xla", *places)),
     "workers": as_workers,
-    "stopped_workers": as_stopped_workers,
 }
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from electra_tf.training.checkpoint import Checkpoint
 from electra_tf.training.run_directory import (
     RESUME_SAFE_FIELDS,
     acquire_lock,
-    changed_fields,
     check_resumable,
     lock_token,
     permanent_steps,
@@ -57,22 +56,14 @@ def test_a_killed_process_releases_the_lock(tmp_path):
         assert process.stdout.readline() == "ready\n"
         with pytest.raises(InputError, match=str(tmp_path)):
             acquire_lock(str(tmp_path))
+        first = lock_token(str(tmp_path))
+        assert 0 < first < 2**50
         process.kill()
         process.wait()
         acquire_lock(str(tmp_path)).close()
-
-
-def test_each_lock_has_its_own_token(tmp_path):
-    assert lock_token(str(tmp_path)) == 0
-    with acquire_lock(str(tmp_path / "one")), acquire_lock(str(tmp_path / "other")):
-        first = lock_token(str(tmp_path / "one"))
-        assert 0 < first < 2**50
-        assert lock_token(str(tmp_path / "other")) != first
-        with pytest.raises(InputError):
-            acquire_lock(str(tmp_path / "one"))
-        assert lock_token(str(tmp_path / "one")) == first
-    with acquire_lock(str(tmp_path / "one")):
-        assert lock_token(str(tmp_path / "one")) != first
+    # Each lock has its own token, also in the same folder.
+    assert lock_token(str(tmp_path)) != first
+    assert lock_token(str(tmp_path / "missing")) == 0
 
 
 def test_a_failed_run_deletes_only_a_new_empty_folder(tmp_path):
@@ -108,70 +99,57 @@ def test_files_and_urls_are_errors(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_an_equal_run_resumes(checkpoint):
-    for metadata in (METADATA, {**METADATA, "new": 1}):
-        assert check_resumable(checkpoint, PretrainingConfig(), metadata) is None
-
-
-CHANGEABLE = (
-    "training.log_every=7",
-    "training.save_every=7",
-    "training.keep=1",
-    "training.keep_at=[0.3]",
-    "training.evaluate_every=7",
-    "training.evaluation_batches=null",
-    "evaluation.seed=7",
-    "vocabulary.size=5",
-    "corpus.field=body",
-    "records.seed=4",
-)
-FIXED = (
-    ("training.seed=7", "`training.seed` is 7, was 0"),
-    ("training.accumulation=2", "`training.accumulation` is 2, was 1"),
-    ("training.precision=mixed_bfloat16", "'mixed_bfloat16', was 'float32'"),
-    ("training.xla=on", "`training.xla` is 'on', was 'auto'"),
-    ("input.batch_size=64", "`input.batch_size` is 64, was 128"),
-    ("input.shuffle_window=64", "`input.shuffle_window` is 64, was 65536"),
-    ("model.dropout=0.2", "`model.dropout` is 0.2, was 0.1"),
-    ("masking.rate=0.3", "`masking.rate` is 0.3, was 0.15"),
-    ("objective.name=mlm", "`objective.name` is 'mlm', was 'electra'"),
-    ("optimizer.learning_rate=0.1", "`optimizer.learning_rate` is 0.1, was 0.0005"),
-    ("optimizer.clip_norm=null", "`optimizer.clip_norm` is None, was 1.0"),
-    ("records.max_length=64", "`records.max_length` is 64, was 128"),
-    ("tokenization.lower_case=false", "`tokenization.lower_case` is False, was True"),
-)
-
-
-def test_resume_safe_fields_may_change(checkpoint):
-    check_resumable(checkpoint, config_lib.load_config(sets=CHANGEABLE), METADATA)
+@pytest.mark.parametrize("steps", [5, 2_000_000])
+def test_resume_safe_fields_and_steps_may_change(checkpoint, steps):
+    sets = [
+        *("training.log_every=7", "training.keep_at=[0.3]", "evaluation.seed=7"),
+        *("vocabulary.size=5", "corpus.field=body", f"training.steps={steps}"),
+    ]
+    config = config_lib.load_config(sets=sets)
+    check_resumable(checkpoint, config, {**METADATA, "new": 1})
     # Each entry is an existing field or section.
     sections = dataclasses.asdict(PretrainingConfig())
     for name in RESUME_SAFE_FIELDS:
         section, _, setting = name.partition(".")
-        assert section in sections
         assert not setting or setting in sections[section]
+        assert section in sections
 
 
-@pytest.mark.parametrize(("changed", "received"), FIXED)
-def test_other_fields_must_not_change(checkpoint, changed, received):
+SETS = [
+    *("training.seed=1", "training.log_every=3", "model.depth=2", "records.seed=4"),
+    *("training.xla=on", "input.batch_size=64", "optimizer.clip_norm=null"),
+    "tokenization.lower_case=false",
+]
+CHANGES = (
+    "`tokenization.lower_case` is False, was True; `input.batch_size` is 64, was 128; "
+    "`model.depth` is 2, was 12; `optimizer.clip_norm` is None, was 1.0; "
+    "`training.seed` is 1, was 0; `training.xla` is 'on', was 'auto'; "
+    "vocabulary is None, was 'abc'; records is 8, was 7"
+)
+
+
+@pytest.mark.parametrize(
+    ("sets", "metadata", "required", "received", "remedy"),
+    [
+        (SETS, {"records": 8}, "Settings and data", CHANGES, "--model_dir"),
+        (
+            *(["model.dropout=0.2"], METADATA, "Settings and data"),
+            *("`model.dropout` is 0.2, was 0.1", "--init_checkpoint="),
+        ),
+        (
+            *(["training.steps=4"], METADATA, "`training.steps` must be at least 5"),
+            *("4, with the checkpoint ", "training.steps=1000000"),
+        ),
+    ],
+)
+def test_other_settings_must_not_change(
+    checkpoint, sets, metadata, required, received, remedy
+):
     with pytest.raises(InputError) as error:
-        check_resumable(checkpoint, config_lib.load_config(sets=[changed]), METADATA)
+        check_resumable(checkpoint, config_lib.load_config(sets=sets), metadata)
+    assert required in error.value.required
     assert received in error.value.received
-    assert f"--init_checkpoint={checkpoint.path}" in error.value.remedy
-
-
-@pytest.mark.parametrize("steps", [5, 7, 2_000_000])
-def test_the_number_of_steps_may_change(checkpoint, steps):
-    config = config_lib.load_config(sets=[f"training.steps={steps}"])
-    assert check_resumable(checkpoint, config, METADATA) is None
-
-
-def test_the_number_of_steps_is_at_least_the_completed_ones(checkpoint):
-    config = config_lib.load_config(sets=["training.steps=4"])
-    with pytest.raises(InputError) as error:
-        check_resumable(checkpoint, config, METADATA)
-    assert "`training.steps` must be at least 5" in error.value.required
-    assert error.value.received == f"4, with the checkpoint {checkpoint.path}"
+    assert remedy in error.value.remedy
 
 
 def test_permanent_steps_of_a_run_with_another_length(tmp_path):
@@ -187,23 +165,3 @@ def test_permanent_steps_of_a_run_with_another_length(tmp_path):
     (tmp_path / "checkpoints" / "step_00000050" / "config.yaml").unlink()
     assert permanent_steps(str(tmp_path), ()) == {50}
     assert permanent_steps(str(tmp_path / "missing"), (0.5,)) == set()
-
-
-def test_all_changes_are_listed(checkpoint):
-    sets = ["training.seed=1", "training.log_every=3", "model.depth=2"]
-    with pytest.raises(InputError) as error:
-        check_resumable(checkpoint, config_lib.load_config(sets=sets), {"records": 8})
-    assert error.value.received == (
-        "`model.depth` is 2, was 12; `training.seed` is 1, was 0; "
-        "vocabulary is None, was 'abc'; records is 8, was 7"
-    )
-
-
-def test_changed_fields():
-    old = config_lib.load_config(sets=["training.seed=1", "model.depth=2"])
-    new = config_lib.load_config(sets=["training.seed=1", "records.max_length=64"])
-    assert changed_fields(old, new) == {
-        "model.depth": (2, 12),
-        "records.max_length": (128, 64),
-    }
-    assert not changed_fields(new, new)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -72,25 +71,6 @@ def test_the_division_into_calls_does_not_change_the_result():
             np.testing.assert_array_equal(actual, expected)
 
 
-def test_input_waiting_time_is_measured():
-    def slow(host, hosts):
-        def sleep(n):
-            time.sleep(0.05)
-            return np.float32(n)
-
-        numbers = tf.data.Dataset.range(100)
-        return numbers.map(
-            lambda n: tf.ensure_shape(tf.numpy_function(sleep, [n], tf.float32), [])
-        )
-
-    run_steps = MultiStepRunner(one_device(), lambda n: {"n": (n, 1.0)})
-    iterator = iter(distribute(one_device(), slow))
-    run_steps(iterator, 1)
-    begin = time.perf_counter()
-    _, waited = run_steps(iterator, 6)
-    assert 0.2 < waited <= time.perf_counter() - begin
-
-
 def test_the_graph_does_not_call_python(numbers):
     def operations(step):
         one_step = MultiStepRunner(one_device(), step)._one_step
@@ -110,32 +90,12 @@ def test_the_graph_does_not_call_python(numbers):
     assert operations(with_python) & python
 
 
-def test_one_device_gets_whole_batches():
-    calls = []
-
-    def make_batches(host, hosts):
-        calls.append((host, hosts))
-        return batches(3)
-
-    batch = next(iter(distribute(one_device(), make_batches)))
-    assert calls == [(0, 1)]
-    np.testing.assert_array_equal(batch, [2.5, 3.5])
-
-
 def ten_and_more(size):
     return lambda host, hosts: tf.data.Dataset.range(10, 10 + size)
 
 
 def batch_and_number(batch, number):
     return {"batch": (batch, 1), "number": (number * number, 1)}
-
-
-def test_every_call_gives_equal_metrics():
-    evaluate = Evaluation(one_device(), batch_and_number, ten_and_more(5), 5)
-    for _ in range(3):
-        metrics = evaluate()
-        assert metrics["batch"] == (10 + 11 + 12 + 13 + 14, 5)
-        assert metrics["number"] == (0 + 1 + 4 + 9 + 16, 5)
 
 
 def test_batches_keep_their_numbers_across_calls_of_the_runner():
@@ -146,12 +106,6 @@ def test_batches_keep_their_numbers_across_calls_of_the_runner():
     assert metrics["batch"] == (sum(range(10, 35)), 25)
     assert metrics["number"] == (sum(n * n for n in range(25)), 25)
     assert progress == [10, 10, 5]
-
-
-def test_evaluation_stops_after_count_batches():
-    evaluate = Evaluation(one_device(), batch_and_number, ten_and_more(5), 3)
-    assert evaluate.count == 3
-    assert evaluate()["batch"] == (10 + 11 + 12, 3)
 
 
 WAITING_PROGRAM = """

@@ -3,12 +3,11 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf.training import speed
-from electra_tf.training.speed import MetricWindow, StepCost, add_metrics
+from electra_tf.training.speed import MetricWindow, StepCost
 from training.toy import one_device
 
 
@@ -38,15 +37,6 @@ def test_calls_take_two_seconds_once_a_step_is_timed():
     assert (next_window.metrics, next_window.steps_per_call) == ({}, 4)
     next_window.add(metrics, 1, 1e-9, 0.0)
     assert next_window.steps_per_call == 1000
-
-
-def test_add_metrics_by_name():
-    first = {"a": (1.0, 2.0), "b": (np.array([1, 2]), 1)}
-    assert add_metrics({}, first) == first
-    sums = add_metrics(first, {"a": (3.0, 4.0), "b": (np.array([10, 20]), 5)})
-    assert sums["a"] == (4.0, 6.0)
-    np.testing.assert_array_equal(sums["b"][0], [11, 22])
-    assert sums["b"][1] == 6
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])

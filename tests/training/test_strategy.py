@@ -31,13 +31,6 @@ def test_auto_selects_one_device_on_a_cpu():
         assert strategy.is_chief(selected)
 
 
-def test_mirrored_on_one_cpu_is_one_replica():
-    selected = strategy.choose("mirrored")
-    assert isinstance(selected, MIRRORED)
-    assert selected.num_replicas_in_sync == 1
-    assert strategy.is_chief(selected)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

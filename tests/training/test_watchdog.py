@@ -6,10 +6,8 @@ import threading
 import time
 
 import pytest
-import tensorflow as tf
 
-from electra_tf.training import watchdog as watchdog_lib
-from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
+from electra_tf.training.watchdog import Watchdog
 
 
 @pytest.fixture
@@ -56,31 +54,3 @@ def test_a_signal_leaves_the_grace_period(number, ended):
     assert handled
     assert "in steps after a signal" in ended.message
     assert signal.set_wakeup_fd(-1) == -1
-
-
-def test_a_signal_between_operations_has_no_limit(ended):
-    old = signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        with Watchdog(0.1, ended) as watchdog:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.4)
-            with watchdog.expect("saving"):
-                time.sleep(0.4)
-    finally:
-        signal.signal(signal.SIGTERM, old)
-    assert not ended.message
-
-
-def test_only_workers_have_a_watchdog():
-    with create_watchdog(tf.distribute.get_strategy(), 1) as watchdog:
-        assert isinstance(watchdog, NoWatchdog)
-        with watchdog.expect("steps", 0.0):
-            pass
-
-
-def test_the_end_is_immediate(monkeypatch, capfd):
-    ended = []
-    monkeypatch.setattr(watchdog_lib.os, "_exit", ended.append)
-    watchdog_lib.end_process("error: text")
-    assert ended == [1]
-    assert capfd.readouterr().err == "error: text\n"

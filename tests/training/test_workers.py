@@ -1,27 +1,14 @@
-"""Real commands on 2 and 4 workers: the same weights, all records, lost workers.
-
-To list the records that each worker reads, this file also runs as a program.
-"""
+"""Real commands on 2 and 4 workers: lost workers, and what the others do."""
 
 import functools
-import json
-import pathlib
 import random
 import signal
-import sys
 import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from electra_tf.config.pretraining import InputConfig
-from electra_tf.text.pipeline import training_batches
-from electra_tf.text.record_set import RecordSet
-from electra_tf.text.records import FEATURES
-from electra_tf.training import strategy
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint, saved_steps
-from electra_tf.training.loop import distribute
 from training.worker_commands import pretrain_arguments, start_workers
 
 COUNTS = [2, 4]
@@ -35,7 +22,6 @@ SETS = (
     "training.evaluate_every=300",
     "training.evaluation_batches=2",
 )
-RECORDS, EPOCHS, BATCH, LENGTH = (96, 101), 3, 8, 4
 
 
 def wait(processes, logs, seconds):
@@ -82,80 +68,6 @@ def whole(folder, tmp_path_factory):
         return parent / "run"
 
     return train
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", COUNTS)
-def test_workers_train_like_one_process(whole, count):
-    ours, theirs = (arrays(checkpoints(whole(n))[50], 50) for n in (1, count))
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_allclose(array, theirs[name], atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", COUNTS)
-def test_workers_read_every_record_once_an_epoch(tmp_path, count):
-    arguments = ["-m", "training.test_workers", str(tmp_path)]
-    for total in RECORDS:
-        write_records(tmp_path, total)
-    processes = start_workers(count, arguments, tmp_path / "logs")
-    try:
-        assert set(wait(processes, tmp_path / "logs", 200)) == {0}
-    finally:
-        kill(processes)
-    for total in RECORDS:
-        read = [
-            json.loads((tmp_path / f"{total}-{index}.json").read_text())
-            for index in range(count)
-        ]
-        for epoch in range(EPOCHS):
-            numbers = [number for worker in read for number in worker[epoch]]
-            assert len(set(numbers)) == len(numbers) == total // BATCH * BATCH
-            assert set(numbers) <= set(range(total))
-            assert len({len(worker[epoch]) for worker in read}) == 1
-        assert read[0][0] != read[0][1]
-
-
-def write_records(folder, total):
-    """Write records whose ids are all their own number, to three files."""
-    for shard in range(3):
-        path = folder / f"{total}.tfrecord-{shard}"
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for number in range(shard, total, 3):
-                values = tf.train.Int64List(value=[number] * LENGTH)
-                features = {
-                    name: tf.train.Feature(int64_list=values) for name in FEATURES
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString())
-
-
-def main(folder):
-    """Write the numbers of the records that this worker reads in each epoch."""
-    devices = strategy.choose("auto")
-    index = devices.cluster_resolver.task_id
-    settings = InputConfig(batch_size=BATCH, shuffle_window=20)
-    for total in RECORDS:
-        paths = tuple(sorted(map(str, folder.glob(f"{total}.tfrecord-*"))))
-        counts = tuple(len(range(shard, total, 3)) for shard in range(3))
-        records = RecordSet(paths, counts, LENGTH, 1000)
-        batches = iter(
-            distribute(
-                devices,
-                lambda host, hosts, records=records: training_batches(
-                    records, settings, host=host, hosts=hosts
-                ),
-            )
-        )
-        epochs = []
-        for _ in range(EPOCHS):
-            local = (
-                devices.experimental_local_results(next(batches)[0])
-                for _ in range(total // BATCH)
-            )
-            epochs.append([int(n) for rows in local for n in rows[0][:, 0]])
-        (folder / f"{total}-{index}.json").write_text(json.dumps(epochs))
 
 
 # When a worker is lost (before all have started, or in training), how, and whether it
@@ -241,7 +153,3 @@ def others_end(processes, lost, number, logs):
     else:
         assert set(statuses) == {1}, texts
         assert all(text.count("error: All workers must") == 1 for text in texts), texts
-
-
-if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))

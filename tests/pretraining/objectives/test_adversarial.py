@@ -5,10 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import CLS, MASK, SEP, TEXT, batch, objective, rng
+from tiny import CLS, MASK, SEP, batch, objective, rng
 
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.metrics import compute_metrics
+
+TEXT = batch([16, 12, 9, 16])
 
 SIZE = 7
 SMALL_TOKENS = SpecialTokens(

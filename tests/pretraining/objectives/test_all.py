@@ -3,17 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import (
-    LENGTH,
-    TEXT,
-    TOKENS,
-    VOCABULARY,
-    batch,
-    config,
-    model_of,
-    objective,
-    rng,
-)
+from tiny import LENGTH, TOKENS, VOCABULARY, batch, config, model_of, objective, rng
 
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import ObjectiveConfig
@@ -22,6 +12,8 @@ from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses
+
+TEXT = batch([16, 12, 9, 16])
 
 NAMES = pytest.mark.parametrize("name", FACTS)
 # The networks that each loss trains, by the start of their paths.

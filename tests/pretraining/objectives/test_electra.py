@@ -4,15 +4,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import (
-    TEXT,
-    TOKENS,
-    VOCABULARY,
-    chi_square,
-    config,
-    objective,
-    rng,
-)
+from tiny import TOKENS, VOCABULARY, batch, chi_square, config, objective, rng
 
 from electra_tf.batch import Batch
 from electra_tf.config.pretraining import (
@@ -24,6 +16,8 @@ from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.common import make_layer_ops, scheduled
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
+
+TEXT = batch([16, 12, 9, 16])
 
 
 def loss_of(objective, masked):

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TEXT, objective, rng
+from tiny import batch, objective, rng
 
 from electra_tf.pretraining.metrics import compute_metrics
+
+TEXT = batch([16, 12, 9, 16])
 
 
 def used_positions(masked):
