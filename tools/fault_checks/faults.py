@@ -1,9 +1,11 @@
-"""Run the fault campaign: kills, damage, full disks, generated input, load.
+"""Run the fault campaign: kills, damage, full disks, generated input.
 
-Each section runs in its own process and is repeated as often as its full count times
---scale. Its counts are added to the JSON file --output, which keeps the sections of
-earlier runs. --report writes them as a table into docs/reliability.md. Exits with 1 if
-anything failed.
+    tools/faults                              all sections: about an hour
+    tools/faults kills corruptions --scale=0.1
+    tools/faults planted                      defects that the tests must catch
+
+Each section is repeated as often as its full count times --scale, and prints a row of
+the table in docs/reliability.md. The exit status is 1 if anything failed.
 
   kills        SIGKILL of real `pretrain` commands, also in writes of checkpoints; each
                resumed run must end with the weights of the uninterrupted one
@@ -14,23 +16,20 @@ anything failed.
   inputs       generated files and flags, read in process
   commands     the same through real commands
   strings      the tokenizer outside and inside the graph
-  load         requests at the highest rate to a served model, for seconds
+
+`planted --help` shows the options of that section. `tools/serve_check` loads servers.
 """
 
 import argparse
 import datetime
 import importlib
-import json
 import os
 import pathlib
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools" / "serving_checks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 # Module, function, and full count of each section.
@@ -41,128 +40,50 @@ SECTIONS = {
     "inputs": ("generated_inputs", "run_in_process", 10_000),
     "commands": ("generated_inputs", "run_commands", 200),
     "strings": ("strings", "compare_tokenizers", 1_000_000),
-    "load": ("load", "run_load", 600),
 }
-_RESULTS = ROOT / "tools" / "fault_checks" / "results.json"
-_PAGE = ROOT / "docs" / "reliability.md"
-_BEGIN, _END = "<!-- faults: begin -->", "<!-- faults: end -->"
-_SHOWN = 10  # numbers of a row
 
 
-def run_section(name: str, count: int, seed: int) -> dict[str, Any]:
-    """Run a section in a new process and return its counts."""
-    begin = time.monotonic()
-    command = [sys.executable, __file__, f"--section={name}", f"--count={count}"]
-    result = subprocess.run(
-        [*command, f"--seed={seed}"], stdout=subprocess.PIPE, text=True
+def run_section(name: str, scale: float, seed: int) -> bool:
+    """Run a section, print its row and its failures; return whether any failed."""
+    module, function, full = SECTIONS[name]
+    count, begin = max(1, round(full * scale)), time.monotonic()
+    result = getattr(importlib.import_module(module), function)(count, seed)
+    failures = result.pop("failures")
+    counts = ", ".join(f"{n.replace('_', ' ')} {v:,}" for n, v in result.items())
+    minutes, today = (time.monotonic() - begin) / 60, datetime.date.today()
+    print(
+        f"| {name} | {count:,} | {count / full:.0%} | {counts} | {len(failures)} "
+        f"| {minutes:.1f} | {today} |",
+        flush=True,
     )
-    lines = result.stdout.strip().splitlines()
-    if result.returncode or not lines:
-        sys.exit(f"error: the section {name} ended with status {result.returncode}")
-    return {
-        **json.loads(lines[-1]),
-        "requested": count,
-        "full": SECTIONS[name][2],
-        "seed": seed,
-        "minutes": round((time.monotonic() - begin) / 60, 1),
-        "date": datetime.date.today().isoformat(),
-    }
+    print("\n".join(failures[:50]), file=sys.stderr)
+    return bool(failures)
 
 
-def count_failures(result: Mapping[str, Any]) -> int:
-    """Return the number of failures of a section: listed ones or counted ones."""
-    counted = [result.get(name, 0) for name in ("failed", "different", "silent")]
-    return max(len(result["failures"]), *counted)
+def main() -> int:
+    """Run the sections in turn."""
+    if sys.argv[1:2] == ["planted"]:
+        import planted_defects
 
-
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the results as a Markdown table."""
-    lines = [
-        "| section | run | of the full campaign | counts | failures | minutes | date |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    hidden = {"requested", "full", "seed", "minutes", "date", "failures"}
-    for name in SECTIONS:
-        if name not in results:
-            lines.append(f"| {name} | not run | 0% | | | | |")
-            continue
-        result = results[name]
-        # The counts of each kind of input (`KIND errors`) are in the JSON file.
-        counts = [
-            f"{label.replace('_', ' ')} {value:,}"
-            for label, value in result.items()
-            if label not in hidden and " " not in label
-        ]
-        lines.append(
-            f"| {name} | {result['requested']:,} "
-            f"| {result['requested'] / result['full']:.0%} "
-            f"| {', '.join(counts[:_SHOWN])} | {count_failures(result)} "
-            f"| {result['minutes']} | {result['date']} |"
-        )
-    return "\n".join(lines)
-
-
-def write_report(
-    results: Mapping[str, Mapping[str, Any]], page: pathlib.Path = _PAGE
-) -> None:
-    """Replace the table between the markers of a page."""
-    text = page.read_text(encoding="utf-8")
-    if _BEGIN not in text or _END not in text:
-        sys.exit(f"error: {page} must contain {_BEGIN} and {_END}")
-    before, rest = text.split(_BEGIN, 1)
-    _, after = rest.split(_END, 1)
-    new = f"{before}{_BEGIN}\n{table(results)}\n{_END}{after}"
-    page.write_text(new, encoding="utf-8")
-
-
-def parse() -> argparse.Namespace:
-    """Return the validated options."""
+        del sys.argv[1]
+        return planted_defects.main()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help="sections, separated by commas")
+    parser.add_argument("sections", nargs="*", default=list(SECTIONS))
     parser.add_argument("--scale", type=float, default=1.0, help="share of the counts")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", default=str(_RESULTS), help="JSON file to update")
-    parser.add_argument(
-        "--report", action="store_true", help="write the table; run only --only"
-    )
-    parser.add_argument("--page", default=str(_PAGE), help="page of the table")
-    parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
-    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    default = [] if options.report else list(SECTIONS)
-    options.only = options.only.split(",") if options.only else default
-    if unknown := set(options.only) - set(SECTIONS):
-        sys.exit(
-            f"error: --only must contain {', '.join(SECTIONS)}. Received: "
-            f"{', '.join(sorted(unknown))}"
-        )
     if options.scale <= 0:
         sys.exit(f"error: --scale must be positive. Received: {options.scale}")
-    return options
-
-
-def main() -> None:
-    """Run the sections, update the results, and write the table."""
-    options = parse()
-    if options.section:
-        module, function, _ = SECTIONS[options.section]
-        run = getattr(importlib.import_module(module), function)
-        print(json.dumps(run(options.count, options.seed)), flush=True)
-        return
-    path, failed = pathlib.Path(options.output), 0
-    results = json.loads(path.read_text()) if path.exists() else {}
-    for name in options.only:
-        count = max(1, round(SECTIONS[name][2] * options.scale))
-        results[name] = run_section(name, count, options.seed)
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        failed += count_failures(results[name])
-        print(f"{name}: {json.dumps(results[name])[:1500]}", flush=True)
-    if options.report:
-        write_report(results, pathlib.Path(options.page))
-    sys.exit(bool(failed))
+    if unknown := set(options.sections) - set(SECTIONS):
+        sys.exit(f"error: sections: {', '.join(SECTIONS)}. Received: {unknown}")
+    print("| section | run | of full | counts | failures | minutes | date |")
+    failed = [
+        run_section(name, options.scale, options.seed) for name in options.sections
+    ]
+    return int(any(failed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

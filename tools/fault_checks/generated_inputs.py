@@ -1,27 +1,24 @@
-"""Read generated files and flags: each must give a right answer or an InputError.
+"""Read generated files and flags: each must give a right answer or an InputError."""
 
-python tools/fault_checks/generated_inputs.py --count=10000 --commands=200
-"""
-
-import argparse
 import collections
 import contextlib
 import io
+import os
 import pathlib
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import hypothesis
-import input_commands
-import input_kinds
+from absl import flags
 from hypothesis import strategies as st
-from input_kinds import KINDS, Kind
+from input_kinds import KINDS, ROOT, Case
 from process_memory import PeakMemory, mapped
 
 from electra_tf.errors import InputError
@@ -31,165 +28,106 @@ MAX_SECONDS = 20.0
 MAX_BYTES = 1 << 30
 """Memory of one input, at most, above what its process had before."""
 _MAX_WAIT = 300.0  # seconds, for an input that hangs without computing
+_START = 60.0  # seconds of CPU time of a command, at most, beside those of its input
+_ADDRESS_SPACE = 16 << 30  # TensorFlow maps much more than it uses
 _BATCH = 250  # inputs that are held in memory
-_MAX_LISTED = 50
+_KEPT = pathlib.Path(tempfile.gettempdir(), "electra_tf_failures")
+
+Read = Callable[[str, pathlib.Path, Case], str]
 
 
 class _TooSlow(BaseException):
     """Raised by the alarm; no handler of the product catches it."""
 
 
-def run_in_process(
-    count: int, seed: int, kinds: Sequence[str] | None = None
-) -> dict[str, int | list[str]]:
+def run_in_process(count: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> dict:
     """Read generated inputs with the functions that the commands call.
 
     Args:
         count: Number of inputs.
         seed: The same seed gives the same inputs.
-        kinds: Names of `KINDS` to read; None: all, by their weights.
-    """
-    campaign = _Campaign(seed)
-    weights = {name: KINDS[name].weight for name in kinds or KINDS}
-    for name, share in _shares(count, weights).items():
-        campaign.run(name, KINDS[name], share)
-        print(f"{name}: {share:,} inputs read", file=sys.stderr, flush=True)
-    return campaign.report()
-
-
-def run_commands(count: int, seed: int) -> dict[str, int | list[str]]:
-    """Give generated inputs to real commands.
-
-    Args:
-        count: Number of commands.
-        seed: The same seed gives the same commands.
+        kinds: Names of `KINDS` to read, by their weights.
 
     Returns:
-        As `run_in_process`: `commands`, `answers`, `errors`, the same for each kind,
-        `failed` and `failures`.
+        `inputs`, `answers`, `errors` and `failures`.
     """
-    cases = [
-        (name, case)
-        for name, share in _shares(count, input_commands.kinds()).items()
-        for case in _examples(KINDS[name].cases, share, seed)
-    ]
-    return input_commands.run(cases, MAX_SECONDS, MAX_BYTES)
+    return _run(count, seed, kinds, read_case)
 
 
-def _shares(count: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """Divide a number of inputs by weights."""
-    shares, left, total = {}, count, sum(weights.values())
-    for name, weight in weights.items():
-        shares[name] = round(left * weight / total)
-        left, total = left - shares[name], total - weight
-    return shares
+def run_commands(count: int, seed: int) -> dict:
+    """Give generated inputs to real commands; return counts as `run_in_process`."""
+    kinds = [name for name, kind in KINDS.items() if kind.command]
+    return _run(count, seed, kinds, _run_command)
 
 
-class _Campaign:
-    """Counts of inputs by their results, and the failures."""
-
-    def __init__(self, seed: int):
-        self._seed = seed
-        self._counts: collections.Counter[str] = collections.Counter()
-        self._failures: dict[str, str] = {}
-        self._repeated: collections.Counter[str] = collections.Counter()
-        self._kept = pathlib.Path(tempfile.gettempdir(), "electra_tf_failures")
-
-    def run(self, name: str, kind: Kind, count: int) -> None:
-        """Read inputs of one kind."""
-        for case in _examples(kind.cases, count, self._seed):
+def _run(count: int, seed: int, kinds: Sequence[str], read: Read) -> dict:
+    counts = dict.fromkeys(("inputs", "answers", "errors"), 0)
+    failures: dict[str, str] = {}
+    repeated: collections.Counter[str] = collections.Counter()
+    total = sum(KINDS[name].weight for name in kinds)
+    for name in kinds:
+        share = max(1, round(count * KINDS[name].weight / total))
+        for case in examples(KINDS[name].cases, share, seed):
             with tempfile.TemporaryDirectory(prefix="electra_tf_") as folder:
-                self._read(name, kind, case, pathlib.Path(folder))
-
-    def _read(
-        self, name: str, kind: Kind, case: input_kinds.Case, folder: pathlib.Path
-    ) -> None:
-        case.write(folder)
-        self._counts["inputs"] += 1
-        problem = ""
-        memory, start = PeakMemory(), time.process_time()
-        try:
-            with _limits():
-                kind.read(folder, case)
-            outcome = "answers"
-        except (InputError, *input_kinds.FLAG_ERRORS) as error:
-            outcome = "errors"
-            if not str(error).strip():
-                problem = f"an empty {type(error).__name__}"
-        except _TooSlow:
-            outcome, problem = "", f"over {MAX_SECONDS} s: in {_place()}"
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            outcome, problem = "", f"{type(error).__name__} in {_place()}: {error}"
-        seconds, taken = time.process_time() - start, memory.taken
-        if seconds > MAX_SECONDS and not problem:
-            problem = f"over {MAX_SECONDS} s: {seconds:.0f} s"
-        if taken > MAX_BYTES and not problem:
-            problem = f"over {MAX_BYTES >> 20} MiB: {taken >> 20:,} MiB"
-        if problem:
-            self._keep(name, problem, folder, case)
-        else:
-            self._counts[outcome] += 1
-            self._counts[f"{name} {outcome}"] += 1
-
-    def _keep(
-        self, name: str, problem: str, folder: pathlib.Path, case: input_kinds.Case
-    ) -> None:
-        """Keep the input of a failure that is not known yet."""
-        self._counts["failed"] += 1
-        key = f"{name}: {problem.partition(':')[0]}"
-        self._repeated[key] += 1
-        if key in self._failures:
-            return
-        target = self._kept / f"{name}_{self._seed}_{self._counts['inputs']}"
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(folder, target, symlinks=True)
-        arguments = f" with {case.arguments!r:.300}" if case.arguments else ""
-        self._failures[key] = f"{name}: {problem:.300}; read {target}{arguments}"
-
-    def report(self) -> dict[str, int | list[str]]:
-        """Return the counts and the failures."""
-        report: dict[str, int | list[str]] = {
-            name: self._counts[name] for name in ("inputs", "answers", "errors")
-        }
-        report |= {n: c for n, c in sorted(self._counts.items()) if " " in n}
-        report["failed"] = self._counts["failed"]
-        report["failures"] = [
-            f"{self._repeated[key]} x {line}" for key, line in self._failures.items()
-        ][:_MAX_LISTED]
-        return report
+                case.write(pathlib.Path(folder))
+                outcome = read(name, pathlib.Path(folder), case)
+                counts["inputs"] += 1
+                if outcome in counts:
+                    counts[outcome] += 1
+                    continue
+                key = f"{name}: {outcome.partition(':')[0]}"
+                repeated[key] += 1
+                if key not in failures:  # keep the first of its kind
+                    kept = _KEPT / f"{name}_{seed}_{counts['inputs']}".replace("/", "_")
+                    shutil.rmtree(kept, ignore_errors=True)
+                    shutil.copytree(folder, kept, symlinks=True)
+                    arguments = f"{case.arguments!r:.300}"
+                    failures[key] = f"{name}: {outcome:.300}; {kept} with {arguments}"
+        print(f"{name}: {share:,} inputs read", file=sys.stderr, flush=True)
+    lines = [f"{repeated[key]} x {line}" for key, line in failures.items()]
+    return {**counts, "failures": lines}
 
 
-def _examples(
-    strategy: st.SearchStrategy, count: int, seed: int
-) -> Iterator[input_kinds.Case]:
+def examples(strategy: st.SearchStrategy, count: int, seed: int) -> Iterator[Case]:
     """Yield examples of a strategy; the same seed gives the same ones."""
     while count > 0:  # Hypothesis ends early where it has no new examples
-        examples = _batch(strategy, min(count, _BATCH), seed)[:count]
-        yield from examples
-        count, seed = count - len(examples), seed + 1_000_003
+        found = _batch(strategy, min(count, _BATCH), seed)[:count]
+        yield from found
+        count, seed = count - len(found), seed + 1_000_003
 
 
-def _batch(
-    strategy: st.SearchStrategy, count: int, seed: int
-) -> list[input_kinds.Case]:
-    examples: list[input_kinds.Case] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
+def _batch(strategy: st.SearchStrategy, count: int, seed: int) -> list[Case]:
+    found: list[Case] = []
+    settings = hypothesis.settings(
         max_examples=count,
         database=None,
         deadline=None,
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(strategy)
-    def collect(example):
-        examples.append(example)
+    collect = hypothesis.given(strategy)(lambda case: found.append(case))
+    hypothesis.seed(seed)(settings(collect))()
+    return found
 
-    collect()
-    return examples
+
+def read_case(name: str, folder: pathlib.Path, case: Case) -> str:
+    """Read a case; return `answers`, `errors`, or a description of a failure."""
+    memory, start = PeakMemory(), time.process_time()
+    try:
+        with _limits():
+            KINDS[name].read(folder, case)
+        outcome = "answers"
+    except (InputError, flags.Error) as error:
+        outcome = "errors" if str(error).strip() else f"empty {type(error).__name__}"
+    except _TooSlow:
+        return f"over {MAX_SECONDS} s: in {_place()}"
+    except Exception as error:
+        return f"{type(error).__name__} in {_place()}: {error}"
+    if time.process_time() - start > MAX_SECONDS:
+        return f"over {MAX_SECONDS} s: {time.process_time() - start:.0f} s"
+    if memory.taken > MAX_BYTES:
+        return f"over {MAX_BYTES >> 20} MiB: {memory.taken >> 20:,} MiB"
+    return outcome
 
 
 @contextlib.contextmanager
@@ -199,23 +137,24 @@ def _limits() -> Iterator[None]:
     def stop(*_):
         raise _TooSlow
 
-    numbers = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
-    handlers = {number: signal.signal(number, stop) for number in numbers.values()}
+    timers = {
+        signal.ITIMER_PROF: (signal.SIGPROF, MAX_SECONDS),
+        signal.ITIMER_REAL: (signal.SIGALRM, _MAX_WAIT),
+    }
+    old = {number: signal.signal(number, stop) for number, _ in timers.values()}
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped() + 2 * MAX_BYTES, hard))
-    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, _MAX_WAIT)
+    for timer, (_, seconds) in timers.items():
+        signal.setitimer(timer, seconds)
+    output = io.StringIO()
     try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             yield
     finally:
-        for timer in numbers:
+        for timer in timers:
             signal.setitimer(timer, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        for number, handler in handlers.items():
+        for number, handler in old.items():
             signal.signal(number, handler)
 
 
@@ -227,31 +166,37 @@ def _place() -> str:
     return f"{path.parent.name}/{path.name} line {ours[-1].lineno}"
 
 
-def main() -> int:
-    """Print the counts; the exit status is 1 after a failure."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--commands", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", help="names, separated by commas; default: all")
-    arguments = parser.parse_args()
-    kinds = arguments.kinds.split(",") if arguments.kinds else None
-    steps: list[Callable[[], dict[str, int | list[str]]]] = []
-    if arguments.count:
-        steps.append(lambda: run_in_process(arguments.count, arguments.seed, kinds))
-    if arguments.commands:
-        steps.append(lambda: run_commands(arguments.commands, arguments.seed))
-    failed = 0
-    for step in steps:
-        report = step()
-        failed += report["failed"]
-        for name, value in report.items():
-            if isinstance(value, list):
-                print("\n".join(value))
-            else:
-                print(f"{name}: {value:,}")
-    return int(failed > 0)
+def _run_command(name: str, folder: pathlib.Path, case: Case) -> str:
+    """Give a case to a command; return its outcome as `read_case`."""
+    (folder / "text.txt").write_text("the cat sat\n" * 30)
+    # A command line cannot contain NUL.
+    command, *given = (a.replace("\0", "") for a in KINDS[name].command(folder, case))
+    return run_command([command, *given], folder)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def run_command(arguments: Sequence[str], folder: pathlib.Path) -> str:
+    """Run a command of the package in a folder; return its outcome as `read_case`."""
+
+    def limit():
+        seconds = int(MAX_SECONDS + _START)
+        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+
+    result = subprocess.run(
+        [sys.executable, "-m", f"electra_tf.{arguments[0]}", *arguments[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
+        preexec_fn=limit,
+        timeout=600,
+    )
+    lines = result.stdout.decode("utf-8", "replace").strip().splitlines() or [""]
+    if "Traceback (most recent call last)" in "\n".join(lines):
+        return f"traceback: {lines[-1]:.200}, {arguments}"
+    if result.returncode < 0:
+        return f"signal {-result.returncode}: {arguments}"
+    if result.returncode and not lines[-1]:
+        return f"exit status {result.returncode} without a message: {arguments}"
+    return "errors" if result.returncode else "answers"

@@ -105,6 +105,14 @@ def json_like(base: bytes) -> st.SearchStrategy[bytes]:
     return mutated_json(base) | mutated_text(base) | noise()
 
 
+@st.composite
+def safetensors(draw, base: bytes) -> bytes:
+    """Return a strategy of a safetensors file with another header of right length."""
+    size = int.from_bytes(base[:8], "little")
+    header = draw(json_like(base[8 : 8 + size]))
+    return len(header).to_bytes(8, "little") + header + base[8 + size :]
+
+
 def framed(payload: bytes) -> bytes:
     """Return a record of a TFRecord file, with right checksums."""
     length = struct.pack("<Q", len(payload))
