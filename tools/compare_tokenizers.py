@@ -18,7 +18,7 @@ from typing import Any
 
 from electra_tf.config.loader import load_config
 from electra_tf.interop import huggingface
-from electra_tf.text.compression import inner_suffix, open_compressed
+from electra_tf.text.files import inner_suffix, open_compressed
 from electra_tf.text.tokenizer import Tokenizer
 
 Encode = Callable[[Sequence[str]], Iterable[Sequence[int]]]

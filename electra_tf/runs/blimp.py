@@ -9,8 +9,7 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, TextScorer
-from electra_tf.text import compression
-from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.files import BROKEN, encoding_remedy, open_compressed
 from electra_tf.text.json_file import parse_json
 
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
@@ -78,13 +77,13 @@ def read_pairs(data: str) -> list[dict[str, str]]:
     pairs = []
     for path in files:
         try:
-            with compression.open_compressed(path) as file:
+            with open_compressed(path) as file:
                 lines = file.read().decode("utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise InputError(
                 "Minimal pairs must be UTF-8", f"{path}: {error}", encoding_remedy(path)
             ) from error
-        except (OSError, *compression.BROKEN) as error:
+        except (OSError, *BROKEN) as error:
             raise InputError(
                 "--data must be a file or folder of BLiMP's pairs",
                 f"{path}: {error}",

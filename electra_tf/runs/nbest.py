@@ -10,12 +10,18 @@ from typing import Any, NamedTuple
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, WINDOW, TextScorer
 from electra_tf.tasks.conll import COLUMN_SUFFIXES
-from electra_tf.text import compression
-from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
-from electra_tf.text.json_records import SUFFIXES, begins_json
+from electra_tf.text.files import (
+    BROKEN,
+    HEAD_BYTES,
+    check_format,
+    encoding_remedy,
+    inner_suffix,
+    open_compressed,
+)
+from electra_tf.text.rows import JSON_SUFFIXES, begins_json
 
 FORMATS = ("text", "jsonl")
-_OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *SUFFIXES, *COLUMN_SUFFIXES)
+_OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *JSON_SUFFIXES, *COLUMN_SUFFIXES)
 
 
 class Hypothesis(NamedTuple):
@@ -35,7 +41,7 @@ def score_lines(
     Yields:
         A line for each line of the input.
     """
-    kind = compression.inner_suffix(source) if source else ""
+    kind = inner_suffix(source) if source else ""
     if kind in _OTHER:
         raise _no_lines(f"{source!r}, a {kind} file")
     iterator = _lines(source)
@@ -85,7 +91,7 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
     name = source or "standard input"
     try:
-        file = compression.open_compressed(source) if source else sys.stdin.buffer
+        file = open_compressed(source) if source else sys.stdin.buffer
         for number, line in enumerate(file, 1):
             place = f"{name}, line {number}"
             try:
@@ -100,7 +106,7 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
             if number == 1 and begins_json(text):
                 raise _no_lines(f"{place}, which begins JSON: {text!r:.60}")
             yield place, text
-    except (OSError, *compression.BROKEN) as error:
+    except (OSError, *BROKEN) as error:
         raise InputError(
             "--input must be a readable file", f"{name}: {error}", "Check the path"
         ) from error

@@ -19,8 +19,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.model.transformer import Encoder
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.text import compression
-from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.files import BROKEN, encoding_remedy, open_compressed
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 from electra_tf.text.warnings import UnknownCounter
 
@@ -187,13 +186,13 @@ def _read(data: str, split: str) -> list[list[list[str]]]:
             "Check the path; .gz and .xz are read too",
         )
     try:
-        with compression.open_compressed(paths[0]) as file:
+        with open_compressed(paths[0]) as file:
             text = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{paths[0]} must be UTF-8", str(error), encoding_remedy(paths[0])
         ) from error
-    except (OSError, *compression.BROKEN) as error:
+    except (OSError, *BROKEN) as error:
         raise InputError(
             f"{paths[0]} must be readable", str(error), "Copy it again"
         ) from error

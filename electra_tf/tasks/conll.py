@@ -13,14 +13,13 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.schemes import is_span_scheme
 from electra_tf.tasks.splits import unused_split_column
 from electra_tf.tasks.tables import read_json
-from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.file_formats import encoding_remedy
-from electra_tf.text.json_records import SUFFIXES, begins_json, describe_json
+from electra_tf.text.files import BROKEN, encoding_remedy, inner_suffix, open_compressed
+from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
 
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 """Suffixes that only column files have."""
-ENDINGS = (".txt", ".tsv", *COLUMN_SUFFIXES, "", *SUFFIXES)
+ENDINGS = (".txt", ".tsv", *COLUMN_SUFFIXES, "", *JSON_SUFFIXES)
 """Endings of files of sentences: columns, or JSON."""
 WORD_KEYS = ("words", "tokens")
 """Usual keys of the words of a sentence in JSON."""
@@ -90,7 +89,7 @@ def read_sentences(
             "Convert it: a line is a word, a tab and its tag; a blank line ends a "
             "sentence",
         )
-    if kind in SUFFIXES:
+    if kind in JSON_SUFFIXES:
         return _read_json_sentences(path, settings, log, notify)
     columns = settings.word_column, settings.tag_column
     return read_conll(path, *columns, log, notify)
@@ -98,7 +97,7 @@ def read_sentences(
 
 def require_json(path: str) -> None:
     """Raise an error if a file has no keys, which flags name."""
-    if inner_suffix(path) not in SUFFIXES:
+    if inner_suffix(path) not in JSON_SUFFIXES:
         raise InputError(
             "--text_columns, --label_column and --tag_names must be used with JSON",
             f"{path!r}, a column file",

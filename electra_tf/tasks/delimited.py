@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.json_records import begins_json
-from electra_tf.text.rows import csv_rows, named_separator
+from electra_tf.text.rows import begins_json, csv_rows, named_separator
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _NAMES = {

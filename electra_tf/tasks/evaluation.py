@@ -39,9 +39,9 @@ from electra_tf.tasks.tag_data import sentence_split
 from electra_tf.tasks.task_data import describe_inputs
 from electra_tf.tasks.text_data import has_values, read_texts
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.json_records import SUFFIXES
+from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import JSON_SUFFIXES
 
 Log = Callable[[str], None]
 _RULE = "The data must be labelled, for the task that the model was trained on"
@@ -289,8 +289,8 @@ def _read_questions(
 ) -> tuple[str, dict[str, Split], Scorer]:
     allows_null, splits = model.null_threshold is not None, {}
     name = "squad2" if allows_null else "squad1"
-    for split, file in _find(data, SUFFIXES[::-1], PUBLISHED[name]).items():
-        if inner_suffix(file) not in SUFFIXES:
+    for split, file in _find(data, JSON_SUFFIXES[::-1], PUBLISHED[name]).items():
+        if inner_suffix(file) not in JSON_SUFFIXES:
             raise InputError(
                 _RULE,
                 f"{file!r} for a QuestionAnswerer",

@@ -10,8 +10,8 @@ from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.tasks.splits import find_file
 from electra_tf.tasks.tables import TFDS, Row, has_tfds, read_table, read_tfds
-from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.files import SUFFIXES
 
 _TFDS_COLUMNS = {  # column of TFDS by the published column that it replaces
     "#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label",

@@ -24,11 +24,17 @@ from electra_tf.tasks.tables import (
     require_columns,
 )
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
+from electra_tf.text.files import (
+    BROKEN,
+    HEAD_BYTES,
+    check_format,
+    encoding_remedy,
+    inner_suffix,
+    open_compressed,
+)
 from electra_tf.text.json_file import parse_json
-from electra_tf.text.json_records import SUFFIXES, begins_json, describe_json
+from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
 
 ID = "id"
 """Column or key of the id of a record."""
@@ -153,14 +159,18 @@ class _Reader:
             return self._json_items()
         lines = _read_lines(self._path, self._name)
         head = list(itertools.islice(lines, _HEAD_LINES))
-        if suffix in SUFFIXES and head and head[0].removeprefix("\ufeff")[:1] == "[":
+        if (
+            suffix in JSON_SUFFIXES
+            and head
+            and head[0].removeprefix("\ufeff")[:1] == "["
+        ):
             return self._json_items()
         if self._is_column_file(suffix, head):
             return self._column_items(head)
         if suffix == ".tsv":
             return self._table_items()
         self._check_lines(suffix, head)
-        return self.parse_lines(itertools.chain(head, lines), suffix in SUFFIXES)
+        return self.parse_lines(itertools.chain(head, lines), suffix in JSON_SUFFIXES)
 
     def parse_lines(self, lines: Iterable[str], is_json: bool) -> Iterator[Item]:
         """Yield the item of each line; a line of text may be a JSON object, too."""
@@ -221,7 +231,7 @@ class _Reader:
 
     def _is_column_file(self, suffix: str, head: Sequence[str]) -> bool:
         """Return whether an input of a tagger has a word on each line."""
-        if not self._model.takes_words or suffix in SUFFIXES:
+        if not self._model.takes_words or suffix in JSON_SUFFIXES:
             return False
         if suffix in COLUMN_SUFFIXES:
             return True
@@ -261,7 +271,7 @@ class _Reader:
                 "Write texts, one on each line of a .txt file",
             )
         is_object = first.startswith('{"')
-        if suffix not in SUFFIXES and begins_json(first) and not is_object:
+        if suffix not in JSON_SUFFIXES and begins_json(first) and not is_object:
             raise InputError(
                 "A line must be a text or a JSON object",
                 f"{self._name} with the first line {first!r:.40}, which begins a JSON "

@@ -25,7 +25,7 @@ from electra_tf.tasks.tables import (
 )
 from electra_tf.tasks.task_data import SPLITS, TFDS_SPLITS, TaskData
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.json_records import SUFFIXES
+from electra_tf.text.rows import JSON_SUFFIXES
 
 
 def question_split(questions: Sequence[Question]) -> Split:
@@ -44,7 +44,7 @@ def read_questions(
             for split in ("train", "dev")
         }
     else:
-        paths = find_splits(data, SPLITS, SUFFIXES, PUBLISHED[name])
+        paths = find_splits(data, SPLITS, JSON_SUFFIXES, PUBLISHED[name])
         splits = {split: read_squad(path, log) for split, path in paths.items()}
     if os.path.isfile(data):
         splits = _split_by_article(splits["train"], settings)

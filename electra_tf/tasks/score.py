@@ -30,9 +30,9 @@ from electra_tf.tasks.squad_json import (
 )
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
 from electra_tf.tasks.tables import TFDS, Row, print_note, read_text, require_columns
-from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.json_records import SUFFIXES
+from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import JSON_SUFFIXES
 
 NAMES = (*glue.TASKS, "squad1", "squad2", "chunking", "tagging")
 """Tasks of files of predictions."""
@@ -281,8 +281,8 @@ def _find_labels(
     if task in glue.TASKS:
         path = glue.require(data, task, _dev_stem(task, data, stem))
     elif task in PUBLISHED:
-        split, endings = "dev", (".json", *SUFFIXES)
-        path = find_split(data, split, SUFFIXES, PUBLISHED[task]["dev"])
+        split, endings = "dev", (".json", *JSON_SUFFIXES)
+        path = find_split(data, split, JSON_SUFFIXES, PUBLISHED[task]["dev"])
     else:
         split, endings = "test" if stem == "test" else "dev", (".txt", ".conll", ".bio")
         path = find_split(data, split, ENDINGS)
@@ -418,7 +418,7 @@ def _score_tags(
     errors = DataErrorLog("stop", "", "Columns must be words and tags")
     files: dict[str, list[Sentence]] = {}
     for path in (data, predictions):
-        if inner_suffix(path) in (*SUFFIXES, ".csv"):
+        if inner_suffix(path) in (*JSON_SUFFIXES, ".csv"):
             raise InputError(
                 "Tags must be columns: a word and its tag on each line",
                 f"{path!r}, a file of another format",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.compression import SUFFIXES
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.files import SUFFIXES
 
 _STEMS = {
     "train": ("train",),

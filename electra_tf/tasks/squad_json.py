@@ -13,10 +13,9 @@ import pydantic
 from electra_tf.errors import InputError
 from electra_tf.tasks.splits import unused_split_column
 from electra_tf.tasks.tables import print_note, read_json
-from electra_tf.text.compression import inner_suffix
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.json_records import describe_json
-from electra_tf.text.sources import load_tfds
+from electra_tf.text.files import inner_suffix, load_tfds
+from electra_tf.text.rows import describe_json
 
 PUBLISHED = {
     name: {split: f"{split}-{version}.json" for split in ("train", "dev")}

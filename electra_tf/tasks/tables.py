@@ -15,14 +15,18 @@ from typing import Any
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.delimited import SEPARATORS, named_records
 from electra_tf.tasks.labels import fold, quote_names
-from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.file_formats import encoding_remedy
-from electra_tf.text.json_records import SUFFIXES, describe_json, json_values
-from electra_tf.text.sources import load_tfds
+from electra_tf.text.files import (
+    BROKEN,
+    encoding_remedy,
+    inner_suffix,
+    load_tfds,
+    open_compressed,
+)
+from electra_tf.text.rows import JSON_SUFFIXES, describe_json, json_values
 
 TFDS = "tfds:"
-FORMATS = (".tsv", ".csv", *SUFFIXES)
+FORMATS = (".tsv", ".csv", *JSON_SUFFIXES)
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _CONVERSIONS = {
     ".parquet": "pandas.read_parquet(FILE).to_csv('NEW.csv', index=False)",
@@ -68,7 +72,7 @@ def read_table(
             repr(path),
             conversion(path) or "Name a table",
         )
-    if kind in SUFFIXES:
+    if kind in JSON_SUFFIXES:
         return _required(list(_json_rows(path, log)), path)
     text = read_text(path, log)
     records = named_records(text, path, SEPARATORS[kind], log, names, notify)

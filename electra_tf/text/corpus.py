@@ -12,33 +12,33 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from electra_tf.config.pretraining import CorpusConfig
-from electra_tf.text.compression import BROKEN, inner_suffix, open_compressed
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.file_formats import (
+from electra_tf.text.files import (
+    BROKEN,
     FileFormatError,
+    TfdsSource,
     check_markup,
     encoding_remedy,
+    expand,
+    inner_suffix,
+    is_tfds,
+    open_compressed,
+    open_source,
+    source_size,
 )
 from electra_tf.text.rows import (
+    JSON_SUFFIXES,
     SEPARATORS,
     column_values,
     json_rows,
     missing_field,
     parquet_values,
 )
-from electra_tf.text.sources import (
-    TfdsSource,
-    expand,
-    is_tfds,
-    open_source,
-    source_size,
-)
 
 MAX_LINE_BYTES = 1_000_000
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
 _SAMPLE_BYTES = 8192
 _CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
-_JSON = (".jsonl", ".ndjson", ".json")
 # First bytes of a list of objects or an object over several lines, and of JSON lines.
 _JSON_VALUES = re.compile(rb"\[\s*\{|\{[ \t\r]*\n")
 _JSON_LINES = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:')
@@ -135,7 +135,7 @@ class CorpusReader:
             return self._table
         if _JSON_VALUES.match(head) or (kind == ".json" and head.startswith(b"[")):
             return self._json_values
-        is_lines = kind in _JSON or _JSON_LINES.match(head)
+        is_lines = kind in JSON_SUFFIXES or _JSON_LINES.match(head)
         return self._json_lines if is_lines else self._plain
 
     def _open_text(self, path: str, raw: BinaryIO) -> tuple[BinaryIO, bytes] | None:

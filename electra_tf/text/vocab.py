@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Container, Sequence
 
 from electra_tf.errors import InputError
-from electra_tf.text.file_formats import HEAD_BYTES, check_format, encoding_remedy
+from electra_tf.text.files import HEAD_BYTES, check_format, encoding_remedy
 from electra_tf.text.json_file import read_small_file
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (

@@ -1,10 +1,11 @@
-"""Files that are no UTF-8 text are named, and the commands in errors convert them."""
+"""Globs, compressed files, and files that are not UTF-8 text: errors convert them."""
 
 import bz2
 import gzip
 import io
 import json
 import lzma
+import os
 import shutil
 import subprocess
 import tarfile
@@ -19,10 +20,16 @@ from electra_tf.runs.nbest import rerank
 from electra_tf.tasks.conll import read_conll
 from electra_tf.tasks.squad_json import read_squad
 from electra_tf.tasks.tables import read_table
-from electra_tf.text.compression import open_compressed
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.file_formats import encoding_remedy
+from electra_tf.text.files import (
+    BROKEN,
+    SUFFIXES,
+    encoding_remedy,
+    expand,
+    inner_suffix,
+    open_compressed,
+)
 from electra_tf.text.vocab import Vocabulary
 
 TEXT = "Größe — café\n\nzweite Zeile\n"
@@ -240,3 +247,77 @@ def test_vocabularies_name_formats_and_encodings(tmp_path):
 def test_standard_input_in_utf16_is_named():
     assert "UTF-16" in encoding_remedy(None, TEXT.encode("utf-16"))
     assert "WINDOWS-1252" in encoding_remedy(None, TEXT.encode("cp1252"))
+
+
+PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".GZ": gzip.compress}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_the_suffix_determines_the_compression(tmp_path, suffix):
+    assert suffix.lower() in SUFFIXES
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACKERS[suffix](b"some words"))
+    with open_compressed(path) as file:
+        assert file.read() == b"some words"
+    with open(path, "rb") as raw:
+        assert open_compressed(path, raw).read() == b"some words"
+        assert raw.tell() == path.stat().st_size, "the open file is read"
+    if suffix:
+        path.write_bytes(path.read_bytes()[:-9])
+        with pytest.raises(BROKEN), open_compressed(path) as file:
+            file.read()
+        path.write_bytes(b"some words")
+        with pytest.raises(BROKEN), open_compressed(path) as file:
+            file.read()
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_carriage_returns_alone_end_lines(tmp_path, suffix, block):
+    # The pair of a carriage return and a line feed is on a border of blocks.
+    text = b"a line\r\r" + b"x" * 8181 + b"\r" * 2 + b"\r\nlast\r"
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACKERS[suffix](text))
+    with open_compressed(path) as file:
+        lines = b"".join(iter(lambda: file.read(block), b"")).split(b"\n")
+    assert lines == [b"a line", b"", b"x" * 8181, b"", b"", b"last", b""]
+
+
+def test_a_carriage_return_within_lines_stays(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\rb\nc\r\nd")
+    with open_compressed(path) as file:
+        assert file.read() == b"a\rb\nc\r\nd"
+
+
+def test_inner_suffix():
+    names = ("a.csv", "a.csv.gz", "b/A.TSV.XZ", "a.gz", "a", "a.gz.csv")
+    assert [*map(inner_suffix, names)] == [".csv", ".csv", ".tsv", "", "", ".csv"]
+
+
+def test_patterns_are_expanded_in_a_fixed_order(tmp_path):
+    for name in ("b.txt", "a.txt", "sub/c.txt", "x[1].txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    patterns = ["x[1].txt", "b*", "./a.txt", "a.txt", "link.txt", "**/*.txt", "sub/**"]
+    sources = expand([*(f"{tmp_path}/{p}" for p in patterns), "tfds:some/thing"])
+    names = [os.path.relpath(path, tmp_path) for path in sources[:-1]]
+    assert names == ["x[1].txt", "b.txt", "a.txt", "sub/c.txt"]
+    assert sources[-1] == "tfds:some/thing"
+
+
+def test_a_pattern_that_matches_no_file_is_an_error(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "lost.txt").symlink_to(tmp_path / "nowhere")
+    for pattern, words in {
+        "nothing*": r"nothing\*'.*no file",
+        "folder": r"folder', which.*FOLDER/\*\.txt",
+        "*": "/folder', which",
+        "*.txt": r"lost\.txt', which",
+        "**": r"lost\.txt', which",
+    }.items():
+        with pytest.raises(InputError, match=words):
+            expand([f"{tmp_path}/{pattern}"])
+    with pytest.raises(InputError, match="--input='corpus"):
+        expand([])
