@@ -3,8 +3,8 @@
 import dataclasses
 import numbers
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ from electra_tf.model.heads import SpanHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.examples import EncodedExamples, Inputs
-from electra_tf.tasks.losses import Loss, span_loss
+from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.squad_json import (
@@ -24,14 +24,10 @@ from electra_tf.tasks.squad_json import (
     Question,
     read_squad_ignoring_offsets,
 )
-from electra_tf.tasks.task_methods import FormattedPrediction
+from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
 
-if TYPE_CHECKING:
-    from typing import Self  # of Python 3.11
-
-_DEFAULTS = FinetuningConfig()
 _PADDING_LOGIT = -1e30  # below the logit of every real position
 
 
@@ -43,11 +39,9 @@ class QuestionAnswerer(TextModel):
         start: Shape, tokenizer and weights of the encoder.
         null_threshold: Threshold of the null odds, above which the answer is empty;
             None: never empty. Fine-tuning tunes it on the dev data.
-        settings: The fine-tuning config.
-        seed: Seed of the head's weights, of dropout and of the order of the examples.
-        name: Name of the model.
-        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
-        trainable: Whether the weights are trained.
+        settings: As for `TextModel`.
+        seed: As for `TextModel`.
+        options: `name`, `dtype` and `trainable`, as for `TextModel`.
 
     Example:
         import electra_tf
@@ -69,15 +63,12 @@ class QuestionAnswerer(TextModel):
         self,
         start: PretrainedEncoder,
         null_threshold: float | None = None,
-        settings: FinetuningConfig = _DEFAULTS,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
+        **options: Any,
     ):
         self.null_threshold = self._initial_threshold = null_threshold
-        name = name or "question_answerer"
-        super().__init__(start, settings, seed, name, dtype, trainable)
+        super().__init__(start, settings, seed, **options)
 
     @classmethod
     def from_preset(
@@ -85,7 +76,7 @@ class QuestionAnswerer(TextModel):
         path_or_name: str | os.PathLike,
         null_threshold: float | None = 0.0,
         **options: Any,
-    ) -> "Self":
+    ) -> "QuestionAnswerer":
         """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
@@ -130,25 +121,20 @@ class QuestionAnswerer(TextModel):
 
         The loss is the original's weighted sum of start, end and answerability.
         """
-        start_BL, end_BL = outputs["start_logits_BL"], outputs["end_logits_BL"]
-        start_B, end_B = targets["start"], targets["end"]
+        logits = [outputs[f"{name}_logits_BL"] for name in ("start", "end")]
+        positions = [targets["start"], targets["end"]]
         losses_B = span_loss(
-            start_BL,
-            end_BL,
+            *logits,
             outputs.get("answerable_logit_B"),
-            start_B,
-            end_B,
+            *positions,
             targets["impossible"],
             self.settings.model.answerable_weight,
         )
-        is_start_B = tf.argmax(start_BL, -1, tf.int32) == start_B
-        is_end_B = tf.argmax(end_BL, -1, tf.int32) == end_B
-        correct_B = tf.cast(is_start_B & is_end_B, tf.float32)
-        return Loss(
-            tf.reduce_sum(losses_B * weights_B),
-            tf.reduce_sum(weights_B),
-            tf.reduce_sum(correct_B * weights_B),
-        )
+        correct_B = [
+            tf.argmax(logits_BL, -1, tf.int32) == position_B
+            for logits_BL, position_B in zip(logits, positions, strict=True)
+        ]
+        return weighted_sums(losses_B, correct_B[0] & correct_B[1], weights_B)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
@@ -188,10 +174,10 @@ class QuestionAnswerer(TextModel):
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the text of each answer, empty for no answer."""
-        predictions = self.decode_nbest(x, examples, outputs)
+        predictions = self.decode_details(x, examples, outputs)
         return [p.answer_text(self.null_threshold) for p in predictions]
 
-    def decode_nbest(
+    def decode_details(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> list[QAPrediction]:
         """Return the best candidates of each question, from all of its windows."""
@@ -227,7 +213,7 @@ class QuestionAnswerer(TextModel):
             One prediction for each question, independent of `null_threshold`.
         """
         examples = self.examples(x)
-        return self.decode_nbest(x, examples, self.outputs_of(examples, batch_size))
+        return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
 
     @property
     def max_nbest(self) -> int:
@@ -264,23 +250,15 @@ class QuestionAnswerer(TextModel):
             (question.id, question) for question in read_squad_ignoring_offsets(path)
         ]
 
-    def format(
-        self,
-        x: Sequence[Any],
-        examples: EncodedExamples,
-        outputs: list,
-        nbest: int | None = None,
-    ) -> Iterator[FormattedPrediction]:
-        """Yield the answer to each question, with its `nbest` best candidates."""
-        for prediction in self.decode_nbest(x, examples, outputs):
-            text = prediction.answer_text(self.null_threshold)
-            record = {"answer": text, "null_odds": prediction.null_odds}
-            if nbest:
-                best = prediction.nbest[:nbest]
-                record["nbest"] = [dataclasses.asdict(candidate) for candidate in best]
-            one_line = " ".join(text.split())
-            row = f"{one_line}\t{prediction.null_odds:.6g}"
-            yield FormattedPrediction(one_line, [row], record)
+    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
+        """Return the answer to a question, with its `nbest` best candidates."""
+        text = prediction.answer_text(self.null_threshold)
+        record = {"answer": text, "null_odds": prediction.null_odds}
+        if nbest:
+            record["nbest"] = list(map(dataclasses.asdict, prediction.nbest[:nbest]))
+        one_line = " ".join(text.split())
+        row = f"{one_line}\t{prediction.null_odds:.6g}"
+        return Formatted(one_line, [row], record)
 
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
         """Restore the initial weights and threshold."""

@@ -3,8 +3,8 @@
 import math
 import numbers
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,15 +16,10 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
 from electra_tf.tasks.pretrained import PretrainedEncoder
-from electra_tf.tasks.task_methods import FormattedPrediction
+from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
-
-if TYPE_CHECKING:
-    from typing import Self  # of Python 3.11
-
-_DEFAULTS = FinetuningConfig()
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -35,12 +30,10 @@ class TextClassifier(TextModel):
         start: Shape, tokenizer and weights of the encoder.
         labels: Names of the classes, in the order of the probabilities. A target is a
             name or its index; where names are integers, a target is always a name.
-        settings: All settings of fine-tuning.
-        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        settings: As for `TextModel`.
+        seed: As for `TextModel`.
         pairs: Whether inputs are pairs of texts; None: set by the first training.
-        name: Name of the model.
-        dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
-        trainable: Whether the weights are trained.
+        options: `name`, `dtype` and `trainable`, as for `TextModel`.
 
     Example:
         import electra_tf
@@ -61,12 +54,10 @@ class TextClassifier(TextModel):
         self,
         start: PretrainedEncoder,
         labels: Sequence[str],
-        settings: FinetuningConfig = _DEFAULTS,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
         pairs: bool | None = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
+        **options: Any,
     ):
         self.labels, self.pairs = tuple(map(str, labels)), pairs
         if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
@@ -75,8 +66,7 @@ class TextClassifier(TextModel):
                 f"labels={self.labels}",
                 "Pass each class once",
             )
-        name = name or "text_classifier"
-        super().__init__(start, settings, seed, name, dtype, trainable)
+        super().__init__(start, settings, seed, **options)
 
     @classmethod
     def from_preset(
@@ -85,7 +75,7 @@ class TextClassifier(TextModel):
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
         **options: Any,
-    ) -> "Self":
+    ) -> "TextClassifier":
         """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
@@ -144,20 +134,13 @@ class TextClassifier(TextModel):
         """Columns of the table of predictions."""
         return "\t".join(["label", *self.labels])
 
-    def format(
-        self,
-        x: Sequence[Any],
-        examples: EncodedExamples,
-        outputs: list,
-        nbest: int | None = None,
-    ) -> Iterator[FormattedPrediction]:
-        """Yield the label and the probabilities of each text."""
-        for row in self.decode(x, examples, outputs):
-            label = self.labels[int(np.argmax(row))]
-            by_label = dict(zip(self.labels, map(float, row), strict=True))
-            cells = "\t".join(f"{probability:.6f}" for probability in row)
-            record = {"label": label, "probabilities": by_label}
-            yield FormattedPrediction(label, [f"{label}\t{cells}"], record)
+    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
+        """Return the label and the probabilities of a text."""
+        label = self.labels[int(np.argmax(prediction))]
+        by_label = dict(zip(self.labels, map(float, prediction), strict=True))
+        cells = "\t".join(f"{probability:.6f}" for probability in prediction)
+        record = {"label": label, "probabilities": by_label}
+        return Formatted(label, [f"{label}\t{cells}"], record)
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class."""
@@ -182,9 +165,7 @@ class TextClassifier(TextModel):
         if not has_integer_names:
             ids |= {str(index): index for index in ids.values()}
         count = len(self.labels)
-        class_ids = [
-            _class_id(label, count, ids.get(_label_name(label))) for label in y
-        ]
+        class_ids = [_class_id(label, ids, count) for label in y]
         if None in class_ids:
             index = class_ids.index(None)
             raise InputError(
@@ -205,12 +186,10 @@ class TextRegressor(TextModel):
         start: Shape, tokenizer and weights of the encoder.
         low: Lowest score; the head is trained on scores scaled to 0...1.
         high: Highest score.
-        settings: All settings of fine-tuning.
-        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        settings: As for `TextModel`.
+        seed: As for `TextModel`.
         pairs: Whether inputs are pairs of texts; None: set by the first training.
-        name: Name of the model.
-        dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
-        trainable: Whether the weights are trained.
+        options: `name`, `dtype` and `trainable`, as for `TextModel`.
 
     Example:
         import electra_tf
@@ -232,12 +211,10 @@ class TextRegressor(TextModel):
         start: PretrainedEncoder,
         low: float = 0.0,
         high: float = 1.0,
-        settings: FinetuningConfig = _DEFAULTS,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
         pairs: bool | None = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
+        **options: Any,
     ):
         self.low, self.high, self.pairs = float(low), float(high), pairs
         if not -math.inf < self.low < self.high < math.inf:
@@ -246,8 +223,7 @@ class TextRegressor(TextModel):
                 f"low={low}, high={high}",
                 "Pass the lowest and the highest possible score",
             )
-        name = name or "text_regressor"
-        super().__init__(start, settings, seed, name, dtype, trainable)
+        super().__init__(start, settings, seed, **options)
 
     @classmethod
     def from_preset(
@@ -256,7 +232,7 @@ class TextRegressor(TextModel):
         low: float | None = None,
         high: float | None = None,
         **options: Any,
-    ) -> "Self":
+    ) -> "TextRegressor":
         """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
@@ -311,17 +287,10 @@ class TextRegressor(TextModel):
         scores = np.array([output[0] for output in outputs], np.float32)
         return self.low + scores * (self.high - self.low)
 
-    def format(
-        self,
-        x: Sequence[Any],
-        examples: EncodedExamples,
-        outputs: list,
-        nbest: int | None = None,
-    ) -> Iterator[FormattedPrediction]:
-        """Yield the score of each text."""
-        for score in self.decode(x, examples, outputs):
-            text = f"{score:.6g}"
-            yield FormattedPrediction(text, [text], {"score": float(score)})
+    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
+        """Return the score of a text."""
+        text = f"{prediction:.6g}"
+        return Formatted(text, [text], {"score": float(prediction)})
 
 
 def encode_texts(
@@ -403,27 +372,21 @@ def _names_error(num_classes: Any, labels: Any) -> InputError:
     )
 
 
-def _label_name(label: Any) -> str | None:
-    """Return a label's name or index as a string; None if it is neither."""
+def _class_id(label: Any, ids: Mapping[str, int], count: int) -> int | None:
+    """Return the class of a name, an index, or a one-hot row; None if it is neither."""
     if isinstance(label, bytes):
-        return label.decode("utf-8", "replace")
+        label = label.decode("utf-8", "replace")
     if isinstance(label, str):
-        return str(label)
+        return ids.get(str(label))
     value = np.asarray(label)
-    if value.ndim or value.dtype.kind not in "biuf" or not np.isfinite(value):
+    if value.dtype.kind not in "biuf":
         return None
-    return str(int(value)) if value == np.floor(value) else None
-
-
-def _class_id(label: Any, count: int, class_id: int | None) -> int | None:
-    """Return `class_id`, or the position of the only 1 in a one-hot row, or None."""
-    if class_id is not None or isinstance(label, str | bytes | Mapping):
-        return class_id
-    row = np.asarray(label)
-    if row.shape != (count,) or row.dtype.kind not in "biuf":
-        return None
-    hot = np.flatnonzero(row)
-    return int(hot[0]) if len(hot) == 1 and row[hot[0]] == 1 else None
+    if not value.ndim:
+        is_whole = np.isfinite(value) and value == np.floor(value)
+        return ids.get(str(int(value))) if is_whole else None
+    hot = np.flatnonzero(value)
+    is_one_hot = value.shape == (count,) and len(hot) == 1 and value[hot[0]] == 1
+    return int(hot[0]) if is_one_hot else None
 
 
 def _is_finite_number(value: Any) -> bool:

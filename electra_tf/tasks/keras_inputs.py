@@ -389,7 +389,9 @@ def check_length(length: int | None, max_positions: int) -> None:
 
 
 def checked_settings(settings: Any, max_positions: int, dtype: Any) -> FinetuningConfig:
-    """Return the settings with the precision of a dtype policy."""
+    """Return the settings, or the defaults, with the precision of a dtype policy."""
+    if settings is None:
+        settings = FinetuningConfig()
     if not isinstance(settings, FinetuningConfig):
         raise InputError(
             "settings must be a FinetuningConfig",

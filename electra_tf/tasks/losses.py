@@ -18,6 +18,15 @@ class Loss(NamedTuple):
     """float32: weights of the correct predictions; for scores, the squared error."""
 
 
+def weighted_sums(losses: tf.Tensor, correct: tf.Tensor, weights: tf.Tensor) -> Loss:
+    """Return the sums of losses and of a metric, weighted; all have one shape."""
+    return Loss(
+        tf.reduce_sum(losses * weights),
+        tf.reduce_sum(weights),
+        tf.reduce_sum(tf.cast(correct, tf.float32) * weights),
+    )
+
+
 def squeeze_column(values: Any) -> tf.Tensor:
     """Return [B] for values [B, 1], and other values unchanged."""
     values = tf.convert_to_tensor(values)
@@ -55,12 +64,8 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
         losses_B = tf.nn.softmax_cross_entropy_with_logits(probabilities_BC, logits_BC)
     else:
         losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_B, logits_BC)
-    correct_B = tf.cast(tf.argmax(logits_BC, -1, tf.int32) == labels_B, tf.float32)
-    return Loss(
-        tf.reduce_sum(losses_B * weights_B),
-        tf.reduce_sum(weights_B),
-        tf.reduce_sum(correct_B * weights_B),
-    )
+    correct_B = tf.argmax(logits_BC, -1, tf.int32) == labels_B
+    return weighted_sums(losses_B, correct_B, weights_B)
 
 
 def score_loss(
@@ -75,8 +80,7 @@ def score_loss(
     """
     scores_B = tf.reshape(tf.cast(scores_B, tf.float32), [-1])
     errors_B = tf.square(outputs_B1[:, 0] - scores_B)
-    total = tf.reduce_sum(errors_B * weights_B)
-    return Loss(total, tf.reduce_sum(weights_B), total)
+    return weighted_sums(errors_B, errors_B, weights_B)
 
 
 def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) -> Loss:
@@ -90,56 +94,31 @@ def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) ->
     tagged_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
     valid_BL = tf.maximum(tags_BL, 0)
     losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(valid_BL, logits_BLC)
-    correct_BL = tf.cast(tf.argmax(logits_BLC, -1, tf.int32) == tags_BL, tf.float32)
-    return Loss(
-        tf.reduce_sum(losses_BL * tagged_BL),
-        tf.reduce_sum(tagged_BL),
-        tf.reduce_sum(correct_BL * tagged_BL),
-    )
+    correct_BL = tf.argmax(logits_BLC, -1, tf.int32) == tags_BL
+    return weighted_sums(losses_BL, correct_BL, tagged_BL)
 
 
 def sum_over_replicas(weight: tf.Tensor) -> tf.Tensor:
-    """Sum a weight over all replicas.
-
-    Args:
-        weight: float32, the weight of this replica.
-
-    Returns:
-        float32, the same on each replica.
-    """
+    """Sum the float32 weight of this replica over all replicas."""
     replica = tf.distribute.get_replica_context()
     if replica.num_replicas_in_sync == 1:
         return weight
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight)
 
 
-ANSWERABLE_WEIGHT = 0.5  # answerable_weight of the original
-
-
 def position_loss(logits_BL: tf.Tensor, positions_B: tf.Tensor) -> tf.Tensor:
-    """Compute the cross-entropy of a position among all of its row, in float32.
-
-    Args:
-        logits_BL: Outputs of the head.
-        positions_B: int32, the correct position.
-
-    Returns:
-        float32 [B].
-    """
+    """Compute the cross-entropy [B] of a position among all of its row, in float32."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=positions_B, logits=tf.cast(logits_BL, tf.float32)
     )
 
 
 def impossible_loss(logit_B: tf.Tensor, impossible_B: tf.Tensor) -> tf.Tensor:
-    """Compute the cross-entropy of whether a row has no answer, in float32.
+    """Compute the cross-entropy [B] of whether a row has no answer, in float32.
 
     Args:
         logit_B: Logit of having no answer.
         impossible_B: 1 where there is no answer, else 0.
-
-    Returns:
-        float32 [B].
     """
     return tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(impossible_B, tf.float32), logits=tf.cast(logit_B, tf.float32)
@@ -153,9 +132,9 @@ def span_loss(
     starts_B: tf.Tensor,
     ends_B: tf.Tensor,
     impossible_B: tf.Tensor,
-    answerable_weight: float = ANSWERABLE_WEIGHT,
+    answerable_weight: float = 0.5,
 ) -> tf.Tensor:
-    """Compute the loss of each row; the original sums it over the batch.
+    """Compute the loss of each row, float32 [B]; the original sums it over the batch.
 
     (start + end) / 2 + answerable_weight * impossible, each a cross-entropy.
 
@@ -168,15 +147,11 @@ def span_loss(
         ends_B: int32, 0 where there is no answer.
         impossible_B: 1 where there is no answer, else 0.
         answerable_weight: Factor of the loss of `answerable_logit_B`.
-
-    Returns:
-        float32 [B].
     """
     start_B = position_loss(start_logits_BL, starts_B)
     end_B = position_loss(end_logits_BL, ends_B)
     loss_B = (start_B + end_B) / 2.0
     if answerable_logit_B is None:
         return loss_B
-    return loss_B + answerable_weight * impossible_loss(
-        answerable_logit_B, impossible_B
-    )
+    none_B = impossible_loss(answerable_logit_B, impossible_B)
+    return loss_B + answerable_weight * none_B

@@ -92,14 +92,15 @@ def _predict_chunk(
             f"{examples.truncated:,} of {len(items):,} inputs were truncated to the "
             f"{model.settings.data.max_length} positions of training"
         )
-    predictions = model.format(values, examples, model.outputs_of(examples), nbest)
-    for item, prediction in zip(items, predictions, strict=True):
+    details = model.decode_details(values, examples, model.outputs_of(examples))
+    for item, prediction in zip(items, details, strict=True):
+        formatted = model.format(item.value, prediction, nbest)
         if output_format == "jsonl":
             item_id = {} if item.id is None else {"id": item.id}
-            yield json.dumps(item_id | prediction.record, ensure_ascii=False)
+            yield json.dumps(item_id | formatted.record, ensure_ascii=False)
             continue
         is_table = output_format == "tsv"
-        for line in prediction.rows if is_table else [prediction.text]:
+        for line in formatted.rows if is_table else [formatted.text]:
             # An empty line ends the rows of a sentence; it gets no id.
             without_id = item.id is None or (is_table and not line)
             yield line if without_id else f"{' '.join(str(item.id).split())}\t{line}"

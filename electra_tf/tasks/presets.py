@@ -75,7 +75,7 @@ class PresetArguments:
         return kind(
             read_preset(self.source, self.vocabulary),
             **own,
-            settings=self.settings or FinetuningConfig(),
+            settings=self.settings,
             seed=self.seed,
             name=self.name,
             dtype=self.dtype,

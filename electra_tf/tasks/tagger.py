@@ -2,8 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,15 +26,10 @@ from electra_tf.tasks.schemes import (
     learned_scheme,
     to_scheme,
 )
-from electra_tf.tasks.task_methods import FormattedPrediction
+from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
-
-if TYPE_CHECKING:
-    from typing import Self  # of Python 3.11
-
-_DEFAULTS = FinetuningConfig()
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -44,13 +39,11 @@ class TokenClassifier(TextModel):
     Args:
         start: Shape, tokenizer and weights of the encoder.
         tags: Names of the tags; for spans BIOES tags (see `tag_vocabulary`).
-        settings: The fine-tuning config.
-        seed: Seed of the head's weights, of dropout and of the order of the examples.
+        settings: As for `TextModel`.
+        seed: As for `TextModel`.
         scheme: The scheme of the tags that `predict` returns, one of
             `schemes.SCHEMES`; BIOES returns the learned tags unchanged.
-        name: Name of the model.
-        dtype: `float32` or `mixed_bfloat16`, in place of the settings' precision.
-        trainable: Whether the weights are trained.
+        options: `name`, `dtype` and `trainable`, as for `TextModel`.
 
     Example:
         import electra_tf
@@ -75,12 +68,10 @@ class TokenClassifier(TextModel):
         self,
         start: PretrainedEncoder,
         tags: Sequence[str],
-        settings: FinetuningConfig = _DEFAULTS,
+        settings: FinetuningConfig | None = None,
         seed: int = 0,
         scheme: str = BIOES,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
+        **options: Any,
     ):
         self.tags, self.scheme = tuple(tags), scheme
         if len(set(self.tags)) != len(self.tags) or not self.tags:
@@ -95,8 +86,7 @@ class TokenClassifier(TextModel):
                 repr(scheme),
                 "Pass one of them",
             )
-        name = name or "token_classifier"
-        super().__init__(start, settings, seed, name, dtype, trainable)
+        super().__init__(start, settings, seed, **options)
 
     @classmethod
     def from_preset(
@@ -105,7 +95,7 @@ class TokenClassifier(TextModel):
         tags: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
         **options: Any,
-    ) -> "Self":
+    ) -> "TokenClassifier":
         """Load a saved model, or create one with a pre-trained encoder.
 
         Args:
@@ -214,21 +204,12 @@ class TokenClassifier(TextModel):
         (words,) = texts
         return words.split() if isinstance(words, str) else words
 
-    def format(
-        self,
-        x: Sequence[Any],
-        examples: EncodedExamples,
-        outputs: list,
-        nbest: int | None = None,
-    ) -> Iterator[FormattedPrediction]:
-        """Yield the words of each sentence with their tags."""
-        decoded = self.decode(x, examples, outputs)
-        for words, tags in zip(x, decoded, strict=True):
-            rows = list(zip(words, tags, strict=True))
-            text = " ".join(f"{word}/{tag}" for word, tag in rows)
-            table = [*(f"{word}\t{tag}" for word, tag in rows), ""]
-            record = {"words": list(words), "tags": tags}
-            yield FormattedPrediction(text, table, record)
+    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
+        """Return the words of a sentence with their tags."""
+        rows = list(zip(item, prediction, strict=True))
+        table = [*map("\t".join, rows), ""]
+        record = {"words": list(item), "tags": prediction}
+        return Formatted(" ".join(map("/".join, rows)), table, record)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""

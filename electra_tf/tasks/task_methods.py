@@ -1,7 +1,7 @@
 """What differs between tasks: head, loss, encoding, decoding, and files' records."""
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +13,7 @@ from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss
 
 
-class FormattedPrediction(NamedTuple):
+class Formatted(NamedTuple):
     """A prediction as the command `predict` writes it."""
 
     text: str
@@ -92,15 +92,15 @@ class TaskMethods(abc.ABC):
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Convert the outputs of all examples to predictions, as `predict` returns."""
 
+    def decode_details(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> Sequence[Any]:
+        """Convert the outputs to what `format` takes; by default the predictions."""
+        return self.decode(x, examples, outputs)
+
     @abc.abstractmethod
-    def format(
-        self,
-        x: Sequence[Any],
-        examples: EncodedExamples,
-        outputs: list,
-        nbest: int | None = None,
-    ) -> Iterator[FormattedPrediction]:
-        """Yield the prediction of each element of `x` as text."""
+    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
+        """Return the prediction for an element of `x` as text."""
 
     @property
     def input_choices(self) -> Sequence[tuple[str, ...]]:

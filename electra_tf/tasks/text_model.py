@@ -7,8 +7,9 @@
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -60,9 +61,6 @@ from electra_tf.tasks.text_inputs import (
 )
 from electra_tf.training.optimizer import Optimizer
 
-if TYPE_CHECKING:
-    from typing import Self  # of Python 3.11
-
 Outputs = Any
 
 
@@ -74,10 +72,11 @@ class TextModel(keras.Model, TaskMethods):
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        settings: All settings of fine-tuning.
+        settings: All settings of fine-tuning; None: the defaults.
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         name: Name of the model.
-        dtype: Dtype policy of the encoder; None: `training.precision` of the settings.
+        dtype: `float32` or `mixed_bfloat16`; None: `training.precision` of the
+            settings.
         trainable: Whether the weights are trained.
 
     Raises:
@@ -92,13 +91,14 @@ class TextModel(keras.Model, TaskMethods):
     def __init__(
         self,
         start: PretrainedEncoder,
-        settings: FinetuningConfig,
-        seed: int,
-        name: str,
+        settings: FinetuningConfig | None = None,
+        seed: int = 0,
+        name: str | None = None,
         dtype: Any = None,
         trainable: bool = True,
     ):
-        super().__init__(name=name, dtype="float32")
+        words = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(self).__name__)
+        super().__init__(name=name or words.lower(), dtype="float32")
         self.settings = checked_settings(settings, start.shape.max_positions, dtype)
         self.tokenizer = start.tokenizer
         chosen = self.settings.model
@@ -142,7 +142,7 @@ class TextModel(keras.Model, TaskMethods):
         dtype: Any = None,
         trainable: bool = True,
         **head: Any,
-    ) -> "Self":
+    ) -> "TextModel":
         """Load a saved model, or create one on a pre-trained encoder.
 
         Args:
@@ -461,7 +461,7 @@ class TextModel(keras.Model, TaskMethods):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "Self":
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
         """Return a model of the same task and settings with other initial weights."""
         own = {name: getattr(self, name) for name in self.own_arguments}
         return type(self)(start, settings=self.settings, seed=seed, **own)
@@ -487,7 +487,7 @@ class TextModel(keras.Model, TaskMethods):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Self":
+    def from_config(cls, config: dict[str, Any]) -> "TextModel":
         """Create a model from its config, with initial weights."""
         start, settings = from_saved_config(config)
         names = [name for name in cls.own_arguments if name in config]
