@@ -6,12 +6,9 @@ import json
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401
-from conftest import failure
 from runs.test_experiment import SMALL
 
-from electra_tf.errors import InputError
-from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+from electra_tf.text.vocab import SPECIAL_TOKENS
 
 LINES = [
     "北京是中华人民共和国的首都。",
@@ -108,19 +105,3 @@ def test_every_command_accepts_the_vocabulary(here, command, vocabulary_file, tm
         assert path.read_bytes() == vocabulary_file.read_bytes(), path
     version = next(iter(sorted(served.rglob("saved_model.pb")))).parent
     assert tf.saved_model.load(str(version)).signatures
-
-
-def test_the_graph_tokenizer_returns_the_same_ids(vocabulary_file):
-    tokenizer = Tokenizer(Vocabulary.read(vocabulary_file))
-    texts = [*LINES, *(f"北{odd}京 {odd}" for odd in ODD)]
-    assert tokenizer.graph()(texts).to_list() == list(map(tokenizer.encode, texts))
-
-
-def test_a_blank_line_is_rejected(here, tmp_path):
-    corpus, _, _ = write_texts(tmp_path)
-    path = tmp_path / "v.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, " ", "a"]))
-    with pytest.raises(InputError, match="line 6 blank"):
-        Vocabulary.read(path)
-    flags = f"--input={corpus}", f"--vocab={path}", f"--output={tmp_path / 'r'}"
-    assert "line 6 blank" in failure(here("build_records", *flags))

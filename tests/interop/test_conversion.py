@@ -78,19 +78,6 @@ def converted(tmp_path_factory):
     return target
 
 
-def test_pair_computes_what_transformers_computed(converted):
-    model = load_electra(converted)
-    expected = outputs(DISCRIMINATOR)
-    hidden = model.encoder(TOKENS, SEGMENTS, MASK)
-    np.testing.assert_allclose(hidden[REAL], expected["hidden"][-1][REAL], atol=1e-5)
-    logits = model(TOKENS, SEGMENTS, MASK)
-    np.testing.assert_allclose(logits[REAL], expected["logits"][REAL], atol=2e-5)
-    positions = np.tile(np.arange(TOKENS.shape[1]), (2, 1))
-    logits = model.generator(TOKENS, SEGMENTS, MASK, positions)
-    expected = outputs(GENERATOR)
-    np.testing.assert_allclose(logits[REAL], expected["logits"][REAL], atol=2e-5)
-
-
 @pytest.mark.parametrize("case", ["given", "odd"])
 def test_every_layer_computes_what_transformers_computed(case, tmp_path, monkeypatch):
     """Nine heads and epsilon 1e-5; then a config without some of its keys."""
@@ -153,37 +140,26 @@ def test_numpy_forward_equals_the_library(source):
         np.testing.assert_allclose(computed[REAL], expected["logits"][REAL], atol=2e-5)
 
 
-@pytest.mark.parametrize("format", ["huggingface", "tf1"])
-def test_round_trip_of_a_pair_is_exact(format, converted, tmp_path):
-    convert_checkpoint(converted, tmp_path / "there", format)
-    convert_checkpoint(tmp_path / "there", tmp_path / "back")
-    before, after = (
-        open_checkpoint(str(f)).weights() for f in (converted, tmp_path / "back")
-    )
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(after[name], array, err_msg=name)
-
-
-@pytest.mark.parametrize("format", ["keras_hub", "model_garden"])
-def test_round_trip_of_an_encoder_is_exact(format, tmp_path):
-    # Both libraries have one epsilon, 1e-12: the golden pair's 1e-5 does not fit.
-    convert_checkpoint(KERAS_HUB, tmp_path / "ours")
+@pytest.mark.parametrize(
+    ("source", "format"),
+    [
+        (PAIR, "huggingface"),
+        (PAIR, "tf1"),
+        # Both libraries have one epsilon, 1e-12: the golden pair's 1e-5 does not fit.
+        (KERAS_HUB, "keras_hub"),
+        (KERAS_HUB, "model_garden"),
+    ],
+)
+def test_round_trips_are_exact(source, format, tmp_path):
+    convert_checkpoint(source, tmp_path / "ours")
     convert_checkpoint(tmp_path / "ours", tmp_path / "there", format)
     convert_checkpoint(tmp_path / "there", tmp_path / "back")
     before, after = (
         open_checkpoint(str(tmp_path / name)).weights() for name in ("ours", "back")
     )
     assert before.keys() == after.keys()
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
-@pytest.mark.parametrize("format", ["keras_hub", "model_garden"])
-def test_an_epsilon_that_the_target_lacks_is_refused(format, converted, tmp_path):
-    with pytest.raises(InputError, match="hidden states"):
-        convert_checkpoint(converted, tmp_path / "there", format)
-    assert not list(tmp_path.iterdir())
-    convert_checkpoint(converted, tmp_path / "there", format, force=True)
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -207,15 +183,13 @@ def test_huggingface_round_trip_keeps_keys_and_dtypes(dtype, tmp_path):
     assert before == config
 
 
-def test_unequal_copies_of_shared_tables_are_refused_or_loaded_apart(tmp_path):
-    generator = tmp_path / "generator"
-    shutil.copytree(GENERATOR, generator)
-    tensors = safetensors.numpy.load_file(generator / "model.safetensors")
+def test_unequal_copies_of_shared_tables_are_loaded_apart(tmp_path):
+    shutil.copytree(GENERATOR, tmp_path / "generator")
+    path = tmp_path / "generator" / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
     tensors["electra.embeddings.word_embeddings.weight"] += 1
-    safetensors.numpy.save_file(tensors, generator / "model.safetensors")
-    pair = f"{DISCRIMINATOR},{generator}"
-    with pytest.raises(InputError, match="word_embeddings"):
-        convert_checkpoint(pair, tmp_path / "ours")
+    safetensors.numpy.save_file(tensors, path)
+    pair = f"{DISCRIMINATOR},{tmp_path / 'generator'}"
     convert_checkpoint(pair, tmp_path / "ours", sharing="none")
     model = load_electra(tmp_path / "ours")
     assert model.settings.generator_embedding == 20
@@ -225,21 +199,14 @@ def test_unequal_copies_of_shared_tables_are_refused_or_loaded_apart(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "missing", ["model_type", "layer_norm_eps", "hidden_dropout_prob"]
-)
-def test_configs_without_optional_keys_are_read(missing, tmp_path):
+def test_the_head_that_is_there_decides_the_role(tmp_path):
     shutil.copytree(DISCRIMINATOR, tmp_path / "model")
     path = tmp_path / "model" / "config.json"
     config = json.loads(path.read_text())
-    del config[missing]
-    config["generator_size"] = "0.25"
     config["architectures"] = ["ElectraForMaskedLM"]
     path.write_text(json.dumps(config))
     (network,) = read_model(str(tmp_path / "model"))[0].networks
     assert network.role == "discriminator"
-    if missing == "layer_norm_eps":
-        assert network.shape.layer_norm_epsilon == 1e-12
 
 
 @pytest.mark.parametrize("name", ["zip.bin", "legacy.bin"])
@@ -249,38 +216,6 @@ def test_torch_files_of_both_kinds_are_read(name):
         assert arrays.keys() == set(expected)
         for key in expected:
             np.testing.assert_array_equal(arrays[key], expected[key])
-
-
-def write_shards(folder, weight_map=None):
-    shutil.copytree(DISCRIMINATOR, folder)
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    names = sorted(tensors)
-    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
-    for file, part in shards.items():
-        safetensors.numpy.save_file({n: tensors[n] for n in part}, folder / file)
-    index = weight_map or {n: file for file, part in shards.items() for n in part}
-    path = folder / "model.safetensors.index.json"
-    path.write_text(json.dumps({"weight_map": index}))
-    return tensors
-
-
-def test_shards_with_an_index_are_read(tmp_path):
-    tensors = write_shards(tmp_path / "model")
-    (network,) = read_model(str(tmp_path / "model"))[0].networks
-    words = tensors["electra.embeddings.word_embeddings.weight"]
-    np.testing.assert_array_equal(
-        network.weights["encoder/embeddings/word_embeddings"], words
-    )
-
-
-@pytest.mark.parametrize(
-    "name", ["../a.safetensors", "/etc/passwd", "..", "gone.safetensors"]
-)
-def test_an_index_cannot_name_files_elsewhere(name, tmp_path):
-    write_shards(tmp_path / "model", {"electra.x": name})
-    with pytest.raises(InputError, match="index"):
-        read_model(str(tmp_path / "model"))
 
 
 def test_missing_surplus_and_misshaped_weights_are_named(tmp_path):
@@ -407,18 +342,6 @@ def test_chinese_ids_are_those_of_the_written_tokenizer(tmp_path):
     assert len({i for ids in expected for i in ids}) > 15  # not only [UNK]
 
 
-def test_written_tokenizer_gives_our_ids(converted, tmp_path):
-    from tokenizers import Tokenizer
-
-    convert_checkpoint(converted, tmp_path / "there", "huggingface")
-    theirs = Tokenizer.from_file(str(tmp_path / "there" / "tokenizer.json"))
-    tokenizer = huggingface.read_tokenizer(str(tmp_path / "there"))
-    for text in ("a b c as", "A É z", "unknown", "a.b"):
-        ids = theirs.encode(text, add_special_tokens=False).ids
-        assert ids == tokenizer.encode(text)
-    assert tokenizer.identity_text == ours.read(str(converted)).tokenizer.identity_text
-
-
 def test_a_splitting_that_the_target_lacks_is_reported(converted, tmp_path):
     model = ours.read(str(converted))
     settings = dataclasses.replace(
@@ -452,13 +375,6 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
     assert f"keep_whole: {entries[0]!r}" in str(report)
     tokenizer = read_model(str(tmp_path / "tf1"))[0].tokenizer
     assert tokenizer.settings == settings  # from electra_tf.json
-
-
-def test_target_that_exists_is_refused(converted, tmp_path):
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(InputError, match=str(tmp_path)):
-        convert_checkpoint(converted, tmp_path)
-    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_command_prints_differences(here, converted, tmp_path):

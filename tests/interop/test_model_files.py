@@ -89,3 +89,12 @@ def test_another_file_is_no_model(tmp_path):
     (tmp_path / "model" / "epoch3.bin").write_bytes(b"")
     for name in ("epoch3.bin", "vocab.txt"):
         assert detect(str(tmp_path / "model" / name)) is None
+
+
+@pytest.mark.parametrize("name", ["../a.safetensors", "/etc/passwd", "..", "gone.bin"])
+def test_an_index_names_files_of_its_own_folder(name, models, tmp_path):
+    shutil.copytree(models / "shards", tmp_path / "model")
+    index = json.dumps({"weight_map": {"electra.x": name}})
+    (tmp_path / "model" / WEIGHTS[1]).write_text(index)
+    with pytest.raises(InputError, match="index"):
+        read_model(str(tmp_path / "model"))

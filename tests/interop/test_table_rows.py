@@ -209,16 +209,6 @@ def test_vocab_is_used_in_place_of_the_sources_own(moved, entries, tmp_path):
     assert model.main.origin.pad_id == 4
 
 
-def test_vocab_is_refused_for_a_checkpoint(ours, moved):
-    with pytest.raises(InputError, match="--vocab must be left out"):
-        read_model(str(ours), str(moved / "discriminator" / "vocab.txt"))
-
-
-def test_halves_with_two_vocabularies_are_an_error(moved, padded):
-    with pytest.raises(InputError, match="same vocabulary"):
-        read_model(f"{moved}/discriminator,{padded}/generator")
-
-
 @pytest.mark.parametrize("format", OTHERS)
 def test_spare_rows_leave_again(format, our_padded, padded, tmp_path, capsys):
     report = convert_checkpoint(our_padded, tmp_path / "back", format, force=True)

@@ -335,19 +335,6 @@ def test_words_over_unused_entries_start_as_the_mean_of_their_pieces():
         check_vocabulary(new, Tokenizer(new.vocabulary), "source")
 
 
-def test_a_source_without_a_vocabulary_is_an_error(folder, ours, tmp_path):
-    target = tmp_path / "target"
-    convert_checkpoint(ours, target, "tf1")
-    (target / "vocab.txt").unlink()
-    with pytest.raises(InputError, match=r"without a vocabulary.*vocab"):
-        load(resolve(folder), target)
-
-
-def test_a_missing_model_is_an_error(folder, tmp_path):
-    with pytest.raises(InputError, match="gone"):
-        load(resolve(folder), tmp_path / "gone")
-
-
 def test_the_hash_depends_on_the_weights_alone(public):
     halves = f"{public / 'discriminator'},{public / 'generator'}"
     assert hash_weights(str(public / "all")) == hash_weights(halves)
