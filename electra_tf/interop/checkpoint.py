@@ -167,11 +167,7 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a checkpoint that every command of this package takes.
-
-    Returns:
-        The networks as they were written, read again from the files.
-    """
+    """Write a checkpoint that every command of this package takes, and read it."""
     if model.tokenizer is None:
         raise InputError(
             "A checkpoint must have a vocabulary",

@@ -120,12 +120,7 @@ def _find(path: str) -> tuple[str, str | None]:
 
 
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
-    """Read a folder; a generator may lie in its subfolder `generator`.
-
-    Args:
-        path: A folder of `save_pretrained`, or of a published model.
-        vocab: A vocabulary in place of the source's own.
-    """
+    """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
     network, left_out = _read_network(path, weights)
     networks, inner = [network], os.path.join(path, GENERATOR)
@@ -282,10 +277,9 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a folder that transformers loads; a pair's generator goes to `generator`.
+    """Write a folder for transformers, with a pair's generator in `generator`.
 
-    Returns:
-        The networks as they were written, read again from the files.
+    The networks are read again from the files.
     """
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path

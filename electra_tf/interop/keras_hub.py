@@ -55,12 +55,7 @@ def accepts(path: str) -> bool:
 
 
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
-    """Read a preset folder.
-
-    Args:
-        path: A folder of `ElectraBackbone.save_to_preset`.
-        vocab: A vocabulary in place of the source's own.
-    """
+    """Read a folder of `ElectraBackbone.save_to_preset`."""
     path = folder_of(path, _FILES)
     config = read_json(os.path.join(path, CONFIG))
     if config.get("registered_name") not in (_BACKBONE, _KERAS_NLP):
@@ -118,11 +113,7 @@ def _shape(values: Any, path: str) -> EncoderConfig:
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a preset folder for each network, without heads.
-
-    Returns:
-        The networks as they were written, read again from the files.
-    """
+    """Write a preset folder for each network, without heads, and read it again."""
     written = []
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, "generator") if number else path

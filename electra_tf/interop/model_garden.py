@@ -48,12 +48,7 @@ def accepts(path: str) -> bool:
 
 
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
-    """Read the item `encoder`, a pair's discriminator; its generator has a subfolder.
-
-    Args:
-        path: A prefix, one of its files, or a folder.
-        vocab: A vocabulary in place of the source's own.
-    """
+    """Read the item `encoder`; a pair's generator has a folder of its own."""
     prefix = tf1.find_prefix(path) or path
     tensors = tf1.read_checkpoint(prefix)
     shape, last = _shape(tensors, prefix)
@@ -113,11 +108,7 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a checkpoint for each network, without heads.
-
-    Returns:
-        The networks as they were written, read again from the files.
-    """
+    """Write a checkpoint for each network, without heads, and read it again."""
     written = []
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, _GENERATOR) if number else path

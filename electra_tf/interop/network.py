@@ -132,11 +132,7 @@ class Network:
                 yield row.electra_tf, row, self.prefixes.head + name
 
     def slot_names(self, pattern: str) -> Iterator[tuple[str, str]]:
-        """Yield the paths in `slots` of all weights, and the library's names.
-
-        Args:
-            pattern: A library's name, of `{name}`, a weight's, and `{slot}`, m or v.
-        """
+        """Yield our names of slots, and the library's of `{name}` and `{slot}`."""
         for ours, _, theirs in self.rows():
             for slot in ("m", "v"):
                 yield f"{slot}/{ours}", pattern.format(name=theirs, slot=slot)

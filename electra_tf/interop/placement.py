@@ -30,17 +30,14 @@ _SHAPE = (
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Networks of a run, by the paths of its variables.
-
-    Args:
-        paths: All paths.
-        main: Prefix of the discriminator or single network.
-        generator: Prefix of the generator; None without one.
-    """
+    """Networks of a run, by the paths of its variables."""
 
     paths: frozenset[str]
+    """All paths."""
     main: str
+    """Prefix of the discriminator or single network."""
     generator: str | None
+    """Prefix of the generator; None without one."""
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> "Parts":

@@ -7,7 +7,7 @@ is an error that names the file and the tensor.
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -44,24 +44,26 @@ def find_weights(folder: str | os.PathLike) -> str | None:
 
 
 def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """Read a file of tensors, or an index with its shards.
+    """Read a file of safetensors or of `torch.save`, or the shards of an index.
 
-    Args:
-        path: `*.safetensors`, `*.bin` (of `torch.save`), or `*.index.json`.
-
-    Returns:
-        Arrays by name. Those of safetensors are views of the file, read when used.
+    Arrays of safetensors are views of the file, read when used.
     """
+    is_index = path.endswith(_INDEX)
+    weight_map = _weight_map(path) if is_index else {}
+    files = _shards(path, set(weight_map.values())) if is_index else [path]
     tensors: dict[str, np.ndarray] = {}
-    for file in _shards(path) if path.endswith(_INDEX) else [path]:
+    for file in files:
         reader = read_torch_file if file.endswith(".bin") else read_safetensors
         for name, array in reader(file).items():
             if name in tensors:
                 raise _error(f"{name!r} must be in one shard", f"{path}: in two")
             check_finite(array, name, file)
             tensors[name] = array
-    if path.endswith(_INDEX):
-        _check_index(path, tensors)
+    if missing := sorted(weight_map.keys() - tensors.keys()):
+        raise _error(
+            f"The shards of {path!r} must have the tensors it lists",
+            f"no {format_list(missing)}",
+        )
     return tensors
 
 
@@ -97,10 +99,10 @@ def _view(data: np.ndarray, name: str, entry: Mapping[str, Any]) -> np.ndarray:
     )
 
 
-def _shards(index: str) -> Iterator[str]:
+def _shards(index: str, names: Iterable[str]) -> Iterator[str]:
     """Yield the files that an index names, which must lie beside it."""
     folder = os.path.dirname(index)
-    for name in sorted(set(_weight_map(index).values())):
+    for name in sorted(names):
         if name != os.path.basename(name) or name in ("", ".", ".."):
             raise _error(f"{index!r} must name files of its own folder", repr(name))
         path = os.path.join(folder, name)
@@ -116,35 +118,13 @@ def _weight_map(index: str) -> Mapping[str, str]:
         if all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
         raise TypeError("weight_map holds values that are no names of files")
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{type(error).__name__}: {error}"
         raise _error(f"{index!r} must be a JSON index", message) from error
 
 
-def _check_index(index: str, tensors: Mapping[str, np.ndarray]) -> None:
-    missing = sorted(_weight_map(index).keys() - tensors.keys())
-    if missing:
-        raise _error(
-            f"The shards of {index!r} must have the tensors it lists",
-            f"no {format_list(missing)}",
-        )
-
-
 def check_finite(array: np.ndarray, name: str, path: str) -> None:
-    """Raise an error if numbers of a tensor are NaN or infinite.
-
-    Args:
-        array: Any dtype.
-        name: The tensor.
-        path: Its file.
-    """
+    """Raise an error if numbers of a file's tensor are NaN or infinite."""
     if is_float(array) and not np.isfinite(array).all():
         bad = int(array.size - np.isfinite(array).sum())
         raise InputError(

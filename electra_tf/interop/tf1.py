@@ -116,11 +116,6 @@ def read(
 
     A `vocab.txt` beside the checkpoint is its vocabulary; an `electra_tf.json`, which
     `write` leaves there, its settings that the names and shapes do not show.
-
-    Args:
-        path: A prefix, one of its files, or a folder.
-        vocab: A vocabulary in place of the source's own.
-        options: What the names of a fine-tuned head do not say.
     """
     prefix = find_prefix(path) or path
     tensors = read_checkpoint(prefix)
@@ -346,11 +341,7 @@ def read_tokenizer(folder: str) -> Tokenizer | None:
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a checkpoint that google-research/electra fine-tunes.
-
-    Returns:
-        The networks as they were written, read again from the files.
-    """
+    """Write a checkpoint that google-research/electra fine-tunes, and read it again."""
     os.makedirs(path, exist_ok=True)
     tensors: dict[str, np.ndarray] = {_STEP: np.int64(model.step)}
     settings: dict[str, Any] = {
