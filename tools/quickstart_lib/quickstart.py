@@ -11,7 +11,7 @@ import pathlib
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import quickstart_text as texts
@@ -20,7 +20,6 @@ from quickstart_commands import (
     Commands,
     check_folder,
     exit_interrupted,
-    is_done,
     short_path,
 )
 
@@ -48,191 +47,178 @@ FINETUNING = {
     "optimizer.layer_decay": 1.0,
     "training.epochs": 4,
 }
-EXAMPLES, CORPUS, PAGE = "look.json", "corpus.txt", "report.html"
-
-
-def make_text(
-    commands: Commands, folder: pathlib.Path, megabytes: float
-) -> pathlib.Path:
-    """Collect the corpus if it does not exist."""
-    text = folder / "text"
-    if not is_done(text / texts.TRAIN, "text"):
-        print("reading the docstrings of the Python installation and its packages ...")
-        begin = time.perf_counter()
-        documents, size = texts.write_corpus(texts.package_folders(), text, megabytes)
-        print(f"{short_path(text)}: {size:,} characters in {documents:,} documents")
-        note = f"{size:,} characters of docstrings from {documents:,} source files"
-        texts.write_atomically(folder / CORPUS, note)
-        commands.add("text", begin)
-    return text
-
-
-def make_records(
-    commands: Commands, folder: pathlib.Path, text: pathlib.Path, size: int
-) -> None:
-    """Build the vocabulary, and the records for training and evaluation."""
-    vocab = folder / "vocab.txt"
-    if not is_done(settings_path(vocab), "vocabulary"):
-        vocab.unlink(missing_ok=True)  # the settings are written last
-        commands.run(
-            "build_vocab", f"--input={short_path(text / texts.TRAIN)}",
-            f"--output={short_path(vocab)}", f"--size={size}",
-            f"--heldout={short_path(text / texts.HELD_OUT)}",
-        )  # fmt: skip
-    for name, source in (("records", texts.TRAIN), ("heldout", texts.HELD_OUT)):
-        records = folder / name
-        if not is_done(records / MANIFEST, name):
-            commands.run(
-                "build_records", f"--input={short_path(text / source)}",
-                f"--vocab={short_path(vocab)}", f"--output={short_path(records)}",
-                f"--config={short_path(CONFIG)}",
-                *(["--overwrite"] if records.exists() else []),
-            )  # fmt: skip
+METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
 
 
 def set_flags(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as --set flags."""
-    return [
-        argument
-        for name, value in settings.items()
-        for argument in ("--set", f"{name}={value}")
-    ]
+    return [word for n, v in settings.items() for word in ("--set", f"{n}={v}")]
 
 
-def train(
-    commands: Commands, folder: pathlib.Path, steps: int, seed: int
-) -> pathlib.Path:
-    """Train from the beginning or from the last checkpoint."""
-    run = folder / "run"
-    saved = saved_steps(str(run / CHECKPOINTS))
-    if steps not in saved:
+class QuickStart:
+    """Stages of a quick start in its folder; each is skipped if it was completed."""
+
+    def __init__(self, options: argparse.Namespace):
+        self._options, self.folder = options, pathlib.Path(options.output)
+        values = {k: v for k, v in vars(options).items() if k != "output"}
+        check_folder(self.folder, values)
+        self.commands = Commands(self.folder)
+
+    def path(self, *names: str) -> str:
+        """Return a path below the folder, as it is printed."""
+        return short_path(self.folder.joinpath(*names))
+
+    def stage(
+        self, name: str, last: str, run: Callable[..., None], *arguments: str
+    ) -> None:
+        """Run a stage unless its last file exists."""
+        if (self.folder / last).exists():
+            print(f"{name}: done before, {self.path(last)}")
+        else:
+            run(*arguments)
+
+    def text(self) -> None:
+        """Collect the corpus."""
+        print("reading the docstrings of the Python installation and its packages ...")
+        begin = time.perf_counter()
+        documents, size = texts.write_corpus(
+            texts.package_folders(), self.folder / "text", self._options.text_megabytes
+        )
+        note = f"{size:,} characters of docstrings from {documents:,} source files"
+        print(f"{self.path('text')}: {note}")
+        texts.write_atomically(self.folder / "corpus.txt", note)
+        self.commands.add("text", begin)
+
+    def vocabulary(self) -> None:
+        """Build the vocabulary."""
+        # Its settings are written last.
+        (self.folder / "vocab.txt").unlink(missing_ok=True)
+        self.commands.run(
+            "build_vocab", f"--input={self.path('text', texts.TRAIN)}",
+            f"--output={self.path('vocab.txt')}",
+            f"--size={self._options.vocabulary_size}",
+            f"--heldout={self.path('text', texts.HELD_OUT)}",
+        )  # fmt: skip
+
+    def records(self, name: str, source: str) -> None:
+        """Build the records for training or evaluation."""
+        self.commands.run(
+            "build_records", f"--input={self.path('text', source)}",
+            f"--vocab={self.path('vocab.txt')}", f"--output={self.path(name)}",
+            f"--config={short_path(CONFIG)}",
+            *(["--overwrite"] if (self.folder / name).exists() else []),
+        )  # fmt: skip
+
+    def train(self) -> None:
+        """Train from the beginning or from the last checkpoint."""
+        steps, seed = self._options.steps, self._options.seed
         settings = {"training.steps": steps, "training.seed": seed, **MODEL, **TRAINING}
-        commands.run(
+        self.commands.run(
             "pretrain", f"--config={short_path(CONFIG)}",
-            f"--data={short_path(folder / 'records')}",
-            f"--evaluation_data={short_path(folder / 'heldout')}",
-            f"--model_dir={short_path(run)}", *set_flags(settings),
+            f"--data={self.path('records')}",
+            f"--evaluation_data={self.path('heldout')}",
+            f"--model_dir={self.path('run')}", *set_flags(settings),
         )  # fmt: skip
-        return pathlib.Path(saved_steps(str(run / CHECKPOINTS))[steps])
-    print(f"training: done before, {short_path(saved[steps])}")
-    return pathlib.Path(saved[steps])
 
-
-def evaluate(
-    commands: Commands, folder: pathlib.Path, checkpoint: pathlib.Path
-) -> dict[str, float]:
-    """Evaluate the checkpoint on all held-out records."""
-    output = folder / "evaluation.json"
-    if not is_done(output, "evaluation"):
-        commands.run(
-            "evaluate", f"--checkpoint={short_path(checkpoint)}",
-            f"--data={short_path(folder / 'heldout')}",
-            f"--output={short_path(output)}",
+    def evaluate(self) -> None:
+        """Evaluate the checkpoint on all held-out records."""
+        self.commands.run(
+            "evaluate", f"--checkpoint={self.path('run')}",
+            f"--data={self.path('heldout')}",
+            f"--output={self.path('evaluation.json')}",
         )  # fmt: skip
-    return json.loads(output.read_text())
 
-
-def classify(
-    commands: Commands, folder: pathlib.Path, checkpoint: pathlib.Path, seed: int
-) -> dict[str, float]:
-    """Fine-tune from the checkpoint and from random weights; return both scores."""
-    scores = {}
-    for weights in ("pretrained", "random"):
-        name = f"classifier_{weights}"
-        output = folder / name
-        if not is_done(output / "results.json", name):
-            settings = {"model.weights": weights, "training.seed": seed, **FINETUNING}
-            commands.run(
-                "finetune", "--task=csv",
-                f"--data={short_path(folder / 'text' / texts.CLASSES)}",
-                f"--checkpoint={short_path(checkpoint)}",
-                f"--output={short_path(output)}",
-                "--text_columns=sentence", "--label_column=label", *set_flags(settings),
-            )  # fmt: skip
-        results = json.loads((output / "results.json").read_text())
-        scores[weights] = results["scores"]["test_accuracy"]["median"]
-    return scores
-
-
-def make_examples(
-    commands: Commands, folder: pathlib.Path, checkpoint: pathlib.Path
-) -> dict[str, Any]:
-    """Return outputs for held-out text, before and after training."""
-    output = folder / EXAMPLES
-    if not is_done(output, "sentences"):
+    def examples(self) -> None:
+        """Write outputs for held-out text, before and after training."""
         print("\nreplacing words and detecting them, before and after ...", flush=True)
         begin = time.perf_counter()
         import quickstart_model as model
 
-        lines = (folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
-        examples = model.make_examples(str(checkpoint), str(folder / "heldout"), lines)
-        texts.write_atomically(output, json.dumps(examples))
-        commands.add("sentences", begin)
-    return json.loads(output.read_text())
+        lines = (self.folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
+        examples = model.make_examples(str(self.folder / "run"), lines)
+        texts.write_atomically(self.folder / "look.json", json.dumps(examples))
+        self.commands.add("sentences", begin)
 
+    def classify(self, weights: str) -> None:
+        """Fine-tune from the checkpoint or from random weights."""
+        seed = self._options.seed
+        settings = {"model.weights": weights, "training.seed": seed, **FINETUNING}
+        self.commands.run(
+            "finetune", "--task=csv", f"--data={self.path('text', texts.CLASSES)}",
+            f"--checkpoint={self.path('run')}",
+            f"--output={self.path(f'classifier_{weights}')}",
+            "--text_columns=sentence", "--label_column=label", *set_flags(settings),
+        )  # fmt: skip
 
-def show(
-    options: argparse.Namespace,
-    results: dict[str, Any],
-    checkpoint: pathlib.Path,
-    commands: Commands,
-) -> None:
-    """Write the page, and print a summary."""
-    import quickstart_pictures as pictures
-    import quickstart_report as report
+    def read(self, *names: str) -> Any:
+        """Return the JSON of a file of the folder."""
+        return json.loads(self.folder.joinpath(*names).read_text())
 
-    folder = pathlib.Path(options.output)
-    results |= {
-        "curves": pictures.read_curves(folder / "run"),
-        "corpus": (folder / CORPUS).read_text(),
-    }
-    texts.write_atomically(folder / PAGE, report.page(results, commands.seconds))
-    print(f"\n{report.summary(results, sys.stdout.isatty())}\n")
-    print(f"all results as a page:\n  {short_path(folder / PAGE)}")
-    print(f"the checkpoint:\n  {short_path(checkpoint)}")
-    paths = map(short_path, (sys.executable, folder, checkpoint, CONFIG))
-    print(f"\n{report.next_commands(*paths, 2 * options.steps, set_flags(MODEL))}\n")
-    print(report.duration(commands.seconds))
+    def results(self) -> dict[str, Any]:
+        """Return the results of all stages."""
+        import quickstart_report as report
+
+        evaluation = self.read("evaluation.json")
+        scores = {
+            weights: self.read(f"classifier_{weights}", "results.json")["scores"]
+            for weights in ("pretrained", "random")
+        }
+        return {
+            **self.read("look.json"),
+            "metrics": {name: evaluation[name] for name in METRICS},
+            "classifier": {n: s["test_accuracy"]["median"] for n, s in scores.items()},
+            "curves": report.read_curves(self.folder / "run"),
+            "corpus": (self.folder / "corpus.txt").read_text(),
+        }
+
+    def show(self) -> None:
+        """Write the page, and print a summary."""
+        import quickstart_report as report
+
+        results, seconds = self.results(), self.commands.seconds
+        page = report.page(results, seconds)
+        texts.write_atomically(self.folder / "report.html", page)
+        steps = saved_steps(str(self.folder / "run" / CHECKPOINTS))
+        checkpoint = steps[self._options.steps]
+        print(f"\n{report.summary(results)}\n")
+        print(f"all results as a page:\n  {self.path('report.html')}")
+        print(f"the checkpoint:\n  {short_path(checkpoint)}")
+        paths = map(short_path, (sys.executable, self.folder, checkpoint, CONFIG))
+        longer = set_flags({**MODEL, "training.steps": 2 * self._options.steps})
+        print(f"\n{report.next_commands(*paths, longer)}\n")
+        print(report.duration(seconds))
 
 
 def run(options: argparse.Namespace) -> None:
     """Run all stages, then show the results."""
-    folder = pathlib.Path(options.output)
-    check_folder(folder, {k: v for k, v in vars(options).items() if k != "output"})
-    commands = Commands(folder)
-    text = make_text(commands, folder, options.text_megabytes)
-    make_records(commands, folder, text, options.vocabulary_size)
-    checkpoint = train(commands, folder, options.steps, options.seed)
-    results = {
-        "metrics": evaluate(commands, folder, checkpoint),
-        **make_examples(commands, folder, checkpoint),
-        "classifier": classify(commands, folder, checkpoint, options.seed),
-    }
-    show(options, results, checkpoint, commands)
+    start = QuickStart(options)
+    last = f"run/{CHECKPOINTS}/step_{options.steps:08d}/checkpoint.json"
+    start.stage("text", f"text/{texts.TRAIN}", start.text)
+    start.stage("vocabulary", settings_path("vocab.txt").name, start.vocabulary)
+    for name, source in (("records", texts.TRAIN), ("heldout", texts.HELD_OUT)):
+        start.stage(name, f"{name}/{MANIFEST}", start.records, name, source)
+    start.stage("training", last, start.train)
+    start.stage("evaluation", "evaluation.json", start.evaluate)
+    start.stage("sentences", "look.json", start.examples)
+    for weights in ("pretrained", "random"):
+        name = f"classifier_{weights}"
+        start.stage(name, f"{name}/results.json", start.classify, weights)
+    start.show()
 
 
 def main() -> None:
     """Read the options; print errors as one paragraph."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--output", default="quickstart_run", help="output folder; default: %(default)s"
-    )
-    parser.add_argument(
-        "--steps", type=int, default=STEPS,
-        help=f"training steps; default: %(default)s, {MINUTES} minutes on two cores",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=int, default=0,
-        help="seed of weights, masks and order; default: %(default)s",
-    )  # fmt: skip
-    parser.add_argument(
-        "--text_megabytes", type=float, default=12, help="default: %(default)s"
-    )
-    parser.add_argument(
-        "--vocabulary_size", type=int, default=4096, help="default: %(default)s"
-    )
+    add = parser.add_argument
+    add("--output", default="quickstart_run", help="output folder")
+    steps = f"training steps; the default takes {MINUTES} minutes on two cores"
+    add("--steps", type=int, default=STEPS, help=steps)
+    add("--seed", type=int, default=0, help="seed of weights, masks and order")
+    add("--text_megabytes", type=float, default=12, help="size of the corpus")
+    add("--vocabulary_size", type=int, default=4096, help="number of wordpieces")
     options = parser.parse_args()
     sys.stdout.reconfigure(errors="replace", line_buffering=True)
     try:

@@ -23,9 +23,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Commands:
     """Runner of command lines, which prints them and forwards signals.
 
-    Args:
-        folder: The folder of the quick start. A file in it has the seconds of each
-            stage, summed over all runs.
+    A file in the folder has the seconds of each stage, summed over all runs.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -35,7 +33,7 @@ class Commands:
             self.seconds = json.loads(self._file.read_text())
         self._signal = 0
 
-    def run(self, name: str, *arguments: str, stage: str = "") -> None:
+    def run(self, name: str, *arguments: str) -> None:
         """Run `python -m electra_tf.NAME` in this terminal; exit if it fails."""
         command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
         print(f"\n$ {shlex.join(command)}", flush=True)
@@ -48,7 +46,7 @@ class Commands:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self.add(stage or name, begin)
+            self.add(name, begin)
         if self._signal:
             exit_interrupted(128 + self._signal)
         if code:
@@ -98,10 +96,3 @@ def check_folder(folder: pathlib.Path, options: Mapping[str, Any]) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(options))
-
-
-def is_done(path: pathlib.Path, stage: str) -> bool:
-    """Return whether the last file of a stage exists, and print it."""
-    if path.exists():
-        print(f"{stage}: done before, {short_path(path)}")
-    return path.exists()

@@ -15,20 +15,13 @@ import tensorflow as tf
 
 from electra_tf.batch import Batch, CorruptedBatch, MaskedBatch
 from electra_tf.kernels.rng import EVALUATION, RngStream, make_rng
-from electra_tf.pretraining import metrics
-from electra_tf.pretraining.losses import (
-    WeightedSum,
-    mlm_predictions,
-    replaced_token_loss,
-)
+from electra_tf.pretraining.losses import mlm_predictions
 from electra_tf.pretraining.objectives.common import encoder_inputs
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.pretraining.sampling import corrupt
 from electra_tf.runs.experiment import Experiment
-from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import open_checkpoint, restore_weights
-from electra_tf.training.speed import add_metrics
 from electra_tf.training.strategy import choose
 
 BEFORE, AFTER = "before", "after"
@@ -48,21 +41,18 @@ class Piece(NamedTuple):
 Models = Mapping[str, Pretrainer]
 
 
-def make_examples(path: str, records: str, lines: Sequence[str]) -> dict[str, Any]:
+def make_examples(path: str, lines: Sequence[str]) -> dict[str, Any]:
     """Return the examples of the page, as JSON."""
     checkpoint = open_checkpoint(path)
     experiment = Experiment.from_checkpoint(checkpoint)
-    models = {name: experiment.pretrainer(choose("one_device")) for name in _STAGES}
+    strategy = choose("one_device")
+    models = {name: experiment.pretrainer(strategy) for name in (BEFORE, AFTER)}
     restore_weights(models[AFTER], checkpoint)
     batch = make_batch(lines, experiment)
     return {
-        "means": means(experiment, models, records),
         "sentences": sentences(experiment, models, batch),
         "proposals": proposals(experiment, models, batch),
     }
-
-
-_STAGES = (BEFORE, AFTER)
 
 
 def replace_tokens(
@@ -79,50 +69,6 @@ def replace_tokens(
         logits_BMV, predictions, masked.labels_BM, rng
     )
     return masked, corrupt(masked, sampled_BM)
-
-
-def means(
-    experiment: Experiment, models: Models, records: str
-) -> dict[str, dict[str, float]]:
-    """Evaluate both discriminators on all records.
-
-    Returns:
-        By stage: `disc_auc`, and the mean probability of replacement of `replaced`
-        tokens and of the `others`.
-    """
-    seed, size = experiment.config.evaluation.seed, experiment.config.input.batch_size
-
-    @tf.function
-    def evaluate(batch, number):
-        rng = make_rng(seed, EVALUATION, number, 0)
-        masked, corrupted = replace_tokens(models[AFTER], batch, rng)
-        return {name: _sums(model, masked, corrupted) for name, model in models.items()}
-
-    sums = {name: {} for name in models}
-    batches = evaluation_batches(experiment.open(records), size)
-    for number, batch in enumerate(batches):
-        batch_sums = evaluate(batch, tf.constant(number))
-        sums = {name: add_metrics(sums[name], batch_sums[name]) for name in models}
-    return {name: metrics.compute_metrics(totals) for name, totals in sums.items()}
-
-
-def _sums(
-    model: Pretrainer, masked: MaskedBatch, corrupted: CorruptedBatch
-) -> dict[str, WeightedSum]:
-    mask_BL, fake_BL = masked.input_mask_BL, corrupted.is_fake_BL
-    logits_BL = model.core.discriminator(
-        corrupted.corrupted_ids_BL, **encoder_inputs(masked)
-    )
-    loss = replaced_token_loss(logits_BL, fake_BL, mask_BL)
-    sums = metrics.discriminator_metrics(logits_BL, corrupted, mask_BL, loss)
-    probability_BL = tf.sigmoid(logits_BL)
-    fake_BL = tf.cast(fake_BL * mask_BL, tf.float32)
-    original_BL = tf.cast(mask_BL, tf.float32) - fake_BL
-    means = {
-        name: WeightedSum(tf.reduce_sum(probability_BL * of_BL), tf.reduce_sum(of_BL))
-        for name, of_BL in (("replaced", fake_BL), ("others", original_BL))
-    }
-    return {metrics.AUC: sums[metrics.AUC], **means}
 
 
 def make_batch(lines: Sequence[str], experiment: Experiment) -> Batch:

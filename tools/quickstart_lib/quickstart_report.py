@@ -1,47 +1,52 @@
 """Format the results of a quick start as a page and as a summary for a terminal."""
 
+import base64
 import html
+import io
+import math
+import pathlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import quickstart_pictures as pictures
 from quickstart_model import AFTER, BEFORE, Piece
 
+from electra_tf.training.metric_logger import EVALUATION, TRAIN, read_metrics
+
 NUM_SHOWN = 3  # sentences on the terminal; the page has all
+CURVES = ("loss", "masked_lm_accuracy", "disc_auc")
 LEGEND = (
     "Replaced tokens are underlined; the original ones follow in ‹›. The redder a "
-    "token,\nthe higher the discriminator's probability that it was replaced."
+    "token, the higher the discriminator's probability that it was replaced."
 )
 PLAIN_LEGEND = (
-    "Replaced tokens are followed by the original ones in ‹›.\n"
-    "[.93] is the discriminator's probability that the token was replaced."
+    "Replaced tokens are followed by the original ones in ‹›. [.93] is the\n"
+    "discriminator's probability that the token was replaced."
 )
 QUESTION = (
     "Is a sentence as written, or were two adjacent words exchanged? Accuracy on "
     "sentences from held-out files:"
 )
 _PROPOSAL_COLUMNS = ("sentence", "original word", "before training", "after training")
-_METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
 _TITLES = {BEFORE: "before training", AFTER: "after training"}
+_NO_SPACE_BEFORE, _NO_SPACE_AFTER = set(".,;:!?)]}'%/-_"), set("([{'/-_")
 
 Results = Mapping[str, Any]
+Curve = Mapping[str, Sequence[Sequence[float]]]
 
 
-def ratio(means: Mapping[str, float]) -> float:
-    """Return the ratio of the probabilities of replaced and other tokens."""
-    return means["replaced"] / means["others"]
-
-
-def scores(results: Results) -> dict[str, list[float]]:
-    """Return the metrics on all held-out text, before and after training."""
-    means = [results["means"][stage] for stage in _TITLES]
-    return {
-        "disc_auc": [m["disc_auc"] for m in means],
-        "probability, replaced tokens": [m["replaced"] for m in means],
-        "probability, other tokens": [m["others"] for m in means],
-        "ratio": list(map(ratio, means)),
-    }
+def read_curves(run: pathlib.Path) -> dict[str, Curve]:
+    """Return [steps, values] by metric and kind from a run's `metrics.jsonl`."""
+    curves: dict[str, dict[str, list]] = {}
+    for line in read_metrics(str(run)):
+        for name in CURVES:
+            if math.isfinite(line.get(name, math.nan)):
+                kinds = curves.setdefault(name, {TRAIN: [[], []], EVALUATION: [[], []]})
+                steps, values = kinds[line["kind"]]
+                steps.append(line["step"])
+                values.append(line[name])
+    return curves
 
 
 def classes(results: Results) -> list[tuple[str, str]]:
@@ -54,87 +59,106 @@ def classes(results: Results) -> list[tuple[str, str]]:
     ]
 
 
+def spaced(pieces: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the space before each piece, and its text.
+
+    Continuations and punctuation get no space before.
+    """
+    before = None
+    for piece in pieces:
+        text = piece.removeprefix("##") or piece
+        attached = text != piece or text in _NO_SPACE_BEFORE
+        is_first = before is None or before in _NO_SPACE_AFTER
+        yield "" if attached or is_first else " ", text
+        before = text
+
+
+def _note(piece: Piece) -> str:
+    return "" if piece.original is None else f"‹{piece.original}›"
+
+
+def to_text(pieces: Sequence[Piece]) -> str:
+    """Return a sentence with probabilities in brackets."""
+    cells = []
+    for piece, (gap, text) in zip(pieces, spaced(p.text for p in pieces), strict=True):
+        probability = f"{min(piece.probability, 0.99):.2f}".removeprefix("0")
+        cells.append(f"{gap}{text}{_note(piece)}[{probability}]")
+    return textwrap.fill("".join(cells), 88, break_long_words=False)
+
+
+def to_html(pieces: Sequence[Piece]) -> str:
+    """Return coloured spans, with the original pieces struck out."""
+    cells = []
+    for piece, (gap, text) in zip(pieces, spaced(p.text for p in pieces), strict=True):
+        kind = "span" if piece.original is None else "ins"
+        note = f"<del>{html.escape(_note(piece))}</del>" if _note(piece) else ""
+        # From white for probability 0 to red for 1.
+        colour = tuple(
+            round(255 + (c - 255) * piece.probability) for c in (235, 60, 45)
+        )
+        cells.append(
+            f'{gap}<{kind} style="background: rgb{colour}"'
+            f' title="{piece.probability:.3f}">{html.escape(text)}</{kind}>{note}'
+        )
+    return "".join(cells)
+
+
+def _proposal(proposal: Results) -> list[str]:
+    """Return the sentence with its mask, the word, and the proposals of both stages."""
+    pieces, place = list(proposal["pieces"]), proposal["place"]
+    word, pieces[place] = pieces[place], "[MASK]"
+    sentence = "".join(gap + text for gap, text in spaced(pieces))
+    words = [
+        ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
+        for stage in _TITLES
+    ]
+    return [sentence, word, *words]
+
+
 # ---- For a terminal.
 
 
-def summary(results: Results, coloured: bool) -> str:
+def summary(results: Results) -> str:
     """Return the results as text for a terminal."""
     parts = []
-    for name, kinds in results["curves"].items():
-        held_out = kinds["evaluation"][1]
-        parts.append(f"{name}" + (f", held-out {held_out[-1]:.3f}" if held_out else ""))
-        parts += [*pictures.plot(*kinds["train"]), ""]
     for stages in results["sentences"][:NUM_SHOWN]:
         for stage, title in _TITLES.items():
-            pieces = _pieces(stages[stage])
-            lines = pictures.to_terminal(pieces, coloured)
-            parts += [f"{title}, {pictures.mean_probabilities(pieces)}:", *lines]
+            pieces = [Piece(*piece) for piece in stages[stage]]
+            parts += [f"{title}:", to_text(pieces)]
         parts.append("")
-    parts += [LEGEND if coloured else PLAIN_LEGEND, ""]
+    parts += [PLAIN_LEGEND, ""]
     for proposal in results["proposals"][:NUM_SHOWN]:
-        parts += [*_proposal_lines(proposal), ""]
-    parts += [f"{'all held-out text':<32}{'before':>10}{'after':>10}"]
-    parts += [
-        f"  {name:<30}" + "".join(f"{v:>10.3f}" for v in values)
-        for name, values in scores(results).items()
-    ]
-    metrics = "  ".join(f"{name} {results['metrics'][name]:.3f}" for name in _METRICS)
-    parts += [f"  evaluate: {metrics}", "", QUESTION]
+        sentence, word, *words = _proposal(proposal)
+        parts += [sentence, f"  original word: {word}"]
+        pairs = zip(_TITLES.values(), words, strict=True)
+        parts += [*(f"  proposed {title}: {line}" for title, line in pairs), ""]
+    parts += ["all held-out text:"]
+    parts += [f"  {name:<38}{v:>8.3f}" for name, v in results["metrics"].items()]
+    parts += ["", QUESTION]
     parts += [f"  {name:<38}{value:>8}" for name, value in classes(results)]
     return "\n".join(parts)
 
 
-def _proposal_lines(proposal: Results) -> Iterable[str]:
-    yield _masked(proposal)
-    yield f"  original word: {proposal['pieces'][proposal['place']]}"
-    for stage, title in _TITLES.items():
-        words = ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
-        yield f"  proposed {title}: {words}"
-
-
-def _masked(proposal: Results) -> str:
-    pieces = list(proposal["pieces"])
-    pieces[proposal["place"]] = "[MASK]"
-    return pictures.join_pieces(pieces)
-
-
-def _pieces(values: Sequence[Sequence[Any]]) -> list[Piece]:
-    return [Piece(*piece) for piece in values]
-
-
 def next_commands(
-    python: str,
-    folder: str,
-    checkpoint: str,
-    config: str,
-    steps: int,
-    sets: Sequence[str],
+    python: str, folder: str, checkpoint: str, config: str, settings: Sequence[str]
 ) -> str:
     """Return commands to continue with."""
     quoted = map(shlex.quote, (python, folder, checkpoint, config))
     python, folder, checkpoint, config = quoted
-    small = config.replace("tiny.yaml", "small.yaml")
-    tensorboard = f"{python.removesuffix('python')}tensorboard"
     return f"""\
 the curves in TensorBoard:
-  {tensorboard} --logdir={folder}/run
+  {python.removesuffix("python")}tensorboard --logdir={folder}/run
 the classifier on your sentences, one to a line:
   {python} -m electra_tf.predict --model={folder}/classifier_pretrained --input=my.txt
 these weights, trained longer:
   {python} -m electra_tf.pretrain --config={config} \
 --data={folder}/records --evaluation_data={folder}/heldout \
---init_checkpoint={checkpoint} --model_dir={folder}/longer \
-{shlex.join(sets)} --set training.steps={steps}
+--init_checkpoint={checkpoint} --model_dir={folder}/longer {shlex.join(settings)}
 these weights, evaluated on your text:
   {python} -m electra_tf.build_records --input='my/*.txt' --vocab={folder}/vocab.txt \
 --output=my_records --config={config}
   {python} -m electra_tf.evaluate --checkpoint={checkpoint} --data=my_records
-the paper's small model on your text:
-  {python} -m electra_tf.build_vocab --input='my/*.txt' --output=vocab.txt
-  {python} -m electra_tf.build_records --input='my/*.txt' --vocab=vocab.txt \
---output=records --max_length=128
-  {python} -m electra_tf.pretrain --config={small} --data=records \
---model_dir=run"""
+a model of your own text: docs/getting-started.md"""
 
 
 def duration(seconds: Mapping[str, float]) -> str:
@@ -146,7 +170,6 @@ def duration(seconds: Mapping[str, float]) -> str:
 # ---- The page.
 
 _STYLE = """
-* { box-sizing: border-box }
 body { font: 16px/1.6 sans-serif; max-width: 62em; margin: 0 auto; padding: 1em;
        color: #111; background: #fff; overflow-wrap: anywhere }
 h1, h2 { line-height: 1.2 }
@@ -157,33 +180,28 @@ h1, h2 { line-height: 1.2 }
 table { border-collapse: collapse; margin: 1em 0 }
 td, th { border: 1px solid #ccc; padding: .3em .6em; text-align: left;
          vertical-align: top; overflow-wrap: normal }
-td.number { text-align: right; white-space: nowrap }
 ins { text-decoration: underline; text-decoration-thickness: 2px }
 del, small, .note { color: #555 }
 """
 
 
 def page(results: Results, seconds: Mapping[str, float]) -> str:
-    """Return a self-contained HTML page.
-
-    Args:
-        results: Results of all stages.
-        seconds: Seconds of each stage.
-    """
-    facts = [(name, f"{value}") for name, value in results["metrics"].items()]
-    images = (pictures.curve_image(*item) for item in results["curves"].items())
-    numbers = (
-        [name, *(f"{v:.3f}" for v in vs)] for name, vs in scores(results).items()
-    )
-    body = f"""<h1>An ELECTRA, trained within minutes</h1>
+    """Return a self-contained HTML page of the results and the seconds of stages."""
+    images = "".join(curve_image(*item) for item in results["curves"].items())
+    metrics = [(name, f"{value:.3f}") for name, value in results["metrics"].items()]
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>electra_tf: quick start</title><style>{_STYLE}</style></head>
+<body>
+<h1>An ELECTRA, trained within minutes</h1>
 <p>Trained on {html.escape(results["corpus"])}. All numbers are for held-out text.</p>
 <h2>Training</h2>
-<div class="curves">{"".join(images)}</div>
-<h2>Before and after training, on all held-out text</h2>
+<div class="curves">{images}</div>
+{_table([], metrics)}
+<h2>Sentences</h2>
 <p>The trained generator replaced words. The discriminator assigns each token the
 probability that it was replaced.</p>
-{_table(["", "before", "after"], numbers)}
-<h2>Sentences</h2>
 <p class="note">{html.escape(LEGEND)} The sentences are evenly spaced in the held-out
 text.</p>
 {"".join(map(_sentence, results["sentences"]))}
@@ -194,44 +212,48 @@ text.</p>
 {_table(["fine-tuned", "accuracy"], classes(results))}
 <h2>This run</h2>
 <p>{duration(seconds)}</p>
-{_table([], facts)}"""
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>electra_tf: quick start</title><style>{_STYLE}</style></head>
-<body>
-{body}
 </body></html>
 """
 
 
+def curve_image(name: str, kinds: Curve) -> str:
+    """Return a plot of a metric over the steps as an `<img>` with inline data."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(4.5, 3.2))
+    marker = "o" if len(kinds[TRAIN][0]) == 1 else None  # a line needs two points
+    axis.plot(*kinds[TRAIN], marker=marker, label="training")
+    if kinds[EVALUATION][0]:
+        axis.plot(*kinds[EVALUATION], "o-", label="held-out text")
+    axis.set(title=name, xlabel="step")
+    axis.grid(alpha=0.3)
+    axis.legend()
+    figure.tight_layout()
+    with io.BytesIO() as file:
+        figure.savefig(file, format="svg", metadata={"Date": None})
+        data = base64.b64encode(file.getvalue()).decode()
+    pyplot.close(figure)
+    label = html.escape(f"{name} over the steps of training")
+    return f'<img alt="{label}" src="data:image/svg+xml;base64,{data}">'
+
+
 def _table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return an HTML table of text cells."""
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    body = "".join(f"<tr>{''.join(map(_cell, line))}</tr>\n" for line in lines)
-    head = f"<tr>{head}</tr>\n" if titles else ""
-    return f'<div class="scroll"><table>\n{head}{body}</table></div>'
-
-
-def _cell(value: str) -> str:
-    is_number = value.removesuffix(" %").replace(".", "", 1).isdigit()
-    return f"<td{' class=number' * is_number}>{html.escape(value)}</td>"
+    rows = [("th", titles)] if titles else []
+    rows += [("td", line) for line in lines]
+    body = "".join(
+        f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in row)}</tr>\n"
+        for tag, row in rows
+    )
+    return f'<div class="scroll"><table>\n{body}</table></div>'
 
 
 def _sentence(stages: Results) -> str:
-    blocks = []
-    for stage, title in _TITLES.items():
-        pieces = _pieces(stages[stage])
-        blocks.append(
-            f"<small>{title}: {pictures.mean_probabilities(pieces)}</small>\n"
-            f'<p class="text">{pictures.to_html(pieces)}</p>'
-        )
-    return "\n".join(blocks)
-
-
-def _proposal(proposal: Results) -> list[str]:
-    words = [
-        ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
-        for stage in _TITLES
-    ]
-    return [_masked(proposal), proposal["pieces"][proposal["place"]], *words]
+    return "\n".join(
+        f"<small>{title}:</small>\n"
+        f'<p class="text">{to_html([Piece(*piece) for piece in stages[stage]])}</p>'
+        for stage, title in _TITLES.items()
+    )

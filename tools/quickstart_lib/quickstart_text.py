@@ -5,7 +5,6 @@ a classifier.
 """
 
 import ast
-import dataclasses
 import hashlib
 import multiprocessing
 import os
@@ -23,9 +22,9 @@ NUM_TRAIN, NUM_TEST = 8000, 1000  # sentences of the tables, at least if availab
 LABELS = ("as written", "exchanged")
 
 _SKIPPED = {"site-packages", "dist-packages", "test", "tests"}
-_MAX_SOURCE_SIZE = 2_000_000  # bytes
+_MAX_SOURCE_SIZE = 2_000_000  # bytes; larger files are generated
 _MIN_DOCUMENT_SIZE = 200  # characters
-_TOPICS = ("pydoc_data", "topics.py")  # texts of help()
+_MIN_WORDS, _MAX_WORDS = 8, 20  # of a sentence of the tables
 
 _UNDERLINE = re.compile(r"[-=~^*#+]{3,}$")
 _CODE = re.compile(r">>>|\.\.\.|```|\$ |@|#")
@@ -33,7 +32,11 @@ _ENTRY = re.compile(r"[-*•] |\d+[.)] |\*{0,2}[\w.]+(, [\w.]+)*( \([^)]*\))?: "
 _HEADING = re.compile(r"\w+:$|\*{0,2}\w+(, \*{0,2}\w+)* : ")  # "Args:", "x : array"
 _MARKUP = re.compile(r":[a-z:]+:(?=`)|`+|\*\*?(?=\S)|(?<=\S)\*\*?(?=\W|$)")
 _SENTENCE = re.compile(r"[A-Z].*[.!?:)]$")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _WORD = re.compile(r"[(\"']*[A-Za-z][a-z]*([-'/][A-Za-z]+)*[.,;:!?)\"']*$")
+
+Document = list[str]
+"""Paragraphs of one source file."""
 
 
 def paragraphs(text: str) -> Iterator[str]:
@@ -70,7 +73,7 @@ def _prose(lines: list[str]) -> str | None:
     return text if sum(map(bool, map(_WORD.match, words))) >= 0.8 * len(words) else None
 
 
-def docstrings(source: bytes, is_topics: bool = False) -> Iterator[str]:
+def docstrings(source: bytes) -> Iterator[str]:
     """Yield the docstrings of a source file's module, classes and functions."""
     try:
         with warnings.catch_warnings():
@@ -78,32 +81,10 @@ def docstrings(source: bytes, is_topics: bool = False) -> Iterator[str]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # not valid for this version of Python
-    if is_topics:
-        constants = (n for n in ast.walk(tree) if isinstance(n, ast.Constant))
-        yield from (n.value for n in constants if isinstance(n.value, str))
-    else:
-        yield from _docstrings(tree)
-
-
-def _docstrings(node: ast.AST) -> Iterator[str]:
-    if docstring := ast.get_docstring(node):
-        yield docstring
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        for child in node.body:
-            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from _docstrings(child)
-
-
-@dataclasses.dataclass(frozen=True)
-class Document:
-    """Paragraphs of one source file."""
-
-    paragraphs: Sequence[str]
-
-    @property
-    def size(self) -> int:
-        """Return the number of characters."""
-        return sum(map(len, self.paragraphs))
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
+            yield docstring
 
 
 def package_folders() -> list[pathlib.Path]:
@@ -120,40 +101,35 @@ def sources(roots: Iterable[pathlib.Path]) -> list[pathlib.Path]:
             names[:] = [name for name in names if name not in _SKIPPED]
             for name in files:
                 path = pathlib.Path(folder, name)
-                if name.endswith(".py"):
+                if name.endswith(".py") and path.stat().st_size <= _MAX_SOURCE_SIZE:
                     inner = path.relative_to(root).as_posix()
                     paths[hashlib.sha256(inner.encode()).digest()] = path
     return [paths[key] for key in sorted(paths)]
 
 
 def read_document(path: pathlib.Path) -> Document:
-    """Return the paragraphs of a source file; none if it is large and so generated."""
-    if path.stat().st_size > _MAX_SOURCE_SIZE:
-        return Document([])
-    is_topics = path.parts[-2:] == _TOPICS
-    texts = docstrings(path.read_bytes(), is_topics)
-    return Document([p for text in texts for p in paragraphs(text)])
+    """Return the paragraphs of a source file."""
+    return [p for text in docstrings(path.read_bytes()) for p in paragraphs(text)]
 
 
 def documents(paths: Sequence[pathlib.Path], megabytes: float) -> Iterator[Document]:
     """Yield documents without repeated paragraphs, up to a number of characters."""
     seen, size = set(), 0
-    with multiprocessing.Pool(initializer=_ignore_interrupts) as pool:
+    # The main process ends the workers, which ignore Ctrl-C.
+    ignore = signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.Pool(None, *ignore) as pool:
         for document in pool.imap(read_document, paths, chunksize=32):
-            new = Document(
-                [p for p in document.paragraphs if not (p in seen or seen.add(p))]
-            )
-            if new.size < _MIN_DOCUMENT_SIZE:
-                continue
-            yield new
-            size += new.size
-            if size >= megabytes * 1e6:
-                return
+            new = [p for p in document if not (p in seen or seen.add(p))]
+            if (length := num_characters([new])) >= _MIN_DOCUMENT_SIZE:
+                yield new
+                size += length
+                if size >= megabytes * 1e6:
+                    return
 
 
-def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C: the main process ends the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def num_characters(texts: Iterable[Document]) -> int:
+    """Return the number of characters of documents."""
+    return sum(len(paragraph) for document in texts for paragraph in document)
 
 
 def write_corpus(
@@ -171,13 +147,10 @@ def write_corpus(
     held_out = all_documents[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
     train = [d for n, d in enumerate(all_documents, 1) if n % HELD_OUT_EVERY]
     write_tables(train, held_out, folder / CLASSES)
-    _write_text(held_out, folder / HELD_OUT)
-    _write_text(train, folder / TRAIN)
-    return len(all_documents), sum(document.size for document in all_documents)
-
-
-def _write_text(texts: Iterable[Document], target: pathlib.Path) -> None:
-    write_atomically(target, "".join("\n".join([*d.paragraphs, "", ""]) for d in texts))
+    for texts, name in ((held_out, HELD_OUT), (train, TRAIN)):
+        text = "".join("\n".join([*document, "", ""]) for document in texts)
+        write_atomically(folder / name, text)
+    return len(all_documents), num_characters(all_documents)
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
@@ -186,12 +159,6 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
-
-
-# ---- Sentences for a classifier: as written, or with two words exchanged.
-
-_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
-_MIN_WORDS, _MAX_WORDS = 8, 20  # per sentence
 
 
 def write_tables(
@@ -216,16 +183,11 @@ def write_tables(
         write_atomically(folder / name, "".join(lines))
 
 
-def _sentences(documents: Iterable[Document]) -> list[str]:
+def _sentences(texts: Iterable[Document]) -> list[str]:
     """Return unique sentences of medium length."""
-    sentences = {
-        sentence: None
-        for document in documents
-        for paragraph in document.paragraphs
-        for sentence in _SENTENCE_END.split(paragraph)
-        if _MIN_WORDS <= len(sentence.split()) <= _MAX_WORDS
-    }
-    return list(sentences)
+    split = (_SENTENCE_END.split(p) for document in texts for p in document)
+    unique = dict.fromkeys(sentence for part in split for sentence in part)
+    return [s for s in unique if _MIN_WORDS <= len(s.split()) <= _MAX_WORDS]
 
 
 def exchange_words(sentence: str, rng: random.Random) -> str | None:
