@@ -45,7 +45,7 @@ def compute(folder, case):
 
 
 def take(folder, case):
-    return b"x" * (100 << 20)
+    return b"x" * (80 << 20)
 
 
 def look_up(folder, case):

@@ -1,6 +1,7 @@
 """Test that the tools run and print consistent numbers."""
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -14,27 +15,28 @@ from conftest import ROOT
 pytestmark = pytest.mark.tools
 
 
-def run(name, *arguments, folder="benchmarks"):
+def tpu_compile(*arguments):
     return subprocess.run(
-        [sys.executable, ROOT / "tools" / folder / name, *map(str, arguments)],
+        [sys.executable, ROOT / "tools/tpu_checks/tpu_compile.py", *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
     )
 
 
+@pytest.fixture
+def compiler(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
+    return importlib.import_module("tpu_compile")
+
+
 @pytest.mark.slow
 def test_tpu_compiler_compiles_the_whole_step():
     for package in ("jax", "libtpu"):
         pytest.importorskip(package, reason="needs the extra tpu-check")
-    result = run(
-        "tpu_compile.py",
-        f"--config={ROOT / 'configs' / 'tiny.yaml'}",
-        "--batch_size=8",
-        "--vocabulary_size=1000",
-        "--set=model.depth=1",
-        folder="tpu_checks",
-    )
+    config = f"--config={ROOT / 'configs' / 'tiny.yaml'}"
+    sizes = ("--batch_size=8", "--vocabulary_size=1000", "--set=model.depth=1")
+    result = tpu_compile(config, *sizes)
     assert result.returncode == 0, result.stderr
     results = json.loads(result.stdout.splitlines()[-1])
     assert results["leaves_the_device"] == []
@@ -44,44 +46,33 @@ def test_tpu_compiler_compiles_the_whole_step():
     assert 1e8 < results["flops"] < 1e9
 
 
-def test_find_largest_batch(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
-    import tpu_compile
-
+def test_find_largest_batch(compiler, monkeypatch, capsys):
     sizes = []
 
     def measure(options):
-        size = options.batch_size
-        sizes.append(size)
-        if size > 700:
+        sizes.append(options.batch_size)
+        if options.batch_size > 700:
             raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory")
-        return {"batch_size": size, "memory_share": 0.1 + size / 800}
+        return {}
 
-    monkeypatch.setattr(tpu_compile, "measure", measure)
-    monkeypatch.setattr(tpu_compile, "report", lambda results: None)
-    tpu_compile.find_largest_batch(argparse.Namespace(batch_size=100))
-    # 0.1 + size / 800 is 1 at 720. The first size above is a sixteenth larger.
-    assert sizes == [100, 200, 765, 482, 623, 694]
+    monkeypatch.setattr(compiler, "measure", measure)
+    compiler.find_largest_batch(argparse.Namespace(batch_size=100))
+    assert sizes == [100, 200, 400, 800, 600, 700, 750]
+    assert "batch 700 fits, 750 does not" in capsys.readouterr().out
 
 
-def test_batch_that_does_not_fit(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
-    import tpu_compile
-
+def test_batch_that_does_not_fit(compiler, monkeypatch):
     def measure(options):
         raise RuntimeError("RESOURCE_EXHAUSTED: 15.76G exceeds 15.75G\nmore")
 
-    monkeypatch.setattr(tpu_compile, "measure", measure)
-    monkeypatch.setattr(tpu_compile.os, "environ", {})
+    monkeypatch.setattr(compiler, "measure", measure)
+    monkeypatch.setattr(compiler.os, "environ", {})
     monkeypatch.setattr(sys, "argv", ["tpu_compile.py", "--batch_size=16"])
     with pytest.raises(SystemExit, match=r"batch 16 .*15\.76G exceeds"):
-        tpu_compile.main()
+        compiler.main()
 
 
-def test_patterns_of_host_operations_and_dynamic_shapes(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
-    from tpu_compile import _DYNAMIC, _HOST_OPERATIONS
-
+def test_patterns_of_host_operations_and_dynamic_shapes(compiler):
     device_operation = (
         "%0 = stablehlo.add %1, %2 : tensor<2x3xf32> send_buffer f32[8]{0} add("
     )
@@ -90,15 +81,15 @@ def test_patterns_of_host_operations_and_dynamic_shapes(monkeypatch):
         "%x = f32[] send(f32[] %y), channel_id=1",
         "stablehlo.custom_call @xla_python_cpu_callback(%0)",
     ):
-        assert re.search(_HOST_OPERATIONS, text)
+        assert re.search(compiler._HOST_OPERATIONS, text)
     for text in ("tensor<?x3xf32>", "tensor<2x?xf32>", "f32[<=8,4]", "f32[4,<=8]"):
-        assert re.search(_DYNAMIC, text)
-    assert not re.search(_HOST_OPERATIONS, device_operation)
-    assert not re.search(_DYNAMIC, device_operation)
+        assert re.search(compiler._DYNAMIC, text)
+    assert not re.search(compiler._HOST_OPERATIONS, device_operation)
+    assert not re.search(compiler._DYNAMIC, device_operation)
 
 
 def test_unknown_topology():
-    result = run("tpu_compile.py", "--topology=v1:2x2", folder="tpu_checks")
+    result = tpu_compile("--topology=v1:2x2")
     assert result.returncode == 1
     assert "--topology" in result.stderr
     assert "v1:2x2" in result.stderr

@@ -47,13 +47,9 @@ def trace(options: argparse.Namespace, path: str) -> None:
         *options.set,
     ]
     config = load_config(options.config, sets)
-    is_continuation_V = np.zeros(options.vocabulary_size, bool)
-    pretrainer = Pretrainer(
-        config,
-        SpecialTokens(
-            2, 3, 4, len(is_continuation_V), is_continuation_V=is_continuation_V
-        ),
-    )
+    size = options.vocabulary_size
+    tokens = SpecialTokens(2, 3, 4, size, is_continuation_V=np.zeros(size, bool))
+    pretrainer = Pretrainer(config, tokens)
     pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
 
     @tf.function(jit_compile=True, autograph=False)
@@ -76,11 +72,11 @@ def to_stablehlo(program: bytes) -> str:
         xla_client.XlaComputation(program)
     )
     text = text.decode() if isinstance(text, bytes) else text
-    operation = r"mhlo\.{} (%\S+) (.*?): (tensor<[^>]*>)"
+    operands = r" (%\S+) (.*?): (tensor<[^>]*>)"
     text = re.sub(
-        operation.format("copy"), r"stablehlo.reshape \1 \2: (\3) -> \3", text
+        r"mhlo\.copy" + operands, r"stablehlo.reshape \1 \2: (\3) -> \3", text
     )
-    return re.sub(operation.format("erf"), r"chlo.erf \1 \2: \3 -> \3", text)
+    return re.sub(r"mhlo\.erf" + operands, r"chlo.erf \1 \2: \3 -> \3", text)
 
 
 def compile_program(program: str, topology: str):
@@ -112,103 +108,71 @@ def measure(options: argparse.Namespace) -> dict:
     """Trace and compile the step; return its memory and operations."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.hlo")
-        command = [sys.executable, *sys.argv, f"--hlo={path}"]
-        command += [f"--batch_size={options.batch_size}"]
-        subprocess.run(command, check=True)
-        with open(path, "rb") as file:
-            program = to_stablehlo(file.read())
+        arguments = [f"--hlo={path}", f"--batch_size={options.batch_size}"]
+        subprocess.run([sys.executable, *sys.argv, *arguments], check=True)
+        program = to_stablehlo(pathlib.Path(path).read_bytes())
     start = time.perf_counter()
     executable = compile_program(program, options.topology)
     seconds = time.perf_counter() - start
     memory = executable.get_compiled_memory_stats()
-    text = program + compiled_text(executable)
     arguments, temporary = memory.argument_size_in_bytes, memory.temp_size_in_bytes
     new = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    compiled = compiled_text(executable)
+    text = program + compiled
     return {
         "config": options.config,
         "topology": options.topology,
         "batch_size": options.batch_size,
         "compile_seconds": round(seconds, 1),
+        "flops": executable.cost_analysis()["flops"],
         "argument_bytes": arguments,
         "temporary_bytes": temporary,
         "memory_share": (arguments + temporary + new) / options.memory,
-        "flops": executable.cost_analysis()["flops"],
         "leaves_the_device": sorted(
             {m.group() for m in re.finditer(_HOST_OPERATIONS, text)}
         ),
         "dynamic_shapes": len(re.findall(_DYNAMIC, text)),
-        "compiled_text": len(text) > len(program),
+        "compiled_text": bool(compiled),
     }
 
 
-def report(results: dict) -> None:
-    """Print the results as text and as a line of JSON."""
-    arguments, temporary = (
-        results[f"{kind}_bytes"] / 1e9 for kind in ("argument", "temporary")
-    )
-    print(
-        f"{results['config']}, {results['topology']}, batch {results['batch_size']}:\n"
-        f"  compiled in {results['compile_seconds']} s, {results['flops']:.3g} FLOPs\n"
-        f"  memory: {arguments:.2f} GB of arguments, {temporary:.2f} GB temporary, "
-        f"{results['memory_share']:.0%} of the device's\n"
-        "  operations that leave the device: "
-        f"{results['leaves_the_device'] or 'none'}; "
-        f"dynamic shapes: {results['dynamic_shapes'] or 'none'}"
-        + ("" if results["compiled_text"] else " (before compilation)")
-    )
-    print(json.dumps(results), flush=True)
+def try_batch(options: argparse.Namespace) -> str:
+    """Print the results as JSON; return the compiler's message if memory is full."""
+    try:
+        print(json.dumps(measure(options)), flush=True)
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return str(error).splitlines()[0]
+    return ""
 
 
 def find_largest_batch(options: argparse.Namespace) -> None:
     """Search the largest batch that fits into memory, to an eighth."""
-    shares, fails = {}, None
-    while True:
-        try:
-            results = measure(options)
-            report(results)
-            shares[options.batch_size] = results["memory_share"]
-        except RuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
+    fits, fails = 0, None
+    while fails is None or fails - fits > max(1, fits // 8):
+        if try_batch(options):
             fails = options.batch_size
             print(f"batch {fails} does not fit", flush=True)
-        fits = max(shares, default=0)
-        if fails is not None and fails - fits <= max(1, fits // 8):
-            break
-        options.batch_size = next_batch_size(shares, fails)
+        else:
+            fits = options.batch_size
+        options.batch_size = 2 * fits if fails is None else (fits + fails) // 2
     print(f"batch {fits} fits, {fails} does not")
 
 
-def next_batch_size(shares: dict[int, float], fails: int | None) -> int:
-    """Return the batch size to try next."""
-    fits = max(shares, default=0)
-    if fails is not None:
-        return (fits + fails) // 2
-    if len(shares) == 1:
-        return 2 * fits
-    before = sorted(shares)[-2]
-    per_row = (shares[fits] - shares[before]) / (fits - before)
-    full = fits + (1 - shares[fits]) / max(per_row, 1e-9)
-    return max(fits + fits // 8 + 1, min(round(full * 17 / 16), 16 * fits))
-
-
-def main() -> None:
+def parse() -> argparse.Namespace:
+    """Return the validated options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", default=str(ROOT / "configs/small.yaml"))
-    parser.add_argument("--set", action="append", default=[], help="--set of pretrain")
-    parser.add_argument(
-        "--topology", default="v5e:2x2", help="for example v5e:2x2, v4:2x2x1, v6e:2x2"
-    )
-    parser.add_argument(
-        "--batch_size", type=int, default=16, help="rows per device; default: 16"
-    )
-    parser.add_argument("--vocabulary_size", type=int, default=30522)
-    parser.add_argument(
-        "--largest", action="store_true", help="search the largest batch that fits"
-    )
-    parser.add_argument("--hlo", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--config", default=str(ROOT / "configs/small.yaml"))
+    add("--set", action="append", default=[], help="--set of pretrain")
+    add("--topology", default="v5e:2x2", help="such as v5e:2x2, v4:2x2x1, v6e:2x2")
+    add("--batch_size", type=int, default=16, help="rows per device; default: 16")
+    add("--vocabulary_size", type=int, default=30522)
+    add("--largest", action="store_true", help="search the largest batch that fits")
+    add("--hlo", help=argparse.SUPPRESS)
     options = parser.parse_args()
     chip = options.topology.split(":")[0]
     if chip not in MEMORY:
@@ -217,6 +181,12 @@ def main() -> None:
             f"Received: {options.topology!r}"
         )
     options.memory = MEMORY[chip] * 2**30
+    return options
+
+
+def main() -> None:
+    """Compile one batch, or search the largest one."""
+    options = parse()
     if options.hlo:
         trace(options, options.hlo)
         return
@@ -230,16 +200,11 @@ def main() -> None:
     }
     if options.largest:
         find_largest_batch(options)
-        return
-    try:
-        report(measure(options))
-    except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
+    elif message := try_batch(options):
         sys.exit(
             f"error: batch {options.batch_size} does not fit into a device of "
             f"{options.topology}. Pass a smaller --batch_size, or --set "
-            f"training.accumulation=2. Compiler: {str(error).splitlines()[0]}"
+            f"training.accumulation=2. Compiler: {message}"
         )
 
 
