@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from electra_tf.config.loader import load_config
     from electra_tf.config.pretraining import PretrainingConfig
     from electra_tf.errors import InputError
-    from electra_tf.interop.conversion import convert_checkpoint
     from electra_tf.model.electra import Electra, MaskedLanguageModel
     from electra_tf.model.transformer import Encoder
     from electra_tf.pretraining.pretrainer import Pretrainer
+    from electra_tf.runs.conversion import convert_checkpoint
     from electra_tf.runs.scoring import TextScorer
     from electra_tf.serving.export import export_saved_model
     from electra_tf.tasks.answerer import QuestionAnswerer
     from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-    from electra_tf.tasks.presets import load_model
+    from electra_tf.tasks.load import load_model
     from electra_tf.tasks.tagger import TokenClassifier
     from electra_tf.text.pipeline import training_batches
     from electra_tf.text.record_set import open_records
@@ -80,11 +80,11 @@ _KERAS = {
     "TokenClassifier": "tasks.tagger",
     "WarmupPolynomialDecay": "training.schedule",
     "create_optimizer": "training.optimizer",
-    "convert_checkpoint": "interop.conversion",
-    "load_model": "tasks.presets",
+    "load_model": "tasks.load",
 }
 _SERVING = {
     "TextScorer": "runs.scoring",
+    "convert_checkpoint": "runs.conversion",
     "export_saved_model": "serving.export",
 }
 
@@ -95,11 +95,20 @@ def __getattr__(name: str) -> Any:
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _NO_KERAS:
-        for module in _KERAS.values():
-            importlib.import_module(f"{__name__}.{module}")
+        _import_keras_classes()
     value = getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
     globals()[name] = value
     return value
+
+
+def _import_keras_classes() -> None:
+    """Import the classes, and give `Encoder` its reader, which is above its layer."""
+    for module in _KERAS.values():
+        importlib.import_module(f"{__name__}.{module}")
+    from electra_tf.model.transformer import Encoder
+    from electra_tf.sources import encoder_from_preset
+
+    Encoder.from_preset = classmethod(encoder_from_preset)
 
 
 def __dir__() -> list[str]:

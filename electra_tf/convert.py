@@ -8,9 +8,9 @@ import dataclasses
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.interop.names import FORMATS
 from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST

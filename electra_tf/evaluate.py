@@ -29,13 +29,13 @@ import sys
 
 from absl import flags
 
-from electra_tf import cli
+from electra_tf import cli, sources
 from electra_tf.errors import InputError
-from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import blimp, probe
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import evaluation, inference, score
+from electra_tf.tasks import evaluation, score
+from electra_tf.tasks.load import load
 from electra_tf.training import strategy
 
 _UNTRAINED = ("blimp", "probe")  # tasks of a pre-trained model
@@ -119,12 +119,11 @@ def main() -> None:
     mode = _mode()
     # The records of --checkpoint are fetched where they are opened.
     data = FLAGS.data if mode == "checkpoint" else local_path(FLAGS.data)
-    checkpoint = FLAGS.checkpoint and local_model(FLAGS.checkpoint)
     if mode == "blimp":
-        report = blimp.evaluate_blimp(checkpoint, data)
+        report = blimp.evaluate_blimp(FLAGS.checkpoint, data)
         print(blimp.format_report(report), file=sys.stderr)
     elif mode == "probe":
-        report = probe.evaluate_probe(checkpoint, data, FLAGS.untrained)
+        report = probe.evaluate_probe(FLAGS.checkpoint, data, FLAGS.untrained)
         print(probe.format_report(report), file=sys.stderr)
     elif mode == "task":
         report = score.score_predictions(
@@ -135,19 +134,18 @@ def main() -> None:
             _log,
         )
     elif mode == "model":
-        path = local_model(FLAGS.model)
-        model = inference.load(path)
+        source = sources.open(FLAGS.model)
         columns = {name: FLAGS[name].value for name in _MODES["model"]}
-        report = evaluation.evaluate_model(model, path, data, columns)
+        report = evaluation.evaluate_model(load(source), source.path, data, columns)
         print(evaluation.format_report(report))
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
         report = evaluate_checkpoint(
-            checkpoint,
+            FLAGS.checkpoint,
             data,
             FLAGS.batches,
             devices,
-            FLAGS.generator and local_model(FLAGS.generator),
+            FLAGS.generator,
         )
     indent = 2 if mode == "task" else None
     text = json.dumps(report, indent=indent, allow_nan=mode == "task")

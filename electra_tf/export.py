@@ -11,7 +11,6 @@ from absl import flags
 
 from electra_tf import cli
 from electra_tf.errors import InputError
-from electra_tf.interop.remote_models import local_model
 from electra_tf.serving import export
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS
@@ -114,7 +113,7 @@ def _export(output: str) -> None:
     export.check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
     exportable = export.load_exportable(
-        local_model(FLAGS.model), output_kind(), FLAGS.target, FLAGS.max_length, limits
+        FLAGS.model, output_kind(), FLAGS.target, FLAGS.max_length, limits
     )
     print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
     export.export(exportable, output, FLAGS.version, FLAGS.signatures, FLAGS.format)

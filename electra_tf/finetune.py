@@ -14,7 +14,6 @@ from absl import flags
 from electra_tf import cli
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import finetuning
 from electra_tf.storage.mirror import local_path, synced
 from electra_tf.training import strategy
@@ -73,7 +72,7 @@ def _finetune() -> None:
         finetuning.run_finetuning(
             FLAGS.task,
             local_path(FLAGS.data),
-            local_model(FLAGS.checkpoint),
+            FLAGS.checkpoint,
             output,
             FLAGS.trials,
             lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),

@@ -12,7 +12,6 @@ list), or question and context. Each output record has the `id` of its input rec
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.interop.remote_models import local_model
 from electra_tf.runs import prediction
 from electra_tf.storage.mirror import check_new, local_path, staged
 from electra_tf.tasks import predictions
@@ -50,7 +49,7 @@ def main() -> None:
         check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
     with staged(FLAGS.output) as output:
         prediction.run_prediction(
-            local_model(FLAGS.model),
+            FLAGS.model,
             local_path(FLAGS.input),
             output,
             FLAGS.overwrite,

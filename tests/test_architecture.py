@@ -27,10 +27,11 @@ CODE = [
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # Modules that each layer (a folder or file of the package) may import, in addition to
 # those of `EVERYWHERE`.
-BELOW_TASKS = {
-    *("config", "batch", "storage", "text", "model", "kernels", "training"),
-    *("interop", "preset_files"),
+BELOW_SOURCES = {
+    *("config", "batch", "storage", "text", "model", "training", "interop"),
+    "preset_files",
 }
+BELOW_TASKS = BELOW_SOURCES | {"kernels", "sources"}
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
     "__init__": BELOW_RUNS | {"serving", "runs"},  # for type checkers, lazy
@@ -48,9 +49,8 @@ MAY_IMPORT = {
     "kernels": {"model"},
     "pretraining": {"config", "batch", "model", "kernels"},
     "training": {"config", "batch", "storage"},
-    "interop": {
-        *("config", "batch", "storage", "text", "model", "training", "preset_files")
-    },
+    "interop": {"config", "batch", "storage", "text", "model", "training"},
+    "sources": BELOW_SOURCES,
     "tasks": BELOW_TASKS,
     "serving": BELOW_TASKS | {"tasks"},
     "runs": BELOW_RUNS | {"serving"},
@@ -74,6 +74,7 @@ MAY_USE = {
         *("google", "google_crc32c", "h5py", "huggingface_hub", "ml_dtypes", "numpy"),
         *("pydantic", "safetensors", "scipy", "tensorflow", "tokenizers", "yaml"),
     },
+    "sources": {"numpy"},
     "tasks": {
         *("h5py", "keras", "numpy", "pydantic", "pydantic_core", "scipy", "sklearn"),
         *("tensorflow", "tensorflow_datasets"),
@@ -102,6 +103,17 @@ def imports(path):
                 yield from (f"electra_tf.{alias.name}" for alias in node.names)
             else:
                 yield node.module
+        elif isinstance(node, ast.Constant):
+            # A module's name, as `import_module` and registries get it.
+            if re.fullmatch(r"electra_tf(\.\w+)+", str(node.value)):
+                yield from [node.value] * is_module(node.value)
+        elif isinstance(node, ast.Attribute) and node.attr == "import_module":
+            assert layer_of(path) in ("__init__", "__main__"), f"{path}: import_module"
+
+
+def is_module(name):
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

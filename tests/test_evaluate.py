@@ -3,9 +3,8 @@
 import json
 
 import pytest
+import tiny
 from conftest import GOLDEN, failure
-
-from electra_tf.tasks.inference import load
 
 
 def test_metrics_equal_those_of_training(command, pretrained, folder, tmp_path):
@@ -70,7 +69,7 @@ def test_predictions_are_scored(here, tmp_path):
 
 def test_a_fine_tuned_model_is_scored(here, tmp_path):
     path = GOLDEN / "saved" / "classifier"
-    label = load(str(path)).labels[0]
+    label = tiny.load(str(path)).labels[0]
     (tmp_path / "new.csv").write_text(f"text,label\nthe file,{label}\n")
     given = [f"--model={path}", f"--data={tmp_path}/new.csv"]
     result = here("evaluate", *given, f"--output={tmp_path}/scores.json")

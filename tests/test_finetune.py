@@ -14,7 +14,6 @@ import pytest
 import tiny
 from conftest import ROOT, failure
 
-from electra_tf.tasks.inference import load
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)
@@ -121,7 +120,7 @@ def test_a_stopped_run_resumes_to_the_same_result(
     assert f"csv trial {trial}: resuming after " in out
     assert ("csv trial 1 of 2" in out) == (trial == 1)
     assert logged_trials(tmp_path / "run") == logged_trials(whole[0])
-    tiny.assert_same_bits(load(str(tmp_path / "run")), load(str(whole[0])))
+    tiny.assert_same_bits(tiny.load(str(tmp_path / "run")), tiny.load(str(whole[0])))
 
 
 def test_invalid_input_is_an_error(pretrained, table, whole, tmp_path, here):

@@ -15,10 +15,9 @@ from object_servers import gcs_server, s3_server
 from pretrain_commands import arguments, file_contents, metric_lines, start
 
 import electra_tf
-from electra_tf.interop import remote_models
+from electra_tf import sources
 from electra_tf.storage.lease import Lease
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.training.checkpoint import open_checkpoint
 
 SETS = (
     "objective.name=mlm",
@@ -284,8 +283,7 @@ def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
         kill(process)
         new_machine()
         if manifests(store):
-            checkpoint = remote_models.local_model(store.url)
-            assert np.isfinite(open_checkpoint(checkpoint).step)
+            assert np.isfinite(sources.open(store.url).own_checkpoint.step)
     done = here("pretrain", *given)
     succeed(done)
     found = get(store.url, tmp_path / "found")

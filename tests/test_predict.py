@@ -4,8 +4,8 @@ import pytest
 from conftest import failure
 from tasks.test_inference import SHAPE
 
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 
 
@@ -38,7 +38,7 @@ def test_each_line_gets_a_label(command, here, model, tmp_path):
 def test_invalid_input_is_an_error(command, here, model, tmp_path):
     assert "--model" in failure(here("predict"))
     message = failure(here("predict", f"--model={tmp_path}", input="a\n"))
-    assert "a model.keras" in message
+    assert "model.keras" in message
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
     with (tmp_path / "latin").open() as file:
         message = failure(command("predict", f"--model={model}", stdin=file))

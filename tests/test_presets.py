@@ -8,8 +8,8 @@ import pytest
 from conftest import ROOT
 
 from electra_tf import preset_files
-from electra_tf.interop.conversion import convert_checkpoint
 from electra_tf.preset_files import preset_folder
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.training.checkpoint import open_checkpoint
 

@@ -12,12 +12,12 @@ import time
 
 import numpy as np
 import pytest
+import tiny
 from conftest import GOLDEN, failure
 from pretrain_commands import arguments, file_contents, metric_lines, start
 from tiny import build_records
 
 from electra_tf import cli, pretrain
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
@@ -547,11 +547,11 @@ def test_steps_of_two_stages_may_not_change(folder, two_stages, here):
 def test_a_checkpoint_of_the_first_stage_is_read_as_if_the_second_began(two_stages):
     steps = saved_steps(str(two_stages / "checkpoints"))
     early = open_checkpoint(steps[4]).weights()
-    for name, array in PretrainedEncoder.open(steps[4]).weights.items():
+    for name, array in tiny.encoder(steps[4]).weights.items():
         trained = early[f"electra/generator/encoder/{name}"]
         np.testing.assert_array_equal(array, trained)
     late = open_checkpoint(steps[12]).weights()
-    for name, array in PretrainedEncoder.open(steps[12]).weights.items():
+    for name, array in tiny.encoder(steps[12]).weights.items():
         trained = late[f"electra/discriminator/encoder/{name}"]
         np.testing.assert_array_equal(array, trained)
 
@@ -572,7 +572,7 @@ def test_a_run_with_disentangled_tables_goes_everywhere(folder, whole, tmp_path,
     difference = weights[name.format("discriminator", "_delta")]
     assert difference.any()
     table = weights[name.format("generator", "")] + difference
-    encoder = PretrainedEncoder.open(str(output))
+    encoder = tiny.encoder(str(output))
     np.testing.assert_array_equal(encoder.weights["embeddings/word_embeddings"], table)
     result = here(
         "convert", f"--from={output}", f"--to={other}", "--format=huggingface"
@@ -636,7 +636,7 @@ def test_a_masked_lm_pair_goes_everywhere(folder, tmp_path, here):
     assert "loaded: all" in result.stderr
     assert "ignored" not in result.stderr
     weights = open_checkpoint(str(output)).weights()
-    for name, array in PretrainedEncoder.open(str(output)).weights.items():
+    for name, array in tiny.encoder(str(output)).weights.items():
         np.testing.assert_array_equal(
             array, weights[f"masked_lm_pair/main/encoder/{name}"]
         )

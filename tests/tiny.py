@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from conftest import GOLDEN
 
+from electra_tf import sources
 from electra_tf.batch import Batch
 from electra_tf.config import loader
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
@@ -26,7 +27,8 @@ from electra_tf.config.pretraining import (
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.load import load as load_task_model
 from electra_tf.text.builder import build
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -290,3 +292,18 @@ def compiled(model, steps=10):
 
 def tensors(batch):
     return tf.nest.map_structure(tf.convert_to_tensor, batch)
+
+
+def networks(path, vocabulary=None):
+    """Read all networks of a model, without the head of a task."""
+    return sources.open(path, vocabulary).pretrained
+
+
+def encoder(path):
+    """Read the encoder of a pre-trained model."""
+    return sources.open_pretrained(path).encoder
+
+
+def load(path):
+    """Load a fine-tuned model."""
+    return load_task_model(sources.open(path))

@@ -63,9 +63,8 @@ _NOT_CONVERTED = {
 accepts = is_checkpoint
 
 
-def read(path: str) -> PretrainedModel:
+def read(checkpoint: Checkpoint) -> PretrainedModel:
     """Read a checkpoint's networks and optimizer slots."""
-    checkpoint = open_checkpoint(path)
     config = checkpoint.config()
     tokenizer = Tokenizer(
         Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY)), config.tokenization
@@ -199,7 +198,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     }
     manager = CheckpointManager(path)
     manager.save(model.step, weights, slots, files, metadata)
-    return [network.origin for network in read(path).networks]
+    return [network.origin for network in read(open_checkpoint(path)).networks]
 
 
 def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:

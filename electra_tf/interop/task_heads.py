@@ -5,7 +5,6 @@ heads have the scope `task_specific/NAME`; transformers modeling_electra.py.
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -81,11 +80,6 @@ class HeadOptions:
     """Its kind, if the released code has no task of that name."""
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
-
-
-def is_finished(path: str) -> bool:
-    """Return whether a path is an output of finetune, or a .keras file."""
-    return path.endswith(".keras") or os.path.isfile(os.path.join(path, MODEL))
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:

@@ -1,7 +1,6 @@
 """Initialize a new run with the weights of a model of any format."""
 
 import collections
-import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.interop.conversion import read_model
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.network import Network
 from electra_tf.interop.placement import Parts, Place, check_shapes, place_of
@@ -18,12 +16,7 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION
-from electra_tf.training.checkpoint import (
-    WEIGHTS,
-    assign,
-    is_checkpoint,
-    open_checkpoint,
-)
+from electra_tf.training.checkpoint import Checkpoint, assign
 from electra_tf.training.run_directory import changed_fields
 
 
@@ -35,9 +28,20 @@ class _Placed(NamedTuple):
 
 
 def load_weights(
-    trainer: Any, path: str, config: PretrainingConfig, tokenizer: Tokenizer
+    trainer: Any,
+    model: PretrainedModel,
+    checkpoint: Checkpoint | None,
+    config: PretrainingConfig,
+    tokenizer: Tokenizer,
 ) -> str:
     """Load the weights of a model into a new run; others keep their initial values.
+
+    Args:
+        trainer: The new run's trainer.
+        model: The networks to begin from.
+        checkpoint: The checkpoint that they were read from; None: another library's.
+        config: Settings of the new run.
+        tokenizer: Tokenizer of the new run.
 
     Returns:
         A summary to print: loaded, new and ignored weights.
@@ -46,7 +50,7 @@ def load_weights(
     # as differences.
     own = {v.path: v for v in trainer.trainable_variables}
     variables = {path.removesuffix(DELTA): v for path, v in own.items()}
-    parts, (model, form) = Parts.of(variables), read_model(path)
+    parts = Parts.of(variables)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
     alone, frozen = len(model.networks) == 1, config.objective.freeze_generator
     places = [place_of(n, parts, config.model, alone, frozen) for n in model.networks]
@@ -54,9 +58,9 @@ def load_weights(
     check_shapes(found, config, model.path)
     placed = _place(found, parts, model.path)
     settings = []
-    if form == "electra_tf" and is_checkpoint(path):
-        _add_other_weights(placed, model, path, variables)
-        settings = _changed_settings(path, config)
+    if checkpoint is not None:
+        _add_other_weights(placed, model, checkpoint, variables)
+        settings = _changed_settings(checkpoint, config)
     else:
         placed.ignored.update(model.left_out)
     if frozen:
@@ -76,18 +80,6 @@ def load_weights(
         *settings,
     ]
     return "\n".join(lines)
-
-
-def hash_weights(path: str) -> str:
-    """Return a hash of a model's weights, independent of its path."""
-    if is_checkpoint(path):
-        return hashlib.sha256(open_checkpoint(path).read(WEIGHTS)).hexdigest()
-    digest = hashlib.sha256()
-    for network in read_model(path)[0].networks:
-        for name, array in sorted(network.weights.items()):
-            digest.update(f"{network.role}/{name} {array.shape}\n".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _place(
@@ -129,11 +121,13 @@ def _check_frozen(parts: Parts, placed: _Placed, source: str) -> None:
 
 
 def _add_other_weights(
-    placed: _Placed, model: PretrainedModel, path: str, variables: dict[str, Any]
+    placed: _Placed,
+    model: PretrainedModel,
+    checkpoint: Checkpoint,
+    variables: dict[str, Any],
 ) -> None:
     """Add weights of a checkpoint of this package that no network contains, by path."""
     in_networks = set().union(*(network.origin.names for network in model.networks))
-    checkpoint = open_checkpoint(path)
     config = checkpoint.config()
     weights = plain_weights(config, checkpoint.step, checkpoint.weights())[1]
     for name, array in weights.items():
@@ -202,8 +196,7 @@ def _describe_activation(model: PretrainedModel) -> list[str]:
     return ["  gelu: the initial checkpoint's library computes it by tanh, the run not"]
 
 
-def _changed_settings(path: str, config: PretrainingConfig) -> list[str]:
-    checkpoint = open_checkpoint(path)
+def _changed_settings(checkpoint: Checkpoint, config: PretrainingConfig) -> list[str]:
     old = checkpoint.config()
     # A new run reads its config from the file that its checkpoints will have.
     new = loader.parse_config(loader.dump_config(config), "the new run's config")

@@ -6,7 +6,6 @@ operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype po
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ from keras import ops
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.presets import read_preset
 from electra_tf.model.saving import PACKAGE, build_layer
 
 DELTA = "_delta"
@@ -484,39 +482,6 @@ class Encoder(keras.layers.Layer):
             )
         arguments = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
         return super().get_config() | arguments
-
-    @classmethod
-    def from_preset(
-        cls,
-        path_or_name: str | os.PathLike,
-        vocabulary: str | None = None,
-        seed: int = 0,
-        name: str = "encoder",
-        dtype: Any = None,
-        trainable: bool = True,
-    ) -> "Encoder":
-        """Load an encoder, or create one with random weights from a config.
-
-        Args:
-            path_or_name: Folder of a checkpoint or of a run (its newest checkpoint),
-                a saved model, or the name or path of a config.
-            vocabulary: Path of the vocabulary; only for a config.
-            seed: Seed of random weights and of dropout.
-            name: Name of the layer.
-            dtype: Keras dtype policy.
-            trainable: Whether the weights are trained.
-
-        Returns:
-            A built encoder.
-
-        Raises:
-            InputError: The source is damaged, or its kind is unknown.
-        """
-        preset = read_preset(path_or_name, vocabulary)
-        encoder = cls(preset.shape, seed, None, name, dtype, trainable)
-        encoder.build()
-        preset.load_into(encoder)
-        return encoder
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Encoder":

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tqdm import tqdm
 
+from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import is_foreign, open_as_checkpoint
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
@@ -74,16 +74,18 @@ class _Run(NamedTuple):
 
 def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -> _Run:
     """Read a checkpoint; one of another library gets the length of the records."""
-    with open_as_checkpoint(path) as checkpoint:
+    source = sources.open_pretrained(path)
+    with source.checkpoint() as checkpoint:
+        is_ours = source.kind == "checkpoint"
         experiment = Experiment.from_checkpoint(checkpoint)
-        if data is not None and is_foreign(path):
-            experiment = _with_length_of(experiment, data, path)
-        _check_complete(experiment, checkpoint, path)
+        if data is not None and not is_ours:
+            experiment = _with_length_of(experiment, data, source.path)
+        _check_complete(experiment, checkpoint, source.path)
         pretrainer = experiment.pretrainer(devices)
         restore_weights(pretrainer, checkpoint)
         pretrainer.optimizer.iterations.assign(checkpoint.step)
         pretrainer.begin(checkpoint.step)
-        name = path if is_foreign(path) else checkpoint.path
+        name = checkpoint.path if is_ours else source.path
         return _Run(name, checkpoint.step, experiment, pretrainer)
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
 from electra_tf.tasks.datasets import TASK_NAMES as _TASKS
 from electra_tf.tasks.datasets import read_task
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.run_folder import RESULTS, trial_folder
 from electra_tf.tasks.trials import (
     STATISTICS,
@@ -57,7 +58,7 @@ def run_finetuning(
     devices: tf.distribute.Strategy,
 ) -> None:
     """Lock the output folder and fine-tune on a task, or on all tasks of GLUE."""
-    pretrained = PretrainedEncoder.open(checkpoint)
+    pretrained = sources.open_pretrained(checkpoint).encoder
     settings = make_config({})
     _warn_of_rates(pretrained.shape, settings.optimizer)
     _warn_of_length(pretrained.trained_length, settings.data.max_length)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from electra_tf import durable_files
-from electra_tf.tasks import evaluation, inference, prediction_inputs, predictions
+from electra_tf import durable_files, sources
+from electra_tf.tasks import evaluation, prediction_inputs, predictions
+from electra_tf.tasks.load import load
 
 
 def run_prediction(
@@ -18,8 +19,9 @@ def run_prediction(
     """Load a model and write its predictions."""
     prediction_inputs.check_input(source)
     prediction_inputs.check_output(source, output, overwrite)
-    model = inference.load(path)
-    stored = evaluation.stored_columns(path, model).text_columns
+    found = sources.open(path)
+    model = load(found)
+    stored = evaluation.stored_columns(found.path, model).text_columns
     items = prediction_inputs.read_items(model, source, text_columns, stored)
     _write_lines(predictions.predict_items(model, items, form, nbest), output)
 

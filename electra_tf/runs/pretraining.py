@@ -8,10 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop import warm_start
-from electra_tf.interop.conversion import detect
-from electra_tf.interop.remote_models import local_model
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
@@ -69,7 +68,6 @@ def run_pretraining(
         Number of the signal that stopped the run (0 without one), and the path of the
         newest checkpoint.
     """
-    init_checkpoint = init_checkpoint and local_model(init_checkpoint)
     with _open_run(model_dir, devices, fallback) as (folder, remote):
         stop_signal, checkpoint = _train(
             experiment,
@@ -113,7 +111,7 @@ def _train(
     notes = list(remote.notes) if remote else []
     if fallback and is_chief(devices):
         notes += _set_damaged_aside(checkpoints, model_dir)
-    newest, metadata = check_run(
+    newest, metadata, source = check_run(
         experiment, record_set, model_dir, init_checkpoint, fallback
     )
     first_step = newest.step if newest else 0
@@ -135,7 +133,7 @@ def _train(
             workers.all_gather(0)  # the chief has written the copies
             record_set = replace_bad_records(record_set, folder, lambda line: None)
         stack.enter_context(_bad_records_are_named(experiment, record_set, pretrainer))
-        summary = _load_weights(experiment, pretrainer, newest, init_checkpoint)
+        summary = _load_weights(experiment, pretrainer, newest, source)
         outputs, evaluate = None, None
         if is_chief(devices):
             logger = MetricLogger(
@@ -193,12 +191,12 @@ def check_run(
     model_dir: str | None,
     init_checkpoint: str | None,
     fallback: bool = False,
-) -> tuple[Checkpoint | None, dict[str, Any]]:
+) -> tuple[Checkpoint | None, dict[str, Any], sources.Source | None]:
     """Raise an error if a run cannot start or resume; write nothing.
 
     Returns:
-        The checkpoint to resume from, if there is one, and the metadata of the run's
-        checkpoints.
+        The checkpoint to resume from, if there is one, the metadata of the run's
+        checkpoints, and the model of `init_checkpoint`.
     """
     training_batches(record_set, experiment.config.input)
     newest = None
@@ -211,13 +209,14 @@ def check_run(
             "no --init_checkpoint",
             "Pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR",
         )
+    source = _open_initial(newest, init_checkpoint)
     metadata = {
         **data_fingerprint(record_set, experiment.tokenizer),
-        **_init_metadata(newest, init_checkpoint),
+        **_init_metadata(newest, source),
     }
     if newest is not None:
         check_resumable(newest, experiment.config, metadata)
-    return newest, metadata
+    return newest, metadata, source
 
 
 def describe_run(
@@ -229,18 +228,17 @@ def describe_run(
     fallback: bool = False,
 ) -> str:
     """Describe a run as text: config, sizes, memory and time; write nothing."""
-    init_checkpoint = init_checkpoint and local_model(init_checkpoint)
     with contextlib.ExitStack() as stack:
         if is_url(model_dir):
             model_dir = stack.enter_context(open_run_copy(model_dir, fallback))
-        newest, _ = check_run(
+        newest, _, source = check_run(
             experiment, record_set, model_dir, init_checkpoint, fallback
         )
 
         def load_weights(pretrainer: Pretrainer) -> str | None:
-            if newest is not None or not init_checkpoint:
+            if newest is not None or source is None:
                 return None
-            return _load_weights(experiment, pretrainer, None, init_checkpoint)
+            return _load_weights(experiment, pretrainer, None, source)
 
         text = dry_run.describe(experiment, devices, load_weights)
         return "\n".join([text, *explain_changed_steps(experiment, newest)])
@@ -273,24 +271,37 @@ def explain_changed_steps(
     ]
 
 
-def _init_metadata(
+def _open_initial(
     newest: Checkpoint | None, init_checkpoint: str | None
+) -> sources.Source | None:
+    """Open the model to begin from; a run that is resumed does without."""
+    if not init_checkpoint:
+        return None
+    try:
+        return sources.open(init_checkpoint)
+    except InputError:
+        if newest is None:
+            raise
+        return None
+
+
+def _init_metadata(
+    newest: Checkpoint | None, source: sources.Source | None
 ) -> dict[str, Any]:
     """Return path and hash of a run's initial weights, for its checkpoints.
 
-    A resumed run keeps its stored values if `init_checkpoint` is the stored path, is
-    missing, or has the stored hash. The checkpoint at the stored path may have changed.
+    A resumed run keeps its stored values if the source has the stored path or hash, or
+    is missing. The checkpoint at the stored path may have changed.
     """
-    parts = init_checkpoint.split(",") if init_checkpoint else []
-    path = ",".join(map(os.path.abspath, parts)) or None
     stored = dict.fromkeys(("init_checkpoint", "begun_from"))
     if newest is not None:
         stored = {key: newest.metadata.get(key) for key in stored}
-        if path == stored["init_checkpoint"] or None in map(detect, parts):
-            return stored
-    if not init_checkpoint:
+    if source is None:
         return stored
-    digest = warm_start.hash_weights(init_checkpoint)
+    path = ",".join(map(os.path.abspath, source.path.split(",")))
+    if newest is not None and path == stored["init_checkpoint"]:
+        return stored
+    digest = source.weights_hash()
     if digest == stored["begun_from"]:
         return stored
     return {"init_checkpoint": path, "begun_from": digest}
@@ -342,7 +353,7 @@ def _load_weights(
     experiment: Experiment,
     pretrainer: Pretrainer,
     newest: Checkpoint | None,
-    init_checkpoint: str | None,
+    source: sources.Source | None,
 ) -> str:
     """Load the weights of a resumed or warm-started run; return a summary to log."""
     steps = experiment.config.training.steps
@@ -354,9 +365,13 @@ def _load_weights(
                 "train on"
             )
         return f"resuming after step {newest.step:,} of {steps:,}, from {newest.path}"
-    if init_checkpoint:
+    if source is not None:
         return warm_start.load_weights(
-            pretrainer, init_checkpoint, experiment.config, experiment.tokenizer
+            pretrainer,
+            source.pretrained,
+            source.own_checkpoint,
+            experiment.config,
+            experiment.tokenizer,
         )
     return f"starting from random weights, seed {experiment.config.training.seed}"
 

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.model.transformer import Encoder
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.text.files import BROKEN, encoding_remedy, open_compressed
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 from electra_tf.text.warnings import UnknownCounter
@@ -52,7 +53,7 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
         the first one), of the best layer, and of the last one. The best layer is
         chosen on a fifth of the training words, which trains no probe.
     """
-    pretrained = PretrainedEncoder.open(path)
+    pretrained = sources.open_pretrained(path).encoder
     if untrained:
         pretrained = pretrained.untrained()
     encoder = Encoder(pretrained.shape)

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import sources
 from electra_tf.config.objectives import Scoring
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import open_as_checkpoint
 from electra_tf.interop.plain_weights import plain_weights
-from electra_tf.interop.remote_models import local_model
 from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
@@ -93,7 +92,7 @@ class TextScorer:
             InputError: The model has no head to score with, or no update of the
                 discriminator.
         """
-        with open_as_checkpoint(local_model(path)) as checkpoint:
+        with sources.open_pretrained(path).checkpoint() as checkpoint:
             config = checkpoint.config()
             vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
             weights = checkpoint.weights()

@@ -7,11 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from electra_tf import durable_files
+from electra_tf import durable_files, sources
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import is_foreign
-from electra_tf.interop.remote_models import local_model
-from electra_tf.interop.task_heads import MODEL, is_finished
 from electra_tf.serving import server_files, validate
 from electra_tf.serving.export_spec import ExportSpec, Signature
 from electra_tf.serving.formats.litert import open_litert, write_litert
@@ -23,10 +20,8 @@ from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
-from electra_tf.tasks.finished_models import load_finished
-from electra_tf.tasks.inference import load
+from electra_tf.tasks.load import load
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.training.checkpoint import is_checkpoint
 from electra_tf.training.disk_errors import reraise_full_disk
 
 _logger = logging.getLogger(__name__)
@@ -38,45 +33,26 @@ _WARMUP_LENGTHS = 16, 64, 128, 256, 512
 
 
 def load_exportable(
-    path: str,
+    path: str | os.PathLike,
     output_kind: str | None = None,
     target: str = TARGETS[0],
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
     """Load a trained model as functions to export."""
-    if not is_finished(path) and os.path.isdir(os.path.join(path, "trial_1")):
-        raise InputError(
-            f"--model must be an output of finetune with a {MODEL}",
-            f"{path!r}, without a {MODEL}",
-            "Run the same finetune command again to resume",
-        )
-    if not os.path.exists(path) and not is_foreign(path):
-        raise InputError(
-            "--model must be the --output of finetune, a checkpoint or run of "
-            "pretrain, or a pre-trained model of another library",
-            f"{path!r}, which does not exist",
-            "Check the path",
-        )
-    is_pretrained = is_checkpoint(path) or is_foreign(path)
-    if os.path.isfile(path) and not is_pretrained and not is_finished(path):
-        return task_export(load(path), target)  # raises with the kind of the file
-    model = None
-    if is_finished(path):
-        model = load(path)
-    elif is_foreign(path) and output_kind is None:
-        model = load_finished(path)
-    if model is None:
+    source = sources.open(path)
+    has_head = output_kind is None and source.fine_tuned is not None
+    if source.kind != "fine_tuned" and not has_head:
         kind = output_kind or OUTPUT_KINDS[0]
-        return pretrained_export(path, kind, target, max_length, limits)
+        return pretrained_export(source, kind, target, max_length, limits)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
         if value is not None:
             raise InputError(
                 f"--model must be a pre-trained checkpoint for {flag}",
-                f"{flag}={value} for a fine-tuned model, {path!r}",
+                f"{flag}={value} for a fine-tuned model, {source.path!r}",
                 f"Omit {flag}",
             )
-    return task_export(model, target, limits)
+    return task_export(load(source), target, limits)
 
 
 def export(
@@ -142,8 +118,7 @@ def export_saved_model(
     if isinstance(model, TextModel) and max_length is None:
         spec = task_export(model, limits=limits)
     elif isinstance(model, str | os.PathLike):
-        path = local_model(model)
-        spec = load_exportable(path, max_length=max_length, limits=limits)
+        spec = load_exportable(model, max_length=max_length, limits=limits)
     elif isinstance(model, TextModel):
         raise InputError(
             "model must be a pre-trained checkpoint for max_length",

@@ -12,7 +12,6 @@ from electra_tf.config.pretraining import (
     ObjectiveConfig,
 )
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import open_as_checkpoint
 from electra_tf.interop.plain_weights import plain_weights
 from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
 from electra_tf.model.transformer import Encoder
@@ -40,7 +39,7 @@ from electra_tf.serving.signatures import (
     token_signature,
 )
 from electra_tf.serving.text_graph import GraphInputs
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import assign
@@ -58,7 +57,7 @@ _MASKED_TEXTS = (
 
 
 def pretrained_export(
-    path: str,
+    source: Source,
     output_kind: str,
     target: str = TARGETS[0],
     max_length: int | None = None,
@@ -69,10 +68,10 @@ def pretrained_export(
     Returns:
         Functions of strings and of ids. They compute in float32.
     """
-    with open_as_checkpoint(path) as checkpoint:
+    pretrained = source.encoder
+    with source.checkpoint() as checkpoint:
         settings = checkpoint.config()
         model, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())
-        pretrained = PretrainedEncoder.open(checkpoint.path)
     max_length = max_length or settings.records.max_length
     if not _SPECIAL < max_length <= pretrained.shape.max_positions:
         raise InputError(
@@ -91,12 +90,12 @@ def pretrained_export(
             raise InputError(
                 "--output_kind=electra must have a discriminator whose scores are "
                 "probabilities",
-                f"{path!r} of objective.name: {settings.objective.name}, whose scores "
-                "are energies",
+                f"{source.path!r} of objective.name: {settings.objective.name}, whose "
+                "scores are energies",
                 "Pass --output_kind=encoder",
             )
         model = _model(model, settings.objective)
-        assign({weight.path: weight for weight in model.weights}, weights, path)
+        assign({weight.path: weight for weight in model.weights}, weights, source.path)
         heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
     return _export_spec(output_kind, heads, pretrained, max_length, limits)
 

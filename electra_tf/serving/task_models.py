@@ -351,7 +351,7 @@ def task_export(
     """Return the functions of a fine-tuned model.
 
     Args:
-        model: The result of `tasks.inference.load`. A model of mixed precision is
+        model: The result of `tasks.load.load`. A model of mixed precision is
             exported in float32, the type of its weights, because few CPUs and neither
             LiteRT nor ONNX compute in bfloat16.
         target: As for `InferenceEncoder`.

@@ -15,9 +15,9 @@ from electra_tf.errors import InputError
 from electra_tf.model.heads import SpanHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.squad_json import (
     Answer,

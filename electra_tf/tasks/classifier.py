@@ -13,9 +13,9 @@ import tensorflow as tf
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer

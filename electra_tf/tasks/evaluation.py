@@ -10,12 +10,12 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.keras_file import stored_task
 from electra_tf.tasks import glue
 from electra_tf.tasks.conll import ENDINGS, Sentence, read_sentences, require_json
 from electra_tf.tasks.labels import other_spelling
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.question_data import question_split
-from electra_tf.tasks.run_folder import stored_task
 from electra_tf.tasks.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.score import AnswerScorer, LabelScorer, Scorer, TagScorer
 from electra_tf.tasks.splits import (

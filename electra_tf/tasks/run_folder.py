@@ -1,4 +1,4 @@
-"""Names of the files in the output folder of finetune, and its first line.
+"""Names of the files in the output folder of finetune.
 
 output/
   config.yaml       the settings; can be passed as --config
@@ -7,27 +7,16 @@ output/
   trial_1/          predictions for each split, TensorBoard's files
 """
 
-import json
 import os
 
+from electra_tf.interop.keras_file import SETTINGS as CONFIG
 from electra_tf.interop.task_heads import MODEL
 
-CONFIG, TRIALS, RESULTS = "config.yaml", "trials.jsonl", "results.json"
-_MAX_LINE = 1 << 20  # characters of the first line of a config.yaml
+TRIALS, RESULTS = "trials.jsonl", "results.json"
 
-__all__ = ["CONFIG", "MODEL", "RESULTS", "TRIALS", "stored_task", "trial_folder"]
+__all__ = ["CONFIG", "MODEL", "RESULTS", "TRIALS", "trial_folder"]
 
 
 def trial_folder(output: str | os.PathLike, number: int) -> str:
     """Return the folder of a trial."""
     return os.path.join(output, f"trial_{number}")
-
-
-def stored_task(path: str) -> str | None:
-    """Return the name of the task that a model was trained on; None: unknown."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    try:
-        with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
-            return json.loads(file.readline(_MAX_LINE).strip("#"))["task"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

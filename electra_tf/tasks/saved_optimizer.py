@@ -1,16 +1,14 @@
 """Restore the optimizer of a .keras file, which may come from a stranger."""
 
 import inspect
-import json
 import re
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import h5py
 import keras
 
+from electra_tf.interop.keras_file import open_weights, read_item
 from electra_tf.training.optimizer import Optimizer
 
 _OURS = (
@@ -31,33 +29,36 @@ _DEFAULTS = {
 }
 
 
-def restore_optimizer(model: keras.Model, path: str) -> None:
+def restore_optimizer(model: keras.Model, path: str, config: Any) -> None:
     """Compile a model with the optimizer of its file, and print what is ignored.
 
     Only optimizers and schedules of this package and of Keras are created. Other
     arguments of `compile`, such as metrics, are not read.
+
+    Args:
+        model: The model of the file, not compiled.
+        path: A checked .keras file.
+        config: Its `compile_config`.
     """
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json")).get("compile_config") or {}
-        if not isinstance(config, dict):
-            _print(path, "compile_config", f"a {type(config).__name__}")
-            return
-        optimizer = config.pop("optimizer", None)
-        if optimizer is not None:
-            name = optimizer.get("class_name") if isinstance(optimizer, dict) else ""
-            try:
-                _check(optimizer)
-                restored = _restored(model, optimizer, archive)
-                model.compile(optimizer=restored)
-                # As in `TextModel.compile_from_config`.
-                model.has_own_optimizer = not isinstance(restored, Optimizer)
-            except Exception as error:  # Keras raises errors of many classes
-                lines = str(error).strip().splitlines() or [""]
-                reason = f"{type(error).__name__}: {lines[0]}"[:300]
-                _print(path, f"optimizer {name}", f"{reason}; pass one to compile")
+    if not isinstance(config, dict):
+        _print(path, "compile_config", f"a {type(config).__name__}")
+        return
+    arguments = dict(config)
+    if (optimizer := arguments.pop("optimizer", None)) is not None:
+        name = optimizer.get("class_name") if isinstance(optimizer, dict) else ""
+        try:
+            _check(optimizer)
+            restored = _restored(model, optimizer, path)
+            model.compile(optimizer=restored)
+            # As in `TextModel.compile_from_config`.
+            model.has_own_optimizer = not isinstance(restored, Optimizer)
+        except Exception as error:  # Keras raises errors of many classes
+            lines = str(error).strip().splitlines() or [""]
+            reason = f"{type(error).__name__}: {lines[0]}"[:300]
+            _print(path, f"optimizer {name}", f"{reason}; pass one to compile")
     ignored = [
         name
-        for name, value in config.items()
+        for name, value in arguments.items()
         if value and value not in _DEFAULTS.get(name, ())
     ]
     if ignored:
@@ -109,29 +110,17 @@ def _known_class(config: Mapping[str, Any]) -> tuple[str, str]:
     raise ValueError(f"{name!s:.150} is no class of electra_tf or keras.optimizers")
 
 
-def _restored(
-    model: keras.Model, config: Any, archive: zipfile.ZipFile
-) -> keras.optimizers.Optimizer:
+def _restored(model: keras.Model, config: Any, path: str) -> keras.optimizers.Optimizer:
     """Return the optimizer with its variables."""
     optimizer = keras.optimizers.deserialize(config)
     optimizer.build(model.trainable_variables)
-    with archive.open("model.weights.h5") as file, h5py.File(file, "r") as weights:
-        stored = _item(_item(weights, "optimizer"), "vars")
+    with open_weights(path) as weights:
+        stored = read_item(weights, "optimizer", "vars")
         if len(stored) != len(optimizer.variables):
             raise ValueError(f"{len(stored)} variables for {len(optimizer.variables)}")
         for index, variable in enumerate(optimizer.variables):
-            dataset = _item(stored, str(index))
+            dataset = read_item(stored, str(index))
             if dataset.shape != tuple(variable.shape):
                 raise ValueError(f"the shape {dataset.shape} for {variable.shape}")
             variable.assign(dataset[()])
     return optimizer
-
-
-def _item(group: h5py.Group, name: str) -> Any:
-    """Return a group or a dataset that lies in the file itself."""
-    item = group[name]
-    is_link = not isinstance(group.get(name, getlink=True), h5py.HardLink)
-    is_outside = getattr(item, "is_virtual", False) or getattr(item, "external", None)
-    if is_link or is_outside:
-        raise ValueError(f"{name} in another file")
-    return item

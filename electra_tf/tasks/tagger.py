@@ -13,10 +13,10 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import WORD_KEYS, Sentence
 from electra_tf.tasks.examples import IGNORE_LABEL, EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss, tag_loss
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.schemes import (
     BIOES,
     MARKS,

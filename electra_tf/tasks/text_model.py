@@ -20,6 +20,7 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.examples import (
     EncodedExamples,
@@ -49,7 +50,7 @@ from electra_tf.tasks.optimizer import (
     reset_optimizer,
 )
 from electra_tf.tasks.presets import PresetArguments
-from electra_tf.tasks.pretrained import PretrainedEncoder, from_saved_config
+from electra_tf.tasks.pretrained import from_saved_config
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,

@@ -26,9 +26,9 @@ from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, FitConfig
 from electra_tf.errors import InputError
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.tasks.run_folder import CONFIG, MODEL, TRIALS, trial_folder
 from electra_tf.tasks.task_data import TaskData, describe_inputs
 from electra_tf.tasks.text_model import TextModel

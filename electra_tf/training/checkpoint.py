@@ -55,11 +55,6 @@ _SAFETENSORS_DTYPES = {
     "uint32": "U32", "int32": "I32", "bfloat16": "BF16", "float16": "F16",
     "uint16": "U16", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
-# Weight files of Hugging Face Transformers, whole or in shards.
-_HUGGING_FACE = re.compile(
-    r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"
-    r"|tf_model\.h5|flax_model\.msgpack)(\.index\.json)?"
-)
 
 Arrays = Mapping[str, Any]
 """NumPy arrays, or objects with shape, dtype, nbytes and values to be read once."""
@@ -98,14 +93,6 @@ def open_checkpoint(path: str) -> Checkpoint:
     path = folder_of(path, FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
         paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
-        if not paths and (kind := foreign_weights(path)):
-            raise InputError(
-                "A checkpoint must be a folder that electra_tf.pretrain wrote",
-                f"{path!r}, {kind}",
-                "Name the folder of the whole model, with config.json and "
-                "model.safetensors or pytorch_model.bin; or the prefix of a checkpoint "
-                "with its .index and .data files",
-            )
         if not paths:
             raise InputError(
                 f"A checkpoint must be a folder with {MANIFEST}, or a run directory "
@@ -166,26 +153,6 @@ def folder_of(path: str, names: Container[str]) -> str:
     """Return the folder of a model's file, or the path if it is no such file."""
     folder, name = os.path.split(path)
     return folder or os.curdir if name in names and os.path.isfile(path) else path
-
-
-def foreign_weights(path: str) -> str | None:
-    """Return kind and files of weights that another library wrote, or None."""
-    target = pathlib.Path(path)
-    folder = target if target.is_dir() else target.parent
-    stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", target.name)
-    if target.is_dir():
-        indices = sorted(file.name for file in target.glob("*.index"))
-    else:
-        indices = [f"{stem}.index"] if (folder / f"{stem}.index").is_file() else []
-    if indices:
-        return f"a TensorFlow checkpoint ({indices[-1]})"
-    if target.is_dir() or _HUGGING_FACE.fullmatch(target.name):
-        names = [file.name for file in folder.glob("*")]
-        weights = sorted(name for name in names if _HUGGING_FACE.fullmatch(name))
-        if weights:
-            shown = [*["config.json"] * ("config.json" in names), weights[0]]
-            return f"a Hugging Face model ({', '.join(shown)})"
-    return None
 
 
 def parse_manifest(content: bytes, path: str) -> dict[str, Any]:

@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+import tiny
 from conftest import GOLDEN as ALL_GOLDEN
 from conftest import ROOT
 
 import electra_tf
+from electra_tf import sources
 from electra_tf.config import loader
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint as ours
 from electra_tf.interop import huggingface
-from electra_tf.interop.conversion import convert_checkpoint, detect, read_model
 from electra_tf.interop.network import Network, Prefixes, expected_shapes
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import Electra
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
@@ -128,7 +130,7 @@ def test_encoders_of_keras_libraries_differ_by_their_gelu_only(source, tmp_path)
 def test_numpy_forward_equals_the_library(source):
     from electra_tf.interop.numpy_forward import hidden_states, logits
 
-    (network,) = read_model(source)[0].networks
+    (network,) = tiny.networks(source).networks
     states = hidden_states(network.origin, TOKENS, SEGMENTS, MASK)
     expected = outputs(source if os.path.isdir(source) else os.path.dirname(source))
     last = (
@@ -205,7 +207,7 @@ def test_the_head_that_is_there_decides_the_role(tmp_path):
     config = json.loads(path.read_text())
     config["architectures"] = ["ElectraForMaskedLM"]
     path.write_text(json.dumps(config))
-    (network,) = read_model(str(tmp_path / "model"))[0].networks
+    (network,) = tiny.networks(str(tmp_path / "model")).networks
     assert network.role == "discriminator"
 
 
@@ -229,10 +231,10 @@ def test_missing_surplus_and_misshaped_weights_are_named(tmp_path):
     with pytest.raises(
         InputError, match=r"embeddings_project\.bias.*dense\.bias.*\(3,\)"
     ):
-        read_model(str(tmp_path / "model"))
+        tiny.networks(str(tmp_path / "model"))
     safetensors.numpy.save_file(tensors | {"adapter.weight": np.zeros(2)}, path)
     with pytest.raises(InputError, match=r"adapter\.weight"):
-        read_model(str(tmp_path / "model"))
+        tiny.networks(str(tmp_path / "model"))
 
 
 def test_names_are_those_of_the_released_small_model(data):
@@ -343,7 +345,7 @@ def test_chinese_ids_are_those_of_the_written_tokenizer(tmp_path):
 
 
 def test_a_splitting_that_the_target_lacks_is_reported(converted, tmp_path):
-    model = ours.read(str(converted))
+    model = tiny.networks(str(converted))
     settings = dataclasses.replace(
         model.tokenizer.settings, split_unspaced="characters"
     )
@@ -356,7 +358,7 @@ def test_a_splitting_that_the_target_lacks_is_reported(converted, tmp_path):
 
 
 def test_entries_kept_whole_are_converted(converted, tmp_path):
-    model = ours.read(str(converted))
+    model = tiny.networks(str(converted))
     entries = model.tokenizer.vocabulary.tokens[5:8]
     settings = dataclasses.replace(
         model.tokenizer.settings,
@@ -370,10 +372,10 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
     assert "keep_whole" not in str(report)
     assert huggingface.read_tokenizer(str(tmp_path / "hf")).settings == settings
     convert_checkpoint(tmp_path / "hf", tmp_path / "back")
-    assert ours.read(str(tmp_path / "back")).tokenizer.settings == settings
+    assert tiny.networks(str(tmp_path / "back")).tokenizer.settings == settings
     report = convert_checkpoint(tmp_path / "kept", tmp_path / "tf1", "tf1")
     assert f"keep_whole: {entries[0]!r}" in str(report)
-    tokenizer = read_model(str(tmp_path / "tf1"))[0].tokenizer
+    tokenizer = tiny.networks(str(tmp_path / "tf1")).tokenizer
     assert tokenizer.settings == settings  # from electra_tf.json
 
 
@@ -389,7 +391,7 @@ def test_command_prints_differences(here, converted, tmp_path):
         "discriminator: largest difference of hidden states 0, logits 0"
         in result.stdout
     )
-    assert detect(str(tmp_path / "hf")) == "huggingface"
+    assert sources.open(tmp_path / "hf").format == "huggingface"
     card = (tmp_path / "hf" / "README.md").read_text()
     assert "AutoModelForPreTraining" in card
     result = here("convert", f"--from={tmp_path / 'none'}", f"--to={tmp_path / 'x'}")

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+import tiny
 from conftest import failure
 
 import electra_tf
+from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop import hub
-from electra_tf.interop.conversion import convert_checkpoint, read_model
 from electra_tf.runs import evaluation
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.serving.export import load_exportable
 
@@ -90,9 +92,9 @@ def test_texts_of_exported_models_take_the_positions_of_a_flag(foreign):
 
 def test_hub_id_is_read_from_the_cache(cache, foreign):
     for name in (NAME, f"{NAME}@main"):
-        model, form = read_model(name)
-        assert form == "huggingface"
-        expected = read_model(foreign)[0].networks[0].weights
+        assert sources.open(name).format == "huggingface"
+        model = tiny.networks(name)
+        expected = tiny.networks(foreign).networks[0].weights
         for path, array in model.networks[0].weights.items():
             np.testing.assert_array_equal(array, expected[path])
     encoder = electra_tf.Encoder.from_preset(NAME)
@@ -107,13 +109,13 @@ def test_torch_weights_of_a_hub_id_are_read(cache):
 @pytest.mark.parametrize("name", ["owner/other", f"{NAME}@v2"])
 def test_missing_hub_model_without_network(cache, name):
     with pytest.raises(InputError, match="--local-dir"):
-        read_model(name)
+        tiny.networks(name)
 
 
 def test_hub_id_without_the_package(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(InputError, match="huggingface_hub"):
-        read_model(NAME)
+        tiny.networks(NAME)
 
 
 def test_local_paths_are_not_hub_ids(tmp_path, monkeypatch):

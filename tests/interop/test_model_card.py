@@ -4,7 +4,7 @@ import json
 import pathlib
 import re
 
-from electra_tf.interop.conversion import convert_checkpoint
+from electra_tf.runs.conversion import convert_checkpoint
 
 
 def code_blocks(card):

@@ -7,17 +7,13 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+import tiny
 from conftest import GOLDEN as ALL_GOLDEN
 
+from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import (
-    convert_checkpoint,
-    detect,
-    is_foreign,
-    read_model,
-)
 from electra_tf.interop.tensor_files import WEIGHTS
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.training.checkpoint import FILES
 
 GOLDEN = ALL_GOLDEN / "interop"
@@ -60,35 +56,37 @@ def models(tmp_path_factory):
     ],
 )
 def test_a_file_is_read_as_its_folder(folder, files, models, monkeypatch):
-    expected = read_model(str(models / folder))[0].networks
+    expected = tiny.networks(str(models / folder)).networks
     monkeypatch.chdir(models / folder)
     for pattern in files:
         (file,) = pathlib.Path().glob(pattern)
         for path in (str(file), str(file.absolute())):
-            assert detect(path) == detect(str(models / folder)), path
-            assert is_foreign(path) == (folder != "step")
-        networks = read_model(path)[0].networks
+            found = sources.open(path)
+            assert found.formats == sources.open(models / folder).formats, path
+            assert (found.kind == "checkpoint") == (folder == "step")
+        networks = tiny.networks(path).networks
         for one, other in zip(networks, expected, strict=True):
             for name in one.weights:
                 np.testing.assert_array_equal(one.weights[name], other.weights[name])
         if folder in ("huggingface", "step", "tf1"):
-            shape = PretrainedEncoder.open(path).shape
+            shape = tiny.encoder(path).shape
             assert shape == expected[0].shape
 
 
 def test_a_file_of_weights_is_read_in_place_of_the_preferred_one(tmp_path):
     shutil.copytree(DISCRIMINATOR, tmp_path / "model")
     (tmp_path / "model" / "pytorch_model.bin").write_bytes(b"damaged")
-    read_model(str(tmp_path / "model"))
+    tiny.networks(str(tmp_path / "model"))
     with pytest.raises(InputError, match=r"pytorch_model\.bin"):
-        read_model(str(tmp_path / "model" / "pytorch_model.bin"))
+        tiny.networks(str(tmp_path / "model" / "pytorch_model.bin"))
 
 
 def test_another_file_is_no_model(tmp_path):
     shutil.copytree(DISCRIMINATOR, tmp_path / "model")
     (tmp_path / "model" / "epoch3.bin").write_bytes(b"")
     for name in ("epoch3.bin", "vocab.txt"):
-        assert detect(str(tmp_path / "model" / name)) is None
+        with pytest.raises(InputError, match=f"{name}', one file of a model"):
+            sources.open(tmp_path / "model" / name)
 
 
 @pytest.mark.parametrize("name", ["../a.safetensors", "/etc/passwd", "..", "gone.bin"])
@@ -97,4 +95,4 @@ def test_an_index_names_files_of_its_own_folder(name, models, tmp_path):
     index = json.dumps({"weight_map": {"electra.x": name}})
     (tmp_path / "model" / WEIGHTS[1]).write_text(index)
     with pytest.raises(InputError, match="index"):
-        read_model(str(tmp_path / "model"))
+        tiny.networks(str(tmp_path / "model"))

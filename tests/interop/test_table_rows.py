@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+import tiny
 from conftest import GOLDEN as ALL_GOLDEN
 from tokenizers import BertWordPieceTokenizer
 
@@ -17,8 +18,8 @@ import electra_tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import convert_checkpoint, read_model
 from electra_tf.interop.names import FORMATS
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import PAD, Vocabulary
 
@@ -114,7 +115,7 @@ def assert_equal_models(one, other):
 
 def test_the_encoder_computes_the_same_for_mapped_ids(ours, order, entries, moved):
     encoder = electra_tf.Encoder.from_preset(ours)
-    vocabulary = read_model(str(ours))[0].tokenizer.vocabulary
+    vocabulary = tiny.networks(str(ours)).tokenizer.vocabulary
     assert vocabulary.tokens[0] == PAD
     theirs = (moved / "discriminator" / "vocab.txt").read_text().split("\n")
     golden_ids = {entry: number for number, entry in enumerate(entries)}
@@ -135,9 +136,9 @@ def test_a_conversion_back_restores_the_order(format, ours, moved, tmp_path):
     assert file.read_bytes() == (moved / "discriminator" / "vocab.txt").read_bytes()
     # A conversion of the conversion: the same networks, and again the same order.
     convert_checkpoint(tmp_path / "back", tmp_path / "again", force=True)
-    model, _ = read_model(str(tmp_path / "again"))
+    model = tiny.networks(str(tmp_path / "again"))
     assert model.tokenizer.settings.pad_id == 4
-    expected = read_model(str(ours))[0].networks[0].without_head().weights
+    expected = tiny.networks(str(ours)).networks[0].without_head().weights
     assert_equal_models(dict(model.networks[0].without_head().weights), dict(expected))
 
 
@@ -204,7 +205,7 @@ def test_vocab_is_used_in_place_of_the_sources_own(moved, entries, tmp_path):
     file = tmp_path / "words.txt"
     own = (moved / "discriminator" / "vocab.txt").read_text()
     file.write_text(own.replace(entries[20], "another"))
-    model, _ = read_model(str(moved / "discriminator"), str(file))
+    model = tiny.networks(str(moved / "discriminator"), str(file))
     assert "another" in model.tokenizer.vocabulary.ids
     assert model.main.origin.pad_id == 4
 
@@ -216,7 +217,7 @@ def test_spare_rows_leave_again(format, our_padded, padded, tmp_path, capsys):
     file = tmp_path / "back" / VOCABULARIES.get(format, "vocab.txt")
     expected = (padded / "discriminator" / "vocab.txt").read_bytes()
     assert file.read_bytes() == expected
-    model, _ = read_model(str(tmp_path / "back"))
+    model = tiny.networks(str(tmp_path / "back"))
     entries = len(model.tokenizer.vocabulary)
     assert model.networks[0].shape.vocabulary_size == entries + SPARE
     assert model.networks[0].shape.spare_rows == SPARE
@@ -232,11 +233,11 @@ def test_a_vocabulary_larger_than_the_table_is_an_error(padded):
     long = padded / "long.txt"
     long.write_text(file.read_text() + "".join(f"more{n}\n" for n in range(9)))
     with pytest.raises(InputError, match=r"40 rows.*41 entries"):
-        read_model(str(padded / "discriminator"), str(long))
+        tiny.networks(str(padded / "discriminator"), str(long))
 
 
 def test_no_network_predicts_a_spare_row(our_padded):
-    network = read_model(str(our_padded))[0].networks[1]
+    network = tiny.networks(str(our_padded)).networks[1]
     model = electra_tf.MaskedLanguageModel(electra_tf.Encoder(network.shape))
     model.build()
     for variable in model.weights:

@@ -12,11 +12,12 @@ from conftest import GOLDEN as ALL_GOLDEN
 from conftest import failure
 
 import electra_tf
+from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import convert_checkpoint, read_model
 from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.interop.tf1 import SETTINGS
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export import load_exportable
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.schemes import learned_scheme
@@ -278,7 +279,7 @@ def test_heads_of_the_released_code_are_known_by_their_task(
     path = tasks(model, task)
     convert_checkpoint(path, tmp_path / "ours", head=HeadOptions(**options))
     read = electra_tf.load_model(tmp_path / "ours")
-    network = read_model(path, head=HeadOptions(**options))[0].networks[0]
+    network = sources.open(path, options=HeadOptions(**options)).fine_tuned.networks[0]
     assert (network.role, network.head.labels) == (role, labels)
     original = electra_tf.load_model(finished / f"{model}.keras")
     for before, after in zip(original.head.weights, read.head.weights, strict=True):

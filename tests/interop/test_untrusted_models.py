@@ -16,15 +16,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+import tiny
 from conftest import GOLDEN as ALL_GOLDEN
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_hub, tf1
-from electra_tf.interop.conversion import convert_checkpoint, read_model
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.interop.torch_file import read_torch_file
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 
 GOLDEN = ALL_GOLDEN / "interop"
@@ -79,7 +80,7 @@ def test_configs_that_fit_no_weights(source, changes, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     config.get("config", config).update(changes)
     (folder / "config.json").write_text(json.dumps(config))
-    refused(read_model, folder)
+    refused(tiny.networks, folder)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_damaged_configs(source, text, tmp_path):
     folder = tmp_path / source
     shutil.copytree(GOLDEN / source, folder)
     (folder / "config.json").write_text(text)
-    refused(read_model, folder)
+    refused(tiny.networks, folder)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_tensors_of_another_kind(name, array, tmp_path):
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     tensors[name] = array
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    refused(read_model, folder, name)
+    refused(tiny.networks, folder, name)
 
 
 def test_damaged_safetensors(tmp_path):
@@ -118,7 +119,7 @@ def test_damaged_safetensors(tmp_path):
     huge = (1 << 60).to_bytes(8, "little") + whole[8:]
     for data in (whole[:100], whole[:-10], huge, b""):
         path.write_bytes(data)
-        refused(read_model, tmp_path / "model", "model.safetensors")
+        refused(tiny.networks, tmp_path / "model", "model.safetensors")
 
 
 # Files of torch.save ----------------------------------------------------------------
@@ -422,7 +423,7 @@ def test_damaged_settings_beside_a_checkpoint(text, tf1_folder, tmp_path):
     shutil.copytree(tf1_folder, folder)
     (folder / tf1.SETTINGS).write_text(text)
     with pytest.raises(InputError, match="tf1"):
-        read_model(str(folder))
+        tiny.networks(str(folder))
 
 
 def test_a_checkpoint_file_names_files_of_its_own_folder(tf1_folder, tmp_path):
@@ -443,7 +444,7 @@ def test_a_layer_number_that_no_weights_reach(tf1_folder, tmp_path):
     name = next(name for name in tensors if "encoder/layer_1/" in name)
     tensors[name.replace("layer_1/", "layer_999999999/")] = tensors[name]
     write_bundle(str(tmp_path / "model.ckpt-0"), tensors)
-    refused(read_model, tmp_path / "model.ckpt-0", "depth 1000000000")
+    refused(tiny.networks, tmp_path / "model.ckpt-0", "depth 1000000000")
 
 
 def test_a_checkpoint_whose_config_has_impossible_sizes(tmp_path):
@@ -456,7 +457,7 @@ def test_a_checkpoint_whose_config_has_impossible_sizes(tmp_path):
     )
     manager = CheckpointManager(str(tmp_path))
     path = manager.save(4, opened.weights(), opened.slots(), files, opened.metadata)
-    refused(read_model, path, "depth 1000000000")
+    refused(tiny.networks, path, "depth 1000000000")
 
 
 def entry(shape=(2,), size=8, offset=0, dtype=1, **more):

@@ -13,13 +13,13 @@ from typing import Any
 
 import keras
 import pytest
+import tiny
 from conftest import GOLDEN
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment
-from electra_tf.tasks import inference
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.prediction_inputs import read_items
 from electra_tf.text.corpus import CorpusReader
@@ -91,7 +91,7 @@ def consume(result: Any) -> Any:
 @functools.cache
 def saved_model(name: str) -> keras.Model:
     """Return a fine-tuned model of the golden artefacts."""
-    return inference.load(str(SAVED / name))
+    return tiny.load(str(SAVED / name))
 
 
 def read_corpus(path: str, **settings: Any) -> list:

@@ -6,12 +6,10 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+import tiny
 
-from electra_tf.interop.conversion import convert_checkpoint, read_model
 from electra_tf.interop.task_heads import HeadOptions
-from electra_tf.tasks import inference
-from electra_tf.tasks.finished_models import load_finished
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.training.checkpoint import open_checkpoint
 from remedies.bench import (
     DISCRIMINATOR,
@@ -64,9 +62,9 @@ def _missing_file(file):
     def case(b):
         folder = _without(b, "model", file)
         copy = lambda: shutil.copy(DISCRIMINATOR / file, folder)  # noqa: E731
-        return lambda: read_model(str(folder)), lambda: (
+        return lambda: tiny.networks(str(folder)), lambda: (
             copy(),
-            read_model(str(folder)),
+            tiny.networks(str(folder)),
         )
 
     return case
@@ -77,10 +75,10 @@ def _restored(b, name, file, path=""):
     folder = b.copy(INTEROP / name, name)
     (folder / file).unlink()
     return [
-        lambda: read_model(str(folder / path)),
+        lambda: tiny.networks(str(folder / path)),
         lambda: (
             shutil.copy(INTEROP / name / file, folder / file),
-            read_model(str(folder / path)),
+            tiny.networks(str(folder / path)),
         ),
     ]
 
@@ -88,7 +86,7 @@ def _restored(b, name, file, path=""):
 def _config(bad, good):
     def case(b):
         folders = [_folder(b, n, c) for n, c in (("bad", bad), ("good", good))]
-        return [lambda folder=folder: read_model(str(folder)) for folder in folders]
+        return [lambda folder=folder: tiny.networks(str(folder)) for folder in folders]
 
     return case
 
@@ -134,24 +132,24 @@ WEIGHTS = {
         *_convert(b, (_without(b, "a", "vocab.txt"), {})),
         lambda: (
             shutil.copy(DISCRIMINATOR / "vocab.txt", b.path("a")),
-            PretrainedEncoder.open(str(b.path("a"))),
+            tiny.encoder(str(b.path("a"))),
         ),
         *_named_result(b, _without(b, "c", "vocab.txt"), vocab=DISCRIMINATOR),
     ],
     "no vocabulary of a fine-tuned model": lambda b: [
-        lambda: load_finished(str(_tagger(b, "a"))),
+        lambda: tiny.load(str(_tagger(b, "a"))),
         lambda: (
             shutil.copy(DISCRIMINATOR / "vocab.txt", b.path("a")),
-            load_finished(str(b.path("a"))),
+            tiny.load(str(b.path("a"))),
         ),
         *_finished_result(b, _tagger(b, "c"), vocab=str(DISCRIMINATOR / "vocab.txt")),
     ],
     "repeated labels": lambda b: [
-        lambda: load_finished(str(_tagger(b, "a", {"0": "A", "1": "A"}))),
+        lambda: tiny.load(str(_tagger(b, "a", {"0": "A", "1": "A"}))),
         *_finished_result(b, b.path("a"), head=HeadOptions(labels=("A", "B"))),
     ],
     "a TensorFlow 1 tagger without labels": lambda b: [
-        lambda: load_finished(str(_original_tagger(b))),
+        lambda: tiny.load(str(_original_tagger(b))),
         *_finished_result(b, b.path("original"), head=HeadOptions(labels=_tags())),
     ],
     "a task that a TensorFlow 1 model lacks": lambda b: _convert(
@@ -179,20 +177,20 @@ WEIGHTS = {
         lambda: (
             convert_checkpoint(RUN, b.path("original"), "tf1"),
             b.file("original/electra_tf.json", {"tokenization": {"lower_case": 3}}),
-            read_model(str(b.path("original"))),
+            tiny.networks(str(b.path("original"))),
         ),
         lambda: (
             b.path("original/electra_tf.json").unlink(),
-            read_model(str(b.path("original"))),
+            tiny.networks(str(b.path("original"))),
         ),
     ],
     "a path that does not exist": lambda b: (
-        lambda: read_model(str(b.path("missing"))),
-        lambda: read_model(str(RUN)),
+        lambda: tiny.networks(str(b.path("missing"))),
+        lambda: tiny.networks(str(RUN)),
     ),
     "one file of a model": lambda b: (
-        lambda: read_model(str(DISCRIMINATOR / "vocab.txt")),
-        lambda: read_model(str(DISCRIMINATOR)),
+        lambda: tiny.networks(str(DISCRIMINATOR / "vocab.txt")),
+        lambda: tiny.networks(str(DISCRIMINATOR)),
     ),
     "a size as text": _config({"hidden_size": "36"}, {"hidden_size": 36}),
     "a size that is missing": _config({"hidden_size": None}, {"hidden_size": 36}),
@@ -201,25 +199,25 @@ WEIGHTS = {
         {"hidden_act": "relu"}, {"hidden_act": "gelu_pytorch_tanh"}
     ),
     "an unknown tensor": lambda b: [
-        lambda: read_model(str(_folder(b, "a", {}, {"b": np.ones(2, np.float32)}))),
-        lambda: read_model(str(_folder(b, "b"))),
+        lambda: tiny.networks(str(_folder(b, "a", {}, {"b": np.ones(2, np.float32)}))),
+        lambda: tiny.networks(str(_folder(b, "b"))),
     ],
     "a tensor that is not finite": lambda b: [
-        lambda: read_model(
+        lambda: tiny.networks(
             str(_folder(b, "a", {}, lambda t: {_first(t): t[_first(t)] * np.nan}))
         ),
-        lambda: read_model(str(DISCRIMINATOR)),
+        lambda: tiny.networks(str(DISCRIMINATOR)),
     ],
     "a file that is cut": lambda b: [
-        lambda: read_model(str(_cut(_folder(b, "a") / "model.safetensors").parent)),
-        lambda: read_model(str(_folder(b, "b"))),
+        lambda: tiny.networks(str(_cut(_folder(b, "a") / "model.safetensors").parent)),
+        lambda: tiny.networks(str(_folder(b, "b"))),
     ],
     "labels of another number": lambda b: [
-        lambda: read_model(str(_tagger(b, "a", {"0": "A"}))),
-        lambda: read_model(str(_tagger(b, "b", {"0": "A", "1": "B"}))),
+        lambda: tiny.networks(str(_tagger(b, "a", {"0": "A"}))),
+        lambda: tiny.networks(str(_tagger(b, "b", {"0": "A", "1": "B"}))),
     ],
     "an output layer that is not tied": lambda b: [
-        lambda number=number: read_model(
+        lambda number=number: tiny.networks(
             str(
                 _folder(
                     b,
@@ -274,13 +272,13 @@ WEIGHTS = {
     "a KerasHub preset of another model": lambda b: [
         lambda name=name: (
             b.edit(_hub(b) / "config.json", registered_name=name),
-            read_model(str(_hub(b))),
+            tiny.networks(str(_hub(b))),
         )
         for name in ("keras_hub>BertBackbone", "keras_hub>ElectraBackbone")
     ],
     "weights as a checkpoint": lambda b: (
-        lambda: PretrainedEncoder.open(str(_without(b, "a", "config.json"))),
-        lambda: PretrainedEncoder.open(str(DISCRIMINATOR)),
+        lambda: tiny.encoder(str(_without(b, "a", "config.json"))),
+        lambda: tiny.encoder(str(DISCRIMINATOR)),
     ),
     "records as a checkpoint": lambda b: (
         lambda: open_checkpoint(str(RECORDS)),
@@ -288,8 +286,8 @@ WEIGHTS = {
         lambda: open_checkpoint(str(STEP)),
     ),
     "a fine-tuned model as a checkpoint": lambda b: (
-        lambda: PretrainedEncoder.open(str(SAVED / "classifier")),
-        lambda: PretrainedEncoder.open(str(RUN)),
+        lambda: tiny.encoder(str(SAVED / "classifier")),
+        lambda: tiny.encoder(str(RUN)),
     ),
 }
 
@@ -332,7 +330,7 @@ def _finished_result(b, source, **options):
     return [
         lambda: (
             convert_checkpoint(str(source), b.path("result"), **options),
-            inference.load(str(b.path("result"))),
+            tiny.load(str(b.path("result"))),
         )
     ]
 

@@ -4,8 +4,9 @@ import gzip
 import json
 
 import pytest
+import tiny
 
-from electra_tf.tasks import inference, predictions
+from electra_tf.tasks import predictions
 from electra_tf.tasks.prediction_inputs import check_output
 from electra_tf.tasks.score import score_predictions
 from remedies.bench import (
@@ -151,12 +152,12 @@ INPUTS = {
         lambda: (b.path("c").mkdir(), check_output(None, str(b.path("c/a")), False)),
     ],
     "a checkpoint as a model": lambda b: [
-        lambda: inference.load(str(RUN)),
-        lambda: inference.load(str(SAVED / "tagger")),
+        lambda: tiny.load(str(RUN)),
+        lambda: tiny.load(str(SAVED / "tagger")),
     ],
     "another library's encoder as a model": lambda b: [
-        lambda: inference.load(str(DISCRIMINATOR)),
-        lambda: inference.load(str(SAVED / "tagger")),
+        lambda: tiny.load(str(DISCRIMINATOR)),
+        lambda: tiny.load(str(SAVED / "tagger")),
     ],
 }
 

@@ -6,16 +6,16 @@ import types
 
 import pytest
 
+from electra_tf import Encoder, sources
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.loader import load_config
-from electra_tf.model.presets import read_preset
 from electra_tf.runs import blimp, nbest, probe
 from electra_tf.runs.pretraining import check_run
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.serving.export import check_arguments, load_exportable
 from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.presets import load_model
+from electra_tf.tasks.load import load_model
 from electra_tf.training import strategy
 from remedies.bench import (
     DISCRIMINATOR,
@@ -317,16 +317,16 @@ EXPORTS = {
         lambda: RequestLimits(rows=1),
     ],
     "a preset that does not exist": lambda b: [
-        lambda: read_preset(str(b.path("missing"))),
-        lambda: read_preset(str(RUN)),
+        lambda: sources.open(b.path("missing")),
+        lambda: sources.open(RUN),
     ],
     "a config without a vocabulary": lambda b: [
-        lambda: read_preset("tiny"),
-        lambda: read_preset("tiny", str(VOCAB)),
+        lambda: Encoder.from_preset("tiny"),
+        lambda: Encoder.from_preset("tiny", str(VOCAB)),
     ],
     "a vocabulary beside a run's": lambda b: [
-        lambda: read_preset(str(RUN), str(VOCAB)),
-        lambda: read_preset(str(RUN)),
+        lambda: sources.open(RUN, VOCAB),
+        lambda: sources.open(RUN),
     ],
     "a model of another class": lambda b: [
         lambda: TextRegressor.from_preset(str(SAVED / "classifier")),

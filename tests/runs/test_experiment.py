@@ -15,7 +15,6 @@ from electra_tf.runs.experiment import (
     Experiment,
     data_fingerprint,
 )
-from electra_tf.tasks.pretrained import PretrainedEncoder
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint
@@ -150,7 +149,7 @@ def test_save_checkpoint_writes_a_readable_checkpoint(experiment, fitted, tmp_pa
         np.testing.assert_array_equal(stored[variable.path], variable)
     assert len(checkpoint.slots()) == 2 * len(stored)
     assert Experiment.from_checkpoint(checkpoint).config == experiment.config
-    pretrained = PretrainedEncoder.open(path)
+    pretrained = tiny.encoder(path)
     table = fitted.core.encoder.embeddings.word_embeddings
     np.testing.assert_array_equal(
         pretrained.weights["embeddings/word_embeddings"], table

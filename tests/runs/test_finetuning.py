@@ -1,6 +1,7 @@
 """Published settings of each task, and a run of all GLUE tasks."""
 
 import dataclasses
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -11,7 +12,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.runs import finetuning
-from electra_tf.tasks.pretrained import PretrainedEncoder
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.text.tokenizer import Tokenizer
 
 SHAPE = EncoderConfig(
@@ -48,8 +49,8 @@ def run(pretrained, tmp_path, monkeypatch):
     """Return a function that fine-tunes an encoder with other attributes."""
 
     def of(name, data="", trials=1, config=None, trains=True, sets=(), **changes):
-        encoder = dataclasses.replace(pretrained, **changes)
-        monkeypatch.setattr(PretrainedEncoder, "open", lambda path: encoder)
+        source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
+        monkeypatch.setattr(finetuning.sources, "open", lambda name: source)
         if not trains:
             monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
         make, output = settings(*sets, config=config), str(tmp_path / "out")

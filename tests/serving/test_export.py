@@ -95,7 +95,7 @@ def test_load_exportable_distinguishes_finetuned_models(tmp_path, vocabulary):
         export.load_exportable(str(tmp_path), max_length=64)
     with pytest.raises(InputError, match="max_length=64 for a TextClassifier"):
         export.export_saved_model(model("classifier"), tmp_path / "out", max_length=64)
-    with pytest.raises(InputError, match="--model"):
+    with pytest.raises(InputError, match="does not exist"):
         export.load_exportable(str(tmp_path / "missing"))
 
 

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tiny import pretraining_settings as settings_of
 from tiny import save_checkpoint as save
 
+from electra_tf import sources
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.model.electra import Electra, bert
 from electra_tf.serving.pretrained_models import NUM_PROPOSALS, pretrained_export
@@ -34,7 +35,7 @@ def checkpoint(vocabulary, tmp_path_factory):
         model.build()
         folder = tmp_path_factory.mktemp(name)
         save(folder, settings, {w.path: w.numpy() for w in model.weights})
-        return str(folder)
+        return sources.open(folder)
 
     return write_checkpoint
 

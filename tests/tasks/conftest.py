@@ -5,9 +5,9 @@ import json
 import lzma
 
 import pytest
+import tiny
 from conftest import GOLDEN
 
-from electra_tf.tasks.inference import load
 from electra_tf.text.data_errors import DataErrorLog
 
 
@@ -47,4 +47,4 @@ def write(tmp_path):
 def saved_models():
     """Return a fine-tuned model of each kind, from the golden files."""
     kinds = ("classifier", "regressor", "tagger", "answerer")
-    return {kind: load(str(GOLDEN / "saved" / kind)) for kind in kinds}
+    return {kind: tiny.load(str(GOLDEN / "saved" / kind)) for kind in kinds}

@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import tiny
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import evaluation
 from electra_tf.tasks.evaluation import evaluate_model
-from electra_tf.tasks.inference import load
 
 SAVED = GOLDEN / "saved"
 TEXTS = ["the file of the user", "with the file", "in and on", "of the", "for to"]
@@ -19,7 +19,7 @@ TEXTS = ["the file of the user", "with the file", "in and on", "of the", "for to
 @pytest.fixture(scope="module")
 def models():
     kinds = ("classifier", "regressor", "tagger", "answerer")
-    return {kind: load(str(SAVED / kind)) for kind in kinds}
+    return {kind: tiny.load(str(SAVED / kind)) for kind in kinds}
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_an_answerer_is_scored_with_its_stored_threshold(
 
 def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     write("config.yaml", '# {"task": "sst2"}\n')
-    model = load(str(SAVED / "classifier"))
+    model = tiny.load(str(SAVED / "classifier"))
     settings = model.settings
     model.settings = dataclasses.replace(settings, data=type(settings.data)())
     model.labels = ("0", "1", *model.labels[2:])

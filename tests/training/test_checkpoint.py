@@ -21,7 +21,6 @@ from electra_tf.training.checkpoint import (
     CheckpointManager,
     VariableArray,
     assign,
-    foreign_weights,
     newest_intact,
     open_checkpoint,
     restore,
@@ -285,34 +284,6 @@ def test_a_full_disk_does_not_change_earlier_checkpoints(folder, remedy):
     assert remedy.get("remedy", "training.keep") in error.value.remedy
     assert names(folder) == ["step_00000001"]
     assert checkpoints.newest().step == 1
-
-
-@pytest.mark.parametrize(
-    ("files", "path", "described"),
-    [
-        (["config.json", "model.safetensors"], "", "config.json, model.safetensors"),
-        (["pytorch_model-00001-of-00002.bin"], "", "pytorch_model-00001"),
-        (["pytorch_model.bin"], "pytorch_model.bin", "pytorch_model.bin"),
-        (["model.ckpt-10.index"], "model.ckpt-10", "model.ckpt-10.index"),
-        (["m.index"], "m.data-00000-of-00001", "m.index"),
-        (["m.index"], "", "m.index"),
-    ],
-)
-def test_weights_of_other_libraries_are_recognised(tmp_path, files, path, described):
-    for name in files:
-        (tmp_path / name).write_bytes(b"x")
-    path = str(tmp_path / path) if path else str(tmp_path)
-    with pytest.raises(InputError) as error:
-        open_checkpoint(path)
-    assert repr(path) in error.value.received
-    assert described in error.value.received
-
-
-@pytest.mark.parametrize("name", ["model.h5", "weights.safetensors", "index"])
-def test_other_files_are_not_weights_of_other_libraries(tmp_path, name):
-    (tmp_path / name).write_bytes(b"x")
-    assert foreign_weights(str(tmp_path)) is None
-    assert foreign_weights(str(tmp_path / name)) is None
 
 
 def test_a_step_is_saved_once(checkpoints):

@@ -111,9 +111,9 @@ def electra_tf(options: argparse.Namespace, examples: Examples, epochs: Epochs) 
 
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
+    from electra_tf.sources import PretrainedEncoder
     from electra_tf.tasks.classifier import TextClassifier
     from electra_tf.tasks.examples import EncodedExamples
-    from electra_tf.tasks.pretrained import PretrainedEncoder
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 

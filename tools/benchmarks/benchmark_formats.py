@@ -76,13 +76,14 @@ def export_all(path: str, folder: str) -> dict[str, tuple[Run, int]]:
 
 def scores(options: argparse.Namespace, formats: Mapping[str, Any]) -> list[str]:
     """Return lines with the scores of each format."""
+    from electra_tf import sources
     from electra_tf.serving.formats.token_runtime import TokenRuntime
     from electra_tf.serving.task_models import to_float32
     from electra_tf.tasks.datasets import read_task
-    from electra_tf.tasks.inference import load
+    from electra_tf.tasks.load import load
     from electra_tf.text.data_errors import DataErrorLog
 
-    model = to_float32(load(options.model))
+    model = to_float32(load(sources.open(options.model)))
     log = DataErrorLog("report", os.devnull, "The data must fit the task")
     task = read_task(options.task, options.data, model.settings.data, log)
     split = next(iter(task.eval_splits.values()))

@@ -64,8 +64,8 @@ def export(options: argparse.Namespace, folder: str) -> str:
     from electra_tf.config.loader import load_config
     from electra_tf.serving.export import export as write
     from electra_tf.serving.task_models import task_export
+    from electra_tf.sources import PretrainedEncoder
     from electra_tf.tasks.classifier import TextClassifier
-    from electra_tf.tasks.pretrained import PretrainedEncoder
     from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
 

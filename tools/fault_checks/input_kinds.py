@@ -311,9 +311,10 @@ def _read_predictions(folder: pathlib.Path, case: Case) -> None:
 
 @functools.cache
 def _model(name: str) -> Any:
-    from electra_tf.tasks import inference
+    from electra_tf import sources
+    from electra_tf.tasks.load import load
 
-    return inference.load(str(SAVED / name))
+    return load(sources.open(SAVED / name))
 
 
 def _read_inputs(folder: pathlib.Path, case: Case) -> None:
@@ -427,10 +428,10 @@ def _fast_tokenizer() -> bytes:
 
 
 def _read_model(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.interop import conversion
+    from electra_tf import sources
 
-    model, _ = conversion.read_model(str(pathlib.Path(folder, *case.arguments)))
-    _require(model.networks)
+    path = pathlib.Path(folder, *case.arguments)
+    _require(sources.open(path).pretrained.networks)
 
 
 @st.composite
@@ -452,10 +453,12 @@ def _keras_cases(draw) -> Case:
 def _read_keras(folder: pathlib.Path, case: Case) -> None:
     import keras
 
-    from electra_tf.tasks import inference, predictions
+    from electra_tf import sources
+    from electra_tf.tasks import predictions
+    from electra_tf.tasks.load import load
     from electra_tf.tasks.prediction_inputs import Item
 
-    model = inference.load(str(folder / "model.keras"))
+    model = load(sources.open(folder / "model.keras"))
     list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
     keras.backend.clear_session()
 

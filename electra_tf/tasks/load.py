@@ -1,4 +1,4 @@
-"""Fine-tuned models of this package between their files and other libraries' names."""
+"""Load fine-tuned models from files of this package and of other libraries."""
 
 import dataclasses
 import json
@@ -7,19 +7,21 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import keras
+
+from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.conversion import read_model
+from electra_tf.interop import keras_file
 from electra_tf.interop.network import Network
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
-from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, TaskRole
+from electra_tf.interop.task_heads import MODEL, TaskHead, TaskRole
+from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.inference import load
-from electra_tf.tasks.pretrained import PretrainedEncoder, path_below_encoder
-from electra_tf.tasks.run_folder import stored_task
+from electra_tf.tasks.saved_file import load_saved_file
+from electra_tf.tasks.saved_optimizer import restore_optimizer
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.json_file import read_json
 from electra_tf.training.checkpoint import assign
 
 _CLASSES: dict[TaskRole, type[TextModel]] = {
@@ -28,52 +30,69 @@ _CLASSES: dict[TaskRole, type[TextModel]] = {
     "token_classifier": TokenClassifier,
     "question_answerer": QuestionAnswerer,
 }
-_SOURCE = "source.json"
-# Arguments of the models that the weights of a head do not show.
-_ARGUMENTS = (
-    *("settings", "pairs", "low", "high", "scheme", "null_threshold"),
-    *("name", "trainable"),
-)
-# The released code's names of tasks.
-_TF1_NAMES = {
-    "sst2": "sst",
-    "stsb": "sts",
-    "chunking": "chunk",
-    "squad1": "squadv1",
-    "squad2": "squad",
-}
 _LONGEST = 512
 _STS_RANGE = (0.0, 5.0)
 _NULL_THRESHOLD = -2.75  # the original's `qa_na_threshold`
 
 
-def read(path: str) -> PretrainedModel:
-    """Read a fine-tuned model of this package as a network."""
-    model = load(path)
-    role = next(role for role, kind in _CLASSES.items() if type(model) is kind)
-    weights = {
-        f"encoder/{path_below_encoder(v.path)}": v.numpy()
-        for v in model.encoder.weights
-    }
-    weights |= {_head_path(v.path): v.numpy() for v in model.head.weights}
-    task, config, known = stored_task(path) or "", model.get_config(), _source(path)
-    chosen = model.settings.model
-    is_span = role == "question_answerer"
-    head = TaskHead(
-        role,
-        tuple(config.get("labels", config.get("tags", ()))),
-        joint_prediction=is_span and chosen.joint_prediction,
-        answerable=is_span and chosen.answerable,
-        name=_TF1_NAMES.get(task, task),
-        settings={name: config[name] for name in _ARGUMENTS if name in config},
-    )
-    network = Network(role, model.shape, weights, head, source=path).to_ours(
-        config=known.get("config", {}), dtypes=known.get("dtypes", {})
-    )
-    facts = {"Task": task} if task else {}
-    return PretrainedModel.of_networks(
-        [network], model.tokenizer, path, run={"facts": facts}
-    )
+def load(source: Source) -> TextModel:
+    """Load a fine-tuned model.
+
+    Returns:
+        The model, not compiled; `fit` compiles it with the published optimizer.
+    """
+    if source.kind == "fine_tuned":
+        name = keras_file.class_name(keras_file.read_config(source.file))
+        kind = keras.saving.get_registered_object(name)
+        if not (isinstance(kind, type) and issubclass(kind, TextModel)):
+            raise InputError(
+                f"{source.file} must be a model that finetune wrote",
+                f"a model of class {name!r:.100}",
+                "Name the --output of finetune",
+            )
+        return load_saved_file(source.file)
+    if source.fine_tuned is None:
+        raise InputError(
+            f"The model must be fine-tuned: a folder of finetune with a {MODEL}, a "
+            ".keras file, or another library's model with the head of a task",
+            f"{source.path!r}, a pre-trained model",
+            "Fine-tune it with electra_tf.finetune --checkpoint, and name its --output",
+        )
+    return build(source.fine_tuned)
+
+
+def load_model(path: str | os.PathLike) -> keras.Model:
+    """Load a model that `save` wrote, compiled with its optimizer.
+
+    No code in the file is run. Optimizers other than those of this package and of
+    `keras.optimizers`, and other arguments of `compile`, are ignored with a line.
+
+    Args:
+        path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
+
+    Returns:
+        The model: one of a task, or any Keras model with layers of this package.
+
+    Raises:
+        InputError: There is no such file, or it is damaged.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.load_model("model.keras")
+        model.predict(["a fine film"])
+    """
+    source = sources.open(path)
+    if source.kind != "fine_tuned":
+        raise InputError(
+            f"path must be a .keras file, or a folder with {MODEL}",
+            repr(os.fspath(path)),
+            "Check the path; load a checkpoint with from_preset of a model class",
+        )
+    config = keras_file.read_config(source.file)
+    model = load_saved_file(source.file)
+    restore_optimizer(model, source.file, config.get("compile_config") or {})
+    return model
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
@@ -86,18 +105,8 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     build(model).save(os.path.join(path, MODEL))
     network = model.main
     known = {"config": dict(network.config), "dtypes": dict(network.dtypes)}
-    pathlib.Path(path, _SOURCE).write_text(json.dumps(known, indent=1))
-    return [read(path).main.origin]
-
-
-def load_finished(path: str) -> TextModel | None:
-    """Load a fine-tuned model of another library.
-
-    Returns:
-        The model; None if it has no head of a task.
-    """
-    model, _ = read_model(path, head=HeadOptions())
-    return None if model.head is None else build(model)
+    pathlib.Path(path, keras_file.ORIGIN).write_text(json.dumps(known, indent=1))
+    return [keras_file.read(path).main.origin]
 
 
 def build(model: PretrainedModel) -> TextModel:
@@ -138,7 +147,11 @@ def build(model: PretrainedModel) -> TextModel:
 
 def _arguments(head: TaskHead, shape: Any) -> Mapping[str, Any]:
     """Return the arguments of the model, with defaults for other libraries' models."""
-    stored = {name: head.settings[name] for name in _ARGUMENTS if name in head.settings}
+    stored = {
+        name: head.settings[name]
+        for name in keras_file.ARGUMENTS
+        if name in head.settings
+    }
     settings = stored.get("settings")
     if settings is None:
         # Padding is dynamic, so a long limit costs nothing for short texts.
@@ -158,9 +171,3 @@ def _arguments(head: TaskHead, shape: Any) -> Mapping[str, Any]:
 
 def _head_path(path: str) -> str:
     return f"head/{path.split('head/', 1)[1]}"
-
-
-def _source(path: str) -> Mapping[str, Any]:
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    file = os.path.join(folder, _SOURCE)
-    return read_json(file) if os.path.isfile(file) else {}

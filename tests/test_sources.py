@@ -1,26 +1,24 @@
 """PretrainedEncoder: reading checkpoints of pretrain, and errors."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest
 import tiny
 from conftest import GOLDEN
 
+from electra_tf import sources
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
 from electra_tf.config.pretraining import (
     TokenizationConfig,
 )
 from electra_tf.errors import InputError
+from electra_tf.interop.tensor_bundle import write_bundle
 from electra_tf.model.transformer import Encoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.tasks.pretrained import (
-    PretrainedEncoder,
-    from_saved_config,
-    path_below_encoder,
-)
+from electra_tf.sources import path_below_encoder
+from electra_tf.tasks.pretrained import from_saved_config
 
 TOKENS = SpecialTokens(
     cls=2, sep=3, mask=4, vocabulary_size=1000, is_continuation_V=np.zeros(1000, bool)
@@ -46,7 +44,7 @@ def test_open_reads_the_encoder_of_each_objective(tmp_path, name, sharing, prefi
         for v in trained.trainable_variables
     }
     path = tiny.save_checkpoint(tmp_path, settings, weights)
-    start = PretrainedEncoder.open(str(tmp_path))
+    start = tiny.encoder(str(tmp_path))
     assert start.source == path
     assert start.shape == settings.model.encoder
     assert not start.tokenizer.settings.lower_case
@@ -70,7 +68,7 @@ def test_untrained_does_not_change_the_encoder(tmp_path, weights):
     tiny.save_checkpoint(
         tmp_path, tiny.pretraining_settings(vocabulary_size=1000), weights
     )
-    start = PretrainedEncoder.open(str(tmp_path))
+    start = tiny.encoder(str(tmp_path))
     fresh = start.untrained()
     assert fresh.weights is None
     assert dataclasses.replace(fresh, weights=start.weights) == start
@@ -88,51 +86,62 @@ def test_the_identity_is_the_checksum_of_the_weights(tmp_path, weights):
     found = []
     for number, values in enumerate((weights, weights, other)):
         tiny.save_checkpoint(tmp_path / str(number), settings, values)
-        found.append(PretrainedEncoder.open(str(tmp_path / str(number))).identity)
+        found.append(tiny.encoder(str(tmp_path / str(number))).identity)
     assert found[0] == found[1] != found[2]
     assert len(found[0]) == 64
 
 
 def test_a_fine_tuned_model_is_rejected(tmp_path):
     (tmp_path / "model.keras").touch()
-    with pytest.raises(InputError, match=r"a folder of finetune.*trained from"):
-        PretrainedEncoder.open(str(tmp_path))
+    with pytest.raises(InputError, match=r"a fine-tuned model.*trained from"):
+        tiny.encoder(str(tmp_path))
 
 
-def test_a_vocabulary_of_another_size_is_rejected(tmp_path, weights):
-    shorter = b"\n".join((GOLDEN / "vocab.txt").read_bytes().split(b"\n")[:900])
-    tiny.save_checkpoint(
-        tmp_path, tiny.pretraining_settings(vocabulary_size=1000), weights, shorter
-    )
-    with pytest.raises(InputError, match=r"vocab\.txt.*1000 rows.*900 entries"):
-        PretrainedEncoder.open(str(tmp_path))
+@pytest.mark.parametrize("lost", ["layer_1/output/bias", "word_embeddings"])
+def test_a_checkpoint_without_a_weight_is_rejected(tmp_path, weights, lost):
+    weights = {n: v for n, v in weights.items() if not n.endswith(lost)}
+    settings = tiny.pretraining_settings(vocabulary_size=1000)
+    tiny.save_checkpoint(tmp_path, settings, weights)
+    with pytest.raises(InputError, match=f"no electra/discriminator/.*{lost}"):
+        tiny.encoder(tmp_path)
 
 
-def test_a_checkpoint_without_an_encoder_is_rejected(tmp_path):
-    tiny.save_checkpoint(
-        tmp_path,
-        tiny.pretraining_settings(),
-        {"generator/head/bias": np.zeros(9999, np.float32)},
-    )
-    with pytest.raises(InputError, match="with generator/head/bias"):
-        PretrainedEncoder.open(str(tmp_path))
-    with pytest.raises(InputError, match=r"nowhere'"):
-        PretrainedEncoder.open(str(tmp_path / "nowhere"))
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("empty", "served/1", "trials/trial_1", "hf", "tf1"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "model.h5").write_bytes(b"\x89HDF")
+    (tmp_path / "served" / "1" / "saved_model.pb").touch()
+    (tmp_path / "hf" / "pytorch_model.bin").touch()
+    write_bundle(str(tmp_path / "tf1" / "model.ckpt-10"), {"x": np.zeros(2)})
+    return tmp_path
 
 
-def test_weights_of_another_shape_are_rejected(tmp_path, weights):
-    path = "electra/discriminator/encoder/layer_1/output/bias"
-    lost = {name: values for name, values in weights.items() if name != path}
-    tiny.save_checkpoint(
-        tmp_path, tiny.pretraining_settings(vocabulary_size=1000), lost
-    )
-    start = PretrainedEncoder.open(str(tmp_path))
-    encoder = Encoder(start.shape)
-    encoder.build()
-    before = encoder.trainable_variables[0].numpy()
-    with pytest.raises(InputError, match="layer_1/output/bias"):
-        start.load_into(encoder)
-    np.testing.assert_array_equal(encoder.trainable_variables[0], before)
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("empty", r"model\.keras or weights"),
+        ("none", "does not exist"),
+        ("model.h5", "a file of another kind"),
+        ("served", "a SavedModel"),
+        ("trials", "same finetune command again"),
+        ("hf", r"config\.json"),
+        ("tf1/model.ckpt-10", "a TensorFlow checkpoint of another model"),
+    ],
+)
+def test_a_path_without_a_model_is_described(folders, path, words):
+    with pytest.raises(InputError, match=words) as error:
+        sources.open(folders / path)
+    assert repr(str(folders / path)) in error.value.received
+
+
+def test_only_fine_tuned_models_are_loaded(tmp_path):
+    with pytest.raises(InputError, match="a pre-trained model"):
+        tiny.load(GOLDEN / "saved" / "run")
+    broken = tmp_path / "broken.keras"
+    broken.write_bytes(b"PK\3\4")
+    with pytest.raises(InputError, match="BadZipFile"):
+        tiny.load(broken)
 
 
 def test_from_saved_config(capsys):
@@ -145,7 +154,7 @@ def test_from_saved_config(capsys):
     tree["data"]["text_columns"] = ["a", "b"]  # as JSON has it
     start, found = from_saved_config(
         {
-            "vocabulary": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+            "vocabulary": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n",
             "tokenization": {"lower_case": False, "strip_accents": "always"},
             "settings": tree,
             "shape": dataclasses.asdict(shape),
@@ -159,14 +168,3 @@ def test_from_saved_config(capsys):
         lower_case=False, strip_accents="always"
     )
     assert len(start.tokenizer.vocabulary) == 5
-
-
-def test_path_below_encoder():
-    for prefix in ("encoder/", "text_classifier/encoder/", "bert/encoder/"):
-        assert (
-            path_below_encoder(f"{prefix}layer_0/output/bias") == "layer_0/output/bias"
-        )
-    assert pathlib.PurePath(path_below_encoder("encoder/embeddings/x")).parts == (
-        "embeddings",
-        "x",
-    )

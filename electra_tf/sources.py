@@ -1,0 +1,515 @@
+"""Find what a path, a URL, a hub id or a name of a preset or config is, and read it.
+
+Nothing else in the package asks what a model's path is: `open` returns a `Source`, and
+every command and every `from_preset` goes by its kind.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import hashlib
+import os
+import posixpath
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from electra_tf.config import loader
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.errors import InputError
+from electra_tf.interop import (
+    checkpoint,
+    huggingface,
+    keras_file,
+    keras_hub,
+    model_garden,
+    tf1,
+)
+from electra_tf.interop.hub import is_hub_id, local_folder
+from electra_tf.interop.huggingface import CONFIG
+from electra_tf.interop.names import Format
+from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
+from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
+from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
+from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
+from electra_tf.model.transformer import Encoder
+from electra_tf.preset_files import preset_folder, preset_names
+from electra_tf.storage.mirror import fetch, local_path
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
+from electra_tf.text.records import VOCABULARY
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.warnings import entry_warnings
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    FILES,
+    MANIFEST,
+    WEIGHTS,
+    Checkpoint,
+    assign,
+    open_checkpoint,
+    parse_manifest,
+)
+from electra_tf.training.metric_logger import METRICS
+
+Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
+# In order of detection: a folder of ours may also have files of another format.
+_READERS: dict[str, ModuleType] = {
+    "fine_tuned": keras_file,
+    "checkpoint": checkpoint,
+    "huggingface": huggingface,
+    "keras_hub": keras_hub,
+    "model_garden": model_garden,
+    "tf1": tf1,
+}
+_OURS = ("fine_tuned", "checkpoint")
+_REMOTE_FILES = (*FILES, *LIBRARY_WEIGHTS, CONFIG, keras_hub.WEIGHTS)
+_STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
+_NO_OPTIONS = HeadOptions()
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedEncoder:
+    """Shape and tokenizer of an encoder, with its weights if it is pre-trained."""
+
+    shape: EncoderConfig
+    tokenizer: Tokenizer
+    weights: Mapping[str, np.ndarray] | None
+    """Weights by path below the encoder; None: random initial weights."""
+    source: str
+    """Path or name of the source, for messages."""
+    identity: str = ""
+    """Checksum of the weights."""
+    trained_length: int | None = None
+    """Positions of the records that it was trained on; None: not known."""
+
+    def untrained(self) -> "PretrainedEncoder":
+        """Return the same shape and tokenizer without weights."""
+        return dataclasses.replace(self, weights=None)
+
+    def load_into(self, encoder: Encoder) -> None:
+        """Assign the weights, if there are any."""
+        if self.weights is not None:
+            own = {path_below_encoder(v.path, encoder.name): v for v in encoder.weights}
+            assign(own, self.weights, self.source)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model that was found; its files are read when a part is used."""
+
+    kind: Kind
+    path: str
+    """Local path, hub id or name of a config; of a pair DISCRIMINATOR,GENERATOR."""
+    formats: tuple[str, ...] = ()
+    """Format of each network's files."""
+    vocabulary: str | None = None
+    """A vocabulary for a source without one, or in place of its own."""
+    options: HeadOptions = _NO_OPTIONS
+    """What the files do not say about the head of a fine-tuned model."""
+
+    @property
+    def format(self) -> Format:
+        """The library whose files these are."""
+        return "electra_tf" if self.formats[0] in _OURS else self.formats[0]
+
+    @property
+    def file(self) -> str:
+        """The .keras file of a fine-tuned model of this package."""
+        return keras_file.model_file(self.path)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the texts that the model was trained on."""
+        return self.encoder.tokenizer
+
+    @property
+    def head(self) -> TaskHead | None:
+        """Description of the head of a fine-tuned model."""
+        return self.fine_tuned and self.fine_tuned.head
+
+    @functools.cached_property
+    def pretrained(self) -> PretrainedModel:
+        """All networks, without the head of a task."""
+        return self._stored.without_task_head()
+
+    @functools.cached_property
+    def fine_tuned(self) -> PretrainedModel | None:
+        """The network of a fine-tuned model with its head; None: no such head."""
+        if self.kind in ("checkpoint", "config") or self._stored.head is None:
+            return None
+        head = renamed(self._stored.head, self.options.labels, self.path)
+        head = dataclasses.replace(head, name=self.options.task or head.name)
+        return self._stored.with_head(head)
+
+    @functools.cached_property
+    def encoder(self) -> PretrainedEncoder:
+        """The encoder: that of the discriminator, or of the only network."""
+        if self.kind == "config":
+            return _read_config(self.path, self.vocabulary)
+        model = self.pretrained
+        if model.tokenizer is None:
+            raise InputError(
+                "A pre-trained model must have a vocabulary",
+                f"{self.path!r} without vocab.txt",
+                ADD_VOCABULARY,
+            )
+        weights, length = model.main.encoder_weights, None
+        if self.own_checkpoint:
+            identity = self.weights_hash()
+            length = _trained_length(self.own_checkpoint)
+        else:
+            digest = hashlib.sha256()
+            for name in sorted(weights):
+                digest.update(weights[name].tobytes())
+            identity = digest.hexdigest()
+        return PretrainedEncoder(
+            model.main.shape, model.tokenizer, weights, model.path, identity, length
+        )
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[Checkpoint]:
+        """Open a pre-trained model as a checkpoint, a temporary one if necessary.
+
+        Yields:
+            The checkpoint; its files exist within the `with` block only, if they are
+            temporary.
+        """
+        if self.own_checkpoint:
+            yield self.own_checkpoint
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint.write(self.pretrained, folder)
+            yield open_checkpoint(folder)
+
+    def weights_hash(self) -> str:
+        """Return a hash of all weights, independent of their path."""
+        if self.own_checkpoint:
+            return hashlib.sha256(self.own_checkpoint.read(WEIGHTS)).hexdigest()
+        digest = hashlib.sha256()
+        for network in self.pretrained.networks:
+            for name, array in sorted(network.weights.items()):
+                digest.update(f"{network.role}/{name} {array.shape}\n".encode())
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def own_checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of this package; None: a model of another kind."""
+        return open_checkpoint(self.path) if self.kind == "checkpoint" else None
+
+    @functools.cached_property
+    def _stored(self) -> PretrainedModel:
+        """All networks as their files have them."""
+        if self.kind == "config":
+            raise _not_pretrained(self.path, "a config, which has no weights")
+        parts = zip(self.formats, _parts(self.path), strict=True)
+        models = [self._read(format, local_folder(part)) for format, part in parts]
+        model = models[0]
+        if len(models) > 1:
+            model = PretrainedModel.of_networks(
+                [network for one in models for network in one.networks],
+                _common_tokenizer(models),
+                self.path,
+                step=model.step,
+                left_out={n: why for one in models for n, why in one.left_out.items()},
+            )
+        if model.tokenizer is not None and self.format != "electra_tf":
+            for line in entry_warnings(model.tokenizer):
+                warnings.warn(line, stacklevel=2)
+        for note in model.notes:
+            print(f"note: {note}", file=sys.stderr)
+        return model
+
+    def _read(self, format: str, path: str) -> PretrainedModel:
+        if format == "checkpoint":
+            return checkpoint.read(self.own_checkpoint or open_checkpoint(path))
+        if format == "fine_tuned":
+            return keras_file.read(path)
+        if format == "tf1":
+            return tf1.read(path, self.vocabulary, self.options)
+        return _READERS[format].read(path, self.vocabulary)
+
+
+def open(
+    name: str | os.PathLike,
+    vocabulary: str | os.PathLike | None = None,
+    options: HeadOptions = _NO_OPTIONS,
+) -> Source:
+    """Find a model; one at a URL is fetched.
+
+    Args:
+        name: A file or folder, a prefix of a TensorFlow checkpoint, a URL, an id of the
+            Hugging Face hub, or the name of a preset; two of these, separated by a
+            comma: discriminator and generator; or the name or path of a config.
+        vocabulary: For a config, or for another library's model in place of its own.
+        options: What the files do not say about the head of a fine-tuned model.
+    """
+    path = _local(os.fspath(name))
+    parts = _parts(path)
+    formats = tuple(map(_format, parts))
+    if vocabulary is not None:
+        vocabulary = os.fspath(vocabulary)
+        if set(formats) & {*_OURS}:
+            raise InputError(
+                "A vocabulary must be left out for a model of this package, which has "
+                "its own",
+                f"vocabulary={vocabulary!r} for {path!r}",
+                "Leave it out",
+            )
+    if None not in formats:
+        single = len(formats) == 1 and formats[0] in _OURS
+        kind: Kind = formats[0] if single else "other_library"
+        return Source(kind, path, formats, vocabulary, options)
+    if _is_config(path):
+        return Source("config", path, vocabulary=vocabulary)
+    unknown = parts[formats.index(None)]
+    state, remedy = _describe_unknown(unknown)
+    raise InputError(
+        "A model must be a checkpoint or run of pretrain, the --output of finetune or "
+        "a .keras file, a Hugging Face folder (config.json with model.safetensors or "
+        "pytorch_model.bin) or hub id OWNER/NAME, a prefix of a TensorFlow 1 or Model "
+        "Garden checkpoint, a KerasHub preset, a URL of one of these, a preset "
+        f"({', '.join(preset_names()) or 'none ships'}), or a config's name or .yaml "
+        "file with a vocabulary",
+        f"{unknown!r}, {state}",
+        remedy,
+    )
+
+
+def open_pretrained(name: str | os.PathLike) -> Source:
+    """Find a pre-trained model: a checkpoint, or a model of another library."""
+    source = open(name)
+    if source.kind == "fine_tuned":
+        raise _not_pretrained(source.path, "a fine-tuned model")
+    if source.kind == "config":
+        raise _not_pretrained(source.path, "a config, which has no weights")
+    return source
+
+
+def path_below_encoder(path: str, name: str = "encoder") -> str:
+    """Return a variable's path relative to its encoder."""
+    return path.split(f"{name}/", 1)[1]
+
+
+def encoder_from_preset(
+    cls: type[Encoder],
+    path_or_name: str | os.PathLike,
+    vocabulary: str | None = None,
+    seed: int = 0,
+    name: str = "encoder",
+    dtype: Any = None,
+    trainable: bool = True,
+) -> Encoder:
+    """Load an encoder, or create one with random weights from a config.
+
+    Args:
+        path_or_name: Folder of a checkpoint or of a run (its newest checkpoint), a
+            saved model, another library's model, or the name or path of a config.
+        vocabulary: Path of the vocabulary; only for a config or another library.
+        seed: Seed of random weights and of dropout.
+        name: Name of the layer.
+        dtype: Keras dtype policy.
+        trainable: Whether the weights are trained.
+
+    Returns:
+        A built encoder.
+
+    Raises:
+        InputError: The source is damaged, or its kind is unknown.
+    """
+    start = open(path_or_name, vocabulary).encoder
+    encoder = cls(start.shape, seed, None, name, dtype, trainable)
+    encoder.build()
+    start.load_into(encoder)
+    return encoder
+
+
+# What is at a path.
+
+
+def _parts(path: str) -> list[str]:
+    return [path] if os.path.exists(path) else path.split(",")
+
+
+def _format(path: str) -> str | None:
+    """Return the format of a file, folder, prefix or hub id, or None."""
+    if is_hub_id(path):
+        return "huggingface"
+    return next((name for name, m in _READERS.items() if m.accepts(path)), None)
+
+
+def _is_config(name: str) -> bool:
+    is_file = name.endswith((".yaml", ".yml")) and os.path.isfile(name)
+    return is_file or (name in _pretraining_configs() and not os.path.exists(name))
+
+
+def _pretraining_configs() -> list[str]:
+    return [name for name in loader.installed() if not name.startswith("finetune")]
+
+
+def _describe_unknown(path: str) -> tuple[str, str]:
+    """Return what a path without a known format is, and a remedy."""
+    if os.path.isfile(f"{path}.index"):
+        return (
+            "a TensorFlow checkpoint of another model",
+            "Name a checkpoint of google-research/electra, google-research/bert or "
+            "Model Garden",
+        )
+    if glob.glob(f"{glob.escape(path)}.data-*"):
+        return "without an .index file", "Copy its .index file beside the .data files"
+    if not os.path.exists(path):
+        return "which does not exist", "Check the path"
+    if os.path.isdir(path):
+        return _describe_folder(path)
+    folder = os.path.dirname(path) or "."
+    if _format(folder):
+        return "one file of a model", f"Name its folder, {folder}"
+    if find_weights(folder) and not os.path.isfile(os.path.join(folder, CONFIG)):
+        return "without a config", f"Copy the model's {CONFIG} into {folder}"
+    return "a file of another kind", "Name another path"
+
+
+def _describe_folder(path: str) -> tuple[str, str]:
+    """Return what a folder without a known format is, and a remedy."""
+    if os.path.isdir(os.path.join(path, "trial_1")):
+        return (
+            f"a folder of finetune without a {MODEL} yet",
+            "Run the same finetune command again until a trial is finished",
+        )
+    if glob.glob(f"{glob.escape(path)}/**/saved_model.pb", recursive=True):
+        return (
+            "a SavedModel, which cannot be loaded here",
+            "Name the --output of finetune that it was exported from",
+        )
+    if find_weights(path):
+        return "without a config", f"Copy the model's {CONFIG} into {path}"
+    if os.path.isfile(os.path.join(path, "metadata.json")):
+        weights = keras_hub.WEIGHTS
+        return f"without {weights}", f"Copy the preset's {weights} into {path}"
+    if os.path.isfile(os.path.join(path, CONFIG)):
+        return (
+            "without weights that are read",
+            f"Copy the model's {SAFETENSORS} or {TORCH} into {path}; other weights "
+            "(.h5, .msgpack) have to be saved as one of these, with transformers",
+        )
+    names = f"{MANIFEST}, {MODEL} or weights of another library"
+    return f"a folder without {names}", "Name another folder"
+
+
+def _not_pretrained(path: str, state: str) -> InputError:
+    return InputError(
+        "The model must be pre-trained: a checkpoint or run of pretrain, or another "
+        "library's model",
+        f"{path!r}, {state}",
+        "Name the checkpoint that it was trained from",
+    )
+
+
+# Reading.
+
+
+def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
+    """Return the shape of a config, without weights."""
+    if vocabulary is None:
+        raise InputError(
+            "vocabulary must be set for a config",
+            f"{name!r} without it",
+            "Pass vocabulary=PATH, the vocab.txt of the model",
+        )
+    stored = open_tokenizer(vocabulary)
+    config = loader.load_config(name, base=stored.base)
+    stored.check(config.tokenization)
+    model = config.model.of_vocabulary(len(stored.vocabulary), vocabulary)
+    tokenizer = Tokenizer(stored.vocabulary, config.tokenization)
+    for line in entry_warnings(tokenizer):
+        warnings.warn(line, stacklevel=2)
+    return PretrainedEncoder(model.encoder, tokenizer, None, name)
+
+
+def _common_tokenizer(models: Sequence[PretrainedModel]) -> Tokenizer | None:
+    """Return the tokenizer of both halves of a pair."""
+    tokenizers = [model.tokenizer for model in models if model.tokenizer]
+    files = [tokenizer.vocabulary for tokenizer in tokenizers]
+    if len({vocabulary.file_tokens for vocabulary in files}) > 1:
+        raise InputError(
+            "A discriminator and its generator must have the same vocabulary",
+            " and ".join(f"{one.source}, {len(one):,} entries" for one in files),
+            "Name the two halves of one model, or run `electra-tf convert` with "
+            "--vocab=PATH of their vocabulary, and name its result",
+        )
+    return next(iter(tokenizers), None)
+
+
+def _trained_length(checkpoint: Checkpoint) -> int | None:
+    """Return the length of the run's records; weights from elsewhere may know more."""
+    origins = map(checkpoint.metadata.get, ("init_checkpoint", "source"))
+    return None if any(origins) else checkpoint.config().records.max_length
+
+
+# Models that are not local.
+
+
+def _local(path: str) -> str:
+    """Return the local path of a preset, or of a model that is fetched from a URL."""
+    if "://" not in path:
+        return ",".join(preset_folder(part) or part for part in path.split(","))
+    return ",".join(p if not is_url(p) else _fetch(p) for p in path.split(","))
+
+
+def _fetch(url: str) -> str:
+    parent, name = split_url(url)
+    source, folder = ObjectFolder(url), ObjectFolder(parent)
+    objects = source.find()
+    steps = {int(m[1]): m[0] for m in map(_STEP.fullmatch, objects) if m}
+    if MANIFEST in objects or steps:
+        manifest = MANIFEST if MANIFEST in objects else steps[max(steps)]
+        return _fetch_checkpoint(source, objects, manifest)
+    if MODEL in objects:
+        objects = {n: info for n, info in objects.items() if "/" not in n}
+        return os.path.join(fetch(source, objects), name)
+    if not objects and name in _REMOTE_FILES and name in folder.find():
+        return _fetch(parent)
+    if not objects and (files := _with_prefix(folder, name)):
+        return os.path.join(fetch(folder, files, folder="."), name)
+    return local_path(url)
+
+
+def _fetch_checkpoint(
+    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
+) -> str:
+    """Fetch a checkpoint by the sums of its manifest, and the metrics of its run."""
+    step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
+    url = source.url_of(step).rstrip("/")
+    files = parse_manifest(source.read(manifest) or b"", url)["files"]
+    sums = {posixpath.join(step, file): sha256 for file, (_, sha256) in files.items()}
+    missing = sums.keys() - objects.keys()
+    if missing:
+        raise InputError(
+            "A checkpoint must have the files of its manifest",
+            f"{source.url}, without {', '.join(sorted(missing))}",
+            "Upload the checkpoint again",
+        )
+    wanted = {*sums, manifest, METRICS}
+    objects = {name: info for name, info in objects.items() if name in wanted}
+    path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
+    return path.rstrip("/")
+
+
+def _with_prefix(folder: ObjectFolder, prefix: str) -> dict[str, ObjectInfo]:
+    """Return the files of a TensorFlow checkpoint, and what is read beside them."""
+    objects = {n: i for n, i in folder.find().items() if "/" not in n}
+    if not any(name.startswith(f"{prefix}.") for name in objects):
+        return {}
+    return {
+        name: info
+        for name, info in objects.items()
+        if name.startswith(f"{prefix}.") or name == VOCABULARY or name.endswith(".json")
+    }
