@@ -38,7 +38,6 @@ from electra_tf.text import duplicates, records
 from electra_tf.text.builder import (
     ChunkBuilder,
     make_manifest,
-    records_output,
     shard_count,
     write_metadata,
 )
@@ -46,7 +45,7 @@ from electra_tf.text.chunks import Chunk, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.duplicates import Duplicate
-from electra_tf.text.records import Manifest, Shard
+from electra_tf.text.records import Manifest, Shard, records_output
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.text.vocab_training import WordCounter, WordCounts, drop_rare

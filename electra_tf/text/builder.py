@@ -11,32 +11,28 @@ import dataclasses
 import hashlib
 import itertools
 import math
-import os
 import pathlib
 import random
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from electra_tf import durable_files
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.storage.lease import Lease, is_lease
-from electra_tf.storage.mirror import push, temporary_folder
-from electra_tf.storage.objects import ObjectFolder, is_url
+from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import duplicates, records
 from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.duplicates import DuplicateIndex, DuplicateReport, Fingerprint
+from electra_tf.text.duplicates import DuplicateIndex, Fingerprint
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import (
     Manifest,
     RecordEncoder,
     Shard,
     frame,
-    records_lock,
+    records_output,
 )
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
@@ -46,7 +42,6 @@ from electra_tf.text.worker_pool import WorkerPool
 _TEXT_BYTES_PER_SHARD = 32_000_000
 _MAX_SHARDS = 512
 CONFIG = "config.yaml"
-_MARK = "unfinished"  # a file, because object stores have no folders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +67,8 @@ class ChunkBuilder:
     def build(self, chunks: list[Chunk]) -> ChunkRecords:
         """Tokenize, pack and serialise chunks.
 
-        Args:
-            chunks: The chunks. The random numbers of each depend on its key alone;
-                those of the first chunk of the first source are those of the original
-                after `random.seed(seed)`.
-
-        Returns:
-            The records in order, and counts for the manifest.
+        The random numbers of a chunk depend on its key alone. Those of the first chunk
+        of the first source are the original's after `random.seed(seed)`.
         """
         counts: collections.Counter[str] = collections.Counter()
         words, characters = self._tokenizer.too_long
@@ -151,7 +141,7 @@ def build(
     with records_output(output, overwrite) as name, contextlib.ExitStack() as stack:
         folder = pathlib.Path(name)
         log = DataErrorLog(config.corpus.on_error, folder / records.PROBLEMS)
-        report = DuplicateReport(folder / records.DUPLICATES)
+        report = DataErrorLog("report", folder / records.DUPLICATES, prints=False)
         reader = CorpusReader(patterns, config.corpus, log)
         shards = config.records.shards or shard_count(reader.estimated_text_bytes)
         pool = WorkerPool(workers, ChunkBuilder, vocabulary, config, shards)
@@ -163,125 +153,11 @@ def build(
             index = DuplicateIndex(config.records, reader.sources)
             chunks = _drop_duplicates(chunks, pool, index, report)
         built = (result for _, result in pool.map("build", chunks))
-        if not allow_accent_loss:
-            built = _check_accent_loss(built)
-        totals = _write_shards(built, reader, folder, shards)
+        totals = _write_shards(built, reader, folder, shards, allow_accent_loss)
         tokenizer = Tokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(tokenizer, config, log.counts, report.counts, *totals)
         write_metadata(name, tokenizer, config, manifest)
     return manifest
-
-
-@contextlib.contextmanager
-def records_output(
-    output: str, overwrite: bool, is_shared: bool = False
-) -> Iterator[str]:
-    """Yield a folder whose files replace the records of `output` after the block.
-
-    It is `_building` in the output, or a local folder if the output is a URL. A folder
-    with `_building` and without a manifest is half-written.
-
-    Args:
-        output: The folder of records, a path or a URL.
-        overwrite: Replace existing records.
-        is_shared: Other machines write to the folder, too: it is in the output always.
-    """
-    target = ObjectFolder(output)
-    is_half_written = _check_output(target, overwrite)
-    try:
-        with _output_lock(output) as check_lock, contextlib.ExitStack() as stack:
-            building = target / records.BUILDING
-            folder = building.url
-            if is_url(output) and not is_shared:
-                folder = stack.enter_context(temporary_folder())
-            with _removed_on_error(building, output, is_half_written):
-                building.clear()
-                if folder == building.url:
-                    building.write(_MARK, b"")
-                yield folder
-            _publish(folder, target, check_lock)
-    except OSError as error:
-        raise InputError(
-            "--output must be writable and have as much free space as the text",
-            f"{error} (--output={output})",
-            "Free some space or pass another --output; the new files are removed",
-        ) from error
-
-
-def _check_output(target: ObjectFolder, overwrite: bool) -> bool:
-    """Reject a folder that must not be written; return whether it is half-written."""
-    names = [name for name in target.find() if not is_lease(name)]
-    is_complete = records.MANIFEST in names
-    is_half_written = not is_complete and records.is_half_written(names)
-    if names and not (is_complete or is_half_written):
-        raise InputError(
-            "--output must be a new or empty folder, or a folder of records",
-            f"{target.url}, which contains other files",
-            "Pass another folder",
-        )
-    if names and not overwrite:
-        state = "complete" if is_complete else "half-written"
-        raise InputError(
-            "Without --overwrite, --output must not contain records",
-            f"{target.url}, which contains {state} records",
-            "Pass --overwrite to replace them, or pass another folder",
-        )
-    return is_half_written
-
-
-@contextlib.contextmanager
-def _output_lock(output: str) -> Iterator[Callable[[], None]]:
-    """Lock an output; yield a function that raises an error if the lock is lost."""
-    if is_url(output):
-        with Lease(ObjectFolder(output), "--output") as lease:
-            yield lease.check
-    else:
-        os.makedirs(output, exist_ok=True)
-        with records_lock(output, exclusive=True):
-            yield lambda: None
-
-
-@contextlib.contextmanager
-def _removed_on_error(
-    building: ObjectFolder, output: str, is_half_written: bool
-) -> Iterator[None]:
-    """Delete the new files if the block fails, and a new local output."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError, InputError):
-            building.clear()
-            if is_half_written:  # it must stay marked as such
-                building.write(_MARK, b"")
-            elif not is_url(output):
-                os.rmdir(output)
-        raise
-
-
-def _publish(folder: str, target: ObjectFolder, check_lock: Callable[[], None]) -> None:
-    """Replace old records by new files, the manifest last.
-
-    An interruption leaves `_building` and no manifest.
-    """
-    building = target / records.BUILDING
-    names = [name for name in ObjectFolder(folder).find() if name != _MARK]
-    if not is_url(folder):
-        durable_files.sync(folder)
-    check_lock()
-    building.write(_MARK, b"")
-    target.delete(records.MANIFEST)
-    for name in target.find():
-        if name.startswith(
-            (records.SHARD_PREFIX, records.PROBLEMS, records.DUPLICATES)
-        ):
-            target.delete(name)
-    for group in (set(names) - {records.MANIFEST}, {records.MANIFEST}):
-        check_lock()
-        if folder == building.url:  # needs no disk space
-            target.move({f"{records.BUILDING}/{name}": name for name in group})
-        else:
-            push(target, folder, sorted(group))
-    building.clear()
 
 
 def write_metadata(
@@ -307,7 +183,7 @@ def _drop_duplicates(
     groups: Iterable[list[Chunk]],
     pool: WorkerPool,
     index: DuplicateIndex,
-    report: DuplicateReport,
+    report: DataErrorLog,
 ) -> Iterator[list[Chunk]]:
     """Yield the chunks without duplicates; the workers compute the fingerprints."""
     for chunks, hashes in pool.map("fingerprints", groups):
@@ -315,17 +191,9 @@ def _drop_duplicates(
         for chunk, chunk_hashes in zip(chunks, hashes, strict=True):
             rest, dropped = index.drop(chunk, chunk_hashes)
             kept.append(rest)
-            report.add(dropped)
+            for duplicate in dropped:
+                report.add(duplicate)
         yield kept
-
-
-def _check_accent_loss(chunks: Iterable[ChunkRecords]) -> Iterator[ChunkRecords]:
-    """Yield the results, after a check of the accent loss so far."""
-    total = AccentLoss()
-    for chunk in chunks:
-        total += chunk.accent_loss
-        total.check()
-        yield chunk
 
 
 def _write_shards(
@@ -333,13 +201,15 @@ def _write_shards(
     reader: CorpusReader,
     folder: pathlib.Path,
     count: int,
+    allow_accent_loss: bool,
 ) -> tuple[dict[str, int], AccentLoss, list[Shard]]:
     """Write the records to the shards in turn, as the original does."""
     names = records.shard_names(count)
     digests = [hashlib.sha256() for _ in names]
     counts: collections.Counter[str] = collections.Counter()
     accent_loss = AccentLoss()
-    with _Progress(reader) as progress, contextlib.ExitStack() as stack:
+    start = time.perf_counter()
+    with progress_bar(reader) as bar, contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / name).open("wb")) for name in names]
         for chunk in chunks:
             for number, data in enumerate(chunk.shard_bytes, counts["records"]):
@@ -347,7 +217,12 @@ def _write_shards(
                 digests[number % count].update(data)
             counts.update(chunk.counts)
             accent_loss += chunk.accent_loss
-            progress.update(counts)
+            if not allow_accent_loss:
+                accent_loss.check()
+            speed = counts["tokens"] / (time.perf_counter() - start)
+            documents = f"{counts['documents']:,} documents, {speed:,.0f} tokens/s"
+            bar.set_postfix_str(documents, refresh=False)
+            bar.update(reader.position_bytes - bar.n)
     shards = [
         Shard(
             name,
@@ -358,28 +233,6 @@ def _write_shards(
         for i, name in enumerate(names)
     ]
     return counts, accent_loss, shards
-
-
-class _Progress:
-    """Progress bar over the bytes of the input, with documents and tokens/s."""
-
-    def __init__(self, reader: CorpusReader):
-        self._reader = reader
-        self._start = time.perf_counter()
-        self._bar = progress_bar(reader)
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.close()
-
-    def update(self, counts: dict[str, int]) -> None:
-        speed = counts["tokens"] / (time.perf_counter() - self._start)
-        self._bar.set_postfix_str(
-            f"{counts['documents']:,} documents, {speed:,.0f} tokens/s", refresh=False
-        )
-        self._bar.update(self._reader.position_bytes - self._bar.n)
 
 
 def make_manifest(

@@ -1,4 +1,4 @@
-"""Errors in input data, reported with file and line.
+"""Errors in input data, and dropped documents, reported with file and line.
 
 An error stops the run, or is counted and listed in a file; none is ignored.
 """

@@ -10,12 +10,10 @@ so the result depends on the order of the corpus only.
 """
 
 import array
-import collections
 import dataclasses
 import functools
 import hashlib
 import json
-import pathlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -125,7 +123,16 @@ class DuplicateIndex:
                 threshold, _PERMUTATIONS, weights=_WEIGHTS
             )
 
-    def find(
+    def drop(
+        self, chunk: Chunk, hashes: Iterable[Fingerprint]
+    ) -> tuple[Chunk, list[Duplicate]]:
+        """Return a chunk without its duplicates, and the duplicates."""
+        places = zip(hashes, chunk.lines, strict=True)
+        found = [self._find(values, chunk.source, line) for values, line in places]
+        kept = chunk.select(duplicate is None for duplicate in found)
+        return kept, [duplicate for duplicate in found if duplicate is not None]
+
+    def _find(
         self, fingerprint: Fingerprint, source: int, line: int
     ) -> Duplicate | None:
         """Return the earlier document that a document repeats, or add it."""
@@ -164,39 +171,6 @@ class DuplicateIndex:
             self._sources[kept_source],
             kept_line,
         )
-
-    def drop(
-        self, chunk: Chunk, hashes: Iterable[Fingerprint]
-    ) -> tuple[Chunk, list[Duplicate]]:
-        """Return a chunk without its duplicates, and the duplicates."""
-        found = [
-            self.find(fingerprint, chunk.source, line)
-            for fingerprint, line in zip(hashes, chunk.lines, strict=True)
-        ]
-        kept = chunk.select(duplicate is None for duplicate in found)
-        return kept, [duplicate for duplicate in found if duplicate is not None]
-
-
-class DuplicateReport:
-    """File of the dropped documents, one JSON object a line, and their counts."""
-
-    def __init__(self, path: pathlib.Path):
-        self.counts: collections.Counter[str] = collections.Counter()
-        """Number of duplicates by kind."""
-        self._path, self._file = path, None
-
-    def add(self, duplicates: Iterable[Duplicate]) -> None:
-        """Write and count duplicates."""
-        for duplicate in duplicates:
-            if self._file is None:
-                self._file = self._path.open("w", encoding="utf-8", errors="replace")
-            print(duplicate, file=self._file)
-            self.counts[duplicate.kind] += 1
-
-    def close(self) -> None:
-        """Close the file, if one was written."""
-        if self._file is not None:
-            self._file.close()
 
 
 def _datasketch():

@@ -1,4 +1,4 @@
-"""Serialise examples as TFRecord payloads, and describe a folder in a manifest.
+"""The files of records: payloads, frames, manifest, lock and publication.
 
 The features have the names and types of the original (`input_ids`, `input_mask`,
 `segment_ids`, int64 lists of `max_length`), so records are interchangeable with the
@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
@@ -21,6 +21,9 @@ import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
+from electra_tf.storage.lease import Lease, is_lease
+from electra_tf.storage.mirror import push, temporary_folder
+from electra_tf.storage.objects import ObjectFolder, is_url
 from electra_tf.text.examples import Example
 from electra_tf.text.tokenizer import Wordpieces
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
@@ -30,6 +33,7 @@ SHARD_PREFIX = "pretrain_data.tfrecord"
 MANIFEST = "manifest.json"
 VOCABULARY = "vocab.txt"
 BUILDING = "_building"
+_MARK = "unfinished"  # a file in it, because object stores have no folders
 PROBLEMS = "problems.txt"
 DUPLICATES = "duplicates.jsonl"
 _FORMAT = 1
@@ -271,3 +275,113 @@ def records_lock(folder: str | os.PathLike, exclusive: bool = False) -> Iterator
         except OSError:  # for example NFS
             pass
         yield
+
+
+@contextlib.contextmanager
+def records_output(
+    output: str, overwrite: bool, is_shared: bool = False
+) -> Iterator[str]:
+    """Yield a folder whose files replace the records of `output` after the block.
+
+    It is `_building` in the output, or a local folder if the output is a URL. A folder
+    with `_building` and without a manifest is half-written.
+
+    Args:
+        output: The folder of records, a path or a URL.
+        overwrite: Replace existing records.
+        is_shared: Other machines write to the folder, too: it is in the output always.
+    """
+    target = ObjectFolder(output)
+    is_partial = _check_output(target, overwrite)
+    try:
+        with _output_lock(output) as check_lock, contextlib.ExitStack() as stack:
+            building = target / BUILDING
+            folder = building.url
+            if is_url(output) and not is_shared:
+                folder = stack.enter_context(temporary_folder())
+            with _removed_on_error(building, output, is_partial):
+                building.clear()
+                if folder == building.url:
+                    building.write(_MARK, b"")
+                yield folder
+            _publish(folder, target, check_lock)
+    except OSError as error:
+        raise InputError(
+            "--output must be writable and have as much free space as the text",
+            f"{error} (--output={output})",
+            "Free some space or pass another --output; the new files are removed",
+        ) from error
+
+
+def _check_output(target: ObjectFolder, overwrite: bool) -> bool:
+    """Reject a folder that must not be written; return whether it is half-written."""
+    names = [name for name in target.find() if not is_lease(name)]
+    is_complete = MANIFEST in names
+    is_partial = not is_complete and is_half_written(names)
+    if names and not (is_complete or is_partial):
+        raise InputError(
+            "--output must be a new or empty folder, or a folder of records",
+            f"{target.url}, which contains other files",
+            "Pass another folder",
+        )
+    if names and not overwrite:
+        state = "complete" if is_complete else "half-written"
+        raise InputError(
+            "Without --overwrite, --output must not contain records",
+            f"{target.url}, which contains {state} records",
+            "Pass --overwrite to replace them, or pass another folder",
+        )
+    return is_partial
+
+
+@contextlib.contextmanager
+def _output_lock(output: str) -> Iterator[Callable[[], None]]:
+    """Lock an output; yield a function that raises an error if the lock is lost."""
+    if is_url(output):
+        with Lease(ObjectFolder(output), "--output") as lease:
+            yield lease.check
+    else:
+        os.makedirs(output, exist_ok=True)
+        with records_lock(output, exclusive=True):
+            yield lambda: None
+
+
+@contextlib.contextmanager
+def _removed_on_error(
+    building: ObjectFolder, output: str, is_partial: bool
+) -> Iterator[None]:
+    """Delete the new files if the block fails, and a new local output."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError, InputError):
+            building.clear()
+            if is_partial:  # it must stay marked as such
+                building.write(_MARK, b"")
+            elif not is_url(output):
+                os.rmdir(output)
+        raise
+
+
+def _publish(folder: str, target: ObjectFolder, check_lock: Callable[[], None]) -> None:
+    """Replace old records by new files, the manifest last.
+
+    An interruption leaves `_building` and no manifest.
+    """
+    building = target / BUILDING
+    names = [name for name in ObjectFolder(folder).find() if name != _MARK]
+    if not is_url(folder):
+        durable_files.sync(folder)
+    check_lock()
+    building.write(_MARK, b"")
+    target.delete(MANIFEST)
+    for name in target.find():
+        if name.startswith((SHARD_PREFIX, PROBLEMS, DUPLICATES)):
+            target.delete(name)
+    for group in (set(names) - {MANIFEST}, {MANIFEST}):
+        check_lock()
+        if folder == building.url:  # needs no disk space
+            target.move({f"{BUILDING}/{name}": name for name in group})
+        else:
+            push(target, folder, sorted(group))
+    building.clear()
