@@ -19,6 +19,7 @@ from electra_tf.config.pretraining import (
 )
 from electra_tf.errors import InputError
 from electra_tf.interop.network import Network, Prefixes, Role
+from electra_tf.interop.placement import Parts
 from electra_tf.interop.plain_weights import plain_weights
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.tensor_files import read_safetensors
@@ -48,7 +49,6 @@ _DISCRIMINATOR, _GENERATOR, _BERT = (
     "bert/",
 )
 _PAIR = "masked_lm_pair/"
-_MAIN = f"{_PAIR}main/"
 _SLOT = "{slot}/{name}"
 _CLOZE, _CORRECTOR = "electra/cloze/", "electra/corrector/"
 _NOT_CONVERTED = {
@@ -110,20 +110,12 @@ def _left_out(names: Iterable[str]) -> dict[str, str]:
 def _networks(
     model: ModelConfig, tensors: Mapping[str, np.ndarray]
 ) -> list[tuple[Role, EncoderConfig, Prefixes]]:
-    for alone in (_BERT, _MAIN):
-        if any(name.startswith(alone) for name in tensors):
-            has_head = f"{alone}head/output_bias" in tensors
-            role: Role = "generator" if has_head else "encoder"
-            return [(role, model.encoder, Prefixes(alone, alone, alone))]
-    has_head = f"{_DISCRIMINATOR}head/score/kernel" in tensors
-    own = Prefixes(_DISCRIMINATOR, _DISCRIMINATOR, _DISCRIMINATOR)
-    found: list[tuple[Role, EncoderConfig, Prefixes]] = [
-        ("discriminator" if has_head else "encoder", model.encoder, own)
-    ]
-    if f"{_GENERATOR}head/output_bias" in tensors:
-        body = _DISCRIMINATOR if model.sharing == "all" else _GENERATOR
-        tables = _GENERATOR if model.sharing == "none" else _DISCRIMINATOR
-        found.append(("generator", model.generator, Prefixes(body, tables, _GENERATOR)))
+    parts = Parts.of(tensors)
+    main, found = parts.main, []
+    found.append((parts.main_role, model.encoder, Prefixes(main, main, main)))
+    if parts.generator == _GENERATOR:
+        names = Prefixes.of_generator(main, _GENERATOR, model.sharing, _GENERATOR)
+        found.append(("generator", model.generator, names))
     return found
 
 
@@ -206,9 +198,7 @@ def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
         return Prefixes(_DISCRIMINATOR, _DISCRIMINATOR, _DISCRIMINATOR)
     if networks == 1:
         return Prefixes(_BERT, _BERT, _BERT)
-    body = _DISCRIMINATOR if sharing == "all" else _GENERATOR
-    tables = _GENERATOR if sharing == "none" else _DISCRIMINATOR
-    return Prefixes(body, tables, _GENERATOR)
+    return Prefixes.of_generator(_DISCRIMINATOR, _GENERATOR, sharing, _GENERATOR)
 
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:

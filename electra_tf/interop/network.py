@@ -59,6 +59,14 @@ class Prefixes(NamedTuple):
     embeddings: str = ""
     head: str = ""
 
+    @classmethod
+    def of_generator(
+        cls, main: str, own: str, sharing: str, head: str = ""
+    ) -> "Prefixes":
+        """Return those of a generator, by what it shares with the main network."""
+        encoder = main if sharing == "all" else own
+        return cls(encoder, own if sharing == "none" else main, head)
+
 
 NO_PREFIXES = Prefixes()
 

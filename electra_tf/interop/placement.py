@@ -46,7 +46,14 @@ class Parts:
         owners = list(dict.fromkeys(filter(None, map(_owner, paths))))
         generators = [name for name in owners if name.endswith("generator/")]
         mains = [n for n in owners if n not in generators and n + _WORDS in paths]
-        return cls(frozenset(paths), mains[0], next(iter(generators), None))
+        main = next(iter(mains), "")
+        return cls(frozenset(paths), main, next(iter(generators), None))
+
+    @property
+    def main_role(self) -> Role:
+        """The role of the main network, by its head."""
+        roles = (role for role, n in _HEADS.items() if f"{self.main}{n}" in self.paths)
+        return next(roles, "encoder")
 
     def path(self, place: Place, role: Role, name: str) -> str | None:
         """Return the run's path of a weight, or None."""

@@ -381,7 +381,6 @@ def tokenization_settings(tokenizer: Tokenizer) -> dict[str, str | bool]:
 
 
 def _prefixes(network: Network, sharing: str, networks: int) -> Prefixes:
-    if network.role != "generator" or networks == 1 or sharing == "all":
+    if network.role != "generator" or networks == 1:
         return Prefixes("electra/", "electra/")
-    tables = "electra/" if sharing == "embeddings" else "generator/"
-    return Prefixes("generator/", tables)
+    return Prefixes.of_generator("electra/", "generator/", sharing)
