@@ -59,23 +59,13 @@ class MaskedLanguageModel(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
-        shape = encoder.shape
-        self.head = MaskedLMHead(
-            shape.width,
-            encoder.embeddings.width,
-            shape.vocabulary_size,
-            InitializerFactory(seed, shape.initializer_range),
-            dtype,
-            layer_norm_epsilon=shape.layer_norm_epsilon,
-            spare_rows=shape.spare_rows,
-        )
+        width = encoder.embeddings.width
+        self.head = MaskedLMHead(encoder.shape, width, seed, dtype)
         self.trainable = trainable
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
-        if not self.encoder.built:
-            self.encoder.build()
-        self.head.build()
+        _build(self.encoder, self.head)
 
     def call(
         self,
@@ -118,32 +108,16 @@ class MaskedLanguageModel(keras.layers.Layer):
 
 
 class Discriminator(keras.layers.Layer):
-    """Encoder with a head that classifies each token as original or replaced.
+    """Encoder with a head that classifies each token as original or replaced."""
 
-    Args:
-        encoder: The encoder.
-        seed: Seed of the initial values of the head.
-        name: Name of the layer.
-        dtype: Keras dtype policy.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        seed: int = 0,
-        name: str = "discriminator",
-        dtype: Any = None,
-    ):
-        super().__init__(name=name, dtype="float32")
+    def __init__(self, encoder: Encoder, seed: int = 0, dtype: Any = None):
+        super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
-        seeds = InitializerFactory(seed, encoder.shape.initializer_range)
-        self.head = ReplacedTokenHead(encoder.shape.width, seeds, dtype)
+        self.head = ReplacedTokenHead(encoder.shape, seed, dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
-        if not self.encoder.built:
-            self.encoder.build()
-        self.head.build()
+        _build(self.encoder, self.head)
 
     def call(
         self,
@@ -211,20 +185,13 @@ class Electra(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
         self.settings, self.seed = settings, seed
-        has_one_tower = generator and not two_towers
-        encoder, generator_encoder = _encoders(settings, seed, has_one_tower, dtype)
-        self.discriminator = Discriminator(
-            encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "discriminator", dtype
+        encoder, self.generator = _networks(
+            settings, seed, generator and not two_towers, dtype
         )
-        self.generator = None
-        if generator_encoder is not None:
-            self.generator = MaskedLanguageModel(
-                generator_encoder,
-                _part_seed(seed, _GENERATOR_HEAD),
-                "generator",
-                dtype,
-            )
-        self.cloze = None
+        self.discriminator = Discriminator(
+            encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), dtype
+        )
+        self.cloze = self.corrector = self.baseline = None
         if two_towers:
             shared = settings.sharing == "embeddings"
             self.cloze = TwoTowerGenerator(
@@ -234,26 +201,13 @@ class Electra(keras.layers.Layer):
                 encoder.embeddings if shared else None,
                 dtype,
             )
-        self.corrector = None
         if corrector:
             shape = settings.encoder
             self.corrector = MaskedLMHead(
-                shape.width,
-                shape.embedding,
-                shape.vocabulary_size,
-                InitializerFactory(
-                    _part_seed(seed, _CORRECTOR), shape.initializer_range
-                ),
-                dtype,
-                "corrector",
-                shape.layer_norm_epsilon,
-                shape.spare_rows,
+                shape, shape.embedding, _part_seed(seed, _CORRECTOR), dtype, "corrector"
             )
-        self.baseline = None
         if baseline:
-            self.baseline = keras.layers.Dense(
-                1, use_bias=False, kernel_initializer="zeros", name="baseline"
-            )
+            self.baseline = _vector("baseline")
         self.trainable = trainable
 
     @property
@@ -263,13 +217,7 @@ class Electra(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the discriminator's names."""
-        self.discriminator.build()
-        if self.generator is not None:
-            self.generator.build()
-        if self.cloze is not None:
-            self.cloze.build()
-        if self.corrector is not None:
-            self.corrector.build()
+        _build(self.discriminator, self.generator, self.cloze, self.corrector)
         if self.baseline is not None:
             self.baseline.build((None, None, self.generator.encoder.shape.width))
 
@@ -300,16 +248,8 @@ class Electra(keras.layers.Layer):
 class MaskedLMPair(keras.layers.Layer):
     """Generator, and a full-size masked LM that reads its samples (section 3.5).
 
-    The networks of Replace MLM and All-Tokens MLM.
-
-    Args:
-        settings: Shapes and weight sharing, with a vocabulary size.
-        seed: Seed of the initial values.
-        generator: Whether to create a generator; a uniform generator has no weights.
-        gate: Whether to create the vector that decides between copying and predicting
-            (All-Tokens MLM).
-        dtype: Keras dtype policy.
-        name: Name of the layer.
+    The networks of Replace MLM and All-Tokens MLM; `gate` is the vector with which the
+    latter decides between copying and predicting.
     """
 
     def __init__(
@@ -319,26 +259,13 @@ class MaskedLMPair(keras.layers.Layer):
         generator: bool = True,
         gate: bool = False,
         dtype: Any = None,
-        name: str = "masked_lm_pair",
     ):
-        super().__init__(name=name, dtype="float32")
-        encoder, generator_encoder = _encoders(settings, seed, generator, dtype)
+        super().__init__(name="masked_lm_pair", dtype="float32")
+        encoder, self.generator = _networks(settings, seed, generator, dtype)
         self.main = MaskedLanguageModel(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "main", dtype
         )
-        self.generator = None
-        if generator_encoder is not None:
-            self.generator = MaskedLanguageModel(
-                generator_encoder,
-                _part_seed(seed, _GENERATOR_HEAD),
-                "generator",
-                dtype,
-            )
-        self.gate = None
-        if gate:
-            self.gate = keras.layers.Dense(
-                1, use_bias=False, kernel_initializer="zeros", name="gate"
-            )
+        self.gate = _vector("gate") if gate else None
 
     @property
     def encoder(self) -> Encoder:
@@ -347,9 +274,7 @@ class MaskedLMPair(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the main network's names."""
-        self.main.build()
-        if self.generator is not None:
-            self.generator.build()
+        _build(self.main, self.generator)
         if self.gate is not None:
             self.gate.build((None, None, self.encoder.shape.width))
 
@@ -369,11 +294,7 @@ def bert(
 ) -> MaskedLanguageModel:
     """Create a full-size encoder with a masked-LM head, for the BERT baseline.
 
-    Args:
-        settings: The encoder's shape, with a vocabulary size.
-        seed: Seed of the initial values; the encoder's are those of the ELECTRA
-            discriminator of the same seed.
-        dtype: Keras dtype policy.
+    The encoder's initial values are those of the discriminator of the same seed.
     """
     encoder = Encoder(settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype)
     return MaskedLanguageModel(
@@ -387,14 +308,7 @@ def pretraining_model(
     seed: int = 0,
     dtype: Any = None,
 ) -> Electra | MaskedLMPair | MaskedLanguageModel:
-    """Create the networks that an objective trains.
-
-    Args:
-        settings: Shapes and weight sharing, with a vocabulary size.
-        objective: The objective; `config/objectives.py` lists its networks.
-        seed: Seed of the initial values.
-        dtype: Keras dtype policy of the encoders.
-    """
+    """Create the networks of an objective, as `config/objectives.py` lists them."""
     facts = objective.facts
     if facts.head == "masked_lm" and not facts.generator:
         return bert(settings, seed, dtype)
@@ -421,23 +335,37 @@ def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
     return ops.take(ops.reshape(x_BLD, (-1, width)), flat_BM, axis=0)
 
 
-def _encoders(
-    settings: ModelConfig, seed: int, generator: bool, dtype: Any
-) -> tuple[Encoder, Encoder | None]:
-    """Return the encoders of discriminator and generator, with what they share."""
+def _networks(
+    settings: ModelConfig, seed: int, has_generator: bool, dtype: Any
+) -> tuple[Encoder, MaskedLanguageModel | None]:
+    """Return the main network's encoder and the generator, with what they share."""
     shape, seeds = settings.encoder, [_part_seed(seed, i) for i in range(2)]
-    if settings.sharing == "gdes" and generator:
+    if settings.sharing == "gdes" and has_generator:
         other = Encoder(settings.generator, seeds[_GENERATOR], dtype=dtype)
         factory = InitializerFactory(seeds[_DISCRIMINATOR], shape.initializer_range)
         tables = DisentangledEmbeddings(shape, factory, other.embeddings, dtype)
-        return Encoder(shape, seeds[_DISCRIMINATOR], tables, dtype=dtype), other
-    encoder = Encoder(shape, seeds[_DISCRIMINATOR], dtype=dtype)
-    if not generator:
+        encoder = Encoder(shape, seeds[_DISCRIMINATOR], tables, dtype=dtype)
+    else:
+        encoder = other = Encoder(shape, seeds[_DISCRIMINATOR], dtype=dtype)
+        if has_generator and settings.sharing != "all":
+            shared = encoder.embeddings if settings.sharing == "embeddings" else None
+            other = Encoder(settings.generator, seeds[_GENERATOR], shared, dtype=dtype)
+    if not has_generator:
         return encoder, None
-    if settings.sharing == "all":
-        return encoder, encoder
-    shared = encoder.embeddings if settings.sharing == "embeddings" else None
-    return encoder, Encoder(settings.generator, seeds[_GENERATOR], shared, dtype=dtype)
+    head_seed = _part_seed(seed, _GENERATOR_HEAD)
+    return encoder, MaskedLanguageModel(other, head_seed, "generator", dtype)
+
+
+def _vector(name: str) -> keras.layers.Dense:
+    """Return a vector that hidden states are multiplied with, 0 at first."""
+    return keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name=name)
+
+
+def _build(*layers: keras.layers.Layer | None) -> None:
+    """Build layers that exist and are not built."""
+    for layer in layers:
+        if layer is not None and not layer.built:
+            layer.build()
 
 
 def _part_seed(seed: int, part: int) -> int:

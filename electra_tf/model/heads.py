@@ -9,52 +9,46 @@ from typing import Any
 import keras
 from keras import ops
 
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
 from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0
+_OUTSIDE = -1000.0  # added to the logits of positions outside the context
+_HIDDEN = 512  # width of the hidden layers of `SpanHead`
 
 
 class MaskedLMHead(keras.layers.Layer):
-    """Masked-LM head of BERT, with the token table as output matrix.
+    """Masked-LM head of BERT, with a token table of width `embedding` as output matrix.
 
-    Args:
-        width: Width of the hidden states.
-        embedding: Width of the token table.
-        vocabulary_size: Rows of the token table.
-        seeds: Creates the initialisers.
-        dtype: Keras dtype policy of the hidden layer; the head's is float32.
-        name: Name of the layer.
-        layer_norm_epsilon: Added to the variance in the layer norm.
-        spare_rows: Rows at the end of the table that are never predicted.
+    `width` is that of the hidden states; None: the encoder's.
     """
 
     def __init__(
         self,
-        width: int,
+        shape: EncoderConfig,
         embedding: int,
-        vocabulary_size: int,
-        seeds: InitializerFactory,
+        seed: int,
         dtype: Any = None,
         name: str = "head",
-        layer_norm_epsilon: float = 1e-12,
-        spare_rows: int = 0,
+        width: int | None = None,
     ):
         super().__init__(name=name, dtype="float32")
-        self.width, self.vocabulary_size = width, vocabulary_size
-        self.spare_rows = spare_rows
+        seeds = InitializerFactory(seed, shape.initializer_range)
+        self._width, self._spare_rows = width or shape.width, shape.spare_rows
+        self._vocabulary_size = shape.vocabulary_size
         self.dense = keras.layers.Dense(
             embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
             dtype=dtype,
         )  # fmt: skip
-        self.layer_norm = layer_norm("layer_norm", layer_norm_epsilon, dtype)
+        self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights except the token table, which the embeddings own."""
-        self.dense.build((None, None, self.width))
+        self.dense.build((None, None, self._width))
         self.layer_norm.build((None, None, self.dense.units))
         self.output_bias = self.add_weight(
-            name="output_bias", shape=(self.vocabulary_size,), initializer="zeros"
+            name="output_bias", shape=(self._vocabulary_size,), initializer="zeros"
         )
 
     def call(
@@ -64,53 +58,40 @@ class MaskedLMHead(keras.layers.Layer):
         flat_XE = self.outputs(x_BMD)
         layer_ops = layer_ops or LayerOps()
         logits_XV = layer_ops.vocab_logits(flat_XE, table_VE, self.logit_bias)
-        return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self.vocabulary_size))
+        return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self._vocabulary_size))
 
     @property
     def logit_bias(self) -> Tensor:
         """Return the bias of the logits, float32 [V], which excludes spare rows."""
         bias_V = ops.convert_to_tensor(self.output_bias, "float32")
-        if not self.spare_rows:
+        if not self._spare_rows:
             return bias_V
-        excluded = ops.full((self.spare_rows,), _EXCLUDED, "float32")
-        return ops.concatenate([bias_V[: -self.spare_rows], excluded])
+        excluded = ops.full((self._spare_rows,), _EXCLUDED, "float32")
+        return ops.concatenate([bias_V[: -self._spare_rows], excluded])
 
     def outputs(self, x_BMD: Tensor) -> Tensor:
         """Return the factors of the token table, float32 [X, E]."""
-        hidden_BME = ops.cast(self.layer_norm(self.dense(x_BMD)), "float32")
+        hidden_BME = _float32(self.layer_norm(self.dense(x_BMD)))
         return ops.reshape(hidden_BME, (-1, self.dense.units))
 
 
 class ReplacedTokenHead(keras.layers.Layer):
-    """Head that classifies each token as original or replaced (paper, section 2).
+    """Head that classifies each token as original or replaced (paper, section 2)."""
 
-    Args:
-        width: Width of the hidden states.
-        seeds: Creates the initialisers.
-        dtype: Keras dtype policy of the hidden layer; the head's is float32.
-        name: Name of the layer.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        seeds: InitializerFactory,
-        dtype: Any = None,
-        name: str = "head",
-    ):
-        super().__init__(name=name, dtype="float32")
-        self.width = width
+    def __init__(self, shape: EncoderConfig, seed: int, dtype: Any = None):
+        super().__init__(name="head", dtype="float32")
+        seeds = InitializerFactory(seed, shape.initializer_range)
+        self._width = shape.width
         self.dense = keras.layers.Dense(
-            width, gelu, kernel_initializer=seeds.normal(), name="dense", dtype=dtype
-        )
-        self.score = keras.layers.Dense(
-            1, kernel_initializer=seeds.glorot(), name="score", dtype="float32"
-        )
+            shape.width, gelu, kernel_initializer=seeds.normal(), name="dense",
+            dtype=dtype,
+        )  # fmt: skip
+        self.score = _dense("score", 1, seeds)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights of both layers."""
-        self.dense.build((None, None, self.width))
-        self.score.build((None, None, self.width))
+        self.dense.build((None, None, self._width))
+        self.score.build((None, None, self._width))
 
     def call(self, x_BLD: Tensor) -> Tensor:
         """Return logits of "replaced", float32 [B, L], of hidden states [B, L, D]."""
@@ -118,34 +99,20 @@ class ReplacedTokenHead(keras.layers.Layer):
 
 
 class ClassificationHead(keras.layers.Layer):
-    """Dense layer on the [CLS] vector, for classification and regression.
+    """Dense layer on the [CLS] vector, for `units` classes or, with 1, regression.
 
     There is no pooler, as in the original.
-
-    Args:
-        width: Width of the hidden states.
-        units: Number of classes, or 1 for regression.
-        dropout: Dropout rate.
-        seed: Seed of the initial values.
-        name: Name of the layer.
     """
 
-    def __init__(
-        self,
-        width: int,
-        units: int,
-        dropout: float = 0.1,
-        seed: int = 0,
-        name: str = "head",
-    ):
-        super().__init__(name=name, dtype="float32")
-        self.width = width
+    def __init__(self, width: int, units: int, dropout: float = 0.1, seed: int = 0):
+        super().__init__(name="head", dtype="float32")
+        self._width = width
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
-        self.dense = _dense(units, seed)
+        self.dense = _dense("dense", units, InitializerFactory(seed))
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
-        self.dense.build((None, self.width))
+        self.dense.build((None, self._width))
 
     def call(
         self,
@@ -154,47 +121,25 @@ class ClassificationHead(keras.layers.Layer):
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Return logits, float32 [B, C], of hidden states [B, L, D]."""
-        cls_BD = keras.ops.cast(x_BLD[:, 0], "float32")
-        return self.dense(
-            (layer_ops or LayerOps(training)).dropout(cls_BD, self.dropout)
-        )
+        layer_ops = layer_ops or LayerOps(training)
+        return self.dense(layer_ops.dropout(_float32(x_BLD[:, 0]), self.dropout))
 
 
 class TokenClassificationHead(keras.layers.Layer):
-    """Dense layer on each vector, for token classification.
+    """Dense layer on each vector, for `units` tags."""
 
-    Args:
-        width: Width of the hidden states.
-        units: Number of tags.
-        seed: Seed of the initial values.
-        name: Name of the layer.
-    """
-
-    def __init__(self, width: int, units: int, seed: int = 0, name: str = "head"):
-        super().__init__(name=name, dtype="float32")
-        self.width = width
-        self.dense = _dense(units, seed)
+    def __init__(self, width: int, units: int, seed: int = 0):
+        super().__init__(name="head", dtype="float32")
+        self._width = width
+        self.dense = _dense("dense", units, InitializerFactory(seed))
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
-        self.dense.build((None, None, self.width))
+        self.dense.build((None, None, self._width))
 
     def call(self, x_BLD: Tensor) -> Tensor:
         """Return logits, float32 [B, L, C], of hidden states [B, L, D]."""
         return self.dense(x_BLD)
-
-
-def _dense(units: int, seed: int) -> keras.layers.Dense:
-    """Return a dense layer that is float32 under any global policy."""
-    return keras.layers.Dense(
-        units,
-        kernel_initializer=InitializerFactory(seed).glorot(),
-        name="dense",
-        dtype="float32",
-    )
-
-
-_OUTSIDE = -1000.0  # added to the logits of positions outside the context
 
 
 class _PairDense(keras.layers.Dense):
@@ -230,9 +175,7 @@ class SpanHead(keras.layers.Layer):
         start_n_top: Candidates for the start, and for the end given each start.
         joint_prediction: Whether the end logits depend on the start.
         answerable: Whether the head also returns an answerability logit.
-        hidden: Width of the hidden layers.
         dtype: Keras dtype policy of the hidden layers; the head's is float32.
-        name: Name of the layer.
     """
 
     def __init__(
@@ -242,31 +185,29 @@ class SpanHead(keras.layers.Layer):
         start_n_top: int = 20,
         joint_prediction: bool = True,
         answerable: bool = True,
-        hidden: int = 512,
         dtype: Any = None,
-        name: str = "head",
     ):
-        super().__init__(name=name, dtype="float32")
-        self.width, self.start_n_top = width, start_n_top
-        self.start = _score("start", seeds)
+        super().__init__(name="head", dtype="float32")
+        self._width, self._start_n_top = width, start_n_top
+        self.start = _dense("start", 1, seeds)
         self.end_hidden = self.answerable_hidden = self.answerable = None
         if joint_prediction:
             self.end_hidden = _PairDense(
-                hidden, gelu, kernel_initializer=seeds.glorot(), name="end_hidden",
+                _HIDDEN, gelu, kernel_initializer=seeds.glorot(), name="end_hidden",
                 dtype=dtype,
             )  # fmt: skip
-        self.end = _score("end", seeds)
+        self.end = _dense("end", 1, seeds)
         if answerable:
             self.answerable_hidden = keras.layers.Dense(
-                hidden, gelu, kernel_initializer=seeds.glorot(),
+                _HIDDEN, gelu, kernel_initializer=seeds.glorot(),
                 name="answerable_hidden", dtype=dtype,
             )  # fmt: skip
-            self.answerable = _score("answerable", seeds)
+            self.answerable = _dense("answerable", 1, seeds)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
-        pair, hidden = (None, 2 * self.width), self.width
-        self.start.build((None, self.width))
+        pair, hidden = (None, 2 * self._width), self._width
+        self.start.build((None, self._width))
         if self.end_hidden is not None:
             self.end_hidden.build(pair)
             hidden = self.end_hidden.units
@@ -312,9 +253,9 @@ class SpanHead(keras.layers.Layer):
         """Return the best starts, and the best ends given each start."""
         length = x_BLD.shape[1]
         if length is None:
-            size = ops.minimum(self.start_n_top, ops.shape(x_BLD)[1])
+            size = ops.minimum(self._start_n_top, ops.shape(x_BLD)[1])
         else:
-            size = min(self.start_n_top, length)
+            size = min(self._start_n_top, length)
         start_BS, index_BS = ops.top_k(ops.log_softmax(start_BL), size)
         end_BSL = self._ends(x_BLD, index_BS, outside_BL)
         end_BSK, index_BSK = ops.top_k(ops.log_softmax(end_BSL), size)
@@ -336,7 +277,7 @@ class SpanHead(keras.layers.Layer):
     def _answerable(self, x_BLD: Tensor, start_BL: Tensor) -> Tensor:
         """Return the logit of no answer, [B], from [CLS] and the expected start."""
         weights_BL = ops.softmax(start_BL)
-        x32_BLD = ops.cast(x_BLD, "float32")
+        x32_BLD = _float32(x_BLD)
         start_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x32_BLD)[:, 0]
         pair_BD = ops.concatenate([x32_BLD[:, 0], start_BD], axis=-1)
         return self.answerable(self.answerable_hidden(pair_BD))[..., 0]
@@ -344,13 +285,17 @@ class SpanHead(keras.layers.Layer):
 
 def _outside(segment_ids_BL: Tensor) -> Tensor:
     """Return 0 where an answer may be, -1000 elsewhere."""
-    first_L = ops.cast(ops.arange(ops.shape(segment_ids_BL)[1]) == 0, "float32")
-    inside_BL = ops.cast(segment_ids_BL, "float32") + first_L
+    first_L = _float32(ops.arange(ops.shape(segment_ids_BL)[1]) == 0)
+    inside_BL = _float32(segment_ids_BL) + first_L
     return (1.0 - inside_BL) * _OUTSIDE
 
 
-def _score(name: str, seeds: InitializerFactory) -> keras.layers.Dense:
-    """Return a dense layer that maps each vector to one logit."""
+def _dense(name: str, units: int, seeds: InitializerFactory) -> keras.layers.Dense:
+    """Return an output layer, which is float32 under any global policy."""
     return keras.layers.Dense(
-        1, kernel_initializer=seeds.glorot(), name=name, dtype="float32"
+        units, kernel_initializer=seeds.glorot(), name=name, dtype="float32"
     )
+
+
+def _float32(x: Tensor) -> Tensor:
+    return ops.cast(x, "float32")

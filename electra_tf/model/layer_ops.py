@@ -55,11 +55,7 @@ class LayerOps:
         values_BNKH: Tensor,
         dropout: keras.layers.Dropout,
     ) -> Tensor:
-        """Compute dot-product attention, with the softmax in float32.
-
-        Returns:
-            [B, L, N, H].
-        """
+        """Return dot-product attention [B, L, N, H], with the softmax in float32."""
         keys_BNHK = ops.transpose(keys_BNKH, (0, 1, 3, 2))
         scores_BNLK = ops.matmul(queries_BNLH, keys_BNHK)
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")

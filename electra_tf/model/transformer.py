@@ -23,12 +23,7 @@ _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
 class InitializerFactory:
-    """Factory of initialisers with different seeds, derived from one seed.
-
-    Args:
-        seed: Seed from which all others are derived.
-        stddev: Standard deviation of the normal initialisers.
-    """
+    """Factory of initialisers with different seeds, derived from one seed."""
 
     def __init__(self, seed: int, stddev: float = 0.02):
         self._seed, self._stddev, self._drawn = seed, stddev, 0
@@ -65,23 +60,12 @@ class DenseSkipBias(keras.layers.Dense):
 
 
 class Embeddings(keras.layers.Layer):
-    """Sum of token, segment and position embeddings, normalised.
-
-    Args:
-        shape: Shape of the encoder.
-        seeds: Factory of the initialisers.
-        dtype: Keras dtype policy.
-        name: Name of the layer.
-    """
+    """Sum of token, segment and position embeddings, normalised."""
 
     def __init__(
-        self,
-        shape: EncoderConfig,
-        seeds: InitializerFactory,
-        dtype: Any = None,
-        name: str = "embeddings",
+        self, shape: EncoderConfig, seeds: InitializerFactory, dtype: Any = None
     ):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name="embeddings", dtype=dtype)
         self._rows = {
             "word_embeddings": shape.vocabulary_size,
             "segment_embeddings": shape.segments,
@@ -132,13 +116,6 @@ class DisentangledEmbeddings(Embeddings):
 
     The other tables get no gradient from here (gradient-disentangled embedding sharing,
     DeBERTa v3). The layer norm is this layer's own.
-
-    Args:
-        shape: Shape of the encoder.
-        seeds: Factory of the initialisers.
-        base: The embeddings with the other tables, of the same shape.
-        dtype: Keras dtype policy.
-        name: Name of the layer.
     """
 
     def __init__(
@@ -147,9 +124,8 @@ class DisentangledEmbeddings(Embeddings):
         seeds: InitializerFactory,
         base: Embeddings,
         dtype: Any = None,
-        name: str = "embeddings",
     ):
-        super().__init__(shape, seeds, dtype, name)
+        super().__init__(shape, seeds, dtype)
         # Keras would list the weights of an attribute as weights of this layer.
         self._base = lambda: base
 
@@ -166,24 +142,13 @@ class DisentangledEmbeddings(Embeddings):
         }
         self.layer_norm.build((None, None, self.width))
 
-    @property
-    def segment_embeddings(self) -> Tensor:
-        """Return the segment table, [S, E]."""
-        return self._table("segment_embeddings")
-
-    @property
-    def position_embeddings(self) -> Tensor:
-        """Return the position table, [P, E]."""
-        return self._table("position_embeddings")
-
-    @property
-    def word_embeddings(self) -> Tensor:
-        """Return the token table, [V, E]."""
-        return self._table("word_embeddings")
-
-    def _table(self, name: str) -> Tensor:
+    def _sum(self, name: str) -> Tensor:
         base = ops.stop_gradient(ops.convert_to_tensor(getattr(self._base(), name)))
         return base + ops.convert_to_tensor(self._deltas[name])
+
+    word_embeddings = property(lambda self: self._sum("word_embeddings"))
+    segment_embeddings = property(lambda self: self._sum("segment_embeddings"))
+    position_embeddings = property(lambda self: self._sum("position_embeddings"))
 
     def _look_up_words(self, token_ids: Tensor, layer_ops: LayerOps) -> Tensor:
         table_VE = self._base().word_embeddings
@@ -192,23 +157,12 @@ class DisentangledEmbeddings(Embeddings):
 
 
 class SelfAttention(keras.layers.Layer):
-    """Multi-head self-attention.
-
-    Args:
-        shape: Shape of the encoder.
-        seeds: Factory of the initialisers.
-        dtype: Keras dtype policy.
-        name: Name of the layer.
-    """
+    """Multi-head self-attention."""
 
     def __init__(
-        self,
-        shape: EncoderConfig,
-        seeds: InitializerFactory,
-        dtype: Any = None,
-        name: str = "attention",
+        self, shape: EncoderConfig, seeds: InitializerFactory, dtype: Any = None
     ):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name="attention", dtype=dtype)
         self.width, self.heads = shape.width, shape.heads
         self.head_width = shape.width // shape.heads
         self.query, self.key, self.value, self.output_dense = (
@@ -234,11 +188,7 @@ class SelfAttention(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Return the output layer's matmul without its bias, which the caller adds.
-
-        Returns:
-            [B, L, D].
-        """
+        """Return the output layer's matmul without its bias, which the caller adds."""
         layer_ops, length = layer_ops or LayerOps(training), ops.shape(x_BLD)[1]
         # TensorFlow fuses matmul and bias only in 2-D.
         x_XD = ops.reshape(x_BLD, (-1, self.width))
@@ -268,14 +218,7 @@ class SelfAttention(keras.layers.Layer):
 
 
 class Block(keras.layers.Layer):
-    """Transformer layer: self-attention and feed-forward network with residuals.
-
-    Args:
-        shape: Shape of the encoder.
-        seeds: Factory of the initialisers.
-        name: `layer_0`, `layer_1`, ...
-        dtype: Keras dtype policy.
-    """
+    """Transformer layer: self-attention and feed-forward network with residuals."""
 
     def __init__(
         self,
@@ -318,11 +261,7 @@ class Block(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Apply the layer.
-
-        Returns:
-            [B, L, D].
-        """
+        """Return the next hidden states, [B, L, D]."""
         layer_ops = layer_ops or LayerOps(training)
         x_BLD = layer_ops.bias_dropout_add_norm(
             self.attention(x_BLD, bias_B11K, layer_ops=layer_ops),
@@ -438,18 +377,9 @@ class Encoder(keras.layers.Layer):
         layer_ops: LayerOps | None = None,
         attends_to: Literal["all", "left", "right"] = "all",
     ) -> Iterator[Tensor]:
-        """Compute the hidden states below the first layer and after each layer.
+        """Yield the hidden states below the first layer and after each layer.
 
-        Args:
-            token_ids: As for `call`.
-            segment_ids: As for `call`.
-            padding_mask: As for `call`.
-            training: As for `call`.
-            layer_ops: As for `call`.
-            attends_to: As for `call`.
-
-        Yields:
-            [B, L, D], `depth` + 1 times.
+        The arguments are those of `call`.
         """
         real_BL = ops.cast(padding_mask, "float32")
         # Not `real_BL[:, None, None, :]`, which LiteRT does not support.

@@ -8,7 +8,7 @@ from keras import ops
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.model.heads import MaskedLMHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.transformer import Embeddings, Encoder, InitializerFactory
+from electra_tf.model.transformer import Embeddings, Encoder
 
 _RIGHT_TOWER = 2**32  # added to the seed of the left tower
 
@@ -20,13 +20,7 @@ class TwoTowerGenerator(keras.layers.Layer):
     at position t uses the state of t - 1 of one tower and that of t + 1 of the other,
     so a single pass over an unmasked text predicts all its tokens.
 
-    Args:
-        shape: Shape of each tower.
-        seed: Seed of the left tower's initial values.
-        head_seed: Seed of the head's initial values.
-        embeddings: Embeddings that both towers share; None: each has its own.
-        dtype: Keras dtype policy.
-        name: Name of the layer.
+    Both towers share `embeddings`; with None each has its own.
     """
 
     def __init__(
@@ -36,10 +30,8 @@ class TwoTowerGenerator(keras.layers.Layer):
         head_seed: int,
         embeddings: Embeddings | None = None,
         dtype: Any = None,
-        name: str = "cloze",
     ):
-        super().__init__(name=name, dtype="float32")
-        self.shape = shape
+        super().__init__(name="cloze", dtype="float32")
         self.left, self.right = (
             Encoder(shape, number, embeddings, name, dtype)
             for number, name in (
@@ -47,15 +39,8 @@ class TwoTowerGenerator(keras.layers.Layer):
                 (seed + _RIGHT_TOWER, "right_encoder"),
             )
         )
-        self.head = MaskedLMHead(
-            2 * shape.width,
-            self.left.embeddings.width,
-            shape.vocabulary_size,
-            InitializerFactory(head_seed, shape.initializer_range),
-            dtype,
-            layer_norm_epsilon=shape.layer_norm_epsilon,
-            spare_rows=shape.spare_rows,
-        )
+        width = self.left.embeddings.width
+        self.head = MaskedLMHead(shape, width, head_seed, dtype, width=2 * shape.width)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of embeddings that are already built."""
@@ -72,17 +57,9 @@ class TwoTowerGenerator(keras.layers.Layer):
     ) -> Tensor:
         """Return the vectors to multiply with `table` at every position.
 
-        Args:
-            token_ids: int32 [B, L], not masked.
-            segment_ids: int32 [B, L].
-            padding_mask: [B, L], 1 at real tokens.
-            training: Whether dropout is applied; ignored if `layer_ops` is given.
-            layer_ops: Implementation of the operations; None uses Keras operations.
-
-        Returns:
-            float32 [B * L, E]. As in the original, the first position sees the left
-            tower's state of the last one, and the last position the right tower's of
-            the first.
+        The token ids are not masked. The result is float32 [B * L, E]. As in the
+        original, the first position sees the left tower's state of the last one, and
+        the last position the right tower's of the first.
         """
         inputs = token_ids, segment_ids, padding_mask
         left_BLD, right_BLD = (

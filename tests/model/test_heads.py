@@ -10,7 +10,7 @@ import tensorflow as tf
 from conftest import GOLDEN
 from pretraining.original import our_name
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.pretraining import EncoderConfig, ModelConfig
 from electra_tf.model.heads import (
     ClassificationHead,
     MaskedLMHead,
@@ -42,11 +42,10 @@ STARTS_B = np.array([3, 0, 6])
 def make(kind, dtype=None, width=WIDTH, seed=0, values=False, **settings):
     """Return a built head of small sizes, with random weights if `values`."""
     seeds = InitializerFactory(seed)
+    shape = ModelConfig(width=width, heads=1, vocabulary_size=VOCABULARY).encoder
     heads = {
-        "masked_lm": lambda: MaskedLMHead(
-            width, EMBEDDING, VOCABULARY, seeds, dtype, **settings
-        ),
-        "replaced_token": lambda: ReplacedTokenHead(width, seeds, dtype),
+        "masked_lm": lambda: MaskedLMHead(shape, EMBEDDING, seed, dtype, **settings),
+        "replaced_token": lambda: ReplacedTokenHead(shape, seed, dtype),
         "span": lambda: SpanHead(width, seeds, dtype=dtype, **settings),
         "class": lambda: ClassificationHead(width, 3, seed=seed, **settings),
         "tag": lambda: TokenClassificationHead(width, 3, seed=seed),
