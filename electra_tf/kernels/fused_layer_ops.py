@@ -23,6 +23,12 @@ from electra_tf.model.layer_ops import LayerOps
 _MAX_TRANSPOSED_COLUMNS = 512  # of kernels that `matmul` transposes
 
 
+def has_only_cpus() -> bool:
+    """Return whether TensorFlow sees no device other than CPUs."""
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    return kinds == {"CPU"}
+
+
 def xla_compiled(function: Callable) -> Callable:
     """Compile a function of tensors with XLA."""
     return tf.function(function, jit_compile=True, autograph=False)

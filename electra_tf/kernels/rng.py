@@ -58,11 +58,7 @@ class RngStream(NamedTuple):
 
 
 class DropoutSeeds:
-    """Dropout seeds of one step, one set for each dropout call in call order.
-
-    Args:
-        rng: Source of the random bits.
-    """
+    """Dropout seeds of one step, one set for each dropout call in call order."""
 
     def __init__(self, rng: RngStream):
         self._rng, self._num_calls, self._seeds = rng, 0, None
@@ -84,15 +80,7 @@ def apply_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tens
     """Set values to 0 with probability `rate` and scale the others by 1 / (1 - rate).
 
     XLA fuses the hash into the surrounding loop, so no tensor of random bits is written
-    to memory.
-
-    Args:
-        x: Tensor with rows as the first axis.
-        seeds: uint32 [rows, 2]; None returns `x` unchanged.
-        rate: Probability below 1.
-
-    Returns:
-        Tensor of the shape and type of `x`.
+    to memory. The first axis of `x` is the rows; without seeds, `x` is unchanged.
     """
     if seeds is None:
         return x
@@ -134,12 +122,7 @@ def make_rng(seed: Size, kind: int, step: Size, first_row: Size = 0) -> RngStrea
     """Create the random stream of one step.
 
     Equal arguments give equal numbers, also in other modes and after a restart.
-
-    Args:
-        seed: Seed of the run, below 2^63.
-        kind: TRAINING or EVALUATION, which give different streams.
-        step: Index of the update, or of the batch of an evaluation.
-        first_row: Index of this replica's first row in the global batch.
+    `first_row` is the index of this replica's first row in the global batch.
     """
     step = tf.cast(step, tf.int64)  # the dtype changes the numbers
     pair = tf.stack([tf.convert_to_tensor(seed, tf.int64), tf.constant(kind, tf.int64)])

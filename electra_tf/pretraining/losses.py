@@ -32,12 +32,7 @@ class MLMPredictions(NamedTuple):
 
 
 def mlm_predictions(logits_BMV: tf.Tensor, labels_BM: tf.Tensor) -> MLMPredictions:
-    """Compute cross-entropy, probabilities and correctness with one softmax.
-
-    Args:
-        logits_BMV: float32.
-        labels_BM: int32, the original tokens.
-    """
+    """Compute cross-entropy, probabilities and correctness with one softmax."""
     logits_BMV = tf.convert_to_tensor(logits_BMV)
     max_logit_BM = tf.reduce_max(logits_BMV, -1)
     label_logit_BM = tf.gather(logits_BMV, labels_BM, batch_dims=2)
@@ -70,12 +65,7 @@ def _xent_backward(
 def masked_lm_loss(predictions: MLMPredictions, weights_BM: tf.Tensor) -> WeightedSum:
     """Sum the cross-entropy of the original tokens at masked positions, in nats.
 
-    Args:
-        predictions: Outputs of the masked-LM head.
-        weights_BM: float32, 1 at masked positions, 0 at unused ones.
-
-    Returns:
-        The sum over masked positions, and their number.
+    `weights_BM` is 1 at masked positions, 0 at unused ones.
     """
     total = tf.reduce_sum(predictions.xent_BM * weights_BM)
     return WeightedSum(total, tf.reduce_sum(weights_BM))
@@ -86,13 +76,7 @@ def replaced_token_loss(
 ) -> WeightedSum:
     """Sum the binary cross-entropy of "replaced" at real tokens, in nats.
 
-    Args:
-        logits_BL: float32, positive for "replaced".
-        is_fake_BL: int32, 1 where the token differs from the original one.
-        input_mask_BL: int32, 1 at real tokens.
-
-    Returns:
-        The sum over real tokens, and their number.
+    A positive logit predicts "replaced"; the masks are int32 with 1 for yes.
     """
     fake_BL = tf.cast(is_fake_BL, tf.float32)
     real_BL = tf.cast(input_mask_BL, tf.float32)

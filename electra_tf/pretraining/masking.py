@@ -44,12 +44,7 @@ class SpecialTokens:
     def from_vocabulary(
         cls, vocabulary: VocabularyIds, counts_V: np.ndarray | None = None
     ) -> "SpecialTokens":
-        """Return the special ids and the continuation pieces of a vocabulary.
-
-        Args:
-            vocabulary: An `electra_tf.Vocabulary`.
-            counts_V: See `counts_V`.
-        """
+        """Return the special ids and the continuation pieces of a vocabulary."""
         return cls(
             cls=vocabulary.ids["[CLS]"],
             sep=vocabulary.ids["[SEP]"],
@@ -92,15 +87,7 @@ class Masker:
         return np.maximum(1, counts).astype(np.int32)
 
     def __call__(self, batch: Batch, rng: RngStream) -> MaskedBatch:
-        """Select positions and write replacement tokens there; all shapes are static.
-
-        Args:
-            batch: Rows of text.
-            rng: Random numbers of the step.
-
-        Returns:
-            The batch with masked ids, positions, labels and weights.
-        """
+        """Select positions and write replacement tokens there, with static shapes."""
         rows = batch.input_ids_BL.shape[0]
         maskable_BL = maskable(batch, self.tokens)
         count_B = tf.gather(
@@ -160,15 +147,10 @@ def maskable(batch: Batch, tokens: SpecialTokens) -> tf.Tensor:
 def first_positions(
     positions_BM: tf.Tensor, count_B: tf.Tensor, maskable_BL: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Keep the first positions of each row and set the others to 0.
+    """Keep the first `count_B` positions of each row and set the others to 0.
 
-    Args:
-        positions_BM: int32, the sampled positions.
-        count_B: int32, number of positions to mask.
-        maskable_BL: bool; their number is an upper bound on the count.
-
-    Returns:
-        int32 [B, M] positions and float32 [B, M] weights, both 0 where unused.
+    There are at most as many as maskable ones. Return int32 [B, M] positions and
+    float32 [B, M] weights, both 0 where unused.
     """
     available_B = tf.reduce_sum(tf.cast(maskable_BL, tf.int32), 1)
     used_count_B = tf.minimum(count_B, available_B)
@@ -203,7 +185,7 @@ def sample_whole_words(
         starts_BL: bool, positions where words begin.
         maskable_BL: bool; other positions are never selected.
         count_B: int32, maximum number of masked positions of a row.
-        max_predictions: M, the number of positions returned for each row.
+        max_predictions: M.
 
     Returns:
         Positions and weights as `first_positions` returns them.
@@ -265,17 +247,10 @@ def scatter_tokens(
     weights_BM: tf.Tensor,
     replacement_BM: tf.Tensor,
 ) -> tf.Tensor:
-    """Write tokens at given positions.
+    """Write tokens at given positions of a text, where their weight is 1.
 
-    Args:
-        ids_BL: int32, the text.
-        positions_BM: int32. With scheme `original` a position can occur repeatedly.
-        weights_BM: float32, 1 or 0; entries of weight 0 write nothing.
-        replacement_BM: int32, the tokens to write.
-
-    Returns:
-        int32 [B, L], the text with the tokens. A repeated position receives the mean of
-        its ids, rounded down, as in the released code (google-research/electra#41).
+    A repeated position, as of scheme `original`, receives the mean of its ids, rounded
+    down, as in the released code (google-research/electra#41).
     """
     used_BM = tf.cast(weights_BM, tf.int32)
     rows, length = ids_BL.shape
@@ -291,14 +266,9 @@ def scatter_tokens(
 
 
 def sample_with_replacement(maskable_BL: tf.Tensor, bits_BM: tf.Tensor) -> tf.Tensor:
-    """Sample positions independently, as the released code does.
+    """Sample maskable positions independently, as the released code does.
 
-    Args:
-        maskable_BL: bool, the positions to sample from.
-        bits_BM: uint32 random bits.
-
-    Returns:
-        int32 [B, M]; 0 for a row without maskable positions.
+    Return int32 [B, M], 0 for a row without maskable positions.
     """
     rank_BL = tf.cumsum(tf.cast(maskable_BL, tf.int32), 1)
     available_B1 = tf.cast(rank_BL[:, -1:], tf.uint64)
@@ -318,17 +288,8 @@ def apply_mask_as_original(
 ) -> MaskedBatch:
     """Write [MASK] at 85% of the sampled positions and keep the other tokens.
 
-    A repeated position is masked if any of its draws is.
-
-    Args:
-        batch: The text.
-        positions_BM: int32, sampled with replacement; 0 where unused.
-        weights_BM: float32, 0 where unused.
-        uniform_BM: float32 in [0, 1).
-        mask_id: The id of [MASK].
-
-    Returns:
-        The masked batch, with a label at every used position.
+    A repeated position is masked if any of its draws is. Every used position has a
+    label. `uniform_BM` is in [0, 1).
     """
     write_BM = tf.cast(uniform_BM < _ORIGINAL_MASK_SHARE, tf.float32) * weights_BM
     replacement_BM = tf.fill(positions_BM.shape, mask_id)

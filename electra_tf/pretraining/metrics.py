@@ -22,38 +22,20 @@ Metrics = Mapping[str, WeightedSum]
 
 
 def masked_lm_metrics(
-    predictions: MLMPredictions, masked: MaskedBatch, loss: WeightedSum
+    predictions: MLMPredictions,
+    masked: MaskedBatch,
+    loss: WeightedSum,
+    name: str = "masked_lm",
 ) -> dict[str, WeightedSum]:
-    """Compute the loss and accuracy of a masked language model.
-
-    Args:
-        predictions: Outputs of the masked-LM head.
-        masked: The batch with labels and weights.
-        loss: The masked-LM loss.
-
-    Returns:
-        `masked_lm_loss` and `masked_lm_accuracy`, over masked positions.
-    """
-    return {
-        "masked_lm_loss": loss,
-        "masked_lm_accuracy": _weighted_mean(
-            predictions.is_correct_BM, masked.weights_BM
-        ),
-    }
+    """Return `masked_lm_loss` and `masked_lm_accuracy`, over masked positions."""
+    accuracy = _weighted_mean(predictions.is_correct_BM, masked.weights_BM)
+    return {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
 
 
 def sampled_metrics(
     sampled_BM: tf.Tensor, masked: MaskedBatch
 ) -> dict[str, WeightedSum]:
-    """Compute how often a sample equals the original token.
-
-    Args:
-        sampled_BM: int32, the generator's samples.
-        masked: The batch with labels and weights.
-
-    Returns:
-        `sampled_masked_lm_accuracy`, over masked positions.
-    """
+    """Return how often a sample equals the original token, over masked positions."""
     is_correct_BM = sampled_BM == masked.labels_BM
     return {
         "sampled_masked_lm_accuracy": _weighted_mean(is_correct_BM, masked.weights_BM)
@@ -68,15 +50,7 @@ def discriminator_metrics(
 ) -> dict[str, WeightedSum]:
     """Compute the metrics of replaced-token detection over real tokens.
 
-    Args:
-        logits_BL: float32; a positive logit predicts "replaced".
-        corrupted: The batch with labels.
-        input_mask_BL: int32, 1 at real tokens.
-        loss: The replaced-token loss.
-
-    Returns:
-        `disc_loss`, `disc_accuracy`, `disc_precision`, `disc_recall` (both of the class
-        "replaced"), `disc_auc`.
+    Precision and recall are those of the class "replaced", a logit above 0.
     """
     real_BL = tf.cast(input_mask_BL, tf.float32)
     predicted_BL = logits_BL > 0
@@ -97,11 +71,7 @@ def discriminator_metrics(
 def metric_ratios(metrics: Metrics) -> dict[str, tf.Tensor]:
     """Divide sums by weights within a graph, for Keras's `fit`.
 
-    Args:
-        metrics: Weighted sums of one replica.
-
-    Returns:
-        float32 scalars by name, without the AUC; 0 where the weight is 0.
+    The AUC is left out; a metric of weight 0 is 0.
     """
     return {
         name: tf.math.divide_no_nan(pair.total, tf.cast(pair.weight, tf.float32))
@@ -111,14 +81,7 @@ def metric_ratios(metrics: Metrics) -> dict[str, tf.Tensor]:
 
 
 def compute_metrics(metrics: Metrics) -> dict[str, float]:
-    """Divide sums by weights, and compute the AUC from its histograms.
-
-    Args:
-        metrics: Weighted sums of NumPy arrays or eager tensors.
-
-    Returns:
-        The values by name; NaN where the weight is 0.
-    """
+    """Divide sums by weights (NaN if 0), and compute the AUC from its histograms."""
     values = {}
     for name, (total, weight) in metrics.items():
         total, weight = np.asarray(total, np.float64), np.asarray(weight, np.float64)
@@ -130,15 +93,10 @@ def compute_metrics(metrics: Metrics) -> dict[str, float]:
 
 
 def area_under_curve(fakes_K: np.ndarray, reals_K: np.ndarray) -> float:
-    """Compute the area under the ROC curve from histograms of logits.
+    """Compute the area under the ROC curve from histograms, lowest bin first.
 
-    Args:
-        fakes_K: Histogram of the replaced tokens' logits, lowest bin first.
-        reals_K: Histogram of the original tokens' logits.
-
-    Returns:
-        Probability that a replaced token has a larger logit than an original one. A
-        pair in one bin counts half. NaN if either histogram is empty.
+    It is the probability that a replaced token has a larger logit than an original one.
+    A pair in one bin counts half. NaN if either histogram is empty.
     """
     pairs = fakes_K.sum() * reals_K.sum()
     below_K = np.cumsum(reals_K) - reals_K / 2

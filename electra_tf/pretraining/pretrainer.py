@@ -120,15 +120,9 @@ class Pretrainer(keras.Model):
         return pretrainer
 
     def compile(self, optimizer: Any = None, *others: Any, **named: Any) -> None:
-        """Set the optimizer. `training.xla`, not Keras, selects what XLA compiles.
+        """Set the optimizer of `create_optimizer`; other arguments are errors.
 
-        Args:
-            optimizer: Return value of `create_optimizer`.
-            others: Must be left out.
-            named: Must be left out.
-
-        Raises:
-            InputError: Another optimizer or another argument.
+        `training.xla`, not Keras, selects what XLA compiles.
         """
         if others or named or not hasattr(optimizer, "slots"):
             received = [repr(value)[:60] for value in (optimizer, *others)]
@@ -153,11 +147,7 @@ class Pretrainer(keras.Model):
         return self.objective.stage_starts
 
     def begin(self, step: int) -> None:
-        """Prepare for the update that follows `step` completed ones.
-
-        Args:
-            step: Number of completed updates.
-        """
+        """Prepare for the update that follows `step` completed ones."""
         self.objective.begin(step)
         # The functions that contain the steps are traced anew in each stage.
         self._compute_gradients = self._loss_and_gradients
@@ -167,15 +157,7 @@ class Pretrainer(keras.Model):
             )
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """Train with Keras's loop.
-
-        Args:
-            args: As for `keras.Model.fit`.
-            kwargs: As for `keras.Model.fit`.
-
-        Raises:
-            InputError: The objective has several stages.
-        """
+        """Train with Keras's loop; the objective must have one stage."""
         if self.stage_starts:
             raise InputError(
                 "Keras's fit must train an objective of one stage",
@@ -255,16 +237,7 @@ class Pretrainer(keras.Model):
         return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Raise an error: finetune, evaluate and pretrain read checkpoints instead.
-
-        Args:
-            filepath: As for `keras.Model.save`.
-            args: As for `keras.Model.save`.
-            kwargs: As for `keras.Model.save`.
-
-        Raises:
-            InputError: Always. The message names the function that writes a checkpoint.
-        """
+        """Raise an error: finetune, evaluate and pretrain read checkpoints instead."""
         raise InputError(
             "A pretrainer must be saved as a checkpoint, with config and vocabulary",
             f"save({str(filepath)!r})",

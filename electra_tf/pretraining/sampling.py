@@ -51,16 +51,8 @@ def sample_inverse_cdf(
     by its total probability, the second a token within the block. Both selections are
     exact up to float32 rounding, a relative error of about 1e-7.
 
-    Args:
-        logits_BMV: float32.
-        probabilities_BMV: Softmax of the logits.
-        uniform_BM2: float32 in (0, 1).
-        labels_BM: int32, the original tokens.
-        temperature: Values below 1 favour likely tokens.
-        disallow_correct: Never sample the original token.
-
-    Returns:
-        int32 [B, M], without gradient.
+    The arguments are those of `sample_gumbel`; `probabilities_BMV` is the softmax of
+    the logits, and the random numbers are in (0, 1).
     """
     if not (isinstance(temperature, float) and temperature == 1) or disallow_correct:
         probabilities_BMV = tf.nn.softmax(
@@ -105,13 +97,7 @@ def _adjusted_logits(
 def corrupt(masked: MaskedBatch, sampled_BM: tf.Tensor) -> CorruptedBatch:
     """Replace the tokens at masked positions by samples.
 
-    Args:
-        masked: The batch with its masked positions.
-        sampled_BM: int32, one token for each masked position.
-
-    Returns:
-        The discriminator's input and labels. A sample that equals the original token
-        is labelled real.
+    A sample that equals the original token is labelled real.
     """
     corrupted_BL = scatter_tokens(
         masked.input_ids_BL, masked.positions_BM, masked.weights_BM, sampled_BM

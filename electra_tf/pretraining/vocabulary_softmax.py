@@ -37,16 +37,8 @@ def log_probabilities(
     Logits are computed chunk by chunk, and again in the backward pass: 4/3 of the FLOPs
     in exchange for memory that does not grow with the number of positions.
 
-    Args:
-        hidden_XE: float32.
-        table_VE: float32.
-        bias_V: float32.
-        labels_X: int32; their log-probabilities have a gradient.
-        others_X: int32.
-        chunk: Positions of a chunk; None: 64 MiB of logits.
-
-    Returns:
-        Log-probabilities, float32 [X].
+    Only the log-probabilities of the labels have a gradient. `chunk` is the number of
+    positions of a chunk; None: those of 64 MiB of logits.
     """
     positions, size = hidden_XE.shape[0], table_VE.shape[0]
     chunk = min(positions, chunk or max(1, _CHUNK_VALUES // size))

@@ -9,18 +9,9 @@ from electra_tf.pretraining.losses import (
     WeightedSum,
     masked_lm_loss,
     mlm_predictions,
-    replaced_token_loss,
 )
-from electra_tf.pretraining.metrics import (
-    discriminator_metrics,
-    masked_lm_metrics,
-    sampled_metrics,
-)
-from electra_tf.pretraining.objectives.common import (
-    Losses,
-    encoder_inputs,
-    make_layer_ops,
-)
+from electra_tf.pretraining.metrics import masked_lm_metrics, sampled_metrics
+from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.sampling import corrupt
 
@@ -52,15 +43,8 @@ class AdversarialObjective(ElectraObjective):
         training: bool,
         progress: tf.Tensor | float = 0.0,
     ) -> Losses:
-        """Run generator, sampling and discriminator, and compute all losses.
-
-        Returns:
-            All losses and metrics, as sums over these rows.
-        """
-        generator, layer_ops = (
-            self.model.generator,
-            make_layer_ops(rng, training, self._xla),
-        )
+        """Run generator, sampling and discriminator, and compute all losses."""
+        generator, layer_ops = self.model.generator, self.layer_ops(rng, training)
         x_BLD = generator.encoder(
             masked.masked_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
@@ -76,28 +60,22 @@ class AdversarialObjective(ElectraObjective):
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
-        real_BL = masked.input_mask_BL
-        disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, real_BL)
-        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
-        result = self._policy_losses(
+        policy = self._policy_losses(
             masked,
             corrupted,
             # Samples are drawn from the tempered distribution, and scored under it.
-            gen_logits_BMV / self._temperature(progress),
+            gen_logits_BMV / self._scheduled("temperature", progress),
             states_BMD,
             disc_logits_BL,
         )
-        return Losses(
-            parts=result.parts | {"disc": disc},
-            factors=result.factors | {"disc": self._discriminator_weight(progress)},
-            metrics={
-                **masked_lm_metrics(predictions, masked, masked_lm),
-                **sampled_metrics(sampled_BM, masked),
-                **discriminator_metrics(disc_logits_BL, corrupted, real_BL, disc),
-                **result.metrics,
-                **self._scheduled_settings(progress),
-            },
-        )
+        disc = self.discriminator_losses(disc_logits_BL, masked, corrupted, progress)
+        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
+        metrics = {
+            **masked_lm_metrics(predictions, masked, masked_lm),
+            **sampled_metrics(sampled_BM, masked),
+            **self._schedules(progress),
+        }
+        return policy | disc | Losses({}, {}, metrics)
 
     def _policy_losses(
         self,

@@ -4,13 +4,8 @@ import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
-from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.losses import WeightedSum
-from electra_tf.pretraining.objectives.common import (
-    Losses,
-    encoder_inputs,
-    make_layer_ops,
-)
+from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
@@ -33,34 +28,14 @@ class AllTokensMLMObjective(ElectraObjective):
             "main_lm": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
         }
 
-    def losses(
+    def main_losses(
         self,
         masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: tf.Tensor | float = 0.0,
+        corrupted: CorruptedBatch,
+        layer_ops: FusedLayerOps,
+        progress: tf.Tensor | float,
     ) -> Losses:
-        """Run generator, sampling and main network, and compute both losses.
-
-        Returns:
-            Both losses and all metrics, as sums over these rows.
-        """
-        layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
-        main = self._main_losses(masked, corrupted, layer_ops)
-        return Losses(
-            parts=generated.parts | main.parts,
-            factors=generated.factors | main.factors,
-            metrics={
-                **generated.metrics,
-                **main.metrics,
-                **self._scheduled_settings(progress),
-            },
-        )
-
-    def _main_losses(
-        self, masked: MaskedBatch, corrupted: CorruptedBatch, layer_ops: FusedLayerOps
-    ) -> Losses:
+        """Predict or copy every real token."""
         network, ids_BL = self.model.main, corrupted.corrupted_ids_BL
         x_BLD = network.encoder(ids_BL, **encoder_inputs(masked), layer_ops=layer_ops)
         original_X, input_X, real_X = (
@@ -103,15 +78,9 @@ class AllTokensMLMObjective(ElectraObjective):
 def log_mixture(
     gate_X: tf.Tensor, log_softmax_X: tf.Tensor, is_input_X: tf.Tensor
 ) -> tf.Tensor:
-    """Return log(D [token = input token] + (1 - D) softmax(token)).
+    """Return log(D [token = input token] + (1 - D) softmax(token)), float32 [X].
 
-    Args:
-        gate_X: float32, the logits of D.
-        log_softmax_X: float32, of the tokens.
-        is_input_X: bool, whether the tokens are those of the input.
-
-    Returns:
-        float32 [X], finite for every finite gate.
+    `gate_X` are the logits of D. The result is finite for every finite gate.
     """
     predicted_X = tf.math.log_sigmoid(-gate_X) + log_softmax_X
     both_X = tf.stack([tf.math.log_sigmoid(gate_X), predicted_X])

@@ -7,13 +7,16 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import RngStream
+from electra_tf.model.electra import pretraining_model
 from electra_tf.pretraining.losses import (
     WeightedSum,
     masked_lm_loss,
     mlm_predictions,
 )
+from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
 
 
@@ -25,8 +28,22 @@ class Objective:
     stage_starts: tuple[int, ...] = ()
     """Numbers of completed steps at which a new stage begins."""
 
+    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
+        training = config.training
+        self.settings = config.objective
+        self.mask = Masker(config.masking, tokens, config.records.max_length)
+        self.model = pretraining_model(
+            config.model, config.objective, training.seed, training.precision
+        )
+        self._xla = training.xla
+
     def begin(self, step: int) -> None:
         """Prepare the update that follows `step` completed ones."""
+
+    def layer_ops(self, rng: RngStream, training: bool) -> FusedLayerOps:
+        """Create the operations of one step's layers, with dropout in training."""
+        on_cpu = has_only_cpus() and not uses_jit(self._xla)
+        return FusedLayerOps(rng.dropout() if training else None, on_cpu)
 
 
 class Losses(NamedTuple):
@@ -38,6 +55,11 @@ class Losses(NamedTuple):
     """Weight of each loss in the total loss."""
     metrics: dict[str, WeightedSum]
     """Metrics by name. The names are those of the released ELECTRA code."""
+
+    def __or__(self, other: "Losses") -> "Losses":
+        return Losses(
+            *(ours | theirs for ours, theirs in zip(self, other, strict=True))
+        )
 
     def combined(self, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return the total loss: the sum of factor * total / weight of each part.
@@ -59,34 +81,21 @@ class Losses(NamedTuple):
 
 
 def masked_lm_losses(
-    logits_BMV: tf.Tensor, masked: MaskedBatch, weight: float
+    logits_BMV: tf.Tensor, masked: MaskedBatch, weight: float, name: str = "masked_lm"
 ) -> Losses:
-    """Return the loss and metrics of predicting the masked tokens, and no other loss.
-
-    Args:
-        logits_BMV: float32.
-        masked: Rows with masked positions.
-        weight: Of the loss.
-    """
+    """Return the loss and metrics of predicting the original tokens."""
     predictions = mlm_predictions(logits_BMV, masked.labels_BM)
     loss = masked_lm_loss(predictions, masked.weights_BM)
-    metrics = masked_lm_metrics(predictions, masked, loss)
-    return Losses({"masked_lm": loss}, {"masked_lm": weight}, metrics)
+    metrics = masked_lm_metrics(predictions, masked, loss, name)
+    return Losses({name: loss}, {name: weight}, metrics)
 
 
 def scheduled(
     value: float, points: Sequence[tuple[float, float]], progress: tf.Tensor | float
 ) -> tf.Tensor | float:
-    """Multiply a setting by the factor of its schedule.
+    """Multiply a setting by the factor of its schedule at a share of training.
 
-    Args:
-        value: The setting.
-        points: Completed shares of training with factors, linear in between and
-            constant outside; none: 1.
-        progress: Completed share of training, a float32 scalar.
-
-    Returns:
-        float32 scalar, or `value` itself without a schedule.
+    Between its points the factor is linear, outside constant; without points it is 1.
     """
     if not points:
         return value
@@ -105,13 +114,6 @@ def uses_jit(xla: str) -> bool:
     if xla == "auto":
         return bool(tf.config.list_logical_devices("GPU"))
     return xla == "on"
-
-
-def make_layer_ops(rng: RngStream, training: bool, xla: str) -> FusedLayerOps:
-    """Create the element-wise operations, dropout included, of one step."""
-    kinds = {device.device_type for device in tf.config.list_logical_devices()}
-    on_cpu = kinds == {"CPU"} and not uses_jit(xla)
-    return FusedLayerOps(rng.dropout() if training else None, on_cpu)
 
 
 def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:

@@ -2,19 +2,13 @@
 
 import tensorflow as tf
 
-from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.rng import RngStream
+from electra_tf.batch import CorruptedBatch, MaskedBatch
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.electra import gather
-from electra_tf.pretraining.losses import (
-    masked_lm_loss,
-    mlm_predictions,
-    replaced_token_loss,
-)
-from electra_tf.pretraining.metrics import discriminator_metrics, masked_lm_metrics
 from electra_tf.pretraining.objectives.common import (
     Losses,
     encoder_inputs,
-    make_layer_ops,
+    masked_lm_losses,
 )
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
@@ -33,42 +27,25 @@ class CorrectiveObjective(ElectraObjective):
         counts = super().weights(masked)
         return counts | {"main_lm": counts["masked_lm"]}
 
-    def joint_losses(
+    def main_losses(
         self,
         masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
+        corrupted: CorruptedBatch,
+        layer_ops: FusedLayerOps,
         progress: tf.Tensor | float,
     ) -> Losses:
-        """Run generator, sampling and both heads, and compute the three losses."""
-        layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        """Run the discriminator's encoder once, and both heads on its states."""
         network = self.model.discriminator
         x_BLD = network.encoder(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
-        disc_logits_BL, real_BL = network.head(x_BLD), self.discriminated(masked)
-        disc = replaced_token_loss(disc_logits_BL, corrupted.is_fake_BL, real_BL)
+        detected = self.discriminator_losses(
+            network.head(x_BLD), masked, corrupted, progress
+        )
         logits_BMV = self.model.corrector(
             gather(x_BLD, masked.positions_BM),
             network.encoder.embeddings.word_embeddings,
             layer_ops=layer_ops,
         )
-        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
-        loss = masked_lm_loss(predictions, masked.weights_BM)
-        metrics = masked_lm_metrics(predictions, masked, loss)
-        return Losses(
-            parts={**generated.parts, "disc": disc, "main_lm": loss},
-            factors={
-                **generated.factors,
-                "disc": self._discriminator_weight(progress),
-                "main_lm": self.settings.main_weight,
-            },
-            metrics={
-                **generated.metrics,
-                **discriminator_metrics(disc_logits_BL, corrupted, real_BL, disc),
-                "main_lm_loss": metrics["masked_lm_loss"],
-                "main_lm_accuracy": metrics["masked_lm_accuracy"],
-                **self._scheduled_settings(progress),
-            },
-        )
+        weight = self.settings.main_weight
+        return detected | masked_lm_losses(logits_BMV, masked, weight, "main_lm")

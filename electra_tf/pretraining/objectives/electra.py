@@ -8,7 +8,6 @@ from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import SAMPLES, RngStream
-from electra_tf.model.electra import pretraining_model
 from electra_tf.pretraining.losses import (
     MLMPredictions,
     WeightedSum,
@@ -16,7 +15,7 @@ from electra_tf.pretraining.losses import (
     mlm_predictions,
     replaced_token_loss,
 )
-from electra_tf.pretraining.masking import Masker, SpecialTokens
+from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.metrics import (
     discriminator_metrics,
     masked_lm_metrics,
@@ -26,7 +25,6 @@ from electra_tf.pretraining.objectives.common import (
     Losses,
     Objective,
     encoder_inputs,
-    make_layer_ops,
     masked_lm_losses,
     scheduled,
 )
@@ -38,33 +36,16 @@ class ElectraObjective(Objective):
 
     The samples have no gradient, so the discriminator's loss does not reach the
     generator, except through shared weights.
-
-    Args:
-        config: Configuration of the run.
-        tokens: Special tokens and size of the vocabulary.
     """
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
-        self.settings = config.objective
-        self.mask = Masker(config.masking, tokens, config.records.max_length)
-        self.model = pretraining_model(
-            config.model,
-            config.objective,
-            config.training.seed,
-            config.training.precision,
-        )
-        self._vocabulary_size = tokens.vocabulary_size
+        super().__init__(config, tokens)
         self._fixed_logits_V = _fixed_logits(config.objective, tokens)
-        self._xla = config.training.xla
         self.stage_starts = config.stage_starts
         self.begin(0)
 
     def begin(self, step: int) -> None:
-        """Select the stage: 1 trains the generator alone, 2 is all that follows.
-
-        Args:
-            step: Number of completed updates.
-        """
+        """Select the stage: 1 trains the generator alone, 2 is all that follows."""
         self.stage = 1 if step < sum(self.stage_starts) else 2
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
@@ -75,14 +56,7 @@ class ElectraObjective(Objective):
         }
 
     def discriminated(self, masked: MaskedBatch) -> tf.Tensor:
-        """Return 1 at the tokens of the discriminator's loss, all real ones.
-
-        Args:
-            masked: Rows with masked positions.
-
-        Returns:
-            int32 [B, L].
-        """
+        """Return 1 at the tokens of the discriminator's loss, int32 [B, L]."""
         return masked.input_mask_BL
 
     def losses(
@@ -92,46 +66,52 @@ class ElectraObjective(Objective):
         training: bool,
         progress: tf.Tensor | float = 0.0,
     ) -> Losses:
-        """Compute the losses of the current stage.
+        """Compute the losses of the current stage, as sums over these rows.
 
         Args:
             masked: Rows with masked positions.
             rng: Random numbers of the step, for sampling and dropout.
             training: Whether dropout is applied.
             progress: Completed share of training, for schedules.
-
-        Returns:
-            Losses and metrics, as sums over these rows.
         """
+        layer_ops = self.layer_ops(rng, training)
         if self.stage == 1:
-            return self._generator_losses(masked, rng, training)
-        return self.joint_losses(masked, rng, training, progress)
-
-    def joint_losses(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: tf.Tensor | float,
-    ) -> Losses:
-        """Run generator, sampling and discriminator, and compute both losses."""
-        layer_ops = make_layer_ops(rng, training, self._xla)
+            logits_BMV = self._generator_logits(masked, layer_ops)
+            return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
         # 1. The generator predicts the tokens at the masked positions, and samples of
         # its distribution replace them.
         corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
         # 2. The discriminator classifies every token as original or replaced.
-        disc, metrics = self._discriminate(masked, corrupted, layer_ops)
+        main = self.main_losses(masked, corrupted, layer_ops, progress)
+        return generated | main | Losses({}, {}, self._schedules(progress))
+
+    def main_losses(
+        self,
+        masked: MaskedBatch,
+        corrupted: CorruptedBatch,
+        layer_ops: FusedLayerOps,
+        progress: tf.Tensor | float,
+    ) -> Losses:
+        """Run the main network, the discriminator, on the generator's samples."""
+        logits_BL = self.model.discriminator(
+            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
+        )
+        return self.discriminator_losses(logits_BL, masked, corrupted, progress)
+
+    def discriminator_losses(
+        self,
+        logits_BL: tf.Tensor,
+        masked: MaskedBatch,
+        corrupted: CorruptedBatch,
+        progress: tf.Tensor | float,
+    ) -> Losses:
+        """Return the loss and metrics of replaced-token detection."""
+        counted_BL = self.discriminated(masked)
+        loss = replaced_token_loss(logits_BL, corrupted.is_fake_BL, counted_BL)
         return Losses(
-            parts={**generated.parts, "disc": disc},
-            factors={
-                **generated.factors,
-                "disc": self._discriminator_weight(progress),
-            },
-            metrics={
-                **generated.metrics,
-                **metrics,
-                **self._scheduled_settings(progress),
-            },
+            {"disc": loss},
+            {"disc": self._scheduled("discriminator_weight", progress)},
+            discriminator_metrics(logits_BL, corrupted, counted_BL, loss),
         )
 
     def metrics_with_generator(
@@ -148,33 +128,12 @@ class ElectraObjective(Objective):
             masked: Rows with masked positions.
             rng: Random numbers of the step, for sampling.
             progress: Completed share of the other run's training, for its schedules.
-
-        Returns:
-            Metrics of the other generator and of this discriminator.
         """
-        layer_ops = make_layer_ops(rng, False, self._xla)
+        layer_ops = self.layer_ops(rng, False)
         corrupted, generated = generator._corrupt(masked, rng, layer_ops, progress)
-        _, metrics = self._discriminate(masked, corrupted, layer_ops)
-        return {**generated.metrics, **metrics}
-
-    def _discriminate(
-        self, masked: MaskedBatch, corrupted: CorruptedBatch, layer_ops: FusedLayerOps
-    ) -> tuple[WeightedSum, dict[str, WeightedSum]]:
-        """Return the discriminator's loss and metrics."""
-        logits_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
-        )
-        counted_BL = self.discriminated(masked)
-        loss = replaced_token_loss(logits_BL, corrupted.is_fake_BL, counted_BL)
-        return loss, discriminator_metrics(logits_BL, corrupted, counted_BL, loss)
-
-    def _generator_losses(
-        self, masked: MaskedBatch, rng: RngStream, training: bool
-    ) -> Losses:
-        """Compute the generator's loss alone; nothing is sampled."""
-        layer_ops = make_layer_ops(rng, training, self._xla)
-        logits_BMV = self._generator_logits(masked, layer_ops)
-        return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
+        inputs = masked, corrupted, layer_ops, progress
+        detected = ElectraObjective.main_losses(self, *inputs)  # no other head's loss
+        return (generated | detected).metrics
 
     def _corrupt(
         self,
@@ -188,7 +147,7 @@ class ElectraObjective(Objective):
         A frozen generator samples without dropout.
         """
         if self._is_frozen:
-            layer_ops = make_layer_ops(rng, False, self._xla)
+            layer_ops = self.layer_ops(rng, False)
         gen_logits_BMV = self._generator_logits(masked, layer_ops)
         predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
@@ -211,27 +170,16 @@ class ElectraObjective(Objective):
     def _is_frozen(self) -> bool:
         return self.settings.freeze_generator
 
-    def _discriminator_weight(self, progress: tf.Tensor | float) -> tf.Tensor | float:
-        settings = self.settings
-        points = settings.discriminator_weight_schedule
-        return scheduled(settings.discriminator_weight, points, progress)
+    def _scheduled(self, name: str, progress: tf.Tensor | float) -> tf.Tensor | float:
+        """Return the value of a setting that may have a schedule."""
+        points = getattr(self.settings, f"{name}_schedule")
+        return scheduled(getattr(self.settings, name), points, progress)
 
-    def _temperature(self, progress: tf.Tensor | float) -> tf.Tensor | float:
-        settings = self.settings
-        points = settings.temperature_schedule
-        return scheduled(settings.temperature, points, progress)
-
-    def _scheduled_settings(
-        self, progress: tf.Tensor | float
-    ) -> dict[str, WeightedSum]:
+    def _schedules(self, progress: tf.Tensor | float) -> dict[str, WeightedSum]:
         """Return the settings with a schedule as metrics."""
-        values = {
-            "discriminator_weight": self._discriminator_weight(progress),
-            "temperature": self._temperature(progress),
-        }
         return {
-            name: WeightedSum(value, tf.ones([]))
-            for name, value in values.items()
+            name: WeightedSum(self._scheduled(name, progress), tf.ones([]))
+            for name in ("discriminator_weight", "temperature")
             if getattr(self.settings, f"{name}_schedule")
         }
 
@@ -257,7 +205,7 @@ class ElectraObjective(Objective):
         """
         rows, positions, size = logits_BMV.shape
         settings = {
-            "temperature": self._temperature(progress),
+            "temperature": self._scheduled("temperature", progress),
             "disallow_correct": self.settings.disallow_correct,
         }
         if self.settings.sampler == "gumbel":
@@ -277,7 +225,7 @@ class ElectraObjective(Objective):
         Without a generator network they are the same everywhere.
         """
         if self.model.generator is None:
-            shape = [*masked.positions_BM.shape, self._vocabulary_size]
+            shape = [*masked.positions_BM.shape, len(self._fixed_logits_V)]
             return tf.broadcast_to(tf.constant(self._fixed_logits_V), shape)
         return self.model.generator(
             masked.masked_ids_BL,

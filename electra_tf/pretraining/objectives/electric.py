@@ -11,18 +11,15 @@ from electra_tf.pretraining.losses import (
     WeightedSum,
     masked_lm_loss,
     mlm_predictions,
-    replaced_token_loss,
 )
 from electra_tf.pretraining.masking import SpecialTokens, maskable, scatter_tokens
 from electra_tf.pretraining.metrics import (
-    discriminator_metrics,
     masked_lm_metrics,
     sampled_metrics,
 )
 from electra_tf.pretraining.objectives.common import (
     Losses,
     encoder_inputs,
-    make_layer_ops,
 )
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.sampling import corrupt
@@ -64,12 +61,8 @@ class ElectricObjective(ElectraObjective):
         training: bool,
         progress: tf.Tensor | float = 0.0,
     ) -> Losses:
-        """Run generator, sampling and discriminator, and compute both losses.
-
-        Returns:
-            Both losses and all metrics, as sums over these rows.
-        """
-        layer_ops = make_layer_ops(rng, training, self._xla)
+        """Run generator, sampling and discriminator, and compute both losses."""
+        layer_ops = self.layer_ops(rng, training)
         cloze, inputs = self.model.cloze, encoder_inputs(masked)
         # 1. The generator reads the text itself and predicts each of its tokens.
         hidden_XE = cloze(masked.input_ids_BL, **inputs, layer_ops=layer_ops)
@@ -95,23 +88,18 @@ class ElectricObjective(ElectraObjective):
         )
         logits_BL = energy_BL + tf.reshape(log_q.other_X, energy_BL.shape)
         logits_BL += self._log_odds
-        real_BL = masked.input_mask_BL
-        disc = replaced_token_loss(logits_BL, noisy.is_fake_BL, real_BL)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
-        return Losses(
-            parts={"cloze": cloze_loss, "disc": disc},
-            factors={
-                "cloze": self.settings.generator_weight,
-                "disc": self._discriminator_weight(progress),
-            },
-            metrics={
+        generated = Losses(
+            {"cloze": cloze_loss},
+            {"cloze": self.settings.generator_weight},
+            {
                 **masked_lm_metrics(predictions, masked, masked_lm),
                 "cloze_loss": cloze_loss,
                 **sampled_metrics(sampled_BM, masked),
-                **discriminator_metrics(logits_BL, noisy, real_BL, disc),
-                **self._scheduled_settings(progress),
+                **self._schedules(progress),
             },
         )
+        return generated | self.discriminator_losses(logits_BL, masked, noisy, progress)
 
     def _sample(
         self,

@@ -2,14 +2,12 @@
 
 import tensorflow as tf
 
-from electra_tf.batch import MaskedBatch
-from electra_tf.kernels.rng import RngStream
-from electra_tf.pretraining.losses import masked_lm_loss, mlm_predictions
-from electra_tf.pretraining.metrics import masked_lm_metrics
+from electra_tf.batch import CorruptedBatch, MaskedBatch
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.objectives.common import (
     Losses,
     encoder_inputs,
-    make_layer_ops,
+    masked_lm_losses,
 )
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
@@ -26,36 +24,19 @@ class ReplaceMLMObjective(ElectraObjective):
         count = tf.reduce_sum(masked.weights_BM)
         return {"masked_lm": count, "main_lm": count}
 
-    def losses(
+    def main_losses(
         self,
         masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: tf.Tensor | float = 0.0,
+        corrupted: CorruptedBatch,
+        layer_ops: FusedLayerOps,
+        progress: tf.Tensor | float,
     ) -> Losses:
-        """Run generator, sampling and main network, and compute both losses.
-
-        Returns:
-            Both losses and all metrics, as sums over these rows.
-        """
-        layer_ops = make_layer_ops(rng, training, self._xla)
-        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        """Predict the original tokens at the masked positions."""
         logits_BMV = self.model.main(
             corrupted.corrupted_ids_BL,
             **encoder_inputs(masked),
             positions=masked.positions_BM,
             layer_ops=layer_ops,
         )
-        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
-        loss = masked_lm_loss(predictions, masked.weights_BM)
-        metrics = masked_lm_metrics(predictions, masked, loss)
-        return Losses(
-            parts={**generated.parts, "main_lm": loss},
-            factors={**generated.factors, "main_lm": self.settings.main_weight},
-            metrics={
-                **generated.metrics,
-                "main_lm_loss": metrics["masked_lm_loss"],
-                "main_lm_accuracy": metrics["masked_lm_accuracy"],
-                **self._scheduled_settings(progress),
-            },
-        )
+        weight = self.settings.main_weight
+        return masked_lm_losses(logits_BMV, masked, weight, "main_lm")

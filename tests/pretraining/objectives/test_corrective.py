@@ -5,7 +5,6 @@ import pytest
 from tiny import batch, objective, rng
 
 from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.pretraining.objectives.common import make_layer_ops
 
 TEXT = batch([16, 12, 9, 16])
 
@@ -18,7 +17,7 @@ def test_the_third_loss_is_the_cross_entropy_of_the_originals():
     # Both losses of ELECTRA are unchanged.
     for name, loss in electra.losses(masked, rng(), False).parts.items():
         np.testing.assert_allclose(losses.parts[name].total, loss.total, rtol=1e-6)
-    layer_ops = make_layer_ops(rng(), False, "off")
+    layer_ops = corrective.layer_ops(rng(), False)
     corrupted, _ = corrective._corrupt(masked, rng(), layer_ops, 0.0)
     x_BLD = model.encoder(
         corrupted.corrupted_ids_BL, masked.segment_ids_BL, masked.input_mask_BL

@@ -13,7 +13,7 @@ from electra_tf.config.pretraining import (
 )
 from electra_tf.errors import InputError
 from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.pretraining.objectives.common import make_layer_ops, scheduled
+from electra_tf.pretraining.objectives.common import scheduled
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
 
@@ -52,7 +52,7 @@ def test_samples_without_a_network_follow_the_counts_of_ordinary_tokens(kind):
     electra = objective(objective={kind: True}, tokens=tokens)
     assert electra.model.generator is None
     masked = electra.mask(Batch(*(tf.tile(x, [300, 1]) for x in TEXT)), rng())
-    layer_ops = make_layer_ops(rng(), False, "off")
+    layer_ops = electra.layer_ops(rng(), False)
     corrupted, generated = electra._corrupt(masked, rng(), layer_ops, 0.0)
     drawn_BM = tf.gather(corrupted.corrupted_ids_BL, masked.positions_BM, batch_dims=1)
     drawn_V = np.bincount(
