@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.storage.objects import is_url
-from electra_tf.text.pipeline import current_file, training_batches
+from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import (
     RecordSet,
     replace_bad_records,
@@ -132,7 +131,7 @@ def _train(
                 replace_bad_records(record_set, folder, notes.append)
             workers.all_gather(0)  # the chief has written the copies
             record_set = replace_bad_records(record_set, folder, lambda line: None)
-        stack.enter_context(_bad_records_are_named(experiment, record_set, pretrainer))
+        stack.enter_context(reraise_bad_records(record_set))
         summary = _load_weights(experiment, pretrainer, newest, source)
         outputs, evaluate = None, None
         if is_chief(devices):
@@ -157,20 +156,6 @@ def _train(
         )
         stop_signal = loop.run()
     return stop_signal, checkpoints.newest().path
-
-
-def _bad_records_are_named(
-    experiment: Experiment, record_set: RecordSet, pretrainer: Pretrainer
-) -> contextlib.AbstractContextManager:
-    """Return a context whose errors of tf.data name file and record."""
-
-    def first_file() -> int:
-        step = int(pretrainer.optimizer.iterations.numpy())
-        return current_file(record_set, experiment.config.input, step)
-
-    return reraise_bad_records(
-        record_set, first_file, lambda line: print(line, file=sys.stderr)
-    )
 
 
 def _set_damaged_aside(checkpoints: CheckpointManager, model_dir: str) -> list[str]:

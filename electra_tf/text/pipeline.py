@@ -84,16 +84,6 @@ def training_batches(
     return _parse_batches(payloads, record_set, rows)
 
 
-def current_file(record_set: RecordSet, settings: InputConfig, batch: int) -> int:
-    """Return the number of the file from which a batch is read, or its first record."""
-    epoch, record = _position(record_set.total, settings, batch)
-    seed = tf.constant([settings.seed, epoch], tf.int64)
-    order = _permutation(len(record_set.paths), seed, _SHARD_ORDER, 0).numpy()
-    ends = np.cumsum(np.asarray(record_set.counts)[order])
-    place = np.searchsorted(ends, record, side="right")
-    return int(order[min(place, len(order) - 1)])
-
-
 def _position(total: int, settings: InputConfig, first_batch: int) -> tuple[int, int]:
     """Return epoch and number of the record with which a batch begins."""
     epoch = record = 0

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from glob import escape, glob
 from typing import Literal
@@ -336,28 +337,20 @@ def _length_error(place: str, required: int, received: int) -> InputError:
 
 
 @contextlib.contextmanager
-def reraise_bad_records(
-    record_set: RecordSet,
-    first_file: Callable[[], int] = lambda: 0,
-    log: Callable[[str], None] = lambda line: None,
-) -> Iterator[None]:
+def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
     """Return a context that raises errors of tf.data with file and record."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-        first = first_file()
-        log(
-            f"reading failed; searching {len(record_set.paths):,} files for a bad "
-            f"record, from {record_set.paths[first]} on"
-        )
-        find_bad_record(record_set, first)
+        count = len(record_set.paths)
+        print(f"reading failed; searching {count:,} files", file=sys.stderr)
+        find_bad_record(record_set)
         raise
 
 
-def find_bad_record(record_set: RecordSet, first_file: int = 0) -> None:
+def find_bad_record(record_set: RecordSet) -> None:
     """Raise an InputError for a bad record, if there is one."""
-    paths = record_set.paths
-    for path in (*paths[first_file:], *paths[:first_file]):
+    for path in record_set.paths:
         for record, found in enumerate(read_frames(path)):
             if found.payload is None:
                 raise _frame_error(path, record, found)
