@@ -91,14 +91,14 @@ _TIED = "generator_lm_head.weight"
 _NOT_READ = {
     _TIED: "equal to the token table, which it is tied to",
     "position_ids": "a buffer, the numbers from 0 on",
-    "cls.": "a head of BERT; only its encoder is read",
-    "pooler.": "BERT's pooler, which ELECTRA has not",
-    "classifier.dense.": "Hugging Face's classification head, another network than "
+    r"cls\.": "a head of BERT; only its encoder is read",
+    r"pooler\.": "BERT's pooler, which ELECTRA has not",
+    r"classifier\.dense\.": "Hugging Face's classification head, another network than "
     "the original's single layer",
-    "classifier.out_proj.": "the output of Hugging Face's classification head",
-    "classifier.": "the head of a task that is neither tagging nor question answering",
-    "sequence_summary.": "the summary of a multiple-choice model",
-    "qa_outputs.": "a span head without two outputs",
+    r"classifier\.out_proj\.": "the output of Hugging Face's classification head",
+    r"classifier\.": "the head of a task, neither tagging nor question answering",
+    r"sequence_summary\.": "the summary of a multiple-choice model",
+    r"qa_outputs\.": "a span head without two outputs",
 }
 _SPANS, _TAGS = "qa_outputs", "classifier"
 _OWN = "electra_tf"  # key of a config for this package's settings of a fine-tuned model
@@ -270,7 +270,7 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
         surplus -= {f"{_SPANS}.weight", f"{_SPANS}.bias"}
     return explain_left_out(
         surplus,
-        lambda name: next((why for n, why in _NOT_READ.items() if n in name), None),
+        _NOT_READ,
         network.source,
         "Remove it from the file if it belongs to another model",
     )

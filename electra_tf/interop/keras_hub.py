@@ -74,10 +74,9 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         format="keras_hub", activation="gelu_tanh", source=file,
     )  # fmt: skip
     ours, pooler = network.to_ours(), _pooler(network.has_projection)
-    why = "pooled_dense, which ELECTRA has not"
     left_out = explain_left_out(
         tensors.keys() - network.names,
-        lambda name: why if name.startswith(pooler) else None,
+        {f"^{pooler}": "pooled_dense, which ELECTRA has not"},
         file,
         "Save the backbone alone",
     )

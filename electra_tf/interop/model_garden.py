@@ -34,10 +34,10 @@ _GENERATOR = "generator"
 _NAME = "encoder.ckpt"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NOT_READ = {
-    "save_counter": "the number of checkpoints saved",
-    "global_step": "the number of the step",
-    "model/": "a network of Model Garden's pretrainer beside the encoder",
-    "optimizer/": "a state of the optimizer",
+    "^save_counter": "the number of checkpoints saved",
+    "^global_step": "the number of the step",
+    "^model/": "a network of Model Garden's pretrainer beside the encoder",
+    "^optimizer/": "a state of the optimizer",
 }
 
 
@@ -57,11 +57,11 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         "gelu_tanh", prefix,
     )  # fmt: skip
     ours = network.to_ours()
-    pooler = f"{_ENCODER}layer_with_weights-{last}/"
+    pooler = f"^{_ENCODER}layer_with_weights-{last}/"
     reasons = {**_NOT_READ, pooler: "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(
         tensors.keys() - network.names,
-        lambda name: next((w for n, w in reasons.items() if name.startswith(n)), None),
+        reasons,
         prefix,
         "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
     )

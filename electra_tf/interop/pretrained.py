@@ -1,6 +1,7 @@
 """A pre-trained model between two formats: its networks and what belongs to them."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -178,21 +179,21 @@ def _with_rows_of(network: Network, tokenizer: Tokenizer) -> Network:
 
 
 def explain_left_out(
-    names: Iterable[str],
-    reason: Callable[[str], str | None],
-    source: str,
-    remedy: str,
+    names: Iterable[str], reasons: Mapping[str, str], source: str, remedy: str
 ) -> dict[str, str]:
-    """Return why tensors of a source are not read; reject those without a reason."""
-    reasons = {name: reason(name) for name in sorted(names)}
-    unknown = [name for name, why in reasons.items() if why is None]
+    """Return why tensors are not read, by patterns; reject those of no pattern."""
+    left_out = {
+        name: next((why for n, why in reasons.items() if re.search(n, name)), None)
+        for name in sorted(names)
+    }
+    unknown = [name for name, why in left_out.items() if why is None]
     if unknown:
         raise InputError(
             "Every tensor of a model must be known",
             f"{source}: {format_list(unknown, 4)}",
             remedy,
         )
-    return reasons
+    return left_out
 
 
 def choose_tokenizer(

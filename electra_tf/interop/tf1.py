@@ -45,20 +45,18 @@ from electra_tf.training.checkpoint import folder_of
 _SLOT = "{name}/adam_{slot}"
 _STEP = "global_step"
 _NOT_READ = {
-    "generator_predictions/temperature": "a constant of the released checkpoints",
-    "cls/": "a head of BERT; only its encoder is read",
-    "bert/pooler/": "BERT's pooler, which ELECTRA has not",
-    "beta1_power": "a state of TensorFlow's Adam",
-    "beta2_power": "a state of TensorFlow's Adam",
-    _STEP: "the number of the step",
+    "/adam_[mv]$": "a slot of a weight that is left out",
+    "^task_specific/": "a task's head: --task chooses one of several, and --head names "
+    "its kind where the released code has no task of that name",
+    "^generator_predictions/temperature": "a constant of the released checkpoints",
+    "^cls/": "a head of BERT; only its encoder is read",
+    "^bert/pooler/": "BERT's pooler, which ELECTRA has not",
+    "^beta[12]_power": "a state of TensorFlow's Adam",
+    f"^{_STEP}": "the number of the step",
 }
 SETTINGS = "electra_tf.json"
 """Settings beside a checkpoint that its tensors do not show."""
 _NO_OPTIONS = HeadOptions()
-_OTHER_HEAD = (
-    "a task's head: --task chooses one of several, and --head names its kind where the "
-    "released code has no task of that name"
-)
 _TASK = re.compile(r"task_specific/([^/]+)/")
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -129,7 +127,7 @@ def read(
     slots = {s for one in networks for _, s in one.origin.slot_names(_SLOT)}
     left_out = explain_left_out(
         tensors.keys() - used - slots,
-        _reason,
+        _NOT_READ,
         prefix,
         "Name a checkpoint of google-research/electra or google-research/bert",
     )
@@ -297,15 +295,6 @@ def _named_head(
     if labels and len(labels) != units:  # `renamed` raises for other numbers of names
         labels = tuple(map(str, range(units)))
     return TaskHead(role, labels, name=name)
-
-
-def _reason(name: str) -> str | None:
-    """Return why a tensor is not read, or None if it is not known."""
-    if name.endswith(("/adam_m", "/adam_v")):
-        return "a slot of a weight that is left out"
-    if _TASK.match(name):
-        return _OTHER_HEAD
-    return next((why for n, why in _NOT_READ.items() if name.startswith(n)), None)
 
 
 def read_settings(folder: str) -> Mapping[str, Any]:

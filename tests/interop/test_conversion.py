@@ -25,7 +25,6 @@ from electra_tf.interop.network import Network, Prefixes, expected_shapes
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import Electra
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.model.transformer import Encoder
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -118,7 +117,7 @@ def test_encoders_of_keras_libraries_differ_by_their_gelu_only(source, tmp_path)
     (comparison,) = report.comparisons
     assert comparison.hidden < 1e-9
     expected = outputs(source if source == KERAS_HUB else os.path.dirname(source))
-    encoder = Encoder.from_preset(source)
+    encoder = electra_tf.Encoder.from_preset(source)
     hidden = encoder(TOKENS, SEGMENTS, MASK)
     distance = np.abs(hidden - expected["hidden"])[REAL].max()
     # Both libraries compute gelu by tanh, this package exactly.
