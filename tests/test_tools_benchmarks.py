@@ -191,24 +191,6 @@ def test_formats(tmp_path):
         assert min(values.values()) > 0
 
 
-def test_all_reduce_by_hand(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools" / "benchmarks"))
-    from benchmark_scaling import all_reduce_seconds
-
-    # Three quarters of the bytes twice, and six exchanges of each of two operations.
-    assert all_reduce_seconds(4, 2e6, 1e6, 0.5, 2) == pytest.approx(3 + 6)
-    assert all_reduce_seconds(1, 2e6, 1e6, 0.5, 2) == 0
-
-
-@pytest.mark.slow
-def test_scaling(text):
-    sizes = ("--processes=1,2", "--steps=24", "--rounds=1")
-    rows = measure("scaling", text, *sizes)
-    table = [row[1:-1:2] for row in rows if row and row[0] == "|"][-2:]
-    assert [row[:2] for row in table] == [["1", "64"], ["2", "32"]]
-    assert all(float(row[5]) > 0 for row in table)
-
-
 def test_invalid_flags(glue, monkeypatch):
     monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

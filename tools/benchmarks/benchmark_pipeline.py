@@ -9,34 +9,12 @@ from functools import partial
 import peers
 
 
-def make_records(folder: pathlib.Path, length: int, lines: list[str]):
-    """Build vocabulary and records of a text in `folder/out`, and open them."""
-    from electra_tf.config.pretraining import (
-        PretrainingConfig,
-        RecordsConfig,
-    )
-    from electra_tf.text import vocab_training
-    from electra_tf.text.builder import build
-    from electra_tf.text.record_set import open_records
-    from electra_tf.text.tokenizer import Tokenizer
-
-    config = PretrainingConfig(records=RecordsConfig(max_length=length))
-    counter = vocab_training.WordCounter(config.tokenization)
-    counter.add(lines)
-    vocabulary = vocab_training.train_wordpieces(counter.words(), config.vocabulary)
-    text = folder / "text.txt"
-    text.write_text("\n".join(lines), encoding="utf-8")
-    build([str(text)], vocabulary, config, str(folder / "out"), workers=2)
-    tokenizer = Tokenizer(vocabulary, config.tokenization)
-    return open_records(str(folder / "out"), max_length=length, tokenizer=tokenizer)
-
-
-def measure_batches(record_set, batch_size: int, rows: int) -> float:
+def measure_batches(records, batch_size: int, rows: int) -> float:
     """Return rows per second after the first batch."""
     from electra_tf.config.pretraining import InputConfig
     from electra_tf.text.pipeline import training_batches
 
-    batches = iter(training_batches(record_set, InputConfig(batch_size=batch_size)))
+    batches = iter(training_batches(records, InputConfig(batch_size=batch_size)))
     next(batches)
     count = rows // batch_size
     start = time.perf_counter()
@@ -45,11 +23,11 @@ def measure_batches(record_set, batch_size: int, rows: int) -> float:
     return count * batch_size / (time.perf_counter() - start)
 
 
-def measure_reading(record_set, rows: int) -> float:
+def measure_reading(records, rows: int) -> float:
     """Return rows per second of the limit: reading without shuffling or parsing."""
     import tensorflow as tf
 
-    files = tf.data.TFRecordDataset(record_set.paths)
+    files = tf.data.TFRecordDataset(records.paths)
     dataset = files.repeat().batch(1024).take(rows // 1024)
     start = time.perf_counter()
     count = dataset.reduce(0, lambda n, payloads: n + tf.size(payloads))
@@ -65,19 +43,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=200_000)
     options = parser.parse_args()
-    lines = peers.text_lines(options.input, options.megabytes)
-    with tempfile.TemporaryDirectory() as folder:
-        records = make_records(pathlib.Path(folder), options.length, lines)
-        print(f"{records.total:,} records of {options.length}, {options.rounds} rounds")
-        measures = {
-            "bare TFRecordDataset": partial(measure_reading, records, options.rows)
-        }
+    from electra_tf.text.record_set import open_records
+    from electra_tf.text.tokenizer import Tokenizer
+
+    length, limit = options.length, "bare TFRecordDataset"
+    with tempfile.TemporaryDirectory() as name:
+        text, vocab, out = (pathlib.Path(name) / n for n in ("text", "vocab", "out"))
+        lines = peers.text_lines(options.input, options.megabytes)
+        text.write_text("\n".join(lines), encoding="utf-8")
+        peers.run_command("build_vocab", input=text, output=vocab)
+        flags = {"vocab": vocab, "output": out, "max_length": length, "workers": 2}
+        peers.run_command("build_records", input=text, **flags)
+        tokenizer = Tokenizer.read(vocab)
+        records = open_records(str(out), max_length=length, tokenizer=tokenizer)
+        print(f"{records.total:,} records of {length}, {options.rounds} rounds")
+        measures = {limit: partial(measure_reading, records, options.rows)}
         for size in (32, 128, 1024):
             if size <= records.total:
-                name = f"training_batches of {size}"
-                measures[name] = partial(measure_batches, records, size, options.rows)
+                measure = partial(measure_batches, records, size, options.rows)
+                measures[f"training_batches of {size}"] = measure
         results = peers.interleaved(options.rounds, measures)
-    peers.report(results, "rows/s", base="bare TFRecordDataset")
+    peers.report(results, "rows/s", base=limit)
 
 
 if __name__ == "__main__":

@@ -17,27 +17,26 @@ from collections.abc import Callable
 import benchmark_train
 import peers
 
-KINDS = ("matmul", "fused", "random", "softmax", "copies", "others")
-_KIND = {  # by a part of the operation's type
-    "MatMul": "matmul",
-    "Random": "random",
-    "Softmax": "softmax",
-    "Transpose": "copies",
-    "Gather": "copies",
-    "Pad": "copies",
-    "AddN": "copies",
-    "SegmentSum": "copies",
-    "Assign": "copies",
-    "Slice": "copies",
-}
-_PART = (  # by a part of the name
-    ("/embeddings", "embeddings"),
-    ("/attention", "attention"),
-    ("/intermediate", "feed-forward"),
-    ("/output", "feed-forward"),
+# Patterns of operations' types, and of their names in the two models.
+_KINDS = (
+    ("MatMul", "matmul"), ("^Fused$", "fused"), ("Random", "random"),
+    ("Softmax", "softmax"), ("Transpose", "copies"), ("Gather", "copies"),
+    ("Pad", "copies"), ("AddN", "copies"), ("SegmentSum", "copies"),
+    ("Assign", "copies"), ("Slice", "copies"), ("", "others"),
+)  # fmt: skip
+_PARTS = (
+    ("/embeddings", "embeddings"), ("/attention", "attention"),
+    ("/intermediate", "feed-forward"), ("/output", "feed-forward"),
     ("/layer_", "feed-forward"),  # element-wise operations between dense layers
-    ("/head", "head"),
-)
+    ("/head", "head"), ("", "the rest"),
+)  # fmt: skip
+# Parts of operations outside the two models.
+_OUTSIDE = (
+    (r"vocabulary_backward|xent\w*_backward$", "vocabulary backward"),
+    (r"_backward$", "backward: fused"), (r"attention_backward", "backward: attention"),
+    (r"", "the rest of the step"),
+)  # fmt: skip
+KINDS = tuple(dict.fromkeys(kind for _, kind in _KINDS))
 _WRAPPERS = {"While", "StatefulPartitionedCall"}
 
 
@@ -92,32 +91,22 @@ def _operations(plane, line) -> list[tuple[str, str, float]]:
     return operations
 
 
+def first(table: tuple[tuple[str, str], ...], name: str) -> str:
+    """Return the value of the first pattern that a name contains."""
+    return next(value for pattern, value in table if re.search(pattern, name))
+
+
 def part_name(path: str) -> str:
     """Return the part of the step for the name of an operation."""
     path = re.sub(r"_\d+(?=/|$)", "", path)
-    model = next((m for m in ("generator", "discriminator") if f"{m}/" in path), None)
     if "update/" in path:
         return "update"
-    if model is None and "vocabulary_backward" in path:
-        return "vocabulary backward"
-    if model is None and path.endswith("_backward"):
-        return "vocabulary backward" if "xent" in path else "backward: fused"
-    if model is None and "attention_backward" in path:
-        return "backward: attention"
+    model = next((m for m in ("generator", "discriminator") if f"{m}/" in path), None)
     if model is None:
-        return "the rest of the step"
-    direction = (
-        "backward" if "gradient_tape" in path or "backward" in path else "forward"
-    )
-    part = next((name for pattern, name in _PART if pattern in path), "the rest")
-    return f"{model} {direction}: {part}"
-
-
-def kind_name(operation: str) -> str:
-    """Return one of `KINDS` for the type of an operation."""
-    if operation == "Fused":
-        return "fused"
-    return next((kind for part, kind in _KIND.items() if part in operation), "others")
+        return first(_OUTSIDE, path)
+    is_backward = "gradient_tape" in path or "backward" in path
+    direction = "backward" if is_backward else "forward"
+    return f"{model} {direction}: {first(_PARTS, path)}"
 
 
 def main() -> None:
@@ -141,7 +130,7 @@ def main() -> None:
     table = collections.defaultdict(collections.Counter)
     for path, operation, duration in operations:
         milliseconds = 1e3 * duration / options.steps
-        table[part_name(path)][kind_name(operation)] += milliseconds
+        table[part_name(path)][first(_KINDS, operation)] += milliseconds
     print(f"{1e3 * untraced / options.steps:,.0f} ms a step, untraced")
     report(table, 1e3 * seconds / options.steps)
 

@@ -22,47 +22,67 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 
 import peers
 
-OURS = "electra_tf.build_records"
+# The peak of the address space is readable only while the process runs.
+_PROGRAM = """
+import resource, runpy, atexit
+resource.setrlimit(resource.RLIMIT_AS, ({limit}, -1))
+atexit.register(lambda: print(open("/proc/self/status").read()))
+runpy.run_module("electra_tf.build_records", run_name="__main__")
+"""
 
 
-def run(name: str, **flags: object) -> None:
-    """Run a command of the package."""
-    arguments = [f"--{flag}={value}" for flag, value in flags.items()]
-    command = [sys.executable, "-m", f"electra_tf.{name}", *arguments]
-    subprocess.run(command, check=True, capture_output=True)
+class Text:
+    """A text, its vocabulary, and a folder for the outputs."""
+
+    def __init__(self, options: argparse.Namespace, folder: str):
+        self.lines = peers.text_lines(options.input, options.megabytes)
+        self.folder, self.workers = folder, options.workers
+        self.path = self.write("text.txt", self.lines)
+        self.vocab = options.vocab or f"{folder}/vocab.txt"
+        if not options.vocab:
+            peers.run_command("build_vocab", input=self.path, output=self.vocab)
+
+    def write(self, name: str, lines: list[str]) -> pathlib.Path:
+        """Write lines to a file of the folder."""
+        path = pathlib.Path(self.folder, name)
+        path.write_text("\n".join(lines), encoding="utf-8")
+        return path
+
+    def output(self) -> str:
+        """Return a new folder."""
+        return tempfile.mkdtemp(dir=self.folder)
+
+    def shares(self) -> list[list[str]]:
+        """Return the lines of each worker."""
+        ends = (len(self.lines) * n // self.workers for n in range(self.workers + 1))
+        return [self.lines[a:b] for a, b in itertools.pairwise(ends)]
 
 
-def build_records(text: pathlib.Path, vocab: str, workers: int, folder: str) -> float:
+def build_records(text: Text) -> float:
     """Return tokens per second of the whole command."""
-    output, start = tempfile.mkdtemp(dir=folder), time.perf_counter()
-    run("build_records", input=text, vocab=vocab, output=output, workers=workers)
+    output, start = text.output(), time.perf_counter()
+    flags = {"vocab": text.vocab, "output": output, "workers": text.workers}
+    peers.run_command("build_records", input=text.path, **flags)
     seconds = time.perf_counter() - start
-    return json.loads(pathlib.Path(output, "manifest.json").read_text())["tokens"] / (
-        seconds
-    )
+    manifest = json.loads(pathlib.Path(output, "manifest.json").read_text())
+    return manifest["tokens"] / seconds
 
 
-def original_builder(
-    checkout: str, lines: list[str], vocab: str, workers: int, folder: str
-) -> float:
-    """Return the seconds of the original's program."""
-    corpus, output = tempfile.mkdtemp(dir=folder), tempfile.mkdtemp(dir=folder)
-    for number, share in enumerate(shares(lines, workers)):
+def original_builder(text: Text, checkout: str, tokens: int) -> float:
+    """Return tokens per second of the original's program."""
+    corpus = text.output()
+    for number, share in enumerate(text.shares()):
         pathlib.Path(corpus, str(number)).write_text("\n".join(share), encoding="utf-8")
     command = [sys.executable, "build_pretraining_dataset.py"]
-    command += [f"--corpus-dir={corpus}", f"--vocab-file={vocab}"]
-    command += [f"--output-dir={output}", f"--num-processes={workers}"]
+    command += [f"--corpus-dir={corpus}", f"--vocab-file={text.vocab}"]
+    command += [f"--output-dir={text.output()}", f"--num-processes={text.workers}"]
     start = time.perf_counter()
     subprocess.run(command, cwd=checkout, check=True, capture_output=True)
-    return time.perf_counter() - start
-
-
-def shares(lines: list[str], count: int) -> list[list[str]]:
-    ends = [len(lines) * number // count for number in range(count + 1)]
-    return [lines[a:b] for a, b in itertools.pairwise(ends)]
+    return tokens / (time.perf_counter() - start)
 
 
 def bare_tokenizer(lines: list[str], vocab: str) -> tuple[int, float]:
@@ -76,68 +96,85 @@ def bare_tokenizer(lines: list[str], vocab: str) -> tuple[int, float]:
     return tokens, time.perf_counter() - start
 
 
-def hugging_face(lines: list[str], vocab: str) -> float:
+def all_tokenizers(text: Text, pool: concurrent.futures.Executor) -> float:
+    """Return tokens per second of `Tokenizer.encode` in all processes."""
+    vocabs = [text.vocab] * text.workers
+    found = list(pool.map(bare_tokenizer, text.shares(), vocabs))
+    return sum(tokens for tokens, _ in found) / max(seconds for _, seconds in found)
+
+
+def hugging_face(text: Text) -> float:
     """Return tokens per second of the `tokenizers` package, which uses all cores."""
     from tokenizers import BertWordPieceTokenizer
 
-    tokenizer = BertWordPieceTokenizer(vocab)._tokenizer
+    tokenizer = BertWordPieceTokenizer(text.vocab)._tokenizer
     start, tokens = time.perf_counter(), 0
-    for i in range(0, len(lines), 1000):
-        batch = lines[i : i + 1000]
+    for i in range(0, len(text.lines), 1000):
+        batch = text.lines[i : i + 1000]
         encoded = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
         tokens += sum(len(encoding.ids) for encoding in encoded)
     return tokens / (time.perf_counter() - start)
 
 
-def compare_memory(lines: list[str], vocab: str, folder: str) -> None:
+def compare_memory(text: Text) -> None:
     """Print the peak memory for a tenth of the text and for all of it."""
     for kind in ("none", "exact", "near"):
-        limit = 0
+        limit = resource.RLIM_INFINITY
         for share in (10, 1):
-            text = pathlib.Path(folder) / "part.txt"
-            text.write_text("\n".join(lines[: len(lines) // share]), encoding="utf-8")
-            resident, virtual = peak_memory(text, vocab, folder, kind, limit)
+            part = text.write("part.txt", text.lines[: len(text.lines) // share])
+            resident, virtual = peak_memory(text, part, kind, limit)
             print(
-                f"--deduplicate={kind}, {text.stat().st_size / 1e6:.1f} MB: peak "
+                f"--deduplicate={kind}, {part.stat().st_size / 1e6:.1f} MB: peak "
                 f"resident {resident / 1e6:.0f} MB, address space "
                 f"{virtual / 1e6:.0f} MB"
-                + (f" of at most {limit / 1e6:.0f} MB" if limit else ""),
+                + (f" of at most {limit / 1e6:.0f} MB" if limit > 0 else ""),
                 flush=True,
             )
-            limit = 0 if kind == "near" else int(1.25 * virtual)
+            if kind != "near":
+                limit = int(1.25 * virtual)
 
 
 def peak_memory(
-    text: pathlib.Path, vocab: str, folder: str, kind: str, limit: int
+    text: Text, part: pathlib.Path, kind: str, limit: int
 ) -> tuple[int, int]:
-    """Return peak resident and virtual bytes of a build."""
-    # The peak of the address space is readable only while the process runs.
-    program = (
-        "import runpy, sys, atexit\n"
-        "atexit.register(lambda: print(open('/proc/self/status').read()))\n"
-        "runpy.run_module('electra_tf.build_records', run_name='__main__')"
-    )
-    arguments = [f"--input={text}", f"--vocab={vocab}", f"--deduplicate={kind}"]
-    arguments += [f"--output={tempfile.mkdtemp(dir=folder)}", "--workers=1"]
-
-    def set_limit():
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-    result = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+    """Return peak resident and virtual bytes of a build in one process."""
+    arguments = [f"--input={part}", f"--vocab={text.vocab}", f"--deduplicate={kind}"]
+    arguments += [f"--output={text.output()}", "--workers=1"]
+    status = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(limit=limit), *arguments],
         check=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        preexec_fn=set_limit if limit else None,
-    )
-    status = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB$", result.stdout, re.M))
-    return int(status["VmHWM"]) * 1000, int(status["VmPeak"]) * 1000
+    ).stdout
+    peaks = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB$", status, re.M))
+    return int(peaks["VmHWM"]) * 1000, int(peaks["VmPeak"]) * 1000
+
+
+def compare_speed(options: argparse.Namespace, text: Text) -> None:
+    """Print tokens per second of builders and tokenizers."""
+    megabytes = text.path.stat().st_size / 1e6
+    print(f"{megabytes:.1f} MB, {text.workers} processes, {options.rounds} rounds")
+    base = "electra_tf.build_records"
+    measures = {base: partial(build_records, text)}
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(text.workers, spawn) as pool:
+        measures["bare Tokenizer.encode"] = partial(all_tokenizers, text, pool)
+        hugging = "bare Hugging Face encode_batch_fast"
+        measures[hugging] = partial(hugging_face, text)
+        if options.original:
+            base = "the original's builder"
+            tokens, _ = bare_tokenizer(text.lines, text.vocab)
+            original = partial(original_builder, text, options.original, tokens)
+            measures[base] = original
+        peers.report(peers.interleaved(options.rounds, measures), "tokens/s", base)
 
 
 def main() -> None:
     """Measure rates or memory."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--input", help="text file; default: English Wikipedia")
     parser.add_argument("--original", help="checkout of google-research/electra")
     parser.add_argument("--megabytes", type=float, default=200)
@@ -146,51 +183,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", action="store_true")
     options = parser.parse_args()
-    lines, n = peers.text_lines(options.input, options.megabytes), options.workers
     with tempfile.TemporaryDirectory() as folder:
-        text = pathlib.Path(folder) / "text.txt"
-        text.write_text("\n".join(lines), encoding="utf-8")
-        vocab = options.vocab or f"{folder}/vocab.txt"
-        if not options.vocab:
-            run("build_vocab", input=text, output=vocab)
+        text = Text(options, folder)
         if options.memory:
-            compare_memory(lines, vocab, folder)
-            return
-        megabytes = text.stat().st_size / 1e6
-        print(f"{megabytes:.1f} MB of text, {n} processes, {options.rounds} rounds")
-        compare_speed(options, lines, text, vocab, folder)
-
-
-def compare_speed(
-    options: argparse.Namespace,
-    lines: list[str],
-    text: pathlib.Path,
-    vocab: str,
-    folder: str,
-) -> None:
-    """Print tokens per second of builders and tokenizers."""
-    n = options.workers
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(n, spawn) as pool:
-
-        def all_tokenizers() -> float:
-            found = list(pool.map(bare_tokenizer, shares(lines, n), [vocab] * n))
-            return sum(tokens for tokens, _ in found) / max(s for _, s in found)
-
-        measures = {
-            OURS: lambda: build_records(text, vocab, n, folder),
-            "bare Tokenizer.encode": all_tokenizers,
-            "bare Hugging Face encode_batch_fast": lambda: hugging_face(lines, vocab),
-        }
-        base = OURS
-        if options.original:
-            base = "the original's builder"
-            tokens, _ = bare_tokenizer(lines, vocab)
-            measures[base] = lambda: (
-                tokens / original_builder(options.original, lines, vocab, n, folder)
-            )
-        results = peers.interleaved(options.rounds, measures)
-    peers.report(results, "tokens/s", base)
+            compare_memory(text)
+        else:
+            compare_speed(options, text)
 
 
 if __name__ == "__main__":

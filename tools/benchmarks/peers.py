@@ -2,7 +2,7 @@
 
 A peer prints the seconds of its start. Then it prints numbers for each line that it
 reads. Peers take turns in each round, so that a change of the machine's load affects
-all of them.
+all of them. The helpers at the end serve all benchmarks.
 """
 
 import argparse
@@ -162,6 +162,14 @@ def report(results: Mapping[str, list[float]], unit: str, base: str) -> None:
             f"{name:44} {statistics.median(values):12,.0f} {min(values):12,.0f} "
             f"{max(values):12,.0f} {ratio(values, results[base]):6.2f}"
         )
+
+
+def run_command(name: str, **flags: object) -> None:
+    """Run a command of the package."""
+    arguments = [f"--{flag}={value}" for flag, value in flags.items()]
+    command = [sys.executable, "-m", f"electra_tf.{name}", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 def text_lines(source: str | None, megabytes: float) -> list[str]:
