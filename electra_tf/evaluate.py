@@ -34,7 +34,7 @@ from electra_tf.errors import InputError
 from electra_tf.runs import blimp, probe
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import evaluation, score
+from electra_tf.tasks import evaluation, score_files
 from electra_tf.tasks.load import load
 from electra_tf.training import strategy
 
@@ -88,7 +88,7 @@ flags.DEFINE_string(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "task", None, (*score.NAMES, *_UNTRAINED),
+    "task", None, (*score_files.NAMES, *_UNTRAINED),
     "Task of --predictions; with blimp and probe, of --checkpoint.",
     flag_values=FLAGS,
 )  # fmt: skip
@@ -126,7 +126,7 @@ def main() -> None:
         report = probe.evaluate_probe(FLAGS.checkpoint, data, FLAGS.untrained)
         print(probe.format_report(report), file=sys.stderr)
     elif mode == "task":
-        report = score.score_predictions(
+        report = score_files.score_predictions(
             FLAGS.task,
             data,
             local_path(FLAGS.predictions),

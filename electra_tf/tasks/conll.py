@@ -11,10 +11,10 @@ from typing import Any
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.schemes import is_span_scheme
-from electra_tf.tasks.splits import unused_split_column
-from electra_tf.tasks.tables import read_json
+from electra_tf.tasks.splits import warn_of_unused_splits
+from electra_tf.tasks.tables import has_bad_bytes, read_json, read_text
 from electra_tf.text.data_errors import DataError, DataErrorLog
-from electra_tf.text.files import BROKEN, encoding_remedy, inner_suffix, open_compressed
+from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
 
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
@@ -30,29 +30,12 @@ _BLANKS = " \t"
 # `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
 _COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
 # Names of columns in header lines.
-_WORD_NAMES = frozenset(["word", "words", "token", "tokens", "form", "text", "surface"])
-_TAG_NAMES = frozenset(
-    [
-        "tag",
-        "tags",
-        "label",
-        "labels",
-        "pos",
-        "upos",
-        "xpos",
-        "pos_tag",
-        "pos_tags",
-        "ner",
-        "ner_tag",
-        "ner_tags",
-        "chunk",
-        "chunks",
-        "chunk_tag",
-        "chunk_tags",
-        "iob",
-        "bio",
-    ]
+_WORD_NAME = re.compile("(?:word|token)s?|form|text|surface")
+_TAG_NAME = re.compile(
+    "(?:(?:pos|ner|chunk)_)?tags?|labels?|[ux]?pos|ner|chunks?|iob|bio"
 )
+
+Notify = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,13 +57,12 @@ class Sentence:
 
 
 def read_sentences(
-    path: str,
-    settings: DataConfig,
-    log: DataErrorLog,
-    notify: Callable[[str], None] = print,
+    path: str, settings: DataConfig, log: DataErrorLog, notify: Notify = print
 ) -> list[Sentence]:
     """Read a labelled file of columns or JSON."""
     kind = inner_suffix(path)
+    if kind in JSON_SUFFIXES:
+        return _read_json_sentences(path, settings, log, notify)
     if kind in _NO_COLUMNS:
         raise InputError(
             "Sentences with tags must be a column file (.txt, .conll, .tsv) with a "
@@ -89,21 +71,8 @@ def read_sentences(
             "Convert it: a line is a word, a tab and its tag; a blank line ends a "
             "sentence",
         )
-    if kind in JSON_SUFFIXES:
-        return _read_json_sentences(path, settings, log, notify)
     columns = settings.word_column, settings.tag_column
     return read_conll(path, *columns, log, notify)
-
-
-def require_json(path: str) -> None:
-    """Raise an error if a file has no keys, which flags name."""
-    if inner_suffix(path) not in JSON_SUFFIXES:
-        raise InputError(
-            "--text_columns, --label_column and --tag_names must be used with JSON",
-            f"{path!r}, a column file",
-            "Leave them out; in training, data.word_column and data.tag_column number "
-            "the columns",
-        )
 
 
 # Column files.
@@ -114,7 +83,7 @@ def read_conll(
     word_column: int,
     tag_column: int | None,
     log: DataErrorLog,
-    notify: Callable[[str], None] = print,
+    notify: Notify = print,
 ) -> list[Sentence]:
     """Read a file with one word per line and a blank line between sentences.
 
@@ -130,77 +99,51 @@ def read_conll(
             "Count the columns of the file from 0, or from -1 at its end",
         )
     parser = _Columns(path, word_column, tag_column, log)
-    errors_before, comments, sentences = log.counts.total(), [], []
-    for block in _blocks(path, log):
-        while block and block[0][1] is not None and _COMMENT.match(block[0][1]):
+    comments, sentences = [], []
+    for block in _blocks(read_text(path, log), path):
+        while block and _COMMENT.match(block[0][1]):
             comments.append(block.pop(0))
-        rows = [line and parser.parse(number, line) for number, line in block]
+        rows = [parser.parse(number, line) for number, line in block]
         if rows and all(rows):
             words, tags = map(tuple, zip(*rows, strict=True))
             tags = None if tag_column is None else tags
             sentences.append(Sentence(words, tags, path, block[0][0]))
-    if not sentences and log.counts.total() == errors_before:
-        remedy = "Write sentences into it, or remove it if it is not the training data"
-        log.add(DataError(path, 0, "empty file", "no tokens", remedy))
     if comments:
         number, text = comments[0]
         notify(
             f"{path}: {len(comments):,} lines skipped as comments of CoNLL-U, "
             f"the first is line {number}, {text!r:.60}"
         )
+    return _required(sentences, path)
+
+
+def _required(sentences: list[Sentence], path: str) -> list[Sentence]:
+    if not sentences:
+        raise InputError(
+            "Each file must have one or more valid sentences",
+            f"{path} with none",
+            "Correct the reported errors, or remove the file",
+        )
     return sentences
 
 
-def _blocks(path: str, log: DataErrorLog) -> Iterator[list[tuple[int, str | None]]]:
-    """Yield numbers and texts of the lines of each sentence; None: a bad line."""
-    block: list[tuple[int, str | None]] = []
-    for number, line in _lines(path, log):
-        if line is not None and (not line.strip(_BLANKS) or line.startswith(_DOCUMENT)):
+def _blocks(text: str, path: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield numbers and texts of the lines of each sentence."""
+    block: list[tuple[int, str]] = []
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        if number == 1 and begins_json(line):
+            raise InputError(
+                "A file of JSON must be named .jsonl or .json",
+                f"{path!r}, whose first line is JSON",
+                "Rename the file",
+            )
+        line = line.removesuffix("\r")
+        if line.strip(_BLANKS) and not line.startswith(_DOCUMENT):
+            block.append((number, line))
+        else:
             yield block
             block = []
-        else:
-            block.append((number, line))
     yield block
-
-
-def _lines(path: str, log: DataErrorLog) -> Iterator[tuple[int, str | None]]:
-    try:
-        with open_compressed(path) as file:
-            for number, raw in enumerate(file, 1):  # lines end with \n only
-                line = raw.decode("utf-8", "surrogateescape")
-                line = line.removeprefix("\ufeff") if number == 1 else line
-                if number == 1 and begins_json(line):
-                    raise InputError(
-                        "A file of JSON must be named .jsonl or .json",
-                        f"{path!r}, whose first line is JSON",
-                        "Rename the file",
-                    )
-                line = line.removesuffix("\n").removesuffix("\r")
-                yield number, None if _is_bad(path, number, line, log) else line
-    except BROKEN as error:
-        detail = f"{error}; only the sentences before the damage are read"
-        remedy = "Copy or compress the file again"
-        log.add(DataError(path, 0, "broken archive", detail, remedy))
-    except OSError as error:
-        raise InputError(
-            "Each file of a task must be readable",
-            str(error),
-            "Check its path and permissions",
-        ) from error
-
-
-def _is_bad(path: str, number: int, line: str, log: DataErrorLog) -> bool:
-    """Report a line that is not UTF-8, or has a NUL or a carriage return within."""
-    kind, detail, remedy = "", "within the line", "Remove it"
-    if match := re.search("[\udc80-\udcff]", line):
-        kind, detail = "invalid UTF-8", f"byte at character {match.start() + 1}"
-        remedy = encoding_remedy(path)
-    elif match := re.search("[\0\r]", line):
-        kind = "NUL" if match[0] == "\0" else "carriage return"
-    if kind:
-        detail += "; its sentence is dropped"
-        log.add(DataError(path, number, kind, detail, remedy))
-    return bool(kind)
 
 
 class _Columns:
@@ -216,6 +159,11 @@ class _Columns:
 
     def parse(self, number: int, line: str) -> tuple[str, str] | None:
         """Return word and tag of a line; report an invalid one and return None."""
+        if has_bad_bytes(line):  # reported when it was read
+            return None
+        if match := re.search("[\0\r]", line):
+            kind = "NUL" if match[0] == "\0" else "carriage return"
+            return self._report(number, kind, "within the line", "Remove it")
         row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
         self._first = self._first or (len(row), number, line)
         width, first, first_line = self._first
@@ -231,9 +179,11 @@ class _Columns:
             "Correct the line; delete it if it is a header or comment; or set "
             "data.word_column and data.tag_column"
         )
-        detail = f"{detail}: {line[:60]!r}; its sentence is dropped"
+        return self._report(number, kind, f"{detail}: {line[:60]!r}", remedy)
+
+    def _report(self, number: int, kind: str, detail: str, remedy: str) -> None:
+        detail += "; its sentence is dropped"
         self._log.add(DataError(self._path, number, kind, detail, remedy))
-        return None
 
 
 def _space_within(lines: Mapping[int, str]) -> str:
@@ -241,10 +191,8 @@ def _space_within(lines: Mapping[int, str]) -> str:
     for number, line in lines.items():
         for column in line.split("\t"):
             if "\t" in line and " " in column.strip(_BLANKS):
-                return (
-                    f"; line {number} has a space within {column!r:.60}: write '_' "
-                    "instead of it"
-                )
+                where = f"line {number} has a space within {column!r:.60}"
+                return f"; {where}: write '_' instead of it"
     return ""
 
 
@@ -261,7 +209,7 @@ def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
 
 
 def without_headers(
-    files: Mapping[str, list[Sentence]], notify: Callable[[str], None] = print
+    files: Mapping[str, list[Sentence]], notify: Notify = print
 ) -> dict[str, list[Sentence]]:
     """Remove header lines such as `token tag`, and report each.
 
@@ -278,7 +226,10 @@ def without_headers(
         if first.tags is None or first.is_one_line:
             continue
         word, tag = first.words[0], first.tags[0]
-        is_name = word.lower() in _WORD_NAMES, tag.lower() in _TAG_NAMES
+        is_name = [
+            bool(names.fullmatch(field.lower()))
+            for names, field in ((_WORD_NAME, word), (_TAG_NAME, tag))
+        ]
         is_unique = counts[tag] == first_counts[tag]
         place = f"{first.source}:{first.line}: {word!r} with the tag {tag!r}"
         if all(is_name) or (is_unique and any(is_name) and tag == tag.lower()):
@@ -296,30 +247,26 @@ def without_headers(
 
 
 def _read_json_sentences(
-    path: str,
-    settings: DataConfig,
-    log: DataErrorLog,
-    notify: Callable[[str], None],
+    path: str, settings: DataConfig, log: DataErrorLog, notify: Notify
 ) -> list[Sentence]:
     values = list(read_json(path, log))
     records = [record for _, record in values if isinstance(record, dict)]
     words, tags = _keys(records, settings, path)
     names, sentences = settings.tag_names, []
     for line, record in values:
-        if not names and isinstance(record, dict):
-            _check_tag_names(record, tags, f"{path}:{line}")
         if problem := _problem(record, words, tags, names):
             detail = f"{problem}; the sentence is dropped"
-            log.add(DataError(path, line, "no sentence", detail, "Correct the record"))
+            remedy = (
+                "Correct the record; pass the names of integers in the order of their "
+                "numbers: --tag_names=O,B-PER,I-PER (of the library datasets: "
+                f"data.features[{tags!r}].feature.names)"
+            )
+            log.add(DataError(path, line, "no sentence", detail, remedy))
             continue
         named = tuple(names[t] if isinstance(t, int) else t for t in record[tags])
         sentences.append(Sentence(tuple(record[words]), named, path, line, True))
-    if unused := unused_split_column(records, (words, tags)):
-        notify(
-            f"warning: {path}: {unused!r} holds names of splits, but is not used: "
-            "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
-        )
-    return sentences
+    warn_of_unused_splits(records, (words, tags), path, notify)
+    return _required(sentences, path)
 
 
 def _keys(
@@ -360,16 +307,3 @@ def _problem(record: Any, words: str, tags: str, names: Sequence[str]) -> str | 
             elif not isinstance(value, str) or not re.fullmatch(r"[^ \t\r\n]+", value):
                 return f"{key!r} has {value!r:.60}, not a string without white space"
     return None
-
-
-def _check_tag_names(record: Mapping[str, Any], tags: str, place: str) -> None:
-    """Raise an error for tags as integers, whose names are not in the file."""
-    values = record.get(tags)
-    numbers = [t for t in values if type(t) is int] if isinstance(values, list) else []
-    if numbers:
-        raise InputError(
-            "Tags must be strings, or integers with --tag_names",
-            f"{place}: {tags!r} has {numbers[0]}, without --tag_names",
-            "Pass the names in the order of their numbers: --tag_names=O,B-PER,I-PER "
-            f"(of the library datasets: data.features[{tags!r}].feature.names)",
-        )

@@ -3,15 +3,13 @@
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.tasks import glue
 from electra_tf.tasks.question_data import read_questions
-from electra_tf.tasks.squad_json import (
-    PUBLISHED,
-)
+from electra_tf.tasks.squad_json import PUBLISHED
 from electra_tf.tasks.tag_data import read_tagging
 from electra_tf.tasks.task_data import Notify, TaskData
 from electra_tf.tasks.text_data import read_csv, read_glue
 from electra_tf.text.data_errors import DataErrorLog
 
-TASK_NAMES = (*glue.TASKS, "squad1", "squad2", "chunking", "tagging", "csv")
+TASK_NAMES = (*glue.TASKS, *PUBLISHED, "chunking", "tagging", "csv")
 """Tasks that `read_task` reads."""
 
 

@@ -6,41 +6,30 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.keras_file import stored_task
 from electra_tf.tasks import glue
-from electra_tf.tasks.conll import ENDINGS, Sentence, read_sentences, require_json
-from electra_tf.tasks.labels import other_spelling
+from electra_tf.tasks.conll import ENDINGS
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.question_data import question_split
-from electra_tf.tasks.schemes import is_span_scheme, learned_scheme, to_scheme
 from electra_tf.tasks.score import AnswerScorer, LabelScorer, Scorer, TagScorer
-from electra_tf.tasks.splits import (
-    Split,
-    check_split_column,
-    find_splits,
-    rows_by_split,
-    unused_split_column,
-)
+from electra_tf.tasks.splits import Split, check_split_column, find_splits
 from electra_tf.tasks.squad_json import PUBLISHED, read_squad_ignoring_offsets
 from electra_tf.tasks.squad_metrics import require_gold
-from electra_tf.tasks.tables import (
-    FORMATS,
-    TFDS,
-    Row,
-    print_note,
-    read_rows,
-    require_columns,
-)
-from electra_tf.tasks.tag_data import sentence_split
+from electra_tf.tasks.tables import FORMATS, TFDS, print_note, read_table
+from electra_tf.tasks.tag_data import read_tagged, require_json, with_known_tags
 from electra_tf.tasks.task_data import describe_inputs
-from electra_tf.tasks.text_data import has_values, read_texts
+from electra_tf.tasks.text_data import (
+    UNBOUNDED,
+    Columns,
+    glue_columns,
+    has_values,
+    parts_of,
+    read_texts,
+)
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
 Log = Callable[[str], None]
@@ -144,7 +133,7 @@ def _find(
     data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the file as `data`, or dev and test of a folder, by split."""
-    if os.path.isfile(data):
+    if os.path.isfile(data) or data.startswith(TFDS):
         return {"data": data}
     if files := find_splits(data, ("dev", "test"), endings, published):
         return files
@@ -163,74 +152,53 @@ def _read_texts(
     model: TextModel, path: str, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
     """Read the rows of a table, or of a GLUE task."""
-    name, labels = stored_task(path) or "csv", getattr(model, "labels", None)
-    glue_task = None if given else glue.TASKS.get("mnli" if name == "ax" else name)
-    columns = dataclasses.replace(stored_columns(path, model), **given)
-    if "split_column" in given:
-        check_split_column(columns.split_column, data)
-    _require_text_columns(model, columns)
-    errors, splits, bounds = DataErrorLog("stop", "", _RULE), {}, (-np.inf, np.inf)
-    for split, file in _find_tables(data, name if glue_task else None).items():
-        if glue_task:
-            parts, bounds = {split: glue.read(file, name, errors)}, glue_task.range
-        else:
-            rows = read_rows(file, errors, log)
-            parts = _parts(rows, split, columns, "split_column" in given, errors, log)
-        for part, rows in parts.items():
-            if part == "test" and not has_values(rows, columns.label_column):
-                log(f"test of {file} has no labels, and is not scored")
-                continue
-            splits[part] = read_texts(
-                rows,
-                columns.text_columns,
-                columns.label_column,
-                errors,
-                has_scores=labels is None,
-                labels=labels,
-                bounds=bounds,
-            )
-    if glue_task:
-        limits = (model.low, model.high) if labels is None else bounds
-        return name, splits, LabelScorer(glue_task.metrics, labels, limits)
-    metrics = REGRESSION_METRICS if labels is None else classification_metrics(labels)
+    name = stored_task(path) or "csv"
+    task = None if given else glue.TASKS.get("mnli" if name == "ax" else name)
+    settings = dataclasses.replace(stored_columns(path, model), **given)
+    _require_text_columns(model, settings)
+    labels = model.output_names or None
+    if task:
+        columns = glue_columns(task)._replace(labels=labels)
+        splits = _read_glue_splits("mnli" if name == "ax" else name, data, columns)
+        limits = UNBOUNDED if labels else (model.low, model.high)
+        return name, splits, LabelScorer(task.metrics, labels, limits)
+    bounds = None if labels else UNBOUNDED
+    columns = Columns(settings.text_columns, settings.label_column, labels, bounds)
+    splits = _read_tables(data, settings, columns, "split_column" in given, log)
+    metrics = classification_metrics(labels) if labels else REGRESSION_METRICS
     return name, splits, LabelScorer(metrics, labels)
 
 
-def _find_tables(data: str, name: str | None) -> dict[str, str]:
-    """Return the files by split; `name` is the name of a GLUE task."""
-    if name and (data.startswith(TFDS) or os.path.isdir(data)):
-        stems = glue.TASKS["mnli" if name == "ax" else name].dev
-        files = {stem: glue.find(data, name, stem) for stem in stems}
-        if not any(files.values()):
-            glue.require(data, name, stems[0])
-        return {stem: file for stem, file in files.items() if file}
-    return {"data": data} if data.startswith(TFDS) else _find(data, FORMATS)
+def _read_glue_splits(name: str, data: str, columns: Columns) -> dict[str, Split]:
+    is_whole = os.path.isdir(data) or (data.startswith(TFDS) and "@" not in data)
+    files = glue.dev_files(data, name) if is_whole else {"data": data}
+    errors = DataErrorLog("stop", "", _RULE)
+    return {
+        split: read_texts(glue.read(file, name, errors), columns, errors)
+        for split, file in files.items()
+    }
 
 
-def _parts(
-    rows: list[Row],
-    split: str,
-    columns: DataConfig,
-    is_required: bool,
-    errors: DataErrorLog,
-    log: Log,
-) -> dict[str, list[Row]]:
-    """Return the rows of a file; those of dev and test, if a column has splits."""
-    column = columns.split_column
+def _read_tables(
+    data: str, settings: DataConfig, columns: Columns, is_required: bool, log: Log
+) -> dict[str, Split]:
+    """Read a table; `is_required`: it must have the column of splits."""
     if is_required:
-        require_columns(rows, [column])
-    if column and column in rows[0].values:
-        parts = rows_by_split(rows, column, ["dev", "test"], errors)
-        log(f"dev and test by the column {column!r}, without train")
-        return {name: part for name, part in parts.items() if name != "train"}
-    used = (*columns.text_columns, columns.label_column)
-    if unused := unused_split_column([row.values for row in rows], used):
-        log(
-            f"warning: the column {unused!r} of {rows[0].source} holds names of "
-            "splits, but is not used: rows of train are scored too. Pass "
-            f"--split_column={unused} to score dev and test"
-        )
-    return {split: rows}
+        check_split_column(settings.split_column, data)
+    errors, splits = DataErrorLog("stop", "", _RULE), {}
+    for split, file in _find(data, FORMATS).items():
+        rows = read_table(file, errors, notify=log)
+        if not is_required and settings.split_column not in rows[0].values:
+            settings = dataclasses.replace(settings, split_column=None)
+        parts = parts_of(rows, split, settings, ["dev", "test"], errors, log)
+        if settings.split_column:
+            parts.pop("train", None)
+        for part, rows in parts.items():
+            if part == "test" and not has_values(rows, columns.target):
+                log(f"test of {file} has no labels, and is not scored")
+            else:
+                splits[part] = read_texts(rows, columns, errors)
+    return splits
 
 
 def _require_text_columns(model: TextModel, columns: DataConfig) -> None:
@@ -256,51 +224,25 @@ def _require_text_columns(model: TextModel, columns: DataConfig) -> None:
 def _read_tags(
     model: TextModel, path: str, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
-    columns = dataclasses.replace(stored_columns(path, model), **given)
-    splits, errors = {}, DataErrorLog("stop", "", _RULE)
-    for split, file in _find(data, ENDINGS).items():
-        if given:
-            require_json(file)
-        sentences = read_sentences(file, columns, errors, log)
-        for sentence in sentences:
-            _check_tags(sentence, model.tags)
-        splits[split] = sentence_split(sentences)
+    """Read sentences, whose tags must be the model's."""
+    settings = dataclasses.replace(stored_columns(path, model), **given)
+    files, errors = _find(data, ENDINGS), DataErrorLog("stop", "", _RULE)
+    for file in files.values() if given else ():
+        require_json(file)
+    splits = {
+        split: with_known_tags(split, part, model.tags, errors)
+        for split, part in read_tagged(files, settings, errors, log).items()
+    }
     return stored_task(path) or "tagging", splits, TagScorer(model.tags)
-
-
-def _check_tags(sentence: Sentence, tags: Sequence[str]) -> None:
-    """Raise an error for a tag that the model cannot predict."""
-    converted = sentence.tags
-    if is_span_scheme(tags) and is_span_scheme(converted):
-        converted = to_scheme(converted, learned_scheme(tags))
-    for index, (own, tag) in enumerate(zip(sentence.tags, converted, strict=True)):
-        if tag not in tags:
-            raise InputError(
-                f"A tag must be one of the model's: {', '.join(tags[:20])}"
-                + ", ..." * (len(tags) > 20),
-                f"{sentence.source}:{sentence.line_of(index)}: {own!r}"
-                + other_spelling(own, tags),
-                "Correct the tag, or check that the file has the tags of training",
-            )
 
 
 def _read_questions(
     model: TextModel, path: str, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
+    """Read questions, all of them with gold answers."""
     allows_null, splits = model.null_threshold is not None, {}
     name = "squad2" if allows_null else "squad1"
     for split, file in _find(data, JSON_SUFFIXES[::-1], PUBLISHED[name]).items():
-        if inner_suffix(file) not in JSON_SUFFIXES:
-            raise InputError(
-                _RULE,
-                f"{file!r} for a QuestionAnswerer",
-                "Name a file of SQuAD's JSON, or JSON lines with id, question, context "
-                "and answers",
-            )
         splits[split] = question_split(read_squad_ignoring_offsets(file, log))
-        if splits[split].targets is None:
-            raise InputError(
-                _RULE, f"{file!r}, whose questions have no answers", "Name another file"
-            )
         require_gold(splits[split].items, allows_null)
     return name, splits, AnswerScorer(allows_null)

@@ -141,6 +141,14 @@ def require(data: str, task: str, stem: str) -> str:
     return path
 
 
+def dev_files(data: str, task: str) -> dict[str, str]:
+    """Return the dev files of a folder or of TFDS by stem; there must be one."""
+    stems = TASKS[task].dev
+    files = {stem: find(data, task, stem) for stem in stems}
+    files = {stem: path for stem, path in files.items() if path}
+    return files or {stems[0]: require(data, task, stems[0])}
+
+
 def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
     """Read the rows of a split, with the columns named in `TASKS`."""
     glue_task = TASKS[task]

@@ -8,11 +8,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.score import AnswerScorer
-from electra_tf.tasks.splits import (
-    Split,
-    find_splits,
-    hold_out_groups,
-)
+from electra_tf.tasks.splits import Split, find_splits, hold_out_groups
 from electra_tf.tasks.squad_json import (
     PUBLISHED,
     Question,
@@ -20,9 +16,7 @@ from electra_tf.tasks.squad_json import (
     read_squad_tfds,
 )
 from electra_tf.tasks.squad_metrics import require_gold
-from electra_tf.tasks.tables import (
-    TFDS,
-)
+from electra_tf.tasks.tables import TFDS
 from electra_tf.tasks.task_data import SPLITS, TFDS_SPLITS, TaskData
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.rows import JSON_SUFFIXES
@@ -48,8 +42,7 @@ def read_questions(
         splits = {split: read_squad(path, log) for split, path in paths.items()}
     if os.path.isfile(data):
         splits = _split_by_article(splits["train"], settings)
-    missing = {"train", "dev"} - splits.keys()
-    if missing:
+    if missing := {"train", "dev"} - splits.keys():
         raise InputError(
             f"--data must be a file of questions, or a folder with train.json and "
             f"dev.json (or .jsonl, {PUBLISHED[name]['train']})",
@@ -57,7 +50,7 @@ def read_questions(
             "Add the missing files, or name the file of questions itself, of which "
             "whole articles become dev",
         )
-    splits["train"] = _drop_untrainable(splits["train"], log)
+    splits["train"] = _without_untrainable(splits["train"], log)
     allows_null = name == "squad2"
     parts = {split: question_split(questions) for split, questions in splits.items()}
     threshold = 0.0 if allows_null else None
@@ -84,13 +77,13 @@ def _split_by_article(
             "Pass a folder with train.json and dev.json",
         )
     dev = set(hold_out_groups(articles, settings.dev_share, settings.split_seed))
-    return {
-        "train": [q for index, q in enumerate(questions) if index not in dev],
-        "dev": [q for index, q in enumerate(questions) if index in dev],
-    }
+    splits: dict[str, list[Question]] = {"train": [], "dev": []}
+    for index, question in enumerate(questions):
+        splits["dev" if index in dev else "train"].append(question)
+    return splits
 
 
-def _drop_untrainable(
+def _without_untrainable(
     questions: Sequence[Question], log: DataErrorLog
 ) -> list[Question]:
     """Drop answerable questions without an answer in their context."""

@@ -5,38 +5,22 @@ have the same form wherever they come from: labels, numbers, lists of tags, `Ans
 """
 
 import abc
-import collections
 import dataclasses
-import json
 import math
-import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks import glue, metrics
-from electra_tf.tasks.conll import ENDINGS, Sentence, read_conll, without_headers
+from electra_tf.tasks import metrics
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.spans import QAPrediction, write_predictions
-from electra_tf.tasks.splits import Split, find_split
-from electra_tf.tasks.squad_json import (
-    PUBLISHED,
-    Question,
-    read_squad_ignoring_offsets,
-)
+from electra_tf.tasks.splits import Split
+from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
-from electra_tf.tasks.tables import TFDS, Row, print_note, read_text, require_columns
-from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import JSON_SUFFIXES
-
-NAMES = (*glue.TASKS, "squad1", "squad2", "chunking", "tagging")
-"""Tasks of files of predictions."""
-_REMEDY = "Check that both files belong to the same data"
 
 
 class Scorer(abc.ABC):
@@ -239,225 +223,3 @@ class AnswerScorer(Scorer):
         pairs = zip(split.items, predictions.best, strict=True)
         by_id = {question.id: answer for question, answer in pairs}
         write_predictions(path, by_id, predictions.threshold)
-
-
-# Files of predictions.
-
-
-def score_predictions(
-    task: str,
-    data: str,
-    predictions: str,
-    na_prob: str | None = None,
-    log: Callable[[str], None] = print_note,
-) -> dict[str, Any]:
-    """Score a file of predictions by the official metrics of its task."""
-    if na_prob and task != "squad2":
-        raise InputError(
-            "--na_prob must be used with --task=squad2",
-            f"--task={task}",
-            "Leave it out",
-        )
-    data = _find_labels(task, data, predictions, log)
-    if task in glue.TASKS:
-        return _score_labels(glue.TASKS[task], task, data, predictions, log)
-    if task in ("chunking", "tagging"):
-        return _score_tags(data, predictions, log)
-    questions, answers = read_squad_ignoring_offsets(data), _read_by_id(predictions)
-    if task == "squad1":
-        return score_v1(questions, answers, log)
-    odds = _read_by_id(na_prob) if na_prob else None
-    return score_v2(questions, answers, odds, warn=log)
-
-
-def _find_labels(
-    task: str, data: str, predictions: str, log: Callable[[str], None]
-) -> str:
-    """Find the labelled file in a folder, or in a data set of TFDS."""
-    whole = task in glue.TASKS and data.startswith(TFDS) and "@" not in data
-    if not os.path.isdir(data) and not whole:
-        return data
-    stem = pathlib.Path(predictions).name.split(".")[0]
-    if task in glue.TASKS:
-        path = glue.require(data, task, _dev_stem(task, data, stem))
-    elif task in PUBLISHED:
-        split, endings = "dev", (".json", *JSON_SUFFIXES)
-        path = find_split(data, split, JSON_SUFFIXES, PUBLISHED[task]["dev"])
-    else:
-        split, endings = "test" if stem == "test" else "dev", (".txt", ".conll", ".bio")
-        path = find_split(data, split, ENDINGS)
-    if path is None:
-        raise InputError(
-            f"--data must be {task}'s labelled file, or a folder with {split}"
-            + " or ".join(dict.fromkeys(endings)),
-            f"{data!r} without one; it has {format_list(sorted(os.listdir(data)))}",
-            "Name the labelled file",
-        )
-    log(f"labels: {path}")
-    return path
-
-
-def _dev_stem(task: str, data: str, stem: str) -> str:
-    """Return the stem of the dev file that the predictions belong to."""
-    stems = glue.TASKS[task].dev
-    existing = [name for name in stems if glue.find(data, task, name)]
-    for choice in ([stem] if stem in stems else [], stems, existing):
-        if len(choice) == 1:
-            return choice[0]
-    raise InputError(
-        f"--data must be {task}'s labelled file, or a folder with one dev file",
-        f"the folder {data!r} with {format_list(existing) if existing else 'none'}",
-        "Name the file itself, such as dev_matched.tsv"
-        if stems
-        else f"{task} has no published labels; name a labelled file",
-    )
-
-
-def _score_labels(
-    glue_task: glue.GlueTask,
-    task: str,
-    data: str,
-    predictions: str,
-    log: Callable[[str], None],
-) -> dict[str, float]:
-    errors = DataErrorLog("stop", "", "A file must have GLUE's columns")
-    rows = glue.read(data, task, errors)
-    require_columns(rows, (glue_task.label,))
-    words, key, keys = _read_words(predictions, errors)
-    count, rows = len(rows), _align_rows(rows, len(words), key, keys, data, predictions)
-    if len(rows) < count:
-        log(f"{len(rows):,} of {count:,} rows have a prediction and are scored")
-    scorer = LabelScorer(glue_task.metrics, glue_task.labels)
-    gold = [row.values.get(glue_task.label, "") for row in rows]
-    split = Split(rows, scorer.parse(gold, list(map(str, rows))))
-    places = [f"row {n} of {predictions}" for n in range(1, len(words) + 1)]
-    return scorer.all_scores(split, scorer.parse(words, places))
-
-
-def _read_words(
-    path: str, errors: DataErrorLog
-) -> tuple[list[str], str, list[int] | None]:
-    """Read predictions in GLUE's format.
-
-    Returns:
-        The words, the name of what identifies their rows, and these keys: lines of the
-        labelled file (finetune writes them if it dropped rows), indexes, or None.
-    """
-    lines = read_text(path, errors).rstrip("\r\n ").split("\n")
-    header, *body = [[cell.strip() for cell in line.split("\t")] for line in lines]
-    if header == ["prediction"]:
-        return [row[-1] for row in body], "", None
-    if header[0].startswith(("index,", "prediction,")):
-        raise InputError(
-            "Columns of predictions must be separated by tabs",
-            f"{path}:1: {lines[0]!r:.80}",
-            "Write them with sep='\\t'",
-        )
-    if "index" not in header:
-        return [row[-1] for row in (header, *body)], "", None
-    if "prediction" not in header:
-        raise InputError(
-            "Predictions with an index must have the columns 'index' and 'prediction'",
-            f"{path}:1 with {format_list(header)}",
-            "Rename the column of the predictions",
-        )
-    records = [dict(zip(header, row, strict=False)) for row in body]
-    column = "place" if "place" in header else "index"
-    for number, record in enumerate(records, 2):
-        record["key"] = record.get(column, "").rpartition(":")[2]
-        if len(record) != len(header) + 1 or not record["key"].isdecimal():
-            raise InputError(
-                f"Each prediction must have the columns {format_list(header)}, and a "
-                "number as index",
-                f"{path}:{number}: {lines[number - 1]!r:.80}",
-                "Correct that line",
-            )
-    key = "lines" if column == "place" else "indexes"
-    return [r["prediction"] for r in records], key, [int(r["key"]) for r in records]
-
-
-def _align_rows(
-    rows: list[Row],
-    count: int,
-    key: str,
-    keys: list[int] | None,
-    data: str,
-    predictions: str,
-) -> list[Row]:
-    """Return the row of each prediction."""
-    if keys is None:
-        if count == len(rows):
-            return rows
-        raise InputError(
-            "There must be a prediction for each row",
-            f"{len(rows)} rows in {data}, {count} in {predictions}",
-            _REMEDY,
-        )
-    by_key = {r.line: r for r in rows} if key == "lines" else dict(enumerate(rows))
-    required = set(keys if key == "lines" else by_key)
-    counts = collections.Counter(keys)
-    errors = {
-        f"{key} that {data} does not have": sorted(counts.keys() - by_key.keys()),
-        f"{key} that occur more than once": [n for n, c in counts.items() if c > 1],
-        f"{key} without a prediction": sorted(required - counts.keys()),
-    }
-    found = [f"{kind}: {format_list(keys)}" for kind, keys in errors.items() if keys]
-    if found:
-        raise InputError(
-            "Each row must have one prediction; indexes must be 0 to "
-            f"{len(rows) - 1:,}",
-            f"{predictions} with {'; '.join(found)}",
-            _REMEDY,
-        )
-    return [by_key[key] for key in keys]
-
-
-def _score_tags(
-    data: str, predictions: str, log: Callable[[str], None]
-) -> dict[str, Any]:
-    errors = DataErrorLog("stop", "", "Columns must be words and tags")
-    files: dict[str, list[Sentence]] = {}
-    for path in (data, predictions):
-        if inner_suffix(path) in (*JSON_SUFFIXES, ".csv"):
-            raise InputError(
-                "Tags must be columns: a word and its tag on each line",
-                f"{path!r}, a file of another format",
-                "Write them as columns; finetune writes its predictions so, with tags",
-            )
-        files[path] = read_conll(path, 0, -1, errors, log)
-    files = without_headers(files, log)
-    gold, predicted = files[data], files[predictions]
-    for expected, sentence in zip(gold, predicted, strict=False):
-        if expected.words != sentence.words:
-            raise InputError(
-                "Both files must have the same words",
-                f"{sentence.source}:{sentence.line}, a sentence that is not the one at "
-                f"{expected.source}:{expected.line}",
-                _REMEDY,
-            )
-    if len(gold) != len(predicted):
-        raise InputError(
-            "Both files must have the same number of sentences",
-            f"{len(gold)} and {len(predicted)}",
-            _REMEDY,
-        )
-    split = Split(gold, [sentence.tags for sentence in gold])
-    scorer = TagScorer(tag for tags in split.targets for tag in tags)
-    return scorer.all_scores(split, [sentence.tags for sentence in predicted])
-
-
-def _read_by_id(path: str) -> Mapping[str, Any]:
-    text = read_text(path, DataErrorLog("stop", "", "Predictions must be UTF-8"))
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise InputError(
-            "Predictions must be JSON", f"{path}: {error}", "Write them as {id: text}"
-        ) from error
-    if not isinstance(values, dict):
-        raise InputError(
-            "Predictions must be one JSON object, with a value for each question's id",
-            f"{pathlib.Path(path).name}: a {type(values).__name__}",
-            "Write them as {id: text}",
-        )
-    return values

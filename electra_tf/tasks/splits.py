@@ -4,11 +4,12 @@ import dataclasses
 import glob
 import os
 import random
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.files import SUFFIXES
@@ -99,10 +100,11 @@ def rows_by_split(
     """Return the rows of each split that occurs in a column: train, dev, test."""
     splits: dict[str, list[Any]] = {"train": [], "dev": [], "test": []}
     for row in rows:
-        if split := _split_of(row.values.get(column)):
+        word = row.values.get(column)
+        if split := _split_of(word):
             splits[split].append(row)
             continue
-        detail = f"{column!r} is {row.values.get(column)!r}; the row is left out"
+        detail = f"{column!r} is {word!r}; the row is left out"
         remedy = f"Write one of {', '.join(_WORDS)}"
         log.add(DataError(row.source, row.line, "no split", detail, remedy))
     splits = {name: part for name, part in splits.items() if part}
@@ -125,16 +127,24 @@ def check_split_column(column: str, data: str) -> None:
         )
 
 
-def unused_split_column(
-    records: Sequence[Mapping[str, Any]], used: Collection[str | None]
-) -> str | None:
-    """Return a column that holds names of several splits and nothing else."""
-    for column in records[0] if records else ():
-        if column not in used:
-            splits = {_split_of(record.get(column)) for record in records}
-            if len(splits) > 1 and None not in splits:
-                return column
-    return None
+def warn_of_unused_splits(
+    records: Sequence[Mapping[str, Any]],
+    used: Collection[str | None],
+    path: str,
+    notify: Callable[[str], None],
+    is_table: bool = False,
+) -> None:
+    """Warn of a column that holds names of several splits and nothing else."""
+    for column in [c for c in records[0] if c not in used] if records else ():
+        splits = {_split_of(record.get(column)) for record in records}
+        if len(splits) > 1 and None not in splits:
+            remedy = "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
+            if is_table:
+                remedy = f"pass the file as --data with --split_column={column}"
+            notify(
+                f"warning: {path}: {column!r} holds names of splits, but is not used, "
+                f"so that the rows of all splits are one: {remedy}"
+            )
 
 
 def _split_of(word: Any) -> str | None:
@@ -198,8 +208,21 @@ def hold_out_groups(groups: Sequence[Hashable], share: float, seed: int) -> list
     return [index for index, group in enumerate(groups) if group in chosen]
 
 
-def divide(train: Split, dev: Sequence[int]) -> dict[str, Split]:
-    """Return train without the items of dev, and dev."""
-    held = set(dev)
+def move_to_dev(
+    splits: dict[str, Split],
+    dev: Sequence[int],
+    task: str,
+    noun: str,
+    settings: DataConfig,
+    notify: Callable[[str], None],
+) -> dict[str, Split]:
+    """Return the splits with these items of train as dev, and report their number."""
+    train, held = splits["train"], set(dev)
+    notify(
+        f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun} "
+        f"(data.dev_share {settings.dev_share:g}, data.split_seed "
+        f"{settings.split_seed})"
+    )
     rest = [index for index in range(len(train)) if index not in held]
-    return {"train": train.subset(rest), "dev": train.subset(dev)}
+    moved = {"train": train.subset(rest), "dev": train.subset(dev)}
+    return moved | splits | moved  # in this order

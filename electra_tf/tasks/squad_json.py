@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pydantic
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.splits import unused_split_column
+from electra_tf.tasks.splits import warn_of_unused_splits
 from electra_tf.tasks.tables import print_note, read_json
 from electra_tf.text.data_errors import DataError, DataErrorLog
 from electra_tf.text.files import inner_suffix, load_tfds
@@ -147,11 +147,7 @@ def read_squad(
     articles = _articles(path, log)
     records = [article for article in articles if isinstance(article, dict)]
     used = ("id", "question", "context", "title")
-    if unused := unused_split_column(records, used):
-        notify(
-            f"warning: {path}: {unused!r} holds names of splits, but is not used: "
-            "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
-        )
+    warn_of_unused_splits(records, used, path, notify)
     return list(_Reader(path, log).questions(articles))
 
 
@@ -206,7 +202,7 @@ def _articles(path: str, log: DataErrorLog) -> list[Any]:
 
 
 class _Reader:
-    """Reader of the articles of one file, which reports errors with their place."""
+    """Reader of the questions of one file."""
 
     def __init__(self, path: str, log: DataErrorLog):
         self._path, self._log = path, log
@@ -216,22 +212,18 @@ class _Reader:
     def questions(self, articles: list[Any]) -> Iterator[Question]:
         """Yield the questions of all articles."""
         for number, article in enumerate(articles, 1):
-            if isinstance(article, dict) and not {"question", "context"}.isdisjoint(
-                article
-            ):
+            if isinstance(article, dict) and {"question", "context"} & article.keys():
                 yield from self._flat(article, f"{self._path}, record {number}")
                 continue
             place = f"{self._path}, article {number}"
-            if (parsed := self._parse(_Article, article, place)) is None:
-                continue
-            for index, value in enumerate(parsed.paragraphs, 1):
+            parsed = self._parse(_Article, article, place)
+            for index, value in enumerate(parsed.paragraphs if parsed else (), 1):
                 where = f"{place}, paragraph {index}"
-                if (paragraph := self._parse(_Paragraph, value, where)) is None:
-                    continue
-                for qa_index, qa in enumerate(paragraph.qas, 1):
+                paragraph = self._parse(_Paragraph, value, where)
+                for qa_index, qa in enumerate(paragraph.qas if paragraph else (), 1):
                     qa_place = f"{where}, question {qa_index}"
-                    title = parsed.title or ""
-                    yield from self._question(qa, paragraph.context, title, qa_place)
+                    context, title = paragraph.context, parsed.title or ""
+                    yield from self._question(qa, context, title, qa_place)
 
     def _flat(self, record: dict[str, Any], place: str) -> Iterator[Question]:
         """Yield the question of a record with its context; no answer: impossible."""
@@ -254,57 +246,45 @@ class _Reader:
         impossible, answers = bool(qa.is_impossible), qa.answers or []
         if qa.id in self._ids:
             detail = f"{self._ids[qa.id]} has the same id; left out"
-            remedy = "Give each question a unique id"
-            self._report(place, "duplicate_id", detail, remedy)
+            self._report(place, "duplicate_id", detail, "Give it a unique id")
             return
         if qa.answers == [] and not impossible:
             detail = "`answers` is empty, but `is_impossible` is not true; left out"
             remedy = (
-                "Add an answer, or set `is_impossible`; unlabelled data has no key "
-                "`answers`"
+                "Add an answer, set `is_impossible`, or remove `answers` to predict"
             )
             self._report(place, "no_answers", detail, remedy)
             return
         self._ids[qa.id] = place
         if answers and impossible:
-            detail = (
-                "`is_impossible` is true, but `answers` is not empty; the answers are "
-                "left out"
-            )
+            detail = "`is_impossible` is true with answers, which are left out"
             remedy = "Correct `is_impossible`, or empty `answers`"
             self._report(place, "impossible_with_answers", detail, remedy)
             answers = []
-        located = tuple(
-            self._answer(answer.text, answer.answer_start, context, place)
-            for answer in answers
-        )
+        located = tuple(self._answer(answer, context, place) for answer in answers)
         head = (qa.id, qa.question, context, located)
         yield Question(*head, impossible, title, self._path, self._record)
 
-    def _answer(self, text: str, start: int, context: str, place: str) -> Answer:
+    def _answer(self, answer: _Answer, context: str, place: str) -> Answer:
         """Return an answer with its offset corrected; report a wrong offset."""
+        text, start, nearest = answer.text, answer.answer_start, -1
         if _occurs_at(text, start, context):
             return Answer(text, start)
-        unused = "it counts in scores but is left out of training"
+        effect = "it counts in scores but is left out of training"
         remedy = "Correct `answer_start`, which counts characters (code points) from 0"
-        nearest = -1
         if not text.strip():
-            kind, detail = "blank_answer", f"an answer is blank; {unused}"
+            kind, detail = "blank_answer", "an answer is blank"
             remedy = "Write the text of the answer, or remove it"
         elif start == -1:
-            kind = "no_offset"
-            detail = f"the answer {text!r:.80} has the offset -1; {unused}"
+            kind, detail = "no_offset", f"the answer {text!r:.80} has the offset -1"
         else:
             kind, nearest = "offset", _nearest_occurrence(text, context, start)
             actual = context[max(0, start) : max(0, start) + len(text)]
-            effect = f"{nearest} is used instead" if nearest >= 0 else unused
-            detail = (
-                f"the answer is {text!r:.80}, but the context has {actual!r:.80} at "
-                f"{start}; {effect}"
-            )
+            effect = f"{nearest} is used instead" if nearest >= 0 else effect
+            detail = f"the answer is {text!r:.80}, but at {start} is {actual!r:.80}"
         if text.strip() and text not in context:
             remedy = "Correct the text of the answer, which its context must have"
-        self._report(place, kind, detail, remedy)
+        self._report(place, kind, f"{detail}; {effect}", remedy)
         return Answer(text, nearest)
 
     def _parse(self, kind: type, value: Any, place: str) -> Any:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
@@ -64,33 +64,26 @@ def read_table(
     names: Sequence[str] | None = None,
     notify: Callable[[str], None] | None = print_note,
 ) -> list[Row]:
-    """Read all rows of a file."""
+    """Read all rows of a file, or of a split `tfds:NAME@SPLIT`."""
+    if path.startswith(TFDS):
+        return read_tfds(*path.removeprefix(TFDS).split("@"))
     kind = inner_suffix(path)
+    if kind in JSON_SUFFIXES:
+        return _required(_json_rows(path, log), path)
     if kind not in FORMATS:
         raise InputError(
             f"A table must be one of {', '.join(FORMATS)}, plain, .gz or .xz",
             repr(path),
             conversion(path) or "Name a table",
         )
-    if kind in JSON_SUFFIXES:
-        return _required(list(_json_rows(path, log)), path)
     text = read_text(path, log)
     records = named_records(text, path, SEPARATORS[kind], log, names, notify)
-    rows = [Row(values, path, line) for line, values in records]
-    return _required([r for r in rows if not _has_bad_bytes(*r.values.values())], path)
+    rows = (Row(values, path, line) for line, values in records)
+    return _required((r for r in rows if not has_bad_bytes(*r.values.values())), path)
 
 
-def read_rows(
-    path: str, log: DataErrorLog, notify: Callable[[str], None] = print_note
-) -> list[Row]:
-    """Read a table file, or a split of a data set that TFDS has prepared."""
-    if not path.startswith(TFDS):
-        return read_table(path, log, notify=notify)
-    name, _, split = path.removeprefix(TFDS).partition("@")
-    return read_tfds(name, split)
-
-
-def _required(rows: list[Row], source: str) -> list[Row]:
+def _required(rows: Iterable[Row], source: str) -> list[Row]:
+    rows = list(rows)
     if not rows:
         raise InputError(
             "A table must have one or more rows",
@@ -114,7 +107,7 @@ def _json_rows(path: str, log: DataErrorLog) -> Iterator[Row]:
 def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
     for line, part, value in json_values(read_text(path, log), path, log):
-        if not _has_bad_bytes(part):
+        if not has_bad_bytes(part):
             yield line, value
 
 
@@ -133,7 +126,7 @@ def read_text(path: str, log: DataErrorLog) -> str:
         raise InputError(
             f"{path} must contain text", "an empty file", "Copy the file again"
         )
-    if _has_bad_bytes(text):
+    if has_bad_bytes(text):
         for number, line in enumerate(text.split("\n"), 1):
             if match := _UNDECODED.search(line):
                 byte, column = ord(match[0]) - 0xDC00, match.start() + 1
@@ -143,7 +136,8 @@ def read_text(path: str, log: DataErrorLog) -> str:
     return text
 
 
-def _has_bad_bytes(*texts: str) -> bool:
+def has_bad_bytes(*texts: str) -> bool:
+    """Return whether a text of `read_text` has bytes that are not UTF-8."""
     return any(not text.isascii() and _UNDECODED.search(text) for text in texts)
 
 
@@ -187,23 +181,15 @@ def _similar_column(name: str, known: Sequence[str]) -> str:
     """Return a hint to a column with a similar name; empty: there is none."""
     for other in known:
         if "," in other and name in map(str.strip, other.split(",")):
-            option = f"--text_columns='\"{other}\"'"
-            return f"A name with a comma needs quotes: {option}. "
-    alike = [k for k in known if fold(k.strip("\"' \t")) == fold(name)]
-    joined = [k for k in known if name in re.split("[，；、]", k)]
-    close = difflib.get_close_matches(name, known, 1, 0.8)
-    guess = next(iter([*alike, *joined, *close]), None)
+            return f"A name with a comma needs quotes: --text_columns='\"{other}\"'. "
+    forms = {fold(other.strip("\"' \t")): other for other in reversed(known)}
+    joined = [other for other in known if name in re.split("[，；、]", other)]
+    close = difflib.get_close_matches(fold(name), forms, 1, 0.8)
+    guess = next(iter([*map(forms.get, close), *joined]), None)
     if guess is None:
         return ""
-    why = ""
-    if guess != guess.strip():
-        why = ", with a space around its name in the first line: remove that space"
-    elif guess in joined:
-        why = ", where a full-width comma or semicolon joins two names: write ','"
-    elif guess[0] == guess[-1] == '"':
-        why = ", with quotes, which a .tsv keeps: remove them from the first line"
     name, guess = quote_names([name, guess])
-    return f"For {name} did you mean {guess}{why}? "
+    return f"For {name} did you mean {guess}? Correct the first line, or the name. "
 
 
 def read_tfds(name: str, split: str) -> list[Row]:

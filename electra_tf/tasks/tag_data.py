@@ -3,15 +3,13 @@
 import collections
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import (
     ENDINGS,
-    Sentence,
     read_sentences,
-    require_json,
     without_headers,
 )
 from electra_tf.tasks.labels import other_spelling, several_spellings
@@ -19,64 +17,55 @@ from electra_tf.tasks.schemes import (
     BIOES,
     OUTSIDE,
     is_span_scheme,
+    learned_scheme,
     scheme_of,
-    to_bioes,
+    to_scheme,
 )
 from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.splits import (
-    Split,
-    divide,
-    find_splits,
-    hold_out,
-)
+from electra_tf.tasks.splits import Split, find_splits, hold_out, move_to_dev
 from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
-from electra_tf.tasks.task_data import (
-    SPLITS,
-    Notify,
-    TaskData,
-    format_counts,
-)
+from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import JSON_SUFFIXES
 
 _MARKED = re.compile("[A-Z]-.")
 _STRAY = 0.01  # up to this share, tags that mark no span are errors
 
 
-def sentence_split(sentences: Sequence[Sentence]) -> Split:
-    """Return sentences as a split, with their tags as targets."""
-    return Split(sentences, [sentence.tags for sentence in sentences])
-
-
 def read_tagging(
-    name: str,
-    data: str,
-    settings: DataConfig,
-    log: DataErrorLog,
-    notify: Notify,
+    name: str, data: str, settings: DataConfig, log: DataErrorLog, notify: Notify
 ) -> TaskData:
     """Read files of sentences with tags."""
-    files = _read_sentence_files(data, settings, log, notify)
-    files["train"] = _drop_stray_tags(files["train"], log)
-    splits = {split: sentence_split(part) for split, part in files.items()}
+    paths = find_splits(data, SPLITS, ENDINGS)
+    if "train" not in paths:
+        raise InputError(
+            "--data must be a file of sentences, or a folder with train.txt and "
+            "optionally dev.txt and test.txt (also .conll, .tsv, .bio, .jsonl, .gz, "
+            ".xz)",
+            f"{data!r} without train",
+            "Check the path, or rename the file of the training data to train.txt (or "
+            "train with its own suffix)",
+        )
+    if settings.text_columns or settings.label_column or settings.tag_names:
+        require_json(paths["train"])
+    splits = read_tagged(paths, settings, log, notify)
+    _check_words(splits["train"], settings)
+    splits["train"] = _without_stray_tags(splits["train"], log)
     if "dev" not in splits:
-        train = splits.pop("train")
-        dev, _ = hold_out([0] * len(train), settings.dev_share, settings.split_seed)
+        classes = [0] * len(splits["train"])
+        dev, _ = hold_out(classes, settings.dev_share, settings.split_seed)
         if not dev:
             raise InputError(
                 "Training data without a dev file must have two or more sentences",
-                f"{len(train)} in {data}",
+                f"{len(classes)} in {data}",
                 "Add sentences, or a dev file",
             )
-        notify(
-            f"{name}: no dev file; held out as dev: {len(dev):,} of {len(train):,} "
-            f"sentences (data.dev_share {settings.dev_share:g}, data.split_seed "
-            f"{settings.split_seed})"
-        )
-        splits = divide(train, dev) | splits
+        splits = move_to_dev(splits, dev, name, "sentences", settings, notify)
     train = splits["train"]
     tags = tag_vocabulary(train.items)
     splits |= {
-        split: _with_known_tags(split, part, tags, log)
+        split: with_known_tags(split, part, tags, log)
         for split, part in splits.items()
         if split != "train"
     }
@@ -92,97 +81,97 @@ def read_tagging(
     return TaskData(name, splits, scorer, model, label_counts=label_counts)
 
 
-def _read_sentence_files(
-    data: str, settings: DataConfig, log: DataErrorLog, notify: Notify
-) -> dict[str, list[Sentence]]:
-    """Read the files of all splits, without header lines."""
-    paths = find_splits(data, SPLITS, ENDINGS)
-    if "train" not in paths:
+def require_json(path: str) -> None:
+    """Raise an error if a file has no keys, which flags name."""
+    if inner_suffix(path) not in JSON_SUFFIXES:
         raise InputError(
-            "--data must be a file of sentences, or a folder with train.txt and "
-            "optionally dev.txt and test.txt (also .conll, .tsv, .bio, .jsonl, .gz, "
-            ".xz)",
-            f"{data!r} without train",
-            "Check the path, or rename the file of the training data to train.txt (or "
-            "train with its own suffix)",
+            "--text_columns, --label_column and --tag_names must be used with JSON",
+            f"{path!r}, a column file",
+            "Leave them out; in training, data.word_column and data.tag_column number "
+            "the columns",
         )
-    if settings.text_columns or settings.label_column or settings.tag_names:
-        require_json(paths["train"])
+
+
+def read_tagged(
+    paths: Mapping[str, str], settings: DataConfig, log: DataErrorLog, notify: Notify
+) -> dict[str, Split]:
+    """Read the files of all splits, without header lines."""
     files = {s: read_sentences(p, settings, log, notify) for s, p in paths.items()}
-    files = without_headers(files, notify)
-    for split, sentences in files.items():
-        if not sentences:
-            raise InputError(
-                "Each file must have one or more valid sentences",
-                f"{paths[split]} with none",
-                "Correct the reported errors",
-            )
-    longer = [s.words[:2] for s in files["train"] if len(s.words) > 1]
+    return {
+        split: Split(sentences, [sentence.tags for sentence in sentences])
+        for split, sentences in without_headers(files, notify).items()
+    }
+
+
+def _check_words(train: Split, settings: DataConfig) -> None:
+    """Raise an error for numbers of words in the column of the words."""
+    longer = [s.words[:2] for s in train.items if len(s.words) > 1]
     if settings.word_column == 0 and longer and set(longer) == {("1", "2")}:
         raise InputError(
             "The word column must contain words",
-            f"{paths['train']} with the words '1', '2', ... in each sentence",
+            f"{train.items[0].source} with the words '1', '2', ... in each sentence",
             "Set the right columns; for CoNLL-U pass --set data.word_column=1 and "
             "--set data.tag_column=3",
         )
-    return files
 
 
-def _drop_stray_tags(sentences: list[Sentence], log: DataErrorLog) -> list[Sentence]:
+def _without_stray_tags(train: Split, log: DataErrorLog) -> Split:
     """Drop sentences with a tag that marks no span, if nearly all tags mark spans."""
-    tags = [tag for sentence in sentences for tag in sentence.tags]
-    strays = [tag for tag in tags if not is_span_scheme({tag})]
-    are_errors = len(strays) <= max(1, _STRAY * len(tags))
-    if not are_errors or set(tags) <= {OUTSIDE, *strays}:
-        return sentences
-    valid = []
-    for sentence in sentences:
-        odd = [n for n, t in enumerate(sentence.tags) if not is_span_scheme({t})]
-        if not odd:
-            valid.append(sentence)
-            continue
-        detail = f"{sentence.tags[odd[0]]!r}; its sentence is dropped"
-        remedy = (
-            "Correct that line, or delete it if it is a header; nearly all other tags "
-            "are O, or B, I, E or S with a hyphen and a type"
-        )
-        where = sentence.source, sentence.line_of(odd[0])
-        log.add(DataError(*where, "a tag that marks no span", detail, remedy))
-    if not valid:
-        raise InputError(
-            "Each file must have one or more valid sentences",
-            f"{sentences[0].source} with none",
-            "Correct its tags",
-        )
-    return valid
+    tags = [tag for tags in train.targets for tag in tags]
+    strays = {tag for tag in set(tags) if not is_span_scheme({tag})}
+    count = sum(tag in strays for tag in tags)
+    if count > max(1, _STRAY * len(tags)) or set(tags) <= {OUTSIDE, *strays}:
+        return train
+    remedy = (
+        "Correct that line, or delete it if it is a header; nearly all other tags are "
+        "O, or B, I, E or S with a hyphen and a type"
+    )
+    kind = "a tag that marks no span"
+    return _without(train, train.targets, strays.__contains__, kind, remedy, log)
 
 
-def _with_known_tags(
+def with_known_tags(
     name: str, split: Split, tags: Sequence[str], log: DataErrorLog
 ) -> Split:
-    """Return the sentences whose tags train has; report one that it lacks."""
-    known = []
-    for sentence in split.items:
-        converted = sentence.tags
-        if is_span_scheme(tags) and is_span_scheme(converted):
-            converted = to_bioes(converted)
-        index = next((n for n, tag in enumerate(converted) if tag not in tags), None)
-        if index is None:
-            known.append(sentence)
-            continue
-        tag = sentence.tags[index]
-        detail = f"{tag!r}{other_spelling(tag, tags)}; its sentence is dropped"
-        remedy = "Correct it, or add it to the training data; known: "
-        where = sentence.source, sentence.line_of(index)
-        kind = "a tag training does not have"
-        log.add(DataError(*where, kind, detail, remedy + format_list(tags)))
-    if not known:
+    """Return the sentences whose tags a model has; report those that it lacks."""
+    converted = split.targets
+    if is_span_scheme(tags):
+        scheme = learned_scheme(tags)
+        converted = [
+            to_scheme(own, scheme) if is_span_scheme(own) else own for own in converted
+        ]
+    remedy = f"Correct it, or add it to the training data; known: {format_list(tags)}"
+    kind = "a tag training does not have"
+    known = _without(split, converted, lambda t: t not in tags, kind, remedy, log, tags)
+    if not len(known):
         raise InputError(
             f"The tags of {name} must be tags of train",
             f"no sentence of {name} with known tags only; known: {format_list(tags)}",
             f"Write the tags of {name} as those of train, or name other columns",
         )
-    return sentence_split(known)
+    return known
+
+
+def _without(
+    split: Split,
+    converted: Sequence[Sequence[str]],
+    is_wrong: Callable[[str], bool],
+    kind: str,
+    remedy: str,
+    log: DataErrorLog,
+    known: Sequence[str] = (),
+) -> Split:
+    """Drop the sentences with a wrong tag, and report the first one of each."""
+    good = []
+    for index, (sentence, tags) in enumerate(zip(split.items, converted, strict=True)):
+        wrong = [place for place, tag in enumerate(tags) if is_wrong(tag)]
+        if not wrong:
+            good.append(index)
+            continue
+        tag, line = sentence.tags[wrong[0]], sentence.line_of(wrong[0])
+        detail = f"{tag!r}{other_spelling(tag, known)}; its sentence is dropped"
+        log.add(DataError(sentence.source, line, kind, detail, remedy))
+    return split.subset(good)
 
 
 def _describe_tags(

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from electra_tf.errors import InputError
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Scorer
-from electra_tf.tasks.splits import (
-    Split,
-)
+from electra_tf.tasks.splits import Split
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter
 

@@ -8,7 +8,7 @@ import tiny
 
 from electra_tf.tasks import predictions
 from electra_tf.tasks.prediction_inputs import check_output
-from electra_tf.tasks.score import score_predictions
+from electra_tf.tasks.score_files import score_predictions
 from remedies.bench import (
     DISCRIMINATOR,
     RUN,

@@ -70,7 +70,7 @@ BAD = {  # lines after a good sentence, line and words of the error
         3,
         "line 3 has a space within 'New York'",
     ),
-    "UTF-8": (b"the O\ncaf\xe9 O\n", 4, "invalid UTF-8"),
+    "UTF-8": (b"the O\ncaf\xe9 O\n", 4, "another encoding than UTF-8"),
     "NUL": (b"th\0e O\n", 3, "NUL"),
     "a carriage return": (b"the O\rcat O\n", 3, "carriage return"),
 }
@@ -87,20 +87,25 @@ def test_bad_lines_stop_or_drop_their_sentence(
     assert [words for words, *_ in sentences] == [("good",), ("last",)]
     assert report.counts.total() == 1
     report.close()
-    assert "sentence is dropped" in (tmp_path / "problems.txt").read_text()
+    if "UTF-8" not in words:
+        assert "sentence is dropped" in (tmp_path / "problems.txt").read_text()
 
 
 def test_each_bad_line_of_a_sentence_is_reported(read, report, tmp_path):
-    assert read(b"a O\nb\nc O O\n\xff O\n", 0, 1, errors=report) == []
+    with pytest.raises(InputError, match=r"a\.txt with none"):
+        read(b"a O\nb\nc O O\n\xff O\n", 0, 1, errors=report)
     report.close()
     lines = (tmp_path / "problems.txt").read_text().splitlines()
     assert sorted(line.split(":")[1] for line in lines) == ["2", "3", "4"]
 
 
 ERRORS = {  # content, columns, name of the file, words
-    "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt: empty file"),
-    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt: empty file"),
-    "no archive": (b"text", (0, 1), "b.xz", "b.xz: broken archive"),
+    "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt with none"),
+    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt must contain text"),
+    "no archive": (b"text", (0, 1), "b.xz", "b.xz must be readable"),
+    "a cut archive": (
+        gzip.compress(TEXT.encode())[:-9], (0, 1), "a.gz", "a.gz must be readable to",
+    ),
     "one column twice": (TEXT, (0, 0), "a.txt", "word column 0 and tag column 0"),
     "the last column twice": (TEXT, (-1, -1), "a.txt", "word column -1"),
     # The first column must not be taken for the last one too.
@@ -108,7 +113,7 @@ ERRORS = {  # content, columns, name of the file, words
     "two columns from the end": ("a b\n", (1, -1), "a.txt", "too few columns"),
     "two columns from the start": ("a b\n", (-2, 0), "a.txt", "too few columns"),
     "JSON": ('{"words": ["a"]}\n', (0, 1), "a.txt", "whose first line is JSON"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -126,17 +131,6 @@ def test_unreadable_files_raise(log, tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             read_conll(path, 0, 1, log)
-
-
-def test_a_damaged_archive_gives_the_sentences_before(read, report):
-    text = "".join(f"word{i} O\nnext O\n\n" for i in range(9999))
-    cut = gzip.compress(text.encode())[:-3000]
-    with pytest.raises(InputError, match=r"a\.gz: broken archive"):
-        read(cut, 0, 1, name="a.gz")
-    sentences = read(cut, 0, 1, name="a.gz", errors=report)
-    assert report.counts == {"broken archive": 1}
-    assert 100 < len(sentences) < 9999
-    assert all(s[0] == (f"word{i}", "next") for i, s in enumerate(sentences))
 
 
 def test_conll_2000_has_its_published_sizes(log, data):
@@ -219,7 +213,7 @@ KEYS = {  # records, settings, words of the error
         [GOOD], {"text_columns": ("form",)}, "'tokens', 'ner_tags'",
     ),
     "no list of tags": ([GOOD], {"label_column": "x"}, "'tokens', 'ner_tags'"),
-    "numbers": ([GOOD, NUMBERS], {}, r"jsonl:2: 'ner_tags' has 1.*--tag_names"),
+    "numbers": ([GOOD, NUMBERS], {}, r"jsonl:2: .*'ner_tags' has 1.*--tag_names"),
     "few names": (
         [NUMBERS], {"tag_names": ("O", "B")}, r"jsonl:1: .*has 2, of 2 --tag_names",
     ),

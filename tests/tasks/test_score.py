@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.score import LabelScorer, score_predictions
+from electra_tf.tasks.score import LabelScorer
+from electra_tf.tasks.score_files import score_predictions
 from electra_tf.tasks.splits import Split
 
 CLASSES = LabelScorer(("accuracy", "mcc", "f1"), ("no", "yes"))

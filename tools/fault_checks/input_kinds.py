@@ -302,7 +302,7 @@ def _prediction_cases(draw) -> Case:
 
 
 def _read_predictions(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.tasks.score import score_predictions
+    from electra_tf.tasks.score_files import score_predictions
 
     task, labels = case.arguments
     paths = str(folder / labels), str(folder / case.name)
