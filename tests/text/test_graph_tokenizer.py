@@ -10,22 +10,12 @@ from electra_tf.tasks.spans import piece_characters
 from electra_tf.text.graph_tokenizer import (
     GraphTokenizer,
     compile_table,
-    final_sigma_pattern,
-    truncate_rows,
 )
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from text.plain_tokenizer import tokenize
 from text.test_tokenizer import fuzzed
-
-# Operations of tensorflow-text in stock TF Serving.
-SERVING_OPS = {
-    "CaseFoldUTF8",
-    "NormalizeUTF8",
-    "RegexSplitWithOffsets",
-    "WordpieceTokenizeWithOffsets",
-}
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +112,6 @@ def test_a_sigma_depends_on_its_word_as_in_the_original(wide, between):
     assert [tokenizer.encode(text) for text in texts] == expected
 
 
-def test_the_sigma_pattern_matches_final_sigmas():
-    texts = ["ΑΣ", "ΑΣΑ", "Σ", " Σ", "ΑΣ.Α", "ΑΣ. Α", "Α\u0301Σ\u0301!", "中Σ", "ΑΣΣ"]
-    results = tf.strings.regex_replace(texts, final_sigma_pattern(), r"\1ς\2").numpy()
-    assert [t.decode().count("ς") for t in results] == [
-        text.lower().count("ς") for text in texts
-    ]
-
-
 def test_a_saved_model_returns_equal_ids_with_serving_operations_only(graph, tmp_path):
     module = tf.Module()
     module.tokenizer = graph
@@ -146,17 +128,6 @@ def test_a_saved_model_returns_equal_ids_with_serving_operations_only(graph, tmp
     definition = module.serve.get_concrete_function().graph.as_graph_def()
     operations = {node.op for node in definition.node}
     operations |= {n.op for f in definition.library.function for n in f.node_def}
-    core = set(tf.raw_ops.__dict__)
-    assert {op for op in operations if op not in core} - {"_Arg", "_Retval"} == {
-        "WordpieceTokenizeWithOffsets"
-    }
+    others = operations - set(tf.raw_ops.__dict__) - {"_Arg", "_Retval"}
+    assert others == {"WordpieceTokenizeWithOffsets"}  # stock TF Serving has it
     assert "StringLower" not in operations  # its result depends on the locale
-    assert "WordpieceTokenizeWithOffsets" in SERVING_OPS
-
-
-@pytest.mark.parametrize("lengths", [2, [0, 9, 1]])
-def test_truncate_rows(lengths):
-    rows = tf.ragged.constant([[1, 2, 3], [], [4, 5]])
-    limits = np.broadcast_to(lengths, 3)
-    expected = [row[:end] for row, end in zip(rows.to_list(), limits, strict=True)]
-    assert truncate_rows(rows, lengths).to_list() == expected

@@ -1,9 +1,11 @@
-import os
+"""Checks of script, case and language: shares, messages and remedies."""
+
 import types
 
 import pytest
 
 from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import InputError
 from electra_tf.text import warnings
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
@@ -23,13 +25,10 @@ def manifest(**numbers):
     return types.SimpleNamespace(**{**good, **numbers})
 
 
-def test_good_statistics_cause_no_warning():
-    assert warnings.record_warnings(manifest(), Tokenizer(UNCASED)) == []
-
-
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
+        ({}, []),
         ({"unknown_share": 0.051}, ["5.1%", "[UNK]", "electra_tf.build_vocab"]),
         ({"padding_share": 0.61}, ["61.0%", "padding", "--max_length", "10 tokens"]),
         ({"discarded_tokens": 32}, ["32.0%", "discarded", "--order=document"]),
@@ -38,8 +37,9 @@ def test_good_statistics_cause_no_warning():
     ],
 )
 def test_each_statistic_has_its_warning(numbers, words):
-    (line,) = warnings.record_warnings(manifest(**numbers), Tokenizer(UNCASED))
-    assert all(word in line for word in words)
+    lines = warnings.record_warnings(manifest(**numbers), Tokenizer(UNCASED))
+    assert len(lines) == bool(words)
+    assert all(word in lines[0] for word in words)
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,64 @@ def test_entries_that_can_never_occur_are_counted(settings, words):
     assert all(word in lines[0] for word in words)
 
 
-def test_published_vocabularies_cause_no_warning():
-    data = os.environ.get("ELECTRA_TF_DATA")
-    if not data:
-        pytest.skip("ELECTRA_TF_DATA names no folder of data sets")
+def test_published_vocabularies_cause_no_warning(data):
     for name in ("bert_uncased_en", "bert_chinese"):
-        vocabulary = Vocabulary.read(os.path.join(data, "vocab", f"{name}.txt"))
+        vocabulary = Vocabulary.read(data / "vocab" / f"{name}.txt")
         assert warnings.entry_warnings(Tokenizer(vocabulary)) == []
+
+
+def accent_loss_of(text, **settings):
+    counter = warnings.AccentLossCounter(TokenizationConfig(**settings))
+    counter.add(text)
+    return counter.result()
+
+
+@pytest.mark.parametrize(
+    ("text", "letters", "changed"),
+    [
+        ("がき。", 2, 1),
+        ("か\u3099", 2, 1),  # the voicing mark by itself
+        ("हिन्दी", 6, 1),
+        ("ที่", 3, 2),
+        ("한 글", 2, 2),
+        ("أب", 2, 1),
+        ("שלום", 4, 0),
+        ("中文", 2, 0),
+        ("Éé e\u0301 ñ, 12", 5, 0),
+        ("Ελλάδα", 6, 0),
+        ("й Ё е\u0308", 4, 0),
+        ("\u212b\u2126", 2, 0),  # signs that decompose to Latin and Greek letters
+        ("... 123", 0, 0),
+    ],
+)
+def test_letters_and_marks_of_other_scripts_are_counted(text, letters, changed):
+    result = accent_loss_of(text)
+    assert (result.letters, result.changed) == (letters, changed)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"strip_accents": "never"}, {"lower_case": False}]
+)
+def test_without_accent_stripping_the_counts_are_zero(settings):
+    assert accent_loss_of("がき हिन्दी", **settings) == warnings.AccentLoss()
+
+
+def test_a_word_is_shown_before_and_after():
+    example = accent_loss_of("the हिन्दी.").example
+    assert example == "'हिन्दी' (6 characters) -> 'हिनदी' (5)"
+    assert "'한국' (2 characters)" in accent_loss_of("a 한국").example
+
+
+def test_over_one_percent_is_an_error():
+    accent_loss_of("a" * 99 + "が").check()
+    with pytest.raises(InputError, match=r"2 changed of 101.*--strip_accents=never"):
+        accent_loss_of("a" * 99 + "がぎ").check()
+
+
+def test_a_long_text_is_sampled(monkeypatch):
+    monkeypatch.setattr(warnings, "_FIRST_CHARACTERS", 100)
+    counter = warnings.AccentLossCounter(TokenizationConfig())
+    for _ in range(1000):
+        counter.add("aaaaaaaaaが")
+    assert 100 + 10_000 // 50 <= counter.result().letters < 100 + 10_000 // 50 + 10
+    assert counter.result().share == pytest.approx(0.1)
