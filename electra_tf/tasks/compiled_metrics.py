@@ -4,9 +4,8 @@ A model has logits and class ids. Keras's metrics are written for probabilities,
 of predicted classes or for logits, and for class ids or one-hot rows as targets.
 """
 
-import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -87,23 +86,27 @@ _FORMS = {
 _REASONS = {_key(n): why for names, why in _REFUSED.items() for n in names.split()}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Compiled:
+class _Compiled(NamedTuple):
     metric: keras.metrics.Metric
     form: Form
     is_weighted: bool
 
 
 class CompiledMetrics:
-    """Metrics of `compile`, validated for a model."""
+    """Metrics of `compile`, validated for a model's class and its `metric_kind`."""
 
     def __init__(
-        self, model: str, kind: str | None, num_outputs: int, weighted: Mapping
+        self,
+        model: str,
+        kind: str | None,
+        num_outputs: int,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
     ):
         self._model, self._kind, self._num_outputs = model, kind, num_outputs
         self._compiled = [
             self._compile(identifier, is_weighted)
-            for is_weighted, identifiers in weighted.items()
+            for is_weighted, identifiers in enumerate([metrics, weighted_metrics])
             for identifier in keras.tree.flatten(identifiers or [])
         ]
         names = ["loss", *(metric.name for metric in self.metrics)]
@@ -128,18 +131,17 @@ class CompiledMetrics:
             outputs: Logits [N, C]; predicted scores [N, 1].
             weights: float32 [N].
         """
-        self._update(self._compiled, targets, outputs, weights)
+        for compiled in self._compiled:
+            self._update(compiled, targets, outputs, weights)
 
-    def _update(self, metrics: Sequence[_Compiled], *rows: Any) -> None:
-        targets, outputs, weights = rows
-        values = dict.fromkeys(c.form for c in metrics)
-        for form in values:
-            values[form] = targets, outputs
-            if self._kind == "classes":
-                values[form] = _class_values(form, targets, outputs)
-        for compiled in metrics:
-            arguments = {"sample_weight": weights} if compiled.is_weighted else {}
-            compiled.metric.update_state(*values[compiled.form], **arguments)
+    def _update(
+        self, compiled: _Compiled, targets: Any, outputs: Any, weights: Any
+    ) -> None:
+        values = targets, outputs
+        if self._kind == "classes":
+            values = _class_values(compiled.form, targets, outputs)
+        arguments = {"sample_weight": weights} if compiled.is_weighted else {}
+        compiled.metric.update_state(*values, **arguments)
 
     def _compile(self, identifier: Any, is_weighted: bool) -> _Compiled:
         metric = _metric(identifier)
@@ -191,7 +193,7 @@ class CompiledMetrics:
         weights = tf.ones([4])
         try:
             with keras.StatelessScope():
-                self._update([compiled], targets, outputs, weights)
+                self._update(compiled, targets, outputs, weights)
         except Exception as error:
             reason = f"fails with {type(error).__name__}: {error}"
             raise self._error(compiled.metric, reason, "Correct it") from error
@@ -257,14 +259,15 @@ def _class_values(form: Form, targets: Any, logits_NC: Any) -> tuple[Any, Any]:
     """Convert targets and logits to those of a form."""
     ids_N, shares_NC = class_targets(targets)
     one_hot_NC = tf.one_hot(ids_N, logits_NC.shape[-1])
-    convert: dict[str, Callable[[], Any]] = {
-        "given": lambda: targets,
-        "ids": lambda: ids_N,
-        "one_hot": lambda: one_hot_NC,
-        "distribution": lambda: one_hot_NC if shares_NC is None else shares_NC,
-    }
-    targets = convert[form.targets]()
-    predictions = logits_NC
+    predictions, targets = (
+        logits_NC,
+        {
+            "given": targets,
+            "ids": ids_N,
+            "one_hot": one_hot_NC,
+            "distribution": one_hot_NC if shares_NC is None else shares_NC,
+        }[form.targets],
+    )
     if form.predictions == "probabilities":
         predictions = tf.nn.softmax(logits_NC)
     elif form.predictions == "ids":

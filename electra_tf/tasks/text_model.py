@@ -430,12 +430,10 @@ class TextModel(keras.Model, TaskMethods):
         for name, value in unsupported.items():
             if value:
                 raise compile_error(type(self).__name__, name, value)
-        weighted = {False: metrics, True: weighted_metrics}
-        with self.distribute_strategy.scope():
-            user_metrics = CompiledMetrics(
-                type(self).__name__, self.metric_kind, self.num_outputs, weighted
-            )
         arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
+        facts = type(self).__name__, self.metric_kind, self.num_outputs
+        with self.distribute_strategy.scope():
+            user_metrics = CompiledMetrics(*facts, metrics, weighted_metrics)
         # XLA would compile the whole step again for each length of batches.
         super().compile(optimizer, jit_compile=False, **arguments)
         self._compile_metrics = None  # Keras would pass logits to all metrics

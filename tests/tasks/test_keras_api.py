@@ -297,24 +297,9 @@ def test_targets_and_weights_of_ids_are_validated(models):
         model.evaluate(inputs, tags_BL, -np.ones(24), verbose=0)
 
 
-def test_unweighted_metrics_ignore_padding_rows():
-    model = make_model("classes")
-    metrics = [keras.metrics.SparseCategoricalAccuracy("unweighted")]
-    weighted = [keras.metrics.SparseCategoricalAccuracy("weighted")]
-    model.compile("sgd", metrics=metrics, weighted_metrics=weighted)
-    few, labels, weights = TEXTS[:10], LABELS[:10], WEIGHTS[:10]
-    logs = model.evaluate(few, labels, weights, return_dict=True, verbose=0)
-    correct = model.predict(few).argmax(-1) == labels
-    assert logs["unweighted"] == pytest.approx(correct.mean())
-    weighted_accuracy = (correct * weights).sum() / weights.sum()
-    assert logs["weighted"] == pytest.approx(weighted_accuracy, rel=1e-5)
-    assert logs["accuracy"] == pytest.approx(weighted_accuracy, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        ("classes", "mixed_bfloat16"),
         ("scores", "bfloat16"),
         ("tags", "float16"),
         ("answers", "mixed_bfloat16"),
@@ -343,17 +328,6 @@ def test_the_global_policy_has_no_effect(name, policy, tmp_path):
         assert repr(one.predict(x[:3])) == repr(other.predict(x[:3]))
 
 
-def test_mixed_precision_is_a_setting_and_is_saved(tmp_path):
-    model = make_model("classes", training_precision="mixed_bfloat16")
-    model.fit(TEXTS, LABELS, epochs=1, verbose=0)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    for one in (model, again):
-        assert one.encoder.dtype_policy.name == "mixed_bfloat16"
-        assert {one.dtype_policy.name, one.head.dtype_policy.name} == {"float32"}
-    np.testing.assert_array_equal(again.predict(TEXTS), model.predict(TEXTS))
-
-
 def test_an_unused_global_policy_gives_a_warning(pretrained):
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
@@ -377,17 +351,6 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
     ids, _, _ = first.examples(TEXTS).batch(range(24), 24)
     for one, other in zip(whole(ids), again(ids), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_name_and_trainable_are_saved(tmp_path):
-    model = make_model("classes")
-    model.name, model.encoder.trainable = "mine", False
-    config = model.get_config()
-    assert config["name"] == "mine"
-    model.trainable = False
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert (again.name, again.trainable_variables) == ("mine", [])
 
 
 def test_keras_callbacks(tmp_path):
@@ -458,6 +421,18 @@ def test_an_interrupted_training_resumes_from_its_backup(tmp_path):
         (lambda m: m.predict(tf.data.Dataset.from_tensor_slices(TEXTS)), r"batch\(\)"),
         (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS).repeat()), "steps="),
         (lambda m: m.compile("adam", "mse", ["accuracy"]), "metrics="),
+        (lambda m: m.compile(loss="mse"), r"compile\(loss='mse'\)"),
+        (lambda m: m.compile(jit_compile=True), r"compile\(jit_compile=True\)"),
+        (lambda m: m.fit(TEXTS), "24 examples without targets"),
+        (lambda m: m.evaluate(TEXTS), "24 examples without targets"),
+        (lambda m: m.fit(TEXTS, LABELS[:3]), "24 texts and 3 targets"),
+        (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "24 and 3"),
+        (lambda m: m.fit([], []), "Received: no example"),
+        (lambda m: m.fit("good", 1), "the text 'good' alone"),
+        (lambda m: m.fit([("a", "b"), *TEXTS[1:]], LABELS), "at index 1"),
+        (lambda m: m.fit(TEXTS, ["good"] * 23 + ["ugly"]), "'ugly' at index 23"),
+        (lambda m: m.fit(TEXTS, [0] * 23 + [2]), "2 at index 23"),
+        (lambda m: m.fit(TEXTS, [[1, 1]] * 24), r"\[1, 1\] at index 0"),
         (lambda m: m.predict(TEXTS, batch_size=0), "batch_size=0"),
         (lambda m: m.fit((TEXTS, LABELS) for _ in "a"), "Pass a list of texts"),
         (lambda m: m.fit(TEXTS, LABELS, epochs=0), "epochs=0"),

@@ -10,7 +10,7 @@ from electra_tf import FinetuningConfig, load_config
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.classifier import TextClassifier
 
 TEXTS, LABELS = tiny.texts()
 SHORT, SHORT_LABELS = tiny.texts(longest=11, shortest=10)  # all batches of one length
@@ -107,18 +107,6 @@ def test_the_loss_of_a_batch_equals_numpy(no_dropout):
     assert logs["accuracy"] == pytest.approx((logits_BC.argmax(1) == labels).mean())
     logs = no_dropout.train_on_batch(inputs, labels_B, weights_B, return_dict=True)
     assert logs["loss"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_rows_of_weight_0_have_no_effect(no_dropout):
-    reset(no_dropout)
-    no_dropout.train_on_batch(*batch(no_dropout, range(5), 5))
-    alone = [m.numpy() for m in no_dropout.optimizer.slots()["m"]]
-    reset(no_dropout)
-    inputs, labels_B, weights_B = batch(no_dropout, [0, 1, 2, 3, 4, 9, 8, 7])
-    mask_B = tf.constant([1.0] * 5 + [0.0] * 3)
-    no_dropout.train_on_batch(inputs, labels_B, weights_B * mask_B)
-    for a, b in zip(alone, no_dropout.optimizer.slots()["m"], strict=True):
-        np.testing.assert_allclose(a, b.numpy(), atol=1e-7)
 
 
 @pytest.fixture(scope="module")
@@ -320,12 +308,6 @@ def test_fit_learns_a_simple_task():
     assert float(model.optimizer.learning_rate) == pytest.approx(5e-3)
 
 
-def test_evaluate_without_compile():
-    loss, accuracy = classifier().evaluate(SHORT, SHORT_LABELS, verbose=0)
-    assert 0.5 < loss < 1
-    assert 0 <= accuracy <= 1
-
-
 def test_inputs_longer_than_the_positions_are_errors(no_dropout):
     with pytest.raises(InputError, match=r"64 positions.*data.max_length=65"):
         classifier(data_max_length=65)
@@ -341,36 +323,6 @@ def test_inputs_longer_than_the_positions_are_errors(no_dropout):
         no_dropout.predict(inputs)
     with pytest.raises(RuntimeError, match="64 positions"):  # Keras wraps the error
         no_dropout(inputs)
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [
-        (lambda m: m.fit(TEXTS), "40 examples without targets"),
-        (lambda m: m.evaluate(TEXTS), "40 examples without targets"),
-        (lambda m: m.fit(TEXTS, LABELS[:3]), "40 texts and 3 targets"),
-        (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "40 and 3"),
-        (lambda m: m.fit([], []), "Received: no example"),
-        (lambda m: m.fit("good", 1), "the text 'good' alone"),
-        (lambda m: m.predict("good"), "the text 'good' alone"),
-        (lambda m: m.fit([("a", "b"), *TEXTS[1:]], LABELS), "at index 1"),
-        (lambda m: m.compile(loss="mse"), r"compile\(loss='mse'\)"),
-        (lambda m: m.compile(jit_compile=True), r"compile\(jit_compile=True\)"),
-        (lambda m: m.fit(TEXTS, ["good"] * 39 + ["ugly"]), "'ugly' at index 39"),
-        (lambda m: m.fit(TEXTS, [0] * 39 + [2]), "2 at index 39"),
-        (lambda m: m.fit(TEXTS, [[1, 1]] * 40), r"\[1, 1\] at index 0"),
-    ],
-)
-def test_unsupported_calls_raise_errors(no_dropout, action, words):
-    with pytest.raises(InputError, match=words):
-        action(no_dropout)
-
-
-def test_fit_requires_targets():
-    model = TextRegressor(tiny.start(), settings=tiny.settings())
-    for method in (model.fit, model.evaluate):
-        with pytest.raises(InputError, match="2 examples without targets"):
-            method(["a", "b"])
 
 
 def test_fit_keeps_compiled_metrics(tmp_path):
