@@ -125,19 +125,12 @@ def training_batch_indices(
 ) -> list[np.ndarray]:
     """Assign examples to the batches of an epoch.
 
-    The examples are shuffled. Each window of 50 batches is sorted by length and cut
-    into batches. The order of all batches is shuffled again.
-
-    Args:
-        lengths: Positions of each example.
-        size: Examples per batch.
-        seed: Seed of the order, together with the epoch.
-        epoch: Number of the epoch, from 0.
-        bucketed: Whether to sort by length; False only shuffles.
+    The examples are shuffled, as a function of (seed, epoch). Each window of 50 batches
+    is sorted by length (if `bucketed`) and cut into batches of `size`; one batch may be
+    smaller. The order of all batches is shuffled again.
 
     Returns:
-        Indices of the examples of each batch; each example is in one batch. One batch
-        may be smaller.
+        Indices of the examples of each batch; each example is in one batch.
     """
     # The smaller batch is a random one of the last window. If it always had the longest
     # examples, a mean over the batch would give these a larger weight in each epoch.
@@ -157,13 +150,7 @@ def training_batch_indices(
 
 
 def prediction_batch_indices(lengths: np.ndarray, size: int) -> list[np.ndarray]:
-    """Assign examples to batches, the longest examples first.
-
-    A lack of memory then shows in the first batch.
-
-    Returns:
-        Indices of the examples of each batch.
-    """
+    """Assign examples to batches, the longest first: memory errors show at once."""
     order = np.argsort(-lengths, kind="stable")
     return [order[at : at + size] for at in range(0, len(order), size)]
 
@@ -199,11 +186,7 @@ def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
 
 
 def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
-    """Pad all examples to one batch.
-
-    Returns:
-        Inputs, targets and weights as tensors.
-    """
+    """Pad all examples to one batch of tensors: inputs, targets and weights."""
     if not len(examples):
         raise InputError("A batch must have one or more texts", "no text", "Pass texts")
     batch = examples.batch(range(len(examples)), len(examples))

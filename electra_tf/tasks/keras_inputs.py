@@ -65,13 +65,7 @@ def prepare(
 ) -> Prepared:
     """Encode texts with their targets and weights; validate ids.
 
-    Args:
-        model: Encodes the texts.
-        x: As for `TextModel.fit`.
-        y: As for `TextModel.fit`.
-        sample_weight: As for `TextModel.fit`.
-        class_weight: As for `TextModel.fit`.
-        pairs: Whether texts must be pairs; None: either.
+    `pairs`: whether texts must be pairs; None: either.
     """
     x = check_input(x)
     if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
@@ -92,7 +86,14 @@ def prepare(
     if class_weight is not None and not model.has_classes:
         model.class_weights([], class_weight)  # raises an error
     if isinstance(x, EncodedExamples):
-        _check_examples(model, x, class_weight)
+        require_targets(x.targets, f"{len(x)} examples without targets")
+        if class_weight is not None:
+            raise InputError(
+                "class_weight must be used with texts",
+                "EncodedExamples",
+                "Pass texts and y",
+            )
+        check_length(max(x.lengths, default=0), model.shape.max_positions)
         if sample_weight is not None:
             exact = x.items is None
             x = x.weighted(to_weights(sample_weight, x.num_items, exact))
@@ -145,7 +146,8 @@ def prepare_fit(
     )
     x = train.x
     if isinstance(x, EncodedExamples):
-        _check_steps_per_epoch(arguments)
+        if (steps := arguments.get("steps_per_epoch")) is not None:
+            raise _steps_error(steps)
         check_replicas(batch_size, model.distribute_strategy)
         epochs = epoch_batch_indices(
             x.lengths,
@@ -230,31 +232,8 @@ def _encode(
     return examples.weighted(to_weights(sample_weight, len(rows)))
 
 
-def _check_examples(
-    model: "TextModel", examples: EncodedExamples, class_weight: Any
-) -> None:
-    if examples.targets is None:
-        raise InputError(
-            "fit and evaluate must have y, the target of each text",
-            f"{len(examples)} examples without targets",
-            "Pass y",
-        )
-    if class_weight is not None:
-        raise InputError(
-            "class_weight must be used with texts",
-            "EncodedExamples",
-            "Pass texts and y",
-        )
-    check_length(max(examples.lengths, default=0), model.shape.max_positions)
-
-
 def to_targets(y: Any, columns: bool) -> list[Any] | None:
-    """Return targets as a list.
-
-    Args:
-        y: A list, an array, a tensor, a Series, a frame of one column, or None.
-        columns: Whether targets of the shape [N, 1] are one for each text.
-    """
+    """Return targets in any container as a list; one column as values if `columns`."""
     if y is None:
         return None
     y = y.to_numpy() if hasattr(y, "to_numpy") else y
@@ -265,12 +244,9 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
 
 
 def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | None:
-    """Return the weights of items, float32; None if there are none.
+    """Return the weights of items in any container as float32; None: all 1.
 
-    Args:
-        weights: A list, an array, a tensor, a Series, a frame of one column, or None.
-        count: Number of items.
-        exact: Whether there must not be more weights.
+    `exact`: whether there must not be more weights than items.
     """
     if weights is None:
         return None
@@ -280,10 +256,8 @@ def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | Non
         raise _bad_weights(f"{weights!r:.80} ({error})") from error
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    has_count = values.ndim == 1 and (
-        len(values) == count or (len(values) > count and not exact)
-    )
-    if not has_count:
+    surplus = len(values) - count if values.ndim == 1 else -1
+    if surplus < 0 or (surplus and exact):
         raise _bad_weights(f"the shape {list(values.shape)} for {count} items")
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
@@ -332,16 +306,14 @@ def steps_per_epoch(arguments: Mapping[str, Any]) -> int:
     return -(-count // arguments["batch_size"])
 
 
-def _check_steps_per_epoch(arguments: Mapping[str, Any]) -> None:
-    steps = arguments.get("steps_per_epoch")
-    if steps is not None:
-        raise InputError(
-            "steps_per_epoch must be left out with a list of texts, as an epoch is one "
-            "pass over all of them",
-            f"steps_per_epoch={steps!r:.40}",
-            "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets) "
-            "with repeat()",
-        )
+def _steps_error(steps: Any) -> InputError:
+    return InputError(
+        "steps_per_epoch must be left out with a list of texts, as an epoch is one "
+        "pass over all of them",
+        f"steps_per_epoch={steps!r:.40}",
+        "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets) with "
+        "repeat()",
+    )
 
 
 def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
@@ -356,12 +328,12 @@ def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
     return inputs, targets, tf.reshape(tf.cast(weights_B, tf.float32), [-1])
 
 
-def require_targets(y: Any) -> None:
+def require_targets(y: Any, received: str = "ids without targets") -> None:
     """Raise an error if there are no targets."""
     if y is None:
         raise InputError(
-            "fit and evaluate must have y, the target of each row of ids",
-            "ids without targets",
+            "fit and evaluate must have y, the target of each text or row of ids",
+            received,
             "Pass y",
         )
 

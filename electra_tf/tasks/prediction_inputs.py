@@ -182,9 +182,8 @@ class _Reader:
             if is_json and not line.strip():
                 continue
             place = f"{self._name}, line {number}"
-            parse = _parse_json if is_json else _parse_line
             count += 1
-            yield self._parse_value(parse(line, place), place)
+            yield self._parse_value(_parse_line(line, place, is_json), place)
         if not count and self._path:
             raise InputError(
                 "--input must have one or more lines", f"{self._path!r}, an empty file",
@@ -324,24 +323,19 @@ class _Reader:
         return Item(self._model.parse_record(texts, place), item_id, is_split)
 
 
-def _parse_json(line: str, place: str) -> Any:
-    try:
-        return parse_json(line)
-    except ValueError as error:
-        raise InputError(
-            "Each line of a .jsonl must be JSON",
-            f"{place}: {error}",
-            "Correct the line; lines of texts belong in a .txt file",
-        ) from error
-
-
-def _parse_line(line: str, place: str) -> str | dict[str, Any]:
-    """Return the JSON object of a line, or the line if it is a text."""
-    if not line.startswith("{"):
+def _parse_line(line: str, place: str, is_json: bool) -> Any:
+    """Return the value of a line of JSON, the JSON object of a line, or its text."""
+    if not is_json and not line.startswith("{"):
         return line
     try:
         value = parse_json(line)
     except ValueError as error:
+        if is_json:
+            raise InputError(
+                "Each line of a .jsonl must be JSON",
+                f"{place}: {error}",
+                "Correct the line; lines of texts belong in a .txt file",
+            ) from error
         if not line.startswith('{"'):  # a text may begin with a brace
             return line
         raise InputError(
@@ -349,7 +343,7 @@ def _parse_line(line: str, place: str) -> str | dict[str, Any]:
             f"{place}: {error}",
             'Correct the line, or write the text itself as {"text": "..."}',
         ) from error
-    return value if isinstance(value, dict) else line
+    return value if is_json or isinstance(value, dict) else line
 
 
 def _read_lines(path: str | None, name: str) -> Iterator[str]:

@@ -190,12 +190,12 @@ def tokenize_dataset(
     """Map batches of texts to batches of ids, each as long as its longest text.
 
     Args:
-        dataset: Data set of (texts, targets) or (texts, targets, weights); texts are
+        dataset: Batches of (texts, targets) or (texts, targets, weights); texts are
             strings [B], or a pair of such.
         encode_rows: Encodes texts, targets, and weights or None.
 
     Returns:
-        A data set of inputs, targets and weights; whether the texts are pairs.
+        Batches of inputs, targets and weights; whether the texts are pairs.
     """
     spec = dataset.element_spec
     _check_element_spec(spec)
