@@ -5,12 +5,10 @@ python -m electra_tf.export --model=sst2 --output=served
 
 import dataclasses
 import os
-import sys
 
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.errors import InputError
 from electra_tf.serving import export
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS
@@ -57,9 +55,6 @@ flags.DEFINE_enum(
     "(replaced-token detection and tokens for [MASK]). Default: encoder.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_enum(
-    "part", None, OUTPUT_KINDS, "Deprecated: use --output_kind.", flag_values=FLAGS
-)
 flags.DEFINE_integer(
     "max_length", None,
     "Positions of a text, with special tokens, for a pre-trained checkpoint; longer "
@@ -82,23 +77,6 @@ flags.DEFINE_enum(
 )  # fmt: skip
 
 
-def output_kind() -> str | None:
-    """Return the value of --output_kind, or of the deprecated --part."""
-    if FLAGS.part is None:
-        return FLAGS.output_kind
-    print(
-        f"warning: --part is deprecated. Use --output_kind={FLAGS.part}.",
-        file=sys.stderr,
-    )
-    if FLAGS.output_kind not in (None, FLAGS.part):
-        raise InputError(
-            "--part, which is deprecated, must equal --output_kind",
-            f"--part={FLAGS.part} and --output_kind={FLAGS.output_kind}",
-            "Remove --part",
-        )
-    return FLAGS.part
-
-
 def main() -> None:
     """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
@@ -113,7 +91,11 @@ def _export(output: str) -> None:
     export.check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
     exportable = export.load_exportable(
-        FLAGS.model, output_kind(), FLAGS.target, FLAGS.max_length, limits
+        FLAGS.model,
+        FLAGS.output_kind,
+        FLAGS.target,
+        FLAGS.max_length,
+        limits,
     )
     print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
     export.export(exportable, output, FLAGS.version, FLAGS.signatures, FLAGS.format)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from conftest import ROOT
 from serving.exports import exported, write_version
 
-from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.signatures import IDS
 from electra_tf.serving.warmup import FILE, warmup_requests, write_warmup
 
 pytestmark = pytest.mark.tools

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.signatures import IDS
 
 CHUNK_POSITIONS = 1024
 """Positions of a chunk, at most, but at least one row. The results of the encoder's

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError
 from electra_tf.serving import server_files, validate
-from electra_tf.serving.export_spec import ExportSpec, Signature
 from electra_tf.serving.formats.litert import open_litert, write_litert
 from electra_tf.serving.formats.onnx import open_onnx, write_onnx
 from electra_tf.serving.formats.saved_model import write_metadata, write_saved_model
-from electra_tf.serving.formats.token_runtime import TokenRuntime, missing_extra
 from electra_tf.serving.inference_encoder import TARGETS
 from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.signatures import ExportSpec, Runtime, Signature
 from electra_tf.serving.task_models import task_export
 from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.load import load
@@ -158,8 +157,11 @@ def check_arguments(
         )
     for package in _PACKAGES.get(export_format, ()):
         if importlib.util.find_spec(package) is None:
-            raise missing_extra(
-                export_format, ImportError(f"There is no package {package}")
+            raise InputError(
+                f"The extra `{export_format}` must be installed for "
+                f"--format={export_format}",
+                f"no package {package}",
+                f"Install it: tools/install {export_format}",
             )
     final = os.path.join(output, str(version))
     if os.path.exists(output) and not os.path.isdir(output):
@@ -197,7 +199,7 @@ def _write_saved_model(
     signatures = select_signatures(spec, kinds)
     report = write_saved_model(spec, signatures, folder)
     for name, difference in report["differences"].items():
-        if not name.endswith(validate.ROWS_SUFFIX):
+        if not name.endswith(validate.ROWS):
             yield f"{name} differs by {difference:.1e}"
     yield f"{report['numbers']:,} numbers in {report['variables']} variables"
     if importlib.util.find_spec("tensorflow_serving") is None:
@@ -205,17 +207,11 @@ def _write_saved_model(
         return
     max_length = spec.metadata["max_length"]
     lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
-    write_warmup(
-        folder,
-        {
-            # The last request has no rows.
-            name: [
-                *signature.requests[:-1],
-                *warmup_requests(list(signature.requests[0]), lengths),
-            ]
-            for name, signature in signatures.items()
-        },
-    )
+    requests = {}
+    for name, signature in signatures.items():
+        *probes, _ = (request for request, _ in signature.cases())  # the last is empty
+        requests[name] = [*probes, *warmup_requests([*probes[0]], lengths)]
+    write_warmup(folder, requests)
     yield f"warm-up requests of up to {lengths[-1]} positions"
 
 
@@ -235,7 +231,7 @@ def _write_onnx(spec: ExportSpec, folder: str, kinds: Sequence[str]) -> Iterator
 
 
 def _compare(
-    path: str, model: TokenRuntime, signature: Signature, exact: bool
+    path: str, run: Runtime, signature: Signature, exact: bool
 ) -> Iterator[str]:
     """Compare the outputs of a converted model with Keras's.
 
@@ -243,9 +239,8 @@ def _compare(
     """
     name = os.path.basename(path)
     yield f"{name}: {os.path.getsize(path) / 1e6:.1f} MB"
-    for request in signature.requests[:-1]:  # the last one has no rows
-        expected = signature.expected(request)
-        for output, array in model(request).items():
+    for request, expected in signature.cases():
+        for output, array in run(request).items() if expected else ():
             if array.dtype.kind != "f":
                 continue  # rounding decides between two nearly equal candidates
             difference = validate.max_difference(array, expected[output])

@@ -1,59 +1,255 @@
-"""Build the graph functions of a pre-trained checkpoint, of texts and of ids."""
+"""Served functions of pre-trained checkpoints.
+
+The outputs are hidden states, replaced tokens, and proposals for masks.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import (
-    ModelConfig,
-    ObjectiveConfig,
-)
 from electra_tf.errors import InputError
 from electra_tf.interop.plain_weights import plain_weights
-from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
+from electra_tf.model.electra import (
+    Discriminator,
+    Electra,
+    MaskedLanguageModel,
+    MaskedLMPair,
+    pretraining_model,
+)
 from electra_tf.model.transformer import Encoder
-from electra_tf.serving.export_spec import (
-    IDS,
-    PROBE_TEXTS,
+from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.served_model import ServedModel, arrays
+from electra_tf.serving.signatures import (
     ExportSpec,
+    Inputs,
+    Outputs,
     Request,
     Response,
-    Signature,
-    encode_texts,
+    pad_empty,
 )
-from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
-from electra_tf.serving.mask_preprocessing_graph import GraphMasks
-from electra_tf.serving.pretrained_heads import (
-    FillMask,
-    HiddenStates,
-    InferenceHead,
-    ReplacedTokenDetection,
-)
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
-from electra_tf.serving.signatures import (
-    check_request_size,
-    text_signature,
-    token_signature,
-)
-from electra_tf.serving.text_graph import GraphInputs
+from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.sources import PretrainedEncoder, Source
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import assign
 
 OUTPUT_KINDS = ("encoder", "electra")
+MAX_MASKS = 1024
+"""Masks of a request. Each needs memory for a logit of every vocabulary entry."""
 NUM_PROPOSALS = 10
 """Tokens that are proposed for a mask."""
 _SPECIAL = 2  # [CLS] and [SEP]
-_MASKED_TEXTS = (
-    f"The {MASK} sat on the {MASK}.",
-    MASK,
-    "No mask.",
-    f"巴黎是{MASK}国的首都",
-)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """Pre-trained encoder with its tokenizer, positions of a text, and limits."""
+
+    pretrained: PretrainedEncoder
+    max_length: int
+    limits: RequestLimits
+
+
+class ServedPretrained(ServedModel):
+    """Outputs for each position of a text. Subclasses add a head."""
+
+    graph_inputs: Callable[..., tf.Module] = GraphInputs
+
+    def __init__(self, network: InferenceEncoder, texts: _Texts):
+        super().__init__(network, texts.pretrained.shape, texts.limits)
+        self._max_length, self._tokenizer = (
+            texts.max_length,
+            texts.pretrained.tokenizer,
+        )
+        self._pack = self.graph_inputs(self._tokenizer, texts.max_length, texts.limits)
+        self.module.inputs = self._pack
+        self._tokens = [*self._tokenizer.vocabulary.tokens, ""]
+
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        """Return the head's outputs, `pieces_cut`, and tokens as strings."""
+        tokens_V = tf.constant(self._tokens)
+
+        def to_tokens(ids: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+            return tf.gather(tokens_V, tf.where(valid, ids, len(self._tokens) - 1))
+
+        inputs, cut_B = self._pack(*texts)
+        inputs = pad_empty(inputs)
+        outputs = {**self.outputs(inputs), "pieces_cut": cut_B}
+        outputs["tokens"] = to_tokens(inputs["token_ids"], inputs["padding_mask"] > 0)
+        if "ids" in outputs:
+            outputs["proposals"] = to_tokens(outputs["ids"], outputs["ids"] >= 0)
+        return outputs
+
+    def examples(self, rows: Sequence[str]) -> EncodedExamples:
+        """Return ids with special tokens, truncated."""
+        special = self._tokenizer.vocabulary.ids
+        by_row = []
+        for text in rows:
+            ids = self.pieces(text)[: self._max_length - _SPECIAL]
+            by_row.append([special[CLS], *ids, special[SEP]])
+        segments = [[0] * len(ids) for ids in by_row]
+        return EncodedExamples(by_row, segments, max_length=0)  # pad to the longest
+
+    def pieces(self, text: str) -> list[int]:
+        """Return the ids of a text's wordpieces."""
+        return self._tokenizer.encode(text)
+
+    def expected(self, rows: Sequence[str]) -> Response:
+        """Return the head's outputs and the tokens."""
+        ids = self.examples(rows).batch(range(len(rows)), len(rows))[0]
+        tokens_V = np.array([token.encode() for token in self._tokens], object)
+        indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
+        return {**arrays(self.keras_head(ids)), "tokens": tokens_V[indices]}
+
+
+class HiddenStates(ServedPretrained):
+    """Hidden states of each token, and vectors of the whole text."""
+
+    def __init__(self, encoder: Encoder, network: InferenceEncoder, texts: _Texts):
+        super().__init__(network, texts)
+        self._encoder = encoder
+
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
+        `sentence_vector` of [CLS] and `mean_vector` of all real tokens."""
+        real_BL = tf.cast(inputs["padding_mask"], tf.float32)
+        token_BLD = hidden_BLD * tf.expand_dims(real_BL, -1)
+        count_B = tf.reduce_sum(real_BL, axis=1)
+        total_BD = tf.reduce_sum(token_BLD, axis=1)
+        return {
+            "token_vectors": token_BLD,
+            "sentence_vector": hidden_BLD[:, 0],
+            "mean_vector": tf.math.divide_no_nan(total_BD, count_B[:, None]),
+        }
+
+    def keras_head(self, ids: Request) -> Outputs:
+        """Return the same outputs for the Keras encoder."""
+        return self.head(self._encoder(**ids), ids)
+
+
+class ReplacedTokenDetection(ServedPretrained):
+    """Probabilities that tokens were replaced."""
+
+    def __init__(
+        self, discriminator: Discriminator, network: InferenceEncoder, texts: _Texts
+    ):
+        super().__init__(network, texts)
+        self._discriminator = discriminator
+        self.module.head = [weight.value for weight in discriminator.head.weights]
+
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """Return `replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
+        return self._by_name(self._discriminator.head(hidden_BLD), inputs)
+
+    def keras_head(self, ids: Request) -> Outputs:
+        """Return the same outputs of the discriminator."""
+        return self._by_name(self._discriminator(**ids), ids)
+
+    def _by_name(self, logits_BL: tf.Tensor, inputs: Inputs) -> Outputs:
+        real_BL = tf.cast(inputs["padding_mask"], tf.float32)
+        return {
+            "replaced_logits": logits_BL * real_BL,
+            "replaced_probability": tf.sigmoid(logits_BL) * real_BL,
+        }
+
+
+class FillMask(ServedPretrained):
+    """Most likely tokens for each [MASK] of a text."""
+
+    graph_inputs = GraphMasks
+
+    def __init__(
+        self,
+        generator: MaskedLanguageModel,
+        network: InferenceEncoder,
+        texts: _Texts,
+        count: int = NUM_PROPOSALS,
+    ):
+        super().__init__(network, texts)
+        self._generator, self._count = generator, count
+        self._mask = self._tokenizer.vocabulary.ids[MASK]
+        self._table_VE = generator.encoder.embeddings.word_embeddings
+        weights = (*generator.head.weights, self._table_VE)
+        self.module.head = [weight.value for weight in weights]
+
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """Return the outputs of `top_proposals`."""
+
+        def vocab_logits(vectors_XD: tf.Tensor) -> tf.Tensor:
+            return self._generator.head(vectors_XD[:, None, :], self._table_VE)[:, 0]
+
+        ids_BL = inputs["token_ids"]
+        return top_proposals(ids_BL, hidden_BLD, self._mask, vocab_logits, self._count)
+
+    def keras_head(self, ids: Request) -> Outputs:
+        """Return the same outputs on the generator's encoder."""
+        return self.head(self._generator.encoder(**ids), ids)
+
+    def probes(self) -> Sequence[str]:
+        """Return texts with and without masks."""
+        return (
+            f"The {MASK} sat on the {MASK}.",
+            MASK,
+            "No mask.",
+            f"巴黎是{MASK}国的首都",
+        )
+
+    def pieces(self, text: str) -> list[int]:
+        """Return ids with that of [MASK] between the parts of a text."""
+        ids = []
+        for part in text.split(MASK):
+            ids += [*self._tokenizer.encode(part), self._mask]
+        return ids[:-1]
+
+
+def top_proposals(
+    ids_BL: tf.Tensor,
+    hidden_BLD: tf.Tensor,
+    mask: int,
+    vocab_logits: Callable[[tf.Tensor], tf.Tensor],
+    count: int,
+) -> Outputs:
+    """Return the most likely tokens for each mask.
+
+    Args:
+        ids_BL: int32.
+        hidden_BLD: The encoder's hidden states.
+        mask: The id of [MASK].
+        vocab_logits: From vectors [X, D] to logits [X, V].
+        count: Tokens per mask.
+
+    Returns:
+        `positions` int32 [B, M] of the masks, padded with -1; `ids` int32
+        [B, M, count], best first, padded with -1; `probabilities` float32
+        [B, M, count], padded with 0. `InvalidArgumentError` at run time if there are
+        more than `MAX_MASKS`.
+    """
+    is_mask_BL = tf.equal(ids_BL, mask)
+    masks = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32))
+    check = tf.debugging.Assert(
+        masks <= MAX_MASKS,
+        [f"A request must have at most {MAX_MASKS} masks. Received:", masks,
+         "Send it in parts."],
+    )  # fmt: skip
+    with tf.control_dependencies([check]):
+        is_mask_BL = tf.identity(is_mask_BL)
+    logits_XV = vocab_logits(tf.boolean_mask(hidden_BLD, is_mask_BL))
+    best_XK, index_XK = tf.math.top_k(tf.nn.softmax(logits_XV), count)
+    positions_X = tf.cast(tf.where(is_mask_BL)[:, 1], tf.int32)
+    masks_B = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32), axis=1)
+
+    def by_row(values: tf.Tensor, padding: float) -> tf.Tensor:
+        return tf.RaggedTensor.from_row_lengths(values, masks_B).to_tensor(padding)
+
+    return {
+        "positions": by_row(positions_X, -1),
+        "ids": by_row(index_XK, -1),
+        "probabilities": by_row(best_XK, 0.0),
+    }
 
 
 def pretrained_export(
@@ -63,11 +259,7 @@ def pretrained_export(
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
-    """Return the functions of a pre-trained checkpoint.
-
-    Returns:
-        Functions of strings and of ids. They compute in float32.
-    """
+    """Return the functions of a pre-trained checkpoint, which compute in float32."""
     pretrained = source.encoder
     with source.checkpoint() as checkpoint:
         settings = checkpoint.config()
@@ -80,157 +272,54 @@ def pretrained_export(
             str(max_length),
             "Pass another --max_length",
         )
+    texts = _Texts(pretrained, max_length, limits)
     if output_kind == "encoder":
         encoder = Encoder(pretrained.shape)
         encoder.build()
         pretrained.load_into(encoder)
-        heads = {"": HiddenStates(encoder, target)}
-    else:
-        if settings.objective.facts.towers == 2:
-            raise InputError(
-                "--output_kind=electra must have a discriminator whose scores are "
-                "probabilities",
-                f"{source.path!r} of objective.name: {settings.objective.name}, whose "
-                "scores are energies",
-                "Pass --output_kind=encoder",
-            )
-        model = _model(model, settings.objective)
-        assign({weight.path: weight for weight in model.weights}, weights, source.path)
-        heads = _heads(model, pretrained.tokenizer.vocabulary.ids[MASK], target)
-    return _export_spec(output_kind, heads, pretrained, max_length, limits)
+        served = [HiddenStates(encoder, InferenceEncoder(encoder, target), texts)]
+        return _export_spec(output_kind, served, texts)
+    if settings.objective.facts.towers == 2:
+        raise InputError(
+            "--output_kind=electra must have a discriminator whose scores are "
+            "probabilities",
+            f"{source.path!r} of objective.name: {settings.objective.name}, whose "
+            "scores are energies",
+            "Pass --output_kind=encoder",
+        )
+    network = pretraining_model(model, settings.objective)
+    network.build()
+    assign({weight.path: weight for weight in network.weights}, weights, source.path)
+    return _export_spec(output_kind, _served(network, target, texts), texts)
 
 
-def _model(shapes: ModelConfig, objective: ObjectiveConfig) -> Any:
-    """Return the built model of a config."""
-    model = pretraining_model(shapes, objective)
-    model.build()
-    return model
-
-
-def _heads(model: Any, mask: int, target: str) -> dict[str, InferenceHead]:
-    """Return the heads of a model by the names of their signatures of texts."""
+def _served(model: Any, target: str, texts: _Texts) -> list[ServedModel]:
+    """Return the heads of a model, of its discriminator first."""
     discriminator = model.discriminator if isinstance(model, Electra) else None
     generator = model.generator if discriminator else model
     if isinstance(model, MaskedLMPair):
         generator = model.main
+    owners = {ReplacedTokenDetection: discriminator, FillMask: generator}
     networks: dict[int, InferenceEncoder] = {}
-    for encoder in (owner.encoder for owner in (discriminator, generator) if owner):
-        if id(encoder) not in networks:  # both models have the same if all is shared
-            networks[id(encoder)] = InferenceEncoder(encoder, target)
-    heads: dict[str, InferenceHead] = {}
-    if discriminator:
-        network = networks[id(discriminator.encoder)]
-        heads["replaced"] = ReplacedTokenDetection(discriminator, network)
-    if generator:
-        network = networks[id(generator.encoder)]
-        heads["masked"] = FillMask(generator, network, mask, NUM_PROPOSALS)
-    return heads
+    served = []
+    for served_class, owner in owners.items():
+        if owner:
+            encoder = owner.encoder
+            if id(encoder) not in networks:  # the same of both models if all is shared
+                networks[id(encoder)] = InferenceEncoder(encoder, target)
+            served.append(served_class(owner, networks[id(encoder)], texts))
+    return served
 
 
-def _export_spec(
-    kind: str,
-    heads: dict[str, InferenceHead],
-    pretrained: PretrainedEncoder,
-    max_length: int,
-    limits: RequestLimits,
-) -> ExportSpec:
-    """Return the signatures; the first head is `serving_default` and `tokens`."""
-    tokenizer = pretrained.tokenizer
-    texts, ids = {}, {}
-    module = tf.Module()
-    module.heads, module.packers = list(heads.values()), []
-    for name, head in heads.items():
-        first, masks = not texts, name == "masked"
-        pack = (GraphMasks if masks else GraphInputs)(tokenizer, max_length, limits)
-        module.packers.append(pack)
-        requests, ids_by_text = _requests(tokenizer, max_length, masks)
-        text = Signature(
-            text_signature(
-                _from_texts(head, pack.with_cut, tokenizer, limits), ("text",), limits
-            ),
-            requests,
-            _expected_from_texts(head, ids_by_text, tokenizer),
-        )
-        texts["serving_default" if first else f"{name}_text"] = text
-        ids["tokens" if first else f"{name}_tokens"] = Signature(
-            token_signature(head, pretrained.shape, limits),
-            [*ids_by_text.values()],
-            head.expected,
-            token_signature(head.call_unchunked, pretrained.shape, limits),
-        )
-    metadata = {"max_length": max_length, "limits": dataclasses.asdict(limits)}
-    return ExportSpec(kind, module, texts, ids, tokenizer, metadata)
-
-
-def _from_texts(
-    head: InferenceHead,
-    pack: Callable[[tf.Tensor], Any],
-    tokenizer: Tokenizer,
-    limits: RequestLimits,
-) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """Return the head as a function of texts, with tokens and proposals as strings."""
-    vocabulary = tokenizer.vocabulary.tokens
-    tokens_V = tf.constant([*vocabulary, ""])
-
-    def to_tokens(ids: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tokens_V, tf.where(valid, ids, len(vocabulary)))
-
-    def from_texts(text_B: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs, cut_B = pack(text_B)
-        inputs = check_request_size(inputs, limits)
-        outputs = head(inputs)
-        outputs["pieces_cut"] = cut_B
-        outputs["tokens"] = to_tokens(inputs["token_ids"], inputs["padding_mask"] > 0)
-        if "ids" in outputs:
-            proposals = outputs["ids"]
-            outputs["proposals"] = to_tokens(proposals, proposals >= 0)
-        return outputs
-
-    return from_texts
-
-
-def _requests(
-    tokenizer: Tokenizer, max_length: int, masks: bool
-) -> tuple[list[Request], dict[tuple[bytes, ...], Request]]:
-    """Return requests of texts, and requests of the same texts' ids by these texts.
-
-    The ids are computed without the graph.
-    """
-    probes = _MASKED_TEXTS if masks else PROBE_TEXTS
-    requests, ids_by_text = [], {}
-    for texts in (probes[:1], probes, ()):
-        request = {"text": encode_texts(texts)}
-        rows = [_pack(tokenizer, text, max_length, masks) for text in texts]
-        width = max(map(len, rows), default=0)
-        mask_BL = np.array([[1] * len(r) + [0] * (width - len(r)) for r in rows])
-        ids_BL = np.array([[*row, *[0] * (width - len(row))] for row in rows])
-        shape = len(rows), width
-        arrays = ids_BL, np.zeros(shape), mask_BL
-        arrays = (array.astype(np.int32).reshape(shape) for array in arrays)
-        requests.append(request)
-        ids_by_text[tuple(request["text"])] = dict(zip(IDS, arrays, strict=True))
-    return requests, ids_by_text
-
-
-def _pack(tokenizer: Tokenizer, text: str, max_length: int, masks: bool) -> list[int]:
-    """Return a text's ids with special tokens, truncated."""
-    ids, special = [], tokenizer.vocabulary.ids
-    for segment in text.split(MASK) if masks else [text]:
-        ids += [*tokenizer.encode(segment), special[MASK]]
-    return [special[CLS], *ids[:-1][: max_length - 2], special[SEP]]
-
-
-def _expected_from_texts(
-    head: InferenceHead, ids_by_text: Mapping, tokenizer: Tokenizer
-) -> Callable[[Request], Response]:
-    """Return a function from texts to Keras's outputs and the tokens of the texts."""
-    tokens_V = np.array([*map(str.encode, tokenizer.vocabulary.tokens), b""], object)
-
-    def expected(request: Request) -> Response:
-        ids = ids_by_text[tuple(request["text"])]
-        if not len(ids[IDS[0]]):
-            return {}
-        indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
-        return {**head.expected(ids), "tokens": tokens_V[indices]}
-
-    return expected
+def _export_spec(kind: str, served: Sequence[ServedModel], texts: _Texts) -> ExportSpec:
+    """Return the signatures; those of the first have the default names."""
+    text, ids, module = {}, {}, tf.Module()
+    module.served = [one.module for one in served]
+    for one in served:
+        text["masked_text" if text else "serving_default"] = one.text()
+        ids["masked_tokens" if ids else "tokens"] = one.tokens()
+    metadata = {
+        "max_length": texts.max_length,
+        "limits": dataclasses.asdict(texts.limits),
+    }
+    return ExportSpec(kind, module, text, ids, texts.pretrained.tokenizer, metadata)

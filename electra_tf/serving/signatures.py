@@ -1,21 +1,70 @@
-"""Build signatures whose graph validates the sizes and ids of requests."""
+"""Signatures: functions with limits, and requests with the outputs they must have."""
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
     assert_max_positions,
 )
+from electra_tf.text.tokenizer import Tokenizer
+
+Inputs = Mapping[str, tf.Tensor]
+Outputs = dict[str, tf.Tensor]
+Request = Mapping[str, np.ndarray]
+Response = dict[str, np.ndarray]
+Runtime = Callable[[Request], Response]
+
+IDS = ("token_ids", "segment_ids", "padding_mask")
+"""Inputs of signatures that take ids, int32 [B, L]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Function that is served."""
+
+    function: Any
+    """A `tf.function` with an input signature, which returns tensors by name."""
+    cases: Callable[[], Iterable[tuple[Request, Response]]]
+    """Function that returns requests, each with all or some of Keras's outputs. The
+    first request has one row, the last has none."""
+    unchunked: Any = None
+    """For ids: the function that computes all rows at once and has no outputs of
+    strings, for formats without loops and strings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportSpec:
+    """Functions of a model, with the files that belong to them."""
+
+    kind: str
+    """Kind of model: `classifier`, `encoder`, ..."""
+    module: tf.Module
+    """Module with every variable and table of the functions, each once."""
+    text: Mapping[str, Signature]
+    """Functions of strings by name."""
+    tokens: Mapping[str, Signature]
+    """Functions of ids by name."""
+    tokenizer: Tokenizer
+    metadata: Mapping[str, Any]
+    """Facts for clients: labels, lengths."""
+
+
+def encode_texts(texts: Sequence[str | bytes]) -> np.ndarray:
+    """Return texts as an array of UTF-8 bytes, the form of requests."""
+    array_B = np.empty(len(texts), object)
+    array_B[:] = [t.encode() if isinstance(t, str) else t for t in texts]
+    return array_B
 
 
 def text_signature(
-    function: Callable[..., dict[str, tf.Tensor]],
+    function: Callable[..., Outputs],
     names: Sequence[str],
     limits: RequestLimits = LIMITS,
 ) -> Any:
@@ -34,7 +83,7 @@ def text_signature(
     """
     spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
-    def checked(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def checked(*texts: tf.Tensor) -> Outputs:
         # A server does not compare requests with the shapes of the signature.
         texts = [tf.ensure_shape(text_B, [None]) for text_B in texts]
         sizes = [tf.size(text_B) for text_B in texts]
@@ -53,109 +102,77 @@ def text_signature(
 
 
 def token_signature(
-    function: Callable[[dict], dict[str, tf.Tensor]],
+    function: Callable[[dict], Outputs],
     shape: EncoderConfig,
     limits: RequestLimits = LIMITS,
 ) -> Any:
     """Return a function of ids with an input signature and limits.
+
+    A lookup beyond the end of a table is an error on a CPU but returns zeros on a GPU,
+    and the error message of an operation deep in the graph does not help a client.
 
     Args:
         function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], by
             name to tensors by name.
         shape: The encoder's sizes, which limit the ids.
         limits: Of a request.
+
+    Returns:
+        A `tf.function`. It raises `InvalidArgumentError` at run time if shapes differ,
+        ids are outside their range, or there are too many positions.
     """
     spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
-
-    @tf.function(input_signature=spec)
-    def tokens(token_ids, segment_ids, padding_mask):
-        return function(check_ids(token_ids, segment_ids, padding_mask, shape, limits))
-
-    return tokens
-
-
-def check_ids(
-    token_ids: tf.Tensor,
-    segment_ids: tf.Tensor,
-    padding_mask: tf.Tensor,
-    shape: EncoderConfig,
-    limits: RequestLimits = LIMITS,
-) -> dict[str, tf.Tensor]:
-    """Validate token ids sent by clients.
-
-    A lookup beyond the end of a table is an error on a CPU but returns zeros on a GPU,
-    and the error message of an operation deep in the graph does not help a client.
-
-    Args:
-        token_ids: int32 [B, L].
-        segment_ids: int32 [B, L].
-        padding_mask: int32 [B, L], 1 at real tokens.
-        shape: The encoder's sizes.
-        limits: Of a request.
-
-    Returns:
-        The inputs by name. `InvalidArgumentError` at run time if shapes differ, ids
-        are outside their range, or a row has too many positions.
-    """
-    inputs = token_ids, segment_ids, padding_mask
-    inputs = [tf.ensure_shape(ids_BL, [None, None]) for ids_BL in inputs]
-    inputs = dict(zip(IDS, inputs, strict=True))
     entries = shape.vocabulary_size - shape.spare_rows
     ends = dict(zip(IDS, (entries, shape.segments, 2), strict=True))
-    size = tf.shape(inputs[IDS[0]])
-    # Sizes first: a check of values has a tensor as large as its input.
-    sizes = [assert_max_positions(size[0], size[1], limits)]
-    sizes += [
-        tf.debugging.Assert(
-            tf.reduce_all(tf.equal(tf.shape(ids_BL), size)),
-            [f"{name} must have the shape of token_ids. Received:", tf.shape(ids_BL),
-             size],
-        )
-        for name, ids_BL in inputs.items()
-        if name != IDS[0]
-    ]  # fmt: skip
-    sizes.append(
-        tf.debugging.Assert(
-            (size[1] <= shape.max_positions) & ((size[1] > 0) | (size[0] == 0)),
-            [f"A row must have 1 to {shape.max_positions} positions. Received:",
-             size[1]],
-        )
-    )  # fmt: skip
-    with tf.control_dependencies(sizes):
-        inputs = {name: tf.identity(ids_BL) for name, ids_BL in inputs.items()}
-    checks = [
-        tf.debugging.Assert(
-            tf.reduce_all((ids_BL >= 0) & (ids_BL < ends[name])),
-            [f"{name} must be from 0 to {ends[name] - 1}. Received, minimum and "
-             "maximum:", tf.reduce_min(ids_BL), tf.reduce_max(ids_BL)],
-        )
-        for name, ids_BL in inputs.items()
-    ]  # fmt: skip
-    with tf.control_dependencies(checks):
-        return check_request_size(inputs, limits)
 
-
-def check_request_size(
-    inputs: Mapping[str, tf.Tensor], limits: RequestLimits = LIMITS
-) -> dict[str, tf.Tensor]:
-    """Assert that a request fits into memory.
-
-    Args:
-        inputs: Tensors [B, L] by name.
-        limits: Of a request.
-
-    Returns:
-        The inputs. A request without rows and positions gets one position, because the
-        encoder reads the first. `InvalidArgumentError` at run time if rows times
-        positions exceed `limits.positions`.
-    """
-    rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
-    missing = tf.cast(length == 0, tf.int32)
-    with tf.control_dependencies([assert_max_positions(rows, length, limits)]):
-        return {
-            name: tf.pad(ids_BL, [[0, 0], [0, missing]])
+    def checked(*ids: tf.Tensor) -> Outputs:
+        ids = [tf.ensure_shape(ids_BL, [None, None]) for ids_BL in ids]
+        inputs = dict(zip(IDS, ids, strict=True))
+        # Sizes first: a check of values has a tensor as large as its input.
+        with tf.control_dependencies(
+            _assert_sizes(inputs, shape.max_positions, limits)
+        ):
+            inputs = {name: tf.identity(ids_BL) for name, ids_BL in inputs.items()}
+        checks = [
+            tf.debugging.Assert(
+                tf.reduce_all((ids_BL >= 0) & (ids_BL < ends[name])),
+                [f"{name} must be from 0 to {ends[name] - 1}. Received, minimum and "
+                 "maximum:", tf.reduce_min(ids_BL), tf.reduce_max(ids_BL)],
+            )
             for name, ids_BL in inputs.items()
-        }
+        ]  # fmt: skip
+        with tf.control_dependencies(checks):
+            return function(pad_empty(inputs))
+
+    return tf.function(checked, input_signature=spec)
+
+
+def pad_empty(inputs: Inputs) -> Outputs:
+    """Add a position to a request without any, because the encoder reads the first."""
+    missing = tf.cast(tf.shape(inputs[IDS[0]])[1] == 0, tf.int32)
+    return {
+        name: tf.pad(ids_BL, [[0, 0], [0, missing]]) for name, ids_BL in inputs.items()
+    }
+
+
+def _assert_sizes(
+    inputs: Inputs, max_positions: int, limits: RequestLimits
+) -> list[tf.Operation]:
+    """Assert that ids have one shape, whose sizes are within the limits."""
+    size = tf.shape(inputs[IDS[0]])
+    same = [
+        tf.debugging.Assert(
+            tf.reduce_all(tf.equal(tf.shape(inputs[name]), size)),
+            [f"{name} must have the shape of token_ids. Received:",
+             tf.shape(inputs[name]), size],
+        )
+        for name in IDS[1:]
+    ]  # fmt: skip
+    positions = tf.debugging.Assert(
+        (size[1] <= max_positions) & ((size[1] > 0) | (size[0] == 0)),
+        [f"A row must have 1 to {max_positions} positions. Received:", size[1]],
+    )
+    return [assert_max_positions(size[0], size[1], limits), *same, positions]
 
 
 def _assert_small(

@@ -1,6 +1,5 @@
-"""Build the graph functions of a fine-tuned model, of texts and of ids."""
+"""Served functions of fine-tuned models."""
 
-import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -10,188 +9,91 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.serving.chunked import chunked, chunked_encoder
-from electra_tf.serving.export_spec import (
-    IDS,
-    PROBE_TEXTS,
-    ExportSpec,
-    Request,
-    Response,
-    Signature,
-    decode_texts,
-    encode_texts,
-)
+from electra_tf.serving.chunked import chunked
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.served_model import PROBE_TEXTS, ServedModel, arrays
 from electra_tf.serving.signatures import (
-    check_request_size,
-    text_signature,
-    token_signature,
+    ExportSpec,
+    Inputs,
+    Outputs,
+    Request,
+    Response,
+    encode_texts,
+    pad_empty,
 )
 from electra_tf.serving.spans_graph import NO_SPAN, GraphAnswers
 from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.serving.words_graph import GraphWords
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit
 
-_QUESTION = "Where was the railroad completed?"
 
-
-class TaskExport(abc.ABC):
-    """Graph functions of a fine-tuned model. Subclasses add a task's outputs.
-
-    The defaults are for tasks with one row of ids per text or pair of texts.
-    """
+class ServedTask(ServedModel):
+    """Head of a fine-tuned model."""
 
     kind = ""
-    inputs: tuple[str, ...] = ("text",)
-    """Names of the string inputs."""
 
-    def __init__(
-        self,
-        model: TextModel,
-        target: str = TARGETS[0],
-        limits: RequestLimits = LIMITS,
-    ):
-        self.model, self.limits = model, limits
-        self.module = tf.Module()
-        self._encoder = InferenceEncoder(model.encoder, target)
-        self.module.network = self._encoder
-        self._encode = chunked_encoder(self._encoder)
+    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+        network = InferenceEncoder(model.encoder, target)
+        super().__init__(network, model.shape, limits)
+        self.model, self.data = model, model.settings.data
         self.module.head = [weight.value for weight in model.head.weights]
-        self.prepare()
-
-    @abc.abstractmethod
-    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """Return outputs of the signatures by name, from the head's outputs."""
-
-    # The default for one row of ids per text, which other tasks override.
-
-    def prepare(self) -> None:
-        """Add the tokenizer to the module."""
-        self.inputs = ("text", "text_b") if self.model.pairs else ("text",)
-        self.module.inputs = self._inputs = GraphInputs(
-            self.model.tokenizer, self.model.settings.data.max_length, self.limits
-        )
-
-    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return `pieces_cut` and the outputs of `name_outputs`, each [B, ...]."""
-        inputs, cut_B = self._inputs.with_cut(*texts)
-        outputs = self.name_outputs(
-            self.outputs(check_request_size(inputs, self.limits))
-        )
-        return {**outputs, "pieces_cut": cut_B}
-
-    def expected(self, rows: list[Any]) -> Response:
-        """Return Keras's outputs for texts, by the names of `from_texts`."""
-        examples = self.model.examples(rows)
-        outputs = self.name_outputs(tf.stack(self.model.outputs_of(examples)))
-        texts = [row if self.model.pairs else (row,) for row in rows]
-        # A row has its texts' wordpieces, [CLS], and a [SEP] after each text.
-        used_B = examples.lengths - 1 - len(self.inputs)
-        cut_B = [self._num_pieces(*row) for row in texts] - used_B
-        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
-        return {**arrays, "pieces_cut": cut_B}
 
     def metadata(self) -> dict[str, Any]:
-        """Return facts for clients: labels, limits."""
+        """Return facts for clients."""
         return {}
 
-    # Common to all tasks.
-
-    def outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
-        """Return the head's outputs, computed in chunks of rows."""
-        return self._head_outputs(self._encode(**inputs), inputs)
-
-    def chunked_outputs(self, inputs: dict[str, tf.Tensor]) -> Any:
-        """Return the head's outputs. Tasks with a large head compute it in chunks."""
-        return self.outputs(inputs)
-
-    def export_spec(self) -> ExportSpec:
-        """Return all functions with their requests and expected outputs."""
-        text = Signature(
-            text_signature(self.from_texts, self.inputs, self.limits),
-            self._text_requests(),
-            self._expected_from_texts,
-        )
-        ids = Signature(
-            token_signature(
-                lambda inputs: self.name_outputs(self.chunked_outputs(inputs)),
-                self.model.shape,
-                self.limits,
-            ),
-            self._token_requests(),
-            self._expected_from_ids,
-            token_signature(self._call_unchunked, self.model.shape, self.limits),
-        )
-        max_length = self.model.settings.data.max_length
-        return ExportSpec(
-            self.kind,
-            self.module,
-            {"serving_default": text},
-            {"tokens": ids},
-            self.model.tokenizer,
-            {
-                "max_length": max_length,
-                "limits": dataclasses.asdict(self.limits),
-                **self.metadata(),
-            },
-        )
-
-    def probe_rows(self) -> list[Any]:
-        """Return probe texts, or pairs of them."""
-        if len(self.inputs) == 1:
-            return list(PROBE_TEXTS)
-        return list(zip(PROBE_TEXTS, reversed(PROBE_TEXTS), strict=True))
-
-    def _call_unchunked(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return self.name_outputs(self._head_outputs(self._encoder(**inputs), inputs))
-
-    def _head_outputs(self, hidden_BLD: tf.Tensor, inputs: dict[str, tf.Tensor]) -> Any:
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Any:
+        """Return the outputs of the model's head."""
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
 
-    def _num_pieces(self, *texts: str) -> int:
+    def keras_head(self, ids: Request) -> Any:
+        """Return the outputs of the model."""
+        return self.model(dict(ids), training=False)
+
+    def examples(self, rows: Sequence[Any]) -> EncodedExamples:
+        """Return the model's examples."""
+        return self.model.examples(rows)
+
+    def num_pieces(self, *texts: str) -> int:
         """Return the number of wordpieces of texts."""
         return sum(len(self.model.tokenizer.encode(text)) for text in texts)
 
-    def _text_requests(self) -> list[Request]:
-        rows = self.probe_rows()
-        return [self._text_request(subset) for subset in (rows[:1], rows, [])]
 
-    def _text_request(self, rows: Sequence[Any]) -> Request:
-        if len(self.inputs) == 1:
-            return {self.inputs[0]: encode_texts(rows)}
-        columns = zip(*rows, strict=True) if rows else ((), ())
-        return {
-            name: encode_texts(column)
-            for name, column in zip(self.inputs, columns, strict=True)
-        }
+class ServedTexts(ServedTask):
+    """Outputs for each text or pair of texts."""
 
-    def _token_requests(self) -> list[Request]:
-        examples = self.model.examples(self.probe_rows())
-        batches = [range(1), range(len(examples))]
-        requests = [examples.batch(rows, len(rows))[0] for rows in batches]
-        return [*requests, {name: ids[:0] for name, ids in requests[0].items()}]
+    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+        super().__init__(model, target, limits)
+        self.inputs = ("text", "text_b") if model.pairs else ("text",)
+        self._pack = GraphInputs(model.tokenizer, self.data.max_length, limits)
+        self.module.inputs = self._pack
 
-    def _expected_from_texts(self, request: Request) -> Response:
-        columns = [decode_texts(request[name]) for name in self.inputs]
-        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        return self.expected(rows) if rows else {}
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        """Return the named outputs, and `pieces_cut`."""
+        inputs, cut_B = self._pack(*texts)
+        return {**self.named(self.outputs(pad_empty(inputs))), "pieces_cut": cut_B}
 
-    def _expected_from_ids(self, request: Request) -> Response:
-        if not len(request[IDS[0]]):
-            return {}
-        outputs = self.name_outputs(self.model(dict(request), training=False))
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+    def expected(self, rows: Sequence[Any]) -> Response:
+        """Return all outputs."""
+        examples = self.model.examples(rows)
+        outputs = self.named(tf.stack(self.model.outputs_of(examples)))
+        texts = rows if self.model.pairs else [(row,) for row in rows]
+        # A row has its texts' wordpieces, [CLS], and a [SEP] after each text.
+        used_B = examples.lengths - 1 - len(self.inputs)
+        cut_B = [self.num_pieces(*row) for row in texts] - used_B
+        return {**arrays(outputs), "pieces_cut": cut_B}
 
 
-class ClassifierExport(TaskExport):
+class ServedClassifier(ServedTexts):
     """Probabilities, logits and labels of texts or pairs."""
 
     kind = "classifier"
 
-    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def named(self, outputs: Any) -> Outputs:
         """Return `probabilities`, `logits` and `label` from logits [B, C]."""
         best_B = tf.argmax(outputs, -1)
         return {
@@ -205,12 +107,12 @@ class ClassifierExport(TaskExport):
         return {"labels": list(self.model.labels), "pairs": bool(self.model.pairs)}
 
 
-class RegressorExport(TaskExport):
+class ServedRegressor(ServedTexts):
     """Scores of texts or pairs, in the units of the training data."""
 
     kind = "regressor"
 
-    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def named(self, outputs: Any) -> Outputs:
         """Return `score` from the head's output [B, 1]."""
         low, high = self.model.low, self.model.high
         return {"score": low + outputs[:, 0] * (high - low)}
@@ -221,25 +123,24 @@ class RegressorExport(TaskExport):
         return {**bounds, "pairs": bool(self.model.pairs)}
 
 
-class TaggerExport(TaskExport):
+class ServedTagger(ServedTask):
     """Labels of the words of a text."""
 
     kind = "tagger"
 
-    def prepare(self) -> None:
-        """Add the word tokenizer to the module."""
-        data = self.model.settings.data
+    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+        super().__init__(model, target, limits)
         self.module.words = self._words = GraphWords(
-            self.model.tokenizer, data.max_length, data.tagging_segment, self.limits
+            model.tokenizer, self.data.max_length, self.data.tagging_segment, limits
         )
-        self.chunked_outputs = chunked(self.outputs)
+        self.compute = chunked(self.outputs)
 
-    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
         inputs, parts = self._words(*texts)
-        return self._words.tags(self.chunked_outputs(inputs), parts, self.model.tags)
+        return self._words.tags(self.compute(inputs), parts, self.model.tags)
 
-    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def named(self, outputs: Any) -> Outputs:
         """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
         best_BL = tf.argmax(outputs, -1)
         return {
@@ -248,14 +149,13 @@ class TaggerExport(TaskExport):
             "labels": tf.gather(tf.constant(self.model.tags), best_BL),
         }
 
-    def probe_rows(self) -> list[Any]:
-        """Return probe sentences as lists of words."""
-        return [text.split() for text in super().probe_rows()]
+    def examples(self, rows: Sequence[str]) -> EncodedExamples:
+        """Return the model's examples of the words, split with `str.split`."""
+        return self.model.examples([text.split() for text in rows])
 
-    def expected(self, rows: list[Any]) -> Response:
-        """Return Keras's outputs. Words are split with `str.split`."""
-        words = [row.split() if isinstance(row, str) else row for row in rows]
-        examples = self.model.examples(words)
+    def expected(self, rows: Sequence[str]) -> Response:
+        """Return all outputs."""
+        words, examples = [text.split() for text in rows], self.examples(rows)
         outputs = self.model.outputs_of(examples)
         probabilities = [[] for _ in words]
         for (row, part), logits_LC in zip(examples.origins, outputs, strict=True):
@@ -270,78 +170,70 @@ class TaggerExport(TaskExport):
 
     def metadata(self) -> dict[str, Any]:
         """Return the labels and the segment id of all positions."""
-        segment = self.model.settings.data.tagging_segment
-        return {"labels": list(self.model.tags), "segment": segment}
-
-    def _text_request(self, rows: Sequence[Any]) -> Request:
-        return {"text": encode_texts([" ".join(words) for words in rows])}
+        return {"labels": list(self.model.tags), "segment": self.data.tagging_segment}
 
 
-class AnswererExport(TaskExport):
+class ServedAnswerer(ServedTask):
     """Answers to questions, extracted from contexts."""
 
     kind = "answerer"
     inputs = ("question", "context")
 
-    def prepare(self) -> None:
-        """Add the tokenizer, which splits contexts into windows, to the module."""
-        settings = self.model.settings
-        self._max_query_length = query_limit(settings.data)
-        self.module.windows = self._windows = GraphWindows(
-            self.model.tokenizer, settings.data, self.limits
-        )
-        self._answers = GraphAnswers(settings.model)
-        self.chunked_outputs = chunked(self.outputs)
+    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+        super().__init__(model, target, limits)
+        self._windows = GraphWindows(model.tokenizer, self.data, limits)
+        self.module.windows = self._windows
+        self._answers = GraphAnswers(model.settings.model)
+        self.compute = chunked(self.outputs)
 
-    def from_texts(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `answer`, `start`, `end`, `score`, `null_odds`, and the question's
         `pieces_cut`, each [B]."""
         inputs, windows = self._windows(*texts)
         threshold = self.model.null_threshold
-        answers = self._answers(self.chunked_outputs(inputs), windows, threshold)
+        answers = self._answers(self.compute(inputs), windows, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}
 
-    def name_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+    def named(self, outputs: Any) -> Outputs:
         """Return the head's outputs, without the axes in their names."""
         return {name.rsplit("_", 1)[0]: tensor for name, tensor in outputs.items()}
 
-    def probe_rows(self) -> list[Any]:
-        """Return probe questions with contexts."""
-        return [(_QUESTION, text or "No text.") for text in reversed(PROBE_TEXTS)]
+    def probes(self) -> Sequence[Any]:
+        """Return a question with contexts."""
+        question = "Where was the railroad completed?"
+        return [(question, text or "No text.") for text in reversed(PROBE_TEXTS)]
 
-    def expected(self, rows: list[Any]) -> Response:
-        """Return Keras's outputs, without `start` and `end`."""
+    def expected(self, rows: Sequence[Any]) -> Response:
+        """Return all outputs but `start` and `end`."""
         predictions = self.model.predict_nbest(rows)
         threshold = self.model.null_threshold
         best = [next((c for c in qa.nbest if c.text), None) for qa in predictions]
-        lengths_B = np.array([self._num_pieces(question) for question, _ in rows])
+        scores = [c.start_logit + c.end_logit if c else NO_SPAN for c in best]
+        lengths_B = np.array([self.num_pieces(question) for question, _ in rows])
         return {
             "answer": encode_texts([qa.answer_text(threshold) for qa in predictions]),
             "null_odds": np.array([qa.null_odds for qa in predictions], np.float32),
-            "score": np.array(
-                [c.start_logit + c.end_logit if c else NO_SPAN for c in best],
-                np.float32,
-            ),
-            "pieces_cut": np.maximum(0, lengths_B - self._max_query_length),
+            "score": np.array(scores, np.float32),
+            "pieces_cut": np.maximum(0, lengths_B - query_limit(self.data)),
         }
 
     def metadata(self) -> dict[str, Any]:
         """Return the settings of windows and decoding."""
-        data, decoding = self.model.settings.data, self.model.settings.model
+        decoding = self.model.settings.model
         return {
             "null_threshold": self.model.null_threshold,
-            "max_query_length": self._max_query_length,
-            "doc_stride": data.doc_stride,
+            "max_query_length": query_limit(self.data),
+            "doc_stride": self.data.doc_stride,
             "n_best": decoding.n_best,
             "max_answer_length": decoding.max_answer_length,
         }
 
 
-_EXPORTS = {
-    "classifier": ClassifierExport,
-    "regressor": RegressorExport,
-    "token_classifier": TaggerExport,
-    "question_answerer": AnswererExport,
+_SERVED = {
+    "classifier": ServedClassifier,
+    "regressor": ServedRegressor,
+    "token_classifier": ServedTagger,
+    "question_answerer": ServedAnswerer,
 }
 
 
@@ -357,14 +249,26 @@ def task_export(
         target: As for `InferenceEncoder`.
         limits: Of a request.
     """
-    export_class = _EXPORTS.get(model.kind)
-    if export_class is None:
+    served_class = _SERVED.get(model.kind)
+    if served_class is None:
         raise InputError(
-            f"A model to export must be one of: {', '.join(_EXPORTS)}",
+            f"A model to export must be one of: {', '.join(_SERVED)}",
             f"a {type(model).__name__} of the kind {model.kind!r}",
             "Pass the --output of finetune, or a checkpoint of pretrain",
         )
-    return export_class(to_float32(model), target, limits).export_spec()
+    served = served_class(to_float32(model), target, limits)
+    sizes = {
+        "max_length": served.data.max_length,
+        "limits": dataclasses.asdict(limits),
+    }
+    return ExportSpec(
+        served.kind,
+        served.module,
+        {"serving_default": served.text()},
+        {"tokens": served.tokens()},
+        model.tokenizer,
+        {**sizes, **served.metadata()},
+    )
 
 
 def to_float32(model: TextModel) -> TextModel:

@@ -7,8 +7,9 @@ from electra_tf.serving.request_limits import (
     RequestLimits,
     assert_max_positions,
 )
+from electra_tf.text.graph_tokenizer import truncate_rows
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, SEP
+from electra_tf.text.vocab import CLS, MASK, SEP
 
 _FILLER = 0
 
@@ -27,31 +28,17 @@ class GraphInputs(tf.Module):
 
     def __call__(
         self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Encode texts or pairs, padded to the longest.
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Encode texts or pairs, padded to the longest, and count cut wordpieces.
 
         Args:
             text_B: UTF-8 strings; invalid bytes are dropped.
             text_b_B: Second texts of pairs; None: single texts.
 
         Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L]. More
-            positions than the limit raise `InvalidArgumentError` at run time, before
-            they are allocated.
-        """
-        return self.with_cut(text_B, text_b_B)[0]
-
-    def with_cut(
-        self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Encode texts or pairs, and count the wordpieces that were cut.
-
-        Args:
-            text_B: As for a call.
-            text_b_B: As for a call.
-
-        Returns:
-            Outputs of a call, and the number of cut wordpieces, int32 [B].
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the
+            number of wordpieces cut off, int32 [B]. More positions than the limit raise
+            `InvalidArgumentError` at run time, before they are allocated.
         """
         first = self._tokenize(text_B)
         length_B = _lengths(first)
@@ -97,6 +84,63 @@ class GraphInputs(tf.Module):
             "segment_ids": tf.cast(second_BL, tf.int32),
             "padding_mask": tf.cast(mask_BL, tf.int32),
         }
+
+
+class GraphMasks(tf.Module):
+    """Tokenizer of texts in which `[MASK]` is the special token.
+
+    The tokenizer itself never converts text to special tokens. `[MASK]` is
+    case-sensitive.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS
+    ):
+        super().__init__()
+        self._limits = limits
+        self._tokenize = tokenizer.graph()
+        self._max_length = max_length
+        ids = tokenizer.vocabulary.ids
+        self._cls, self._sep, self._mask = ids[CLS], ids[SEP], ids[MASK]
+
+    def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Return texts as a batch padded to its longest, and truncation counts.
+
+        Args:
+            text_B: UTF-8 strings.
+
+        Returns:
+            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the
+            number of wordpieces cut off, int32 [B]. `InvalidArgumentError` at run time
+            if the positions exceed the limit; this is checked before the batch is
+            built.
+        """
+        segments = tf.strings.split(text_B, MASK)
+        pieces = self._tokenize(segments.values)
+        masks = tf.fill([tf.size(segments.values), 1], self._mask)
+        pieces = tf.concat([pieces, tf.RaggedTensor.from_tensor(masks)], axis=1)
+        pieces = segments.with_values(pieces).merge_dims(1, 2)
+        # Each segment got a mask, but no mask follows the last segment of a text.
+        length_B = pieces.row_lengths() - 1
+        kept_B = tf.minimum(length_B, self._max_length - 2)
+        longest = 2 + tf.cast(tf.reduce_max(tf.concat([[0], kept_B], 0)), tf.int32)
+        within = assert_max_positions(tf.size(text_B), longest, self._limits)
+        with tf.control_dependencies([within]):
+            kept_B = tf.identity(kept_B)
+        pieces = truncate_rows(pieces, kept_B)
+        ends = tf.ones([tf.size(text_B), 1], tf.int32)
+        cls, sep = (
+            tf.RaggedTensor.from_tensor(ends * index)
+            for index in (self._cls, self._sep)
+        )
+        ids = tf.concat([cls, pieces, sep], axis=1)
+        mask_BL = tf.sequence_mask(ids.row_lengths(), dtype=tf.int32)
+        inputs = {
+            "token_ids": ids.to_tensor(),
+            "segment_ids": tf.zeros_like(mask_BL),
+            "padding_mask": mask_BL,
+        }
+        return inputs, tf.cast(length_B - kept_B, tf.int32)
 
 
 def truncated_lengths(

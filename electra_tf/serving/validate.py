@@ -1,13 +1,15 @@
 """Load a SavedModel as a server does, and compare its outputs with Keras's.
 
 Run in a fresh process: `python validate.py SAVED_MODEL CASES`. It imports only
-TensorFlow and tensorflow-text, because a server has no other package. CASES is a folder
-with `cases.json` and arrays. The report is printed as one line of JSON.
+TensorFlow and tensorflow-text, because a server has no other package. CASES is a pickle
+of the exporter: a list of (signature, request, expected outputs). The report is printed
+as one line of JSON.
 """
 
 import json
 import os
 import pathlib
+import pickle
 import sys
 from typing import Any
 
@@ -26,9 +28,9 @@ _PYTHON_OPERATIONS = frozenset(
     ("PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction")
 )
 TOLERANCE = 1e-5
-ROWS_SUFFIX = ": rows"
-"""Ends the key of a signature's row check, which is 0 if every output has one row for
-each row of the request, else infinity."""
+ROWS = "rows"
+"""Stands for an output whose difference is 0 if every output has one row for each row
+of the request, else infinity."""
 
 
 def unknown_operations(folder: str) -> list[str]:
@@ -70,28 +72,20 @@ def count_variables(folder: str) -> tuple[int, int]:
     return len(shapes), sum(int(np.prod(shape)) for shape in shapes)
 
 
-def compare_outputs(model: Any, cases: list[dict], arrays: str) -> dict[str, float]:
-    """Call a loaded model and compare its outputs with the expected ones."""
+def compare_outputs(model: Any, cases: list[tuple]) -> dict[str, float]:
+    """Call a loaded model; return the largest difference by signature and output."""
     largest: dict[str, float] = {}
-    for number, case in enumerate(cases):
-        inputs = {
-            name: tf.constant(_load(f"{arrays}/{number}.in.{name}.npy"))
-            for name in case["inputs"]
-        }
-        outputs = model.signatures[case["signature"]](**inputs)
+    for signature, request, expected in cases:
+        inputs = {name: tf.constant(array) for name, array in request.items()}
+        outputs = model.signatures[signature](**inputs)
         rows = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
-        key = case["signature"] + ROWS_SUFFIX
-        largest[key] = max(largest.get(key, 0.0), 0.0 if len(rows) == 1 else np.inf)
-        for name in case["outputs"]:
-            expected = _load(f"{arrays}/{number}.out.{name}.npy")
-            key = f"{case['signature']}: {name}"
-            difference = max_difference(outputs[name].numpy(), expected)
+        differences = {ROWS: 0.0 if len(rows) == 1 else float("inf")}
+        for name, array in expected.items():
+            differences[name] = max_difference(outputs[name].numpy(), array)
+        for name, difference in differences.items():
+            key = f"{signature}: {name}"
             largest[key] = max(largest.get(key, 0.0), difference)
     return largest
-
-
-def _load(path: str) -> np.ndarray:
-    return np.load(path, allow_pickle=True)  # written by the exporter
 
 
 def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -105,19 +99,20 @@ def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
     return float("inf") if np.isnan(largest) else float(largest)
 
 
-def main(folder: str, arrays: str) -> None:
+def main(folder: str, cases: str) -> None:
     """Print the report as JSON."""
     operations = unknown_operations(folder)
     import tensorflow_text  # noqa: F401  imported late, see unknown_operations
 
-    cases = json.loads(pathlib.Path(arrays, "cases.json").read_text())
     model = tf.saved_model.load(folder)
     variables, numbers = count_variables(folder)
     report = {
         "unknown_operations": operations,
         "variables": variables,
         "numbers": numbers,
-        "differences": compare_outputs(model, cases, arrays),
+        "differences": compare_outputs(
+            model, pickle.loads(pathlib.Path(cases).read_bytes())
+        ),
     }
     print(json.dumps(report), flush=True)
     os._exit(0)  # skips the slow shutdown of TensorFlow

@@ -9,6 +9,7 @@ import tiny
 from electra_tf.serving.export import SIGNATURES, select_signatures
 from electra_tf.serving.formats.saved_model import ASSETS_EXTRA, write_metadata
 from electra_tf.serving.task_models import task_export
+from electra_tf.serving.validate import TOLERANCE, max_difference
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.tagger import TokenClassifier
@@ -59,3 +60,30 @@ def write_version(spec, folder):
     functions = {name: signature.function for name, signature in signatures}
     tf.saved_model.save(spec.module, str(folder), functions)
     write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
+
+
+def call(signature, request):
+    outputs = signature.function(*map(tf.constant, request.values()))
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def compare(spec):
+    """Compare the outputs of all signatures with Keras's."""
+    for signature in (*spec.text.values(), *spec.tokens.values()):
+        sizes = []
+        for request, expected in signature.cases():
+            outputs = call(signature, request)
+            rows = len(next(iter(request.values())))
+            assert {len(array) for array in outputs.values()} == {rows}
+            assert bool(expected) == bool(rows)
+            for name, array in expected.items():
+                assert max_difference(outputs[name], array) < TOLERANCE, name
+            sizes.append(rows)
+        assert (sizes[0], sizes[-1]) == (1, 0)
+
+
+def graph_operations(function):
+    """Return names and types of the operations of a function and those it calls."""
+    graph = function.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    return [(node.name, node.op) for node in nodes]

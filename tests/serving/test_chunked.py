@@ -10,7 +10,7 @@ from electra_tf.serving.chunked import (
     chunked,
     chunked_encoder,
 )
-from electra_tf.serving.export_spec import IDS
+from electra_tf.serving.signatures import IDS
 
 
 def row_outputs(inputs):

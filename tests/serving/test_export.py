@@ -1,65 +1,186 @@
-"""Test that an export is complete or absent."""
+"""Test `export`: the version that it writes, and that it is complete or absent."""
 
 import dataclasses
+import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from conftest import ROOT, failure
 
 from electra_tf.errors import InputError
 from electra_tf.serving import export
-from serving.exports import exported, model
-from serving.warmup_file import read_warmup
+from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
+from electra_tf.serving.signatures import IDS
+from electra_tf.serving.validate import TEXT_OPERATIONS
+from electra_tf.serving.warmup import FILE
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+from serving.exports import LABELS, exported, graph_operations, model
+
+# Limits the size of files, which has the effect of a full disk.
+FULL_DISK = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+runpy.run_module("electra_tf.export", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.fixture(scope="module")
-def exported_version(tmp_path_factory):
-    folder, lines = tmp_path_factory.mktemp("served"), []
-    path = export.export(exported("classifier"), str(folder), 3, log=lines.append)
-    return folder, path, lines
+def finetuned(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finetuned")
+    model("classifier").save(folder / "model.keras")
+    return folder
 
 
-def test_export_writes_a_version_folder(exported_version):
-    folder, path, lines = exported_version
-    assert path == str(folder / "3")
-    assert sorted(os.listdir(folder)) == [
+@pytest.fixture(scope="module")
+def version(command, finetuned, tmp_path_factory):
+    """Return the version that the command wrote, and its standard output."""
+    output = tmp_path_factory.mktemp("served")
+    result = command(
+        "export", f"--model={finetuned}", f"--output={output}", "--version=3"
+    )
+    assert result.returncode == 0, result.stderr
+    return output / "3", result.stdout
+
+
+def test_the_command_writes_and_validates_a_version(version, here, finetuned):
+    path, stdout = version
+    assert f"exported to {path}" in stdout
+    assert "serving_default: logits differs by" in stdout
+    assert sorted(os.listdir(path.parent)) == [
         "3", "batching.txt", "kserve.yaml", "models.config", "monitoring.config",
         "triton.pbtxt",
     ]  # fmt: skip
-    assert any("serving_default: logits differs by" in line for line in lines)
-    requests = read_warmup(path)
-    assert set(requests) == {"serving_default", "tokens"}
-    lengths = {request["token_ids"].shape[1] for request in requests["tokens"]}
-    assert {16, 32} <= lengths
-    assert all(len(request["text"]) for request in requests["serving_default"])
-
-
-def test_export_does_not_overwrite_a_version(exported_version):
-    folder, path, _ = exported_version
-    before = os.path.getmtime(f"{path}/saved_model.pb")
-    with pytest.raises(InputError, match="--version"):
-        export.export(exported("classifier"), str(folder), 3)
-    assert os.path.getmtime(f"{path}/saved_model.pb") == before
-
-
-def test_file_as_output_and_unfinished_model_are_rejected(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"--output .*/file'"):
-        export.export(exported("classifier"), str(tmp_path / "file"))
-    (tmp_path / "trial_1").mkdir()
-    with pytest.raises(InputError, match=r"without a model\.keras"):
-        export.load_exportable(str(tmp_path))
-
-
-def test_failed_validation_deletes_the_export(tmp_path):
-    spec = exported("classifier")
-    text = dataclasses.replace(
-        spec.text["serving_default"], expected=lambda request: {"logits": np.zeros(1)}
+    before = os.path.getmtime(path / "saved_model.pb")
+    again = here(
+        "export", f"--model={finetuned}", f"--output={path.parent}", "--version=3"
     )
-    bad = dataclasses.replace(spec, text={"serving_default": text})
-    with pytest.raises(InputError, match="serving_default: logits differs by inf"):
+    assert "--version" in failure(again)
+    assert os.path.getmtime(path / "saved_model.pb") == before
+
+
+def test_a_saved_model_has_the_outputs_of_the_model(version):
+    signatures = tf.saved_model.load(str(version[0])).signatures
+    assert {
+        name: sorted(signature.structured_input_signature[1])
+        for name, signature in signatures.items()
+    } == {"serving_default": ["text"], "tokens": sorted(IDS)}
+    texts = ["the file", ""]
+    outputs = signatures["serving_default"](text=tf.constant(texts))
+    assert set(outputs) == {"probabilities", "logits", "label", "pieces_cut"}
+    expected = model("classifier").predict(texts)
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    labels = [LABELS[best].encode() for best in expected.argmax(axis=1)]
+    assert outputs["label"].numpy().tolist() == labels
+
+
+def test_a_saved_model_has_files_for_clients(version):
+    extra = version[0] / ASSETS_EXTRA
+    about = json.loads((extra / ABOUT).read_text())
+    assert (about["kind"], about["labels"]) == ("classifier", list(LABELS))
+    assert (extra / "labels.txt").read_text().split() == list(LABELS)
+    vocabulary = Vocabulary.read(extra / "vocab.txt")
+    tokenizer = Tokenizer(vocabulary, exported("classifier").tokenizer.settings)
+    tokenizer.check_identity(about["tokenization"], "the export")
+
+
+def test_warmup_requests_are_those_of_tf_serving(version):
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    lengths = {"serving_default": [], "tokens": []}
+    for record in tf.data.TFRecordDataset(str(version[0] / FILE)).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        assert request.model_spec.name == "model"
+        arrays = {name: tf.make_ndarray(of) for name, of in request.inputs.items()}
+        name = request.model_spec.signature_name
+        if name == "serving_default":
+            (texts,) = arrays.values()
+            assert texts.dtype == object
+            lengths[name] += [len(text.split()) for text in texts]
+        else:
+            assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
+            lengths[name].append(arrays["token_ids"].shape[1])
+    assert all({16, 32} <= set(of) for of in lengths.values())
+
+
+def test_only_operations_of_stock_tf_serving():
+    function = exported("classifier").text["serving_default"].function
+    operations = {operation for _, operation in graph_operations(function)}
+    assert operations & TEXT_OPERATIONS == {"WordpieceTokenizeWithOffsets"}
+
+
+def _failing(text_B):
+    stop = tf.debugging.Assert(tf.size(text_B) < 0, ["it always fails"])
+    with tf.control_dependencies([stop]):
+        return {"logits": tf.zeros([tf.size(text_B), 3])}
+
+
+class _Incomplete(tf.Module):
+    """Module that lists fewer variables than it stores."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.inner, self.copy = module, tf.Variable(np.zeros(5, np.float32))
+
+    @property
+    def variables(self):
+        return self.inner.variables
+
+
+def _changed(spec, **changes):
+    text = dataclasses.replace(spec.text["serving_default"], **changes)
+    return dataclasses.replace(spec, text={"serving_default": text})
+
+
+def _shifted(spec):
+    cases = [*spec.text["serving_default"].cases()][:1]
+    changed = [(case, {"logits": of["logits"] + 1e-3}) for case, of in cases]
+    return _changed(spec, cases=lambda: changed)
+
+
+def _failing_spec(spec):
+    inputs = [tf.TensorSpec([None], tf.string, name="text")]
+    return _changed(spec, function=tf.function(_failing, input_signature=inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_shifted, r"serving_default: logits differs by 0\.001"),
+        (
+            lambda spec: dataclasses.replace(spec, module=_Incomplete(spec.module)),
+            "once",
+        ),
+        (_failing_spec, "fresh process"),
+    ],
+    ids=["other outputs", "other variables", "a failing function"],
+)
+def test_failed_validation_deletes_the_export(change, message, tmp_path):
+    bad = change(exported("classifier"))
+    with pytest.raises(InputError, match=message):
         export.export(bad, str(tmp_path / "out"), signatures=("text",))
     assert not (tmp_path / "out").exists()
+
+
+def test_full_disk_leaves_no_export(finetuned, tmp_path):
+    output = tmp_path / "served"
+    arguments = [f"--model={finetuned}", f"--output={output}", "--signatures=tokens"]
+    result = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    message = failure(result)
+    assert repr(str(output)) in message
+    assert "nothing was exported" in message
+    assert not output.exists()
 
 
 def test_select_signatures():
@@ -71,45 +192,34 @@ def test_select_signatures():
     assert tokens["serving_default"] is tokens["tokens"] is spec.tokens["tokens"]
 
 
-@pytest.mark.parametrize(
-    ("signatures", "export_format", "message"),
-    [
-        ((), "saved_model", "--signatures"),
-        (("tekst",), "saved_model", "'tekst'"),
-        (("text",), "onnx", "--format=onnx --signatures=text"),
-    ],
-)
-def test_check_arguments_rejects_signatures(signatures, export_format, message):
-    with pytest.raises(InputError, match=message):
-        export.check_arguments("out", 1, signatures, export_format)
-
-
-def test_load_exportable_distinguishes_finetuned_models(tmp_path, vocabulary):
-    model("classifier").save(tmp_path / "model.keras")
-    for path in (tmp_path, tmp_path / "model.keras"):
+def test_load_exportable_distinguishes_finetuned_models(finetuned, tmp_path):
+    for path in (finetuned, finetuned / "model.keras"):
         spec = export.load_exportable(str(path))
         assert (spec.kind, spec.metadata["max_length"]) == ("classifier", 32)
-    with pytest.raises(InputError, match="--output_kind=encoder"):
-        export.load_exportable(str(tmp_path), "encoder")
-    with pytest.raises(InputError, match="--max_length=64"):
-        export.load_exportable(str(tmp_path), max_length=64)
-    with pytest.raises(InputError, match="max_length=64 for a TextClassifier"):
-        export.export_saved_model(model("classifier"), tmp_path / "out", max_length=64)
-    with pytest.raises(InputError, match="does not exist"):
-        export.load_exportable(str(tmp_path / "missing"))
+    (tmp_path / "trial_1").mkdir()
+    for call, message in (
+        (lambda: export.load_exportable(str(tmp_path)), r"without a model\.keras"),
+        (
+            lambda: export.load_exportable(str(finetuned), max_length=64),
+            "--max_length=64",
+        ),
+        (
+            lambda: export.export_saved_model(
+                model("classifier"), tmp_path / "out", max_length=64
+            ),
+            "max_length=64 for a TextClassifier",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
 
 
-@pytest.mark.parametrize("export_format", ["litert", "onnx"])
-def test_other_formats_have_the_function_of_ids(export_format, tmp_path):
-    lines, spec = [], exported("pairs")
-    path = export.export(
-        spec, str(tmp_path), export_format=export_format, log=lines.append
-    )
-    names = set(os.listdir(path))
-    assert {"vocab.txt", "vocab.txt.settings.json", "about.json", "labels.txt"} < names
-    files = {
-        "litert": {"model.float32.tflite", "model.int8.tflite"},
-        "onnx": {"model.onnx"},
-    }
-    assert files[export_format] < names
-    assert any("logits differs by" in line for line in lines)
+def test_invalid_flags(here, finetuned, tmp_path):
+    message = failure(here("export"))
+    assert "--model" in message
+    assert "--output" in message
+    output = f"--output={tmp_path}/out"
+    assert "checkpoint" in failure(here("export", f"--model={tmp_path}", output))
+    result = here("export", f"--model={finetuned}", output, "--output_kind=encoder")
+    assert "--output_kind=encoder" in failure(result)
+    assert not (tmp_path / "out").exists()

@@ -1,58 +1,71 @@
-"""Test exports of pre-trained checkpoints against Keras."""
+"""Test exports of pre-trained checkpoints against Keras and by hand."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import pretraining_settings as settings_of
-from tiny import save_checkpoint as save
+from tiny import pretraining_settings, save_checkpoint
 
 from electra_tf import sources
-from electra_tf.config.pretraining import ObjectiveConfig
+from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.model.electra import Electra, bert
-from electra_tf.serving.pretrained_models import NUM_PROPOSALS, pretrained_export
-from electra_tf.serving.validate import TOLERANCE, max_difference
+from electra_tf.serving.pretrained_models import (
+    MAX_MASKS,
+    NUM_PROPOSALS,
+    pretrained_export,
+    top_proposals,
+)
+from electra_tf.serving.signatures import IDS
+from electra_tf.text.vocab import MASK
+from serving.exports import call, compare, graph_operations
 
 
 @pytest.fixture(scope="module")
 def checkpoint(vocabulary, tmp_path_factory):
-    """Return a function that writes a checkpoint with random weights."""
+    """Return a function that writes a checkpoint; returns its model and its source."""
+    written = {}
 
-    def write_checkpoint(name="electra", sharing="embeddings", **objective):
-        settings = settings_of(name, sharing, len(vocabulary))
-        settings = type(settings)(
-            **{
-                "records": settings.records,
-                "model": settings.model,
-                "tokenization": settings.tokenization,
-                "objective": ObjectiveConfig(name=name, **objective),
-            }
-        )
-        generator = not settings.objective.uniform_generator
-        model = (
-            bert(settings.model, 3)
-            if name == "mlm"
-            else Electra(settings.model, 3, generator)
-        )
-        model.build()
-        folder = tmp_path_factory.mktemp(name)
-        save(folder, settings, {w.path: w.numpy() for w in model.weights})
-        return sources.open(folder)
+    def write(name="electra", sharing="embeddings", **objective):
+        key = name, sharing, *objective
+        if key not in written:
+            base = pretraining_settings(name, sharing, len(vocabulary))
+            settings = PretrainingConfig(
+                records=base.records,
+                model=base.model,
+                tokenization=base.tokenization,
+                objective=ObjectiveConfig(name=name, **objective),
+            )
+            generator = not settings.objective.uniform_generator
+            model = (
+                bert(settings.model, 3)
+                if name == "mlm"
+                else Electra(settings.model, 3, generator)
+            )
+            model.build()
+            folder = tmp_path_factory.mktemp(name)
+            save_checkpoint(
+                folder, settings, {w.path: w.numpy() for w in model.weights}
+            )
+            written[key] = model, sources.open(folder)
+        return written[key]
 
-    return write_checkpoint
-
-
-def check(spec):
-    for signature in (*spec.text.values(), *spec.tokens.values()):
-        for request in signature.requests:
-            outputs = signature.function(*map(tf.constant, request.values()))
-            rows = len(next(iter(request.values())))
-            assert {tensor.shape[0] for tensor in outputs.values()} == {rows}
-            for name, expected in signature.expected(request).items():
-                assert max_difference(outputs[name].numpy(), expected) < TOLERANCE, name
+    return write
 
 
-def test_encoder_has_vectors_and_tokens(checkpoint):
-    spec = pretrained_export(checkpoint(), "encoder")
-    check(spec)
+@pytest.fixture(scope="module")
+def ids(vocabulary):
+    """Return ids with two masks in the first row, one in the second, none after."""
+    rng = np.random.default_rng(0)
+    mask_BL = (np.arange(7) < [[7], [4], [1]]).astype(np.int32)
+    ids_BL = rng.integers(5, 50, (3, 7)).astype(np.int32) * mask_BL
+    ids_BL[0, [2, 5]] = ids_BL[1, 3] = vocabulary.ids[MASK]
+    arrays = ids_BL, np.zeros_like(ids_BL), mask_BL
+    return dict(zip(IDS, arrays, strict=True))
+
+
+def test_encoder_has_vectors_and_tokens(checkpoint, ids):
+    model, source = checkpoint()
+    spec = pretrained_export(source, "encoder")
+    compare(spec)
     text = spec.text["serving_default"].function(tf.constant(["the file", ""]))
     vectors = {"token_vectors", "sentence_vector", "mean_vector"}
     assert set(text) == {*vectors, "tokens", "pieces_cut"}
@@ -61,14 +74,33 @@ def test_encoder_has_vectors_and_tokens(checkpoint):
     assert tokens[1][:2] == [b"[CLS]", b"[SEP]"]
     assert set(tokens[1][2:]) <= {b""}
     assert tokens[0][0] == b"[CLS]"
+    outputs = call(spec.tokens["tokens"], ids)
+    hidden_BLD = np.array(model.discriminator.encoder(**ids))
+    real_BL1 = ids["padding_mask"][..., None]
+    mean_BD = (hidden_BLD * real_BL1).sum(1) / real_BL1.sum(1)
+    for name, expected in (
+        ("token_vectors", hidden_BLD * real_BL1),
+        ("sentence_vector", hidden_BLD[:, 0]),
+        ("mean_vector", mean_BD),
+    ):
+        np.testing.assert_allclose(outputs[name], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
-def test_electra_detects_replaced_tokens_and_fills_masks(checkpoint, sharing):
-    spec = pretrained_export(checkpoint(sharing=sharing), "electra")
+def test_electra_detects_replaced_tokens_and_fills_masks(checkpoint, ids, sharing):
+    model, source = checkpoint(sharing=sharing)
+    spec = pretrained_export(source, "electra")
     assert list(spec.text) == ["serving_default", "masked_text"]
     assert list(spec.tokens) == ["tokens", "masked_tokens"]
-    check(spec)
+    compare(spec)
+    numbers = sum(int(np.prod(v.shape)) for v in spec.module.variables)
+    assert numbers == model.count_params()
+    outputs = call(spec.tokens["tokens"], ids)
+    logits_BL = np.array(model.discriminator(**ids))
+    probability_BL = ids["padding_mask"] / (1 + np.exp(-logits_BL))
+    np.testing.assert_allclose(
+        outputs["replaced_probability"], probability_BL, atol=1e-5
+    )
     text = spec.text["masked_text"].function(tf.constant(["the [MASK]", "none"]))
     assert text["proposals"].shape == text["ids"].shape == (2, 1, NUM_PROPOSALS)
     assert text["positions"].numpy().tolist()[1] == [-1]
@@ -76,31 +108,62 @@ def test_electra_detects_replaced_tokens_and_fills_masks(checkpoint, sharing):
     assert text["probabilities"].numpy()[0, 0, 0] > 0
 
 
+def test_proposals_equal_those_of_the_generator(checkpoint, ids):
+    model, source = checkpoint()
+    outputs = call(pretrained_export(source, "electra").tokens["masked_tokens"], ids)
+    np.testing.assert_array_equal(outputs["positions"], [[2, 5], [3, -1], [-1, -1]])
+    positions_BM = np.array([[2, 5], [3, 3], [0, 0]])
+    logits_BMV = model.generator(**ids, positions=positions_BM)
+    probabilities_BMV = np.array(tf.nn.softmax(logits_BMV))
+    for row, mask in ((0, 0), (0, 1), (1, 0)):
+        of_V = probabilities_BMV[row, mask]
+        best_K = np.argsort(-of_V, kind="stable")[:NUM_PROPOSALS]
+        np.testing.assert_array_equal(outputs["ids"][row, mask], best_K)
+        received = outputs["probabilities"][row, mask]
+        np.testing.assert_allclose(received, of_V[best_K], atol=1e-6)
+
+
+def test_top_proposals_by_hand():
+    ids_BL = tf.constant([[1, 4, 4], [4, 2, 0], [1, 2, 3]])
+    logits_BLV = np.zeros((3, 3, 5), np.float32)
+    logits_BLV[0, 1, 3], logits_BLV[0, 2, 1] = 2.0, 3.0
+    logits_BLV[1, 0, [0, 2]] = 1.0, 4.0
+    outputs = top_proposals(ids_BL, tf.constant(logits_BLV), 4, lambda x_XD: x_XD, 2)
+    np.testing.assert_array_equal(outputs["positions"], [[1, 2], [0, -1], [-1, -1]])
+    ids_BMK = outputs["ids"].numpy()
+    assert ids_BMK[0, :, 0].tolist() == [3, 1]
+    assert ids_BMK[1].tolist() == [[2, 0], [-1, -1]]
+    np.testing.assert_array_equal(ids_BMK[2], -1)
+    powers = np.exp([1.0, 4.0, 0, 0, 0])
+    expected = [powers[1] / powers.sum(), powers[0] / powers.sum()]
+    np.testing.assert_allclose(outputs["probabilities"][1, 0], expected, rtol=1e-5)
+    assert not outputs["probabilities"][2].numpy().any()
+
+
+def test_top_proposals_limits_masks():
+    ids_BL = tf.fill([MAX_MASKS + 1, 1], 4)
+    logits_BLV = tf.zeros([MAX_MASKS + 1, 1, 5])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 1024 masks"):
+        top_proposals(ids_BL, logits_BLV, 4, lambda x_XD: x_XD, 2)
+    outputs = top_proposals(ids_BL[1:], logits_BLV[1:], 4, lambda x_XD: x_XD, 2)
+    assert outputs["ids"].shape == (MAX_MASKS, 1, 2)
+
+
 def test_masked_texts_make_no_matrix_of_rows_times_the_longest_text(checkpoint):
-    text = pretrained_export(checkpoint(), "electra").text["masked_text"].function
-    names = [op.name for op in text.get_concrete_function().graph.get_operations()]
-    assert not [name for name in names if "Repeat/" in name]
+    text = pretrained_export(checkpoint()[1], "electra").text["masked_text"].function
+    assert not [name for name, _ in graph_operations(text) if "Repeat/" in name]
     outputs = text(tf.constant(["[MASK]"] * 1000 + ["the " * 400_000]))
     assert outputs["pieces_cut"].numpy().tolist() == [0] * 1000 + [400_000 - 30]
 
 
 def test_models_without_generator_or_discriminator(checkpoint):
-    spec = pretrained_export(checkpoint(uniform_generator=True), "electra")
+    spec = pretrained_export(checkpoint(uniform_generator=True)[1], "electra")
     assert list(spec.text) == ["serving_default"]
     outputs = spec.text["serving_default"].function(tf.constant(["the file"]))
     expected = {"replaced_logits", "replaced_probability", "tokens", "pieces_cut"}
     assert set(outputs) == expected
-    mlm = pretrained_export(checkpoint("mlm"), "electra")
+    mlm = pretrained_export(checkpoint("mlm")[1], "electra")
     assert (list(mlm.text), list(mlm.tokens)) == (["serving_default"], ["tokens"])
-    check(mlm)
+    compare(mlm)
     outputs = mlm.text["serving_default"].function(tf.constant(["a [MASK]"]))
     assert "proposals" in outputs
-
-
-def test_requests_of_texts_and_ids_have_the_same_rows(checkpoint):
-    spec = pretrained_export(checkpoint(), "encoder")
-    texts = spec.text["serving_default"].requests[1]["text"]
-    ids = spec.tokens["tokens"].requests[1]["token_ids"]
-    assert texts.dtype == object
-    assert len(texts) == len(ids)
-    assert ids.shape[1] == 32  # the longest probe text is truncated

@@ -6,14 +6,14 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.serving.export_spec import IDS
 from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
     assert_max_positions,
 )
 from electra_tf.serving.signatures import (
-    check_request_size,
+    IDS,
+    pad_empty,
     text_signature,
     token_signature,
 )
@@ -61,8 +61,8 @@ def test_token_signature_rejects_invalid_ids(function, inputs, message):
 
 
 @pytest.mark.parametrize(("before", "after"), [((0, 0), (0, 1)), ((2, 3), (2, 3))])
-def test_check_request_size_adds_a_position_without_rows(before, after):
-    inputs = check_request_size(dict.fromkeys(IDS, tf.zeros(before, tf.int32)))
+def test_a_request_without_positions_gets_one(before, after):
+    inputs = pad_empty(dict.fromkeys(IDS, tf.zeros(before, tf.int32)))
     assert {tuple(ids_BL.shape) for ids_BL in inputs.values()} == {after}
 
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.serving.text_graph import (
-    GraphInputs,
-    truncated_lengths,
-)
+from electra_tf.serving.text_graph import GraphInputs, GraphMasks, truncated_lengths
 from electra_tf.tasks.classifier import encode_texts, truncate
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import CLS, MASK, SEP
 
 WORDS = ["the", "file", "configuration", "ΟΔΟΣ", "中文", "café", "x", ",", "\u200b"]
 
@@ -40,9 +38,9 @@ def test_single_texts_and_pairs_equal_the_python_encoding(vocabulary, max_length
     encode = tf.function(GraphInputs(tokenizer, max_length).__call__)
     first, second = texts(200), texts(200, seed=1)
     cases = [
-        (encode(tf.constant(first)), first),
+        (encode(tf.constant(first))[0], first),
         (
-            encode(tf.constant(first), tf.constant(second)),
+            encode(tf.constant(first), tf.constant(second))[0],
             list(zip(first, second, strict=True)),
         ),
     ]
@@ -53,7 +51,7 @@ def test_single_texts_and_pairs_equal_the_python_encoding(vocabulary, max_length
 
 
 def test_batch_without_rows(vocabulary):
-    inputs = GraphInputs(Tokenizer(vocabulary), 16)(tf.constant([], tf.string))
+    inputs, _ = GraphInputs(Tokenizer(vocabulary), 16)(tf.constant([], tf.string))
     assert all(array.shape[0] == 0 for array in inputs.values())
 
 
@@ -70,11 +68,47 @@ def test_truncated_lengths_equal_truncate():
             assert lengths == list(map(len, ids))
 
 
-def test_too_many_positions_are_an_error(vocabulary):
-    inputs = tf.function(GraphInputs(Tokenizer(vocabulary), 64).__call__)
-    few, many = (tf.constant([("the " * 70).encode()] * rows) for rows in (1024, 1025))
-    assert inputs(few)["token_ids"].shape == [1024, 64]
+MASKED = (
+    "the [MASK] file",
+    "[MASK]",
+    "[MASK][MASK] of",
+    "no mask",
+    "",
+    "[mask] [ MASK]",
+)
+
+
+def masked_ids(tokenizer, text, max_length):
+    """Return the ids of the segments between masks, joined by the id of [MASK]."""
+    special, ids = tokenizer.vocabulary.ids, []
+    for number, segment in enumerate(text.split(MASK)):
+        ids += [special[MASK]] * (number > 0) + tokenizer.encode(segment)
+    return [special[CLS], *ids[: max_length - 2], special[SEP]]
+
+
+@pytest.mark.parametrize("max_length", [4, 16])
+def test_masks_are_special_tokens(vocabulary, max_length):
+    tokenizer = Tokenizer(vocabulary)
+    encode = tf.function(GraphMasks(tokenizer, max_length).__call__)
+    inputs, cut_B = encode(tf.constant(MASKED))
+    lengths = [len(masked_ids(tokenizer, text, 99)) for text in MASKED]
+    assert cut_B.numpy().tolist() == [max(0, n - max_length) for n in lengths]
+    for row, text in enumerate(MASKED):
+        expected = masked_ids(tokenizer, text, max_length)
+        padding = [0] * (inputs["token_ids"].shape[1] - len(expected))
+        assert inputs["token_ids"][row].numpy().tolist() == expected + padding
+        mask = inputs["padding_mask"][row].numpy().tolist()
+        assert mask == [1] * len(expected) + padding
+    assert not inputs["segment_ids"].numpy().any()
+    assert encode(tf.constant([], tf.string))[0]["token_ids"].shape[0] == 0
+
+
+@pytest.mark.parametrize(("graph", "word"), [(GraphInputs, "the "), (GraphMasks, MASK)])
+def test_too_many_positions_are_an_error(vocabulary, graph, word):
+    encode = tf.function(graph(Tokenizer(vocabulary), 64).__call__)
+    few, many = (tf.constant([(word * 70).encode()] * rows) for rows in (1024, 1025))
+    assert encode(few)[0]["token_ids"].shape == [1024, 64]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        inputs(many)
+        encode(many)
     assert "at most 65536 positions" in str(error.value)
     assert "[1025] [64]" in str(error.value)

@@ -77,7 +77,6 @@ def export_all(path: str, folder: str) -> dict[str, tuple[Run, int]]:
 def scores(options: argparse.Namespace, formats: Mapping[str, Any]) -> list[str]:
     """Return lines with the scores of each format."""
     from electra_tf import sources
-    from electra_tf.serving.formats.token_runtime import TokenRuntime
     from electra_tf.serving.task_models import to_float32
     from electra_tf.tasks.datasets import read_task
     from electra_tf.tasks.load import load
@@ -89,10 +88,8 @@ def scores(options: argparse.Namespace, formats: Mapping[str, Any]) -> list[str]
     split = next(iter(task.eval_splits.values()))
     examples = model.examples(split.items)
     lines = []
-    for name, runtime in {"Keras": model, **formats}.items():
-        if not hasattr(runtime, "outputs_of"):
-            runtime = TokenRuntime(runtime, name, ())
-        outputs = runtime.outputs_of(examples)
+    for name, run in {"Keras": None, **formats}.items():
+        outputs = outputs_of(run, examples) if run else model.outputs_of(examples)
         predictions = model.decode(split.items, examples, outputs)
         decoded = types.SimpleNamespace(
             labels=getattr(model, "labels", ()),
@@ -103,6 +100,19 @@ def scores(options: argparse.Namespace, formats: Mapping[str, Any]) -> list[str]
         text = "  ".join(f"{key} {value:.2f}" for key, value in results.items())
         lines.append(f"{name:20} {text}  ({len(split):,} items)")
     return lines
+
+
+def outputs_of(run: Run, examples: Any) -> list[Any]:
+    """Return the outputs of each example, as `TextModel.outputs_of` does."""
+    from electra_tf.tasks.examples import prediction_batch_indices
+
+    results: list[Any] = [None] * len(examples)
+    for rows in prediction_batch_indices(examples.lengths, 32):
+        by_name = run(examples.batch(rows, len(rows))[0])
+        for index, row in enumerate(rows):
+            outputs = {name: array[index] for name, array in by_name.items()}
+            results[row] = outputs.get("logits", outputs)
+    return results
 
 
 def latencies(formats: Mapping[str, tuple[Run, int]], length: int, rounds: int) -> None:

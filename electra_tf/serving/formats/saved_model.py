@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
-from electra_tf.serving.export_spec import ExportSpec, Request, Signature
+from electra_tf.serving.signatures import ExportSpec, Signature
 from electra_tf.text.records import VOCABULARY
 
 ASSETS_EXTRA = "assets.extra"
@@ -59,23 +60,19 @@ def write_metadata(spec: ExportSpec, folder: str) -> None:
 
 def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[str, Any]:
     """Compare a SavedModel in a fresh process with the Keras model in this one."""
-    with tempfile.TemporaryDirectory() as cases_folder:
-        cases = []
-        for name, signature in signatures.items():
-            for request in signature.requests:
-                expected = signature.expected(request)
-                _save_arrays(cases_folder, f"{len(cases)}.in", request)
-                _save_arrays(cases_folder, f"{len(cases)}.out", expected)
-                names = {"inputs": sorted(request), "outputs": sorted(expected)}
-                cases.append({"signature": name, **names})
-        pathlib.Path(cases_folder, "cases.json").write_text(json.dumps(cases))
+    cases = [
+        (name, dict(request), expected)
+        for name, signature in signatures.items()
+        for request, expected in signature.cases()
+    ]
+    with tempfile.TemporaryDirectory() as temporary:
+        file = pathlib.Path(temporary, "cases")
+        file.write_bytes(pickle.dumps(cases))
         # Python puts a script's folder first in the import path. A copy without other
         # modules beside it cannot shadow a package.
-        script = shutil.copy(validate.__file__, cases_folder)
+        script = shutil.copy(validate.__file__, temporary)
         result = subprocess.run(
-            [sys.executable, script, folder, cases_folder],
-            capture_output=True,
-            text=True,
+            [sys.executable, script, folder, file], capture_output=True, text=True
         )
     if result.returncode:
         reason = result.stderr.strip().splitlines() or [f"exit {result.returncode}"]
@@ -89,33 +86,21 @@ def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[st
 
 def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
     """Raise an error for the first failed check."""
-    if report["unknown_operations"]:
-        raise InputError(
-            "A SavedModel must contain only operations of stock TF Serving",
-            ", ".join(report["unknown_operations"]),
-            "Report it; nothing was exported",
-        )
     numbers = sum(int(np.prod(variable.shape)) for variable in module.variables)
-    if report["numbers"] != numbers:
-        raise InputError(
-            f"A SavedModel must store each of the {numbers:,} numbers of its variables "
-            "once",
-            f"{report['numbers']:,} in {report['variables']} variables",
-            "Report it; nothing was exported",
-        )
     too_large = [
         f"{name} differs by {difference:.2g}"
         for name, difference in report["differences"].items()
         if difference > validate.TOLERANCE
     ]
-    if too_large:
-        raise InputError(
-            f"Served outputs must equal Keras's to {validate.TOLERANCE:g}",
-            ", ".join(too_large),
-            "Report it; nothing was exported",
-        )
-
-
-def _save_arrays(folder: str, prefix: str, arrays: Request) -> None:
-    for name, array in arrays.items():
-        np.save(os.path.join(folder, f"{prefix}.{name}.npy"), array)
+    if report["unknown_operations"]:
+        required = "A SavedModel must contain only operations of stock TF Serving"
+        received = ", ".join(report["unknown_operations"])
+    elif report["numbers"] != numbers:
+        required = f"A SavedModel must store the {numbers:,} numbers of its model once"
+        received = f"{report['numbers']:,} in {report['variables']} variables"
+    elif too_large:
+        required = f"Served outputs must equal Keras's to {validate.TOLERANCE:g}"
+        received = ", ".join(too_large)
+    else:
+        return
+    raise InputError(required, received, "Report it; nothing was exported")

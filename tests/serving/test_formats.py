@@ -1,0 +1,108 @@
+"""Test that LiteRT and ONNX files have the outputs of the SavedModel's functions."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.serving import export
+from electra_tf.serving.formats import litert, onnx
+from electra_tf.serving.signatures import IDS
+from electra_tf.serving.validate import max_difference
+from serving.exports import exported
+
+HEADS = ("classifier", "tagger", "answerer", "separate_spans")
+SHAPES = [(1, 5), (3, 17), (1, 32), (3, 32), (0, 5), (1, 5)]
+
+
+def ids_of(rows, length):
+    """Return random ids. Every row is one position shorter than the previous one."""
+    rng = np.random.default_rng([rows, length])
+    real_BL = np.arange(length) < length - np.arange(rows)[:, None]
+    ids_BL = rng.integers(5, 1000, (rows, length)) * real_BL
+    arrays = ids_BL, real_BL & (np.arange(length) >= 2), real_BL
+    return {name: ids.astype(np.int32) for name, ids in zip(IDS, arrays, strict=True)}
+
+
+def outputs_of(ids, name="function"):
+    """Return the outputs of all heads, with names that begin with the head's."""
+    outputs = {}
+    for head in HEADS:
+        function = getattr(exported(head).tokens["tokens"], name)
+        tensors = function(*(ids[key] for key in IDS)).items()
+        outputs |= {f"{head}_{key}": tensor for key, tensor in tensors}
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return the files of a function with all heads, which is converted once."""
+    pytest.importorskip("ai_edge_litert")
+    pytest.importorskip("tf2onnx")
+    spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
+
+    @tf.function(input_signature=spec)
+    def function(*ids):
+        return outputs_of(dict(zip(IDS, ids, strict=True)), "unchunked")
+
+    folder = str(tmp_path_factory.mktemp("formats"))
+    return [*litert.write_litert(function, folder), onnx.write_onnx(function, folder)]
+
+
+@pytest.mark.parametrize("kind", ["litert", "onnx"])
+def test_outputs_equal_those_of_the_saved_model(files, kind):
+    path = {"litert": files[0], "onnx": files[2]}[kind]
+    run = {"litert": litert.open_litert, "onnx": onnx.open_onnx}[kind](path)
+    for shape in SHAPES:  # LiteRT resizes its tensors
+        ids = ids_of(*shape)
+        outputs = run(ids)
+        expected = {name: tensor.numpy() for name, tensor in outputs_of(ids).items()}
+        assert outputs.keys() == {n for n in expected if expected[n].dtype != object}
+        for name, array in outputs.items():
+            assert array.dtype == expected[name].dtype
+            assert max_difference(array, expected[name]) <= 1e-5, name
+
+
+def test_int8_is_smaller_and_close(files):
+    sizes = [os.path.getsize(path) for path in files]
+    assert sizes[1] < 0.8 * sizes[0]
+    ids = ids_of(3, 32)
+    outputs, expected = litert.open_litert(files[1])(ids), outputs_of(ids)
+    for name in ("classifier_logits", "tagger_logits", "separate_spans_start_logits"):
+        assert 1e-5 < np.abs(outputs[name] - expected[name]).max() < 0.1, name
+
+
+def test_onnx_file_is_valid_with_named_axes(files):
+    onnx_library = pytest.importorskip("onnx")
+    model = onnx_library.load(files[2])
+    onnx_library.checker.check_model(model, full_check=True)
+    axes = {
+        value.name: [axis.dim_param for axis in value.type.tensor_type.shape.dim]
+        for value in model.graph.input
+    }
+    assert axes == {name: ["batch", "length"] for name in IDS}
+    assert {(opset.domain, opset.version) for opset in model.opset_import} >= {("", 17)}
+    assert {node.domain for node in model.graph.node} == {""}
+
+
+@pytest.mark.parametrize(
+    ("export_format", "files"),
+    [("litert", set(litert.FILES)), ("onnx", {onnx.FILE})],
+)
+def test_export_writes_the_function_of_ids(export_format, files, tmp_path):
+    lines = []
+    path = export.export(
+        exported("pairs"), str(tmp_path), export_format=export_format, log=lines.append
+    )
+    common = {"vocab.txt", "vocab.txt.settings.json", "about.json", "labels.txt"}
+    assert set(os.listdir(path)) == common | files
+    assert any("logits differs by" in line for line in lines)
+
+
+@pytest.mark.parametrize("export_format", ["litert", "onnx"])
+def test_missing_extra(export_format, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=f"tools/install {export_format}"):
+        export.check_arguments("out", 1, ("tokens",), export_format)
