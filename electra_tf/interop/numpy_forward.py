@@ -1,16 +1,24 @@
-"""Forward pass in NumPy on a library's own tensors, to compare source and target.
+"""Compare source and target of a conversion by a forward pass in NumPy.
 
 It shares nothing with the conversion: the names and layouts of each library are written
 here a second time, and each network is computed in its library's layout. A wrong
 name or a wrong transpose in the table of `names.py` therefore shows as a difference.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
 
-from electra_tf.interop.network import Activation, Network
+from electra_tf.interop.network import (
+    BIAS,
+    TABLE,
+    Activation,
+    Network,
+    Role,
+    exchange_rows,
+)
 
 Array = np.ndarray
 _ROWS = 4096  # of a token table at a time
@@ -112,6 +120,87 @@ _HEADS = {
         "classifier": "classifier",
     },
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Largest absolute differences between a source's network and the target's."""
+
+    role: Role
+    hidden: float
+    """Over the hidden states of all layers."""
+    logits: float | None
+    """None where the target has no head."""
+    exact_hidden: float | None = None
+    """Difference with each library's own gelu, if one computes it by tanh; `hidden` and
+    `logits` then use tanh on both sides."""
+
+    @property
+    def largest(self) -> float:
+        """The larger of the two."""
+        return max(self.hidden, self.logits or 0.0)
+
+    def __str__(self) -> str:
+        parts = [f"hidden states {self.hidden:.2g}"]
+        if self.logits is not None:
+            parts.append(f"logits {self.logits:.2g}")
+        if self.exact_hidden is not None:
+            parts.append(f"(gelu by tanh; to exact gelu: {self.exact_hidden:.2g})")
+        return f"{self.role}: largest difference of {', '.join(parts)}"
+
+
+def compare(source: Network, target: Network) -> Comparison:
+    """Compute both networks on a probe batch."""
+    batch = _probe(source)
+    by_tanh = source.activation != target.activation
+    common: Activation | None = "gelu_tanh" if by_tanh else None
+    ours, theirs = (
+        hidden_states(n, *_ids_of(n, batch), common) for n in (source, target)
+    )
+    hidden = max(_distance(a, b) for a, b in zip(ours, theirs, strict=True))
+    one, other = (
+        _logits(n, states[-1], common)
+        for n, states in ((source, ours), (target, theirs))
+    )
+    difference = None if one is None or other is None else _distance(one, other)
+    exact = None
+    if by_tanh:
+        own = (hidden_states(n, *_ids_of(n, batch)) for n in (source, target))
+        exact = max(_distance(a, b) for a, b in zip(*own, strict=True))
+    return Comparison(source.role, hidden, difference, exact)
+
+
+def _ids_of(network: Network, batch: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the batch with the ids that the network's own table has."""
+    token_ids, *others = batch
+    ids_V = np.arange(network.shape.vocabulary_size)
+    ids_V = exchange_rows({TABLE: ids_V}, network.pad_id)[TABLE]
+    return ids_V[token_ids], *others
+
+
+def _logits(network: Network, x: Array, activation: Activation | None) -> Array | None:
+    """Return the head's logits; those of a masked LM in this package's order."""
+    values = logits(network, x, activation)
+    if network.role != "generator" or values is None:
+        return values
+    exchanged = exchange_rows({BIAS: np.moveaxis(values, -1, 0)}, network.pad_id)
+    return np.moveaxis(exchanged[BIAS], 0, -1)
+
+
+def _distance(a: Array, b: Array) -> float:
+    return float(np.abs(a - b).max())
+
+
+def _probe(network: Network) -> tuple[Array, Array, Array]:
+    """Return ids of all parts of the vocabulary, both segments, and padding."""
+    shape, rng = network.shape, np.random.default_rng(0)
+    length = min(24, shape.max_positions)
+    token_ids = rng.integers(0, shape.vocabulary_size, (2, length))
+    segment_ids = np.zeros_like(token_ids)
+    segment_ids[:, length // 2 :] = shape.segments - 1
+    padding_mask = np.ones_like(token_ids)
+    padding_mask[1, length - length // 4 :] = 0
+    return token_ids, segment_ids, padding_mask
 
 
 def hidden_states(

@@ -1,22 +1,75 @@
-"""Convert a model between this package and other libraries."""
+"""Convert a model between this package and other libraries, and prove the result."""
 
 import dataclasses
 import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from electra_tf import sources
-from electra_tf.interop.conversion import (
-    WRITERS,
-    Conversion,
-    check_target,
-    convert,
-    reject_lost_heads,
-)
+from electra_tf import durable_files, sources
+from electra_tf.errors import InputError, format_list
+from electra_tf.interop import checkpoint, huggingface, keras_hub, model_garden, tf1
 from electra_tf.interop.names import Format
-from electra_tf.interop.task_heads import HeadOptions
+from electra_tf.interop.network import Network, Role
+from electra_tf.interop.numpy_forward import Comparison, compare
+from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.task_heads import HeadOptions, TaskHead
 from electra_tf.tasks import load
 
+# Each writes a model into a new folder, and returns what it reads there.
+_WRITERS: dict[Format, Callable[[PretrainedModel, str], list[Network]]] = {
+    "electra_tf": checkpoint.write,
+    "huggingface": huggingface.write,
+    "keras_hub": keras_hub.write,
+    "model_garden": model_garden.write,
+    "tf1": tf1.write,
+}
+_TOLERANCE = 1e-4
+_CLASSIFIERS = (
+    "its classifier and regressor have a layer with gelu before the output",
+    "Pass --drop_head to convert the encoder alone, or --format=tf1, which has this "
+    "head",
+)
+# How the head of a role differs in Hugging Face, and what to do.
+_OTHER_HEADS: dict[Role, tuple[str, str]] = {
+    "classifier": _CLASSIFIERS,
+    "regressor": _CLASSIFIERS,
+    "question_answerer": (
+        "it predicts the start and end of an answer independently, without a logit of "
+        "no answer",
+        "Fine-tune with --set=model.joint_prediction=false and "
+        "--set=model.answerable=false for such a head, or pass --drop_head to convert "
+        "the encoder alone",
+    ),
+}
+_TASK_HEAD = re.compile(
+    r"(^|[./])(classifier|qa_outputs|sequence_summary)\.|^task_specific/"
+)
+_UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """Report of a conversion."""
+
+    model: PretrainedModel
+    source_format: Format
+    target_format: Format
+    target: str
+    comparisons: tuple[Comparison, ...]
+    left_out: dict[str, str]
+    """Tensors and other parts of the source that the target lacks, with reasons."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.source_format} -> {self.target_format}: {self.target}"]
+        for network in self.model.networks:
+            number = sum(array.size for array in network.weights.values())
+            weights = len(network.weights)
+            lines.append(f"{network.role}: {weights} weights, {number:,} parameters")
+        lines += [f"left out: {name}: {why}" for name, why in self.left_out.items()]
+        return "\n".join([*lines, *map(str, self.comparisons)])
 
 
 def convert_checkpoint(
@@ -64,16 +117,99 @@ def convert_checkpoint(
         electra_tf.convert_checkpoint("run", "for_transformers", "huggingface")
     """
     target = os.path.normpath(os.fspath(target))
-    check_target(target)
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise InputError(
+            "The target must not exist, or be an empty folder",
+            f"{target!r}",
+            "Name another folder, or delete this one",
+        )
     found = sources.open(source, vocab, head)
     model = found.pretrained if drop_head else found.fine_tuned or found.pretrained
     if not drop_head:
-        reject_lost_heads(model, format)
+        _reject_lost_heads(model, format)
     if part != "all":
         model = model.select(part)
     if sharing == "none":
         model = dataclasses.replace(model, separate_tables=True)
-    write = WRITERS[format]
-    if format == "electra_tf" and model.head is not None:
-        write = load.write
-    return convert(model, found.format, target, format, write, force)
+    written, comparisons = _write(model, target, format, force)
+    left_out = dict(model.left_out) | _left_out(model, written, format)
+    return Conversion(model, found.format, format, target, comparisons, left_out)
+
+
+def _write(
+    model: PretrainedModel, target: str, format: Format, force: bool
+) -> tuple[list[Network], tuple[Comparison, ...]]:
+    """Write a model, and compare it with its source before it gets its name."""
+    is_task = format == "electra_tf" and model.head is not None
+    write = load.write if is_task else _WRITERS[format]
+    ordered = model if format == "electra_tf" else model.in_original_order()
+    unfinished = target + _UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        written = write(ordered, unfinished)
+        pairs = zip(model.networks, written, strict=True)
+        comparisons = tuple(compare(old.origin, new) for old, new in pairs)
+        worst = max(comparison.largest for comparison in comparisons)
+        if not worst <= _TOLERANCE and not force:
+            raise InputError(
+                f"The target must compute what the source computes, within "
+                f"{_TOLERANCE}",
+                "; ".join(map(str, comparisons)),
+                "The target's library has no setting for this model. Pass --force to "
+                "write it all the same",
+            )
+        durable_files.publish(unfinished, target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return written, comparisons
+
+
+def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
+    """Reject a fine-tuned model whose head the target would not get."""
+    head = model.head
+    if head is not None and not head.exists_in(format):
+        raise _no_head(head, model.path, format)
+    heads = {n: why for n, why in model.left_out.items() if _TASK_HEAD.search(n)}
+    if heads and head is None:
+        name, why = next(iter(heads.items()))
+        raise InputError(
+            "A head must be one that this package has, unless it may be lost",
+            f"{model.path!r} with {name!r}: {why}",
+            "Pass --drop_head to convert the encoder alone, and fine-tune again",
+        )
+
+
+def _no_head(head: TaskHead, path: str, format: Format) -> InputError:
+    why, remedy = "no heads", "Pass --drop_head to convert the encoder alone"
+    if format == "huggingface":
+        why, remedy = _OTHER_HEADS[head.role]
+    has_more = head.joint_prediction or head.answerable
+    more = " with joint_prediction or answerable" if has_more else ""
+    required = f"The target must have the head of a {head.role}{more}"
+    return InputError(required, f"{path!r} for {format}: {why}", remedy)
+
+
+def _left_out(
+    model: PretrainedModel, written: Sequence[Network], format: Format
+) -> dict[str, str]:
+    """Return the heads, slots and settings of a tokenizer that a target lacks."""
+    left_out = {
+        f"the {network.role}'s head": f"{target.format} has no such head"
+        for network, target in zip(model.networks, written, strict=True)
+        if network.role != "encoder" and target.role == "encoder"
+    }
+    slots = sum(len(network.slots) for network in model.networks)
+    if slots and format not in ("electra_tf", "tf1"):
+        left_out[f"{slots} optimizer slots"] = f"{format} does not store them"
+    settings = model.tokenizer and model.tokenizer.settings
+    if not settings or format == "electra_tf":
+        return left_out
+    if settings.split_unspaced != "none":
+        name = f"tokenization.split_unspaced: {settings.split_unspaced}"
+        why = f"{format} splits words at spaces alone: insert spaces beforehand"
+        left_out[name] = why
+    whole = (*settings.keep_whole, *settings.keep_whole_normalized)
+    if whole and format != "huggingface":
+        name = f"tokenization.keep_whole: {format_list(whole, 3)}"
+        left_out[name] = f"{format} splits them as any text"
+    return left_out
