@@ -5,12 +5,14 @@ python -m electra_tf.build_vocab --input='corpus/*.txt' --output=vocab.txt \\
 """
 
 import pathlib
+import tempfile
 import time
 
 from absl import flags
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text import warnings
 from electra_tf.text.corpus import CorpusReader
@@ -19,7 +21,6 @@ from electra_tf.text.tokenizer import settings_path
 from electra_tf.text.vocab_training import (
     VocabStats,
     WordCounts,
-    check_outputs,
     count_words,
     train_vocabulary,
 )
@@ -64,12 +65,14 @@ def main() -> None:
 
 def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     error_file = output.with_name(f"{output.name}.problems.txt")
-    check_outputs([output, settings_path(output), error_file], FLAGS.overwrite)
+    _check_outputs(output, settings_path(output), error_file)
     log = DataErrorLog(settings.corpus.on_error, error_file)
     start = time.perf_counter()
     counts = _count_words(settings, log)
     words, seconds = counts.words, time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
+    if counts.dropped:
+        print(f"{counts.dropped:,} words that occur once were dropped to save memory")
     heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, log)
     tokenizer = train_vocabulary(counts, settings)
     stats = VocabStats()
@@ -98,6 +101,27 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))
     for kind, count in log.counts.items():
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
+
+
+def _check_outputs(*paths: pathlib.Path) -> None:
+    """Check that files can be written, and replaced only with --overwrite."""
+    for path in paths:
+        if path.is_dir() or (path.exists() and not FLAGS.overwrite):
+            raise InputError(
+                "--output must be a new file, or with --overwrite an existing one",
+                f"{path}, which exists",
+                "Pass --overwrite to replace a file, or pass another --output",
+            )
+    try:
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=paths[0].parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            "The folder of --output must be writable",
+            str(error),
+            "Pass another --output",
+        ) from error
 
 
 def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:

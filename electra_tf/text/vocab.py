@@ -1,5 +1,6 @@
 """WordPiece vocabularies: file format, validation and checksum."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -84,14 +85,13 @@ class Vocabulary:
             )
         self.check_pad_id(self.ids[PAD])
         if len(self.ids) != len(self.tokens):
-            first: dict[str, int] = {}
-            for line, token in enumerate(self.tokens, 1):
-                if token in first:
-                    break
-                first[token] = line
+            counts = collections.Counter(self.tokens)
+            token = next(token for token in self.tokens if counts[token] > 1)
+            first = self.tokens.index(token)
+            second = self.tokens.index(token, first + 1)
             raise InputError(
                 "Each entry of a vocabulary must be unique",
-                f"{self.source} with {token!r} on lines {first[token]} and {line}",
+                f"{self.source} with {token!r} on lines {first + 1} and {second + 1}",
                 f"Write {_unused(self.ids)} on the second line, which keeps the ids; "
                 "for a new model, it can be removed",
             )
@@ -107,14 +107,7 @@ class Vocabulary:
                 )
 
     def check_pad_id(self, pad_id: int) -> None:
-        """Reject a file in which [PAD] is not the first entry.
-
-        Args:
-            pad_id: Id of [PAD] in the file.
-
-        Raises:
-            InputError: It is not 0.
-        """
+        """Raise an InputError if [PAD] has another id in the file than 0."""
         if pad_id:
             raise InputError(
                 f"{PAD} must be the first entry, because padding is written as id 0",
@@ -169,12 +162,7 @@ class Vocabulary:
 
     @classmethod
     def pad_first(cls, tokens: Sequence[str], source: str) -> "Vocabulary":
-        """Return the vocabulary of entries with [PAD] and the first one exchanged.
-
-        Args:
-            tokens: Entries in the order of a model's rows.
-            source: Path of the file, for error messages.
-        """
+        """Return the vocabulary of entries with [PAD] and the first one exchanged."""
         pad_id = tokens.index(PAD) if PAD in tokens else 0
         entries = list(tokens)
         entries[0], entries[pad_id] = entries[pad_id], entries[0]

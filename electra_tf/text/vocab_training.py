@@ -6,8 +6,6 @@ pass, then Hugging Face's `tokenizers` trains the vocabulary on the counts.
 
 import collections
 import dataclasses
-import pathlib
-import tempfile
 from collections.abc import Iterable, Iterator
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -33,6 +31,19 @@ _LONG_UNIT = 64  # longer units rarely repeat; only their words are counted
 _REPEATS = 1000
 
 
+@dataclasses.dataclass(frozen=True)
+class WordCounts:
+    """Counts of the words of a corpus."""
+
+    words: collections.Counter[str]
+    """Count of each word, without over-long words."""
+    too_long_words: int
+    too_long_characters: int
+    dropped: int
+    """Number of units and words dropped to bound the memory."""
+    accent_loss: AccentLoss
+
+
 class WordCounter:
     """Count the words of a stream of text in bounded memory."""
 
@@ -52,7 +63,7 @@ class WordCounter:
         """Count the words of lines."""
         for line in lines:
             self.accent_loss.add(line)
-            units = split_text(line, self._settings, self._whole)
+            units = _split_text(line, self._settings, self._whole)
             if max(map(len, units), default=0) > _LONG_UNIT:
                 long = [unit for unit in units if len(unit) > _LONG_UNIT]
                 self._add_words(collections.Counter(long), self._words)
@@ -60,11 +71,6 @@ class WordCounter:
                 units = [unit for unit in units if len(unit) <= _LONG_UNIT]
             self._units.update(units)
         self._units = self._drop_rare(self._units)
-
-    def result(self, accent_loss: AccentLoss) -> "WordCounts":
-        """Return all counts."""
-        words = self.words()
-        return WordCounts(words, *self.too_long.values(), self.dropped, accent_loss)
 
     def words(self) -> collections.Counter[str]:
         """Return the count of each word, without over-long words."""
@@ -89,7 +95,27 @@ class WordCounter:
         return repeated
 
 
-def split_text(
+def count_words(
+    reader: CorpusReader,
+    settings: TokenizationConfig,
+    *,
+    allow_accent_loss: bool = False,
+) -> WordCounts:
+    """Count the words of a corpus, with a progress bar."""
+    counter = WordCounter(settings)
+    with progress_bar(reader) as bar:
+        for document in reader:
+            counter.add(document.lines)
+            if not allow_accent_loss:
+                counter.accent_loss.check_early()
+            bar.update(reader.position_bytes - bar.n)
+    accent_loss, words = counter.accent_loss.result(), counter.words()
+    if not allow_accent_loss:
+        accent_loss.check()
+    return WordCounts(words, *counter.too_long.values(), counter.dropped, accent_loss)
+
+
+def _split_text(
     text: str, settings: TokenizationConfig, whole: WholeEntries
 ) -> list[str]:
     """Split a text into units, without the entries that are kept whole."""
@@ -106,76 +132,15 @@ def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
     return collections.Counter({text: n for text, n in counts.items() if n > 1})
 
 
-def check_outputs(paths: Iterable[pathlib.Path], overwrite: bool) -> None:
-    """Check that files can be written, and replaced only with `overwrite`."""
-    for path in paths:
-        if path.is_dir() or (path.exists() and not overwrite):
-            raise InputError(
-                "--output must be a new file, or with --overwrite an existing one",
-                f"{path}, which exists",
-                "Pass --overwrite to replace a file, or pass another --output",
-            )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            raise InputError(
-                "The folder of --output must be writable",
-                str(error),
-                "Pass another --output",
-            ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class WordCounts:
-    """Counts of the words of a corpus."""
-
-    words: collections.Counter[str]
-    """Count of each word, without over-long words."""
-    too_long_words: int
-    too_long_characters: int
-    dropped: int
-    """Number of units and words dropped to bound the memory."""
-    accent_loss: AccentLoss
-
-
-def count_words(
-    reader: CorpusReader,
-    settings: TokenizationConfig,
-    *,
-    allow_accent_loss: bool = False,
-) -> WordCounts:
-    """Count the words of a corpus, with a progress bar."""
-    counter = WordCounter(settings)
-    with progress_bar(reader) as bar:
-        for document in reader:
-            counter.add(document.lines)
-            if not allow_accent_loss:
-                counter.accent_loss.check_early()
-            bar.update(reader.position_bytes - bar.n)
-    accent_loss = counter.accent_loss.result()
-    if not allow_accent_loss:
-        accent_loss.check()
-    return counter.result(accent_loss)
-
-
 def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokenizer:
-    """Train a vocabulary on the words of a corpus.
-
-    Returns:
-        A tokenizer with the new vocabulary.
-    """
-    words = counts.words
-    if not words:
+    """Train a vocabulary on the words of a corpus; return its tokenizer."""
+    if not counts.words:
         raise InputError(
             "--input must contain text", "0 words", "Name files with letters or digits"
         )
-    if counts.dropped:
-        print(f"{counts.dropped:,} words that occur once were dropped to save memory")
     options = settings.tokenization
     whole = (*options.keep_whole, *options.keep_whole_normalized)
-    vocabulary = train_wordpieces(words, settings.vocabulary, whole)
+    vocabulary = train_wordpieces(counts.words, settings.vocabulary, whole)
     return Tokenizer(vocabulary, options)
 
 
@@ -186,11 +151,10 @@ def train_wordpieces(
 ) -> Vocabulary:
     """Train a vocabulary on word counts; the result is deterministic.
 
-    Returns:
-        Special tokens in BERT's order, then entries kept whole, then characters, then
-        wordpieces in the order of training.
+    The order is BERT's special tokens, entries kept whole, characters, and wordpieces
+    in the order of training.
     """
-    alphabet = covering_characters(words, settings.character_coverage)
+    alphabet = _covering_characters(words, settings.character_coverage)
     usable = {
         word: n for word, n in words.items() if not set(word).difference(alphabet)
     }
@@ -223,7 +187,7 @@ def train_wordpieces(
     return Vocabulary(tuple(token for token, _ in entries), "the trained vocabulary")
 
 
-def covering_characters(
+def _covering_characters(
     words: collections.Counter[str], coverage: float
 ) -> dict[str, int]:
     """Return the most frequent characters that cover a share of the text."""
@@ -267,7 +231,7 @@ class VocabStats:
         unknown = tokenizer.vocabulary.ids[UNKNOWN]
         for line in lines:
             ids = tokenizer.encode(line)
-            units = split_text(line, tokenizer.settings, tokenizer.whole)
+            units = _split_text(line, tokenizer.settings, tokenizer.whole)
             self.words += sum(len(characters.words(unit)) for unit in units)
             self.wordpieces += len(ids)
             self.unknown += ids.count(unknown)

@@ -26,30 +26,20 @@ def read(tmp_path, *patterns, **settings):
     return documents, dict(log.counts), path.read_text() if path.exists() else ""
 
 
-def test_a_blank_line_ends_a_document(tmp_path):
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        ("blank_line", [(1, ["first line", "second"]), (5, ["new document"])]),
+        ("file", [(1, ["first line", "second", "new document"])]),
+        ("line", [(1, ["first line"]), (2, ["second"]), (5, ["new document"])]),
+    ],
+)
+def test_documents_end_as_the_setting_requires(tmp_path, documents, expected):
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "b.txt").write_text("last")
-    documents, counts, _ = read(tmp_path, tmp_path / "*.txt")
-    assert documents == [
-        ("a.txt", 1, ["first line", "second"]),
-        ("a.txt", 5, ["new document"]),
-        ("b.txt", 1, ["last"]),
-    ]
+    found, counts, _ = read(tmp_path, tmp_path / "*.txt", documents=documents)
+    assert found == [*(("a.txt", *rest) for rest in expected), ("b.txt", 1, ["last"])]
     assert counts == {}
-
-
-def test_a_file_can_be_one_document(tmp_path):
-    (tmp_path / "a.txt").write_text(TEXT)
-    documents, _, _ = read(tmp_path, tmp_path / "a.txt", documents="file")
-    assert documents == [("a.txt", 1, ["first line", "second", "new document"])]
-
-
-def test_compressed_files_are_decompressed(tmp_path):
-    (tmp_path / "a.txt").write_text(TEXT)
-    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
-    (tmp_path / "c.txt.xz").write_bytes(lzma.compress(TEXT.encode()))
-    documents, _, _ = read(tmp_path, tmp_path / "*.txt*")
-    assert [d[1:] for d in documents] == [d[1:] for d in documents[:2]] * 3
 
 
 def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
@@ -66,16 +56,6 @@ def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
     assert [d[1] for d in documents] == [1, 3, 4, 1, 2, 3]
     with pytest.raises(InputError, match=r"'text'.*b\.parquet.*fields body"):
         read(tmp_path, tmp_path / "b.parquet")
-
-
-def test_each_line_can_be_a_document(tmp_path):
-    (tmp_path / "a.txt").write_text(TEXT)
-    documents, _, _ = read(tmp_path, tmp_path / "a.txt", documents="line")
-    assert documents == [
-        ("a.txt", 1, ["first line"]),
-        ("a.txt", 2, ["second"]),
-        ("a.txt", 5, ["new document"]),
-    ]
 
 
 def test_lines_of_old_macs_end_with_carriage_returns(tmp_path):
@@ -157,32 +137,90 @@ def test_a_header_with_a_carriage_return_is_an_error_with_its_columns(tmp_path):
     assert [d[2] for d in documents] == [["a"]]
 
 
-BAD_ROWS = {
-    "a.csv": ("text,id\na,1\nb\nc,3\n", {"another number of columns": 1}, 3),
-    "b.csv": ('text,id\na,1\n"b"x,2\nc,3\n', {"broken quoting": 1}, 3),
-    "c.tsv": ("text\tid\na\t1\nb\t2\t3\nc\t3\n", {"another number of columns": 1}, 3),
-    "d.csv": ("text,id\na,1\n,2\nc,3\n", {"row without text": 1}, 3),
-    "e.json": ('[{"text": "a"}, {"id": 1}, {"text": "c"}]', {"row without text": 1}, 2),
-    "f.json": ('[{"text": "a"}, {"text": "c"}', {"invalid JSON": 1}, 3),
-    "g.json": ('[{"text": "a"}, {"text": "c"}] and', {"invalid JSON": 1}, 3),
-    "h.json": ('[{"text": "a"}, {"text": "c"}, {"text: 1}]', {"invalid JSON": 1}, 3),
-    "i.json": ('[{"text": "a"}, {"text": "c"}, [[', {"invalid JSON": 1}, 3),
-    "j.json": (
-        b'[{"text": "a"}, {"text": "c\xff"}]', {"invalid UTF-8": 1}, 2
+# Content by name of a file, counts of errors, the line of the first, and documents.
+DAMAGED = {
+    "utf8.txt": (
+        b"good\n\nol\xe9 caf\xe9\n", {"invalid UTF-8": 1}, 3, [["good"], ["ol caf"]]
+    ),
+    "nul.txt": (b"good\na \0 in it\n", {"NUL": 1}, 2, [["good", "a \0 in it"]]),
+    "many.txt": (
+        b"a \xff\nb \xff\nc\0 \xff\n", {"invalid UTF-8": 3, "NUL": 1}, 1,
+        [["a", "b", "c\0"]],
+    ),
+    "empty.txt": (b"", {"empty file": 1}, 0, []),
+    "bom.txt": (b"\xef\xbb\xbf", {"empty file": 1}, 0, []),
+    "long.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, 2, [["a", "b"]]),
+    "binary.txt": (bytes(range(256)) * 40, {"binary file": 1}, 0, []),
+    "head.txt": (b"text\n" * 100 + bytes(range(256)) * 20, {"binary file": 1}, 0, []),
+    "utf16.txt": ("中文 text".encode("utf-16"), {"another format": 1}, 0, []),
+    "zip.txt": (b"PK\3\4 and so on", {"another format": 1}, 0, []),
+    "fake.gz": (b"no archive", {"broken archive": 1}, 0, []),
+    "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, 0, [["text"]]),
+    "bom.jsonl": ('\ufeff{"text": "a"}'.encode(), {}, 0, [["a"]]),
+    "nul.jsonl": (
+        b'{"text": "a\0b"}\n{"text": "c\\u0000"}', {"NUL": 2}, 1, [["a\0b"], ["c\0"]]
+    ),
+    "cut.jsonl": (b'{"text": "a"}\n{"text": "cut\n', {"invalid JSON": 1}, 2, [["a"]]),
+    "deep.jsonl": (b"[" * 200_000, {"invalid JSON": 1}, 1, []),
+    "number.jsonl": (b'{"text": ' + b"9" * 5000 + b"}", {"invalid JSON": 1}, 1, []),
+    "other.jsonl": (
+        b'{"text": "a"}\n{"txet": "b"}\n', {"row without text": 1}, 2, [["a"]]
+    ),
+    "no.parquet": (b"this is no table" * 9, {"broken Parquet": 1}, 0, []),
+    "columns.csv": (
+        b"text,id\na,1\nb\nc,3\n", {"another number of columns": 1}, 3, [["a"], ["c"]]
+    ),
+    "columns.tsv": (
+        b"text\tid\na\t1\nb\t2\t3\nc\t3\n", {"another number of columns": 1}, 3,
+        [["a"], ["c"]],
+    ),
+    "quotes.csv": (
+        b'text,id\na,1\n"b"x,2\nc,3\n', {"broken quoting": 1}, 3, [["a"], ["c"]]
+    ),
+    "no.csv": (b"text,id\na,1\n,2\nc,3\n", {"row without text": 1}, 3, [["a"], ["c"]]),
+    "id.json": (
+        b'[{"text": "a"}, {"id": 1}, {"text": "c"}]', {"row without text": 1}, 2,
+        [["a"], ["c"]],
+    ),
+    "end.json": (b'[{"text": "a"}', {"invalid JSON": 1}, 2, [["a"]]),
+    "more.json": (b'[{"text": "a"}] and', {"invalid JSON": 1}, 2, [["a"]]),
+    "key.json": (b'[{"text": "a"}, {"text: 1}]', {"invalid JSON": 1}, 2, [["a"]]),
+    "list.json": (b'[{"text": "a"}, [[', {"invalid JSON": 1}, 2, [["a"]]),
+    "utf8.json": (
+        b'[{"text": "a"}, {"text": "c\xff"}]', {"invalid UTF-8": 1}, 2, [["a"], ["c"]]
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_ROWS)
-def test_bad_rows_are_reported(tmp_path, name):
-    content, counts, line = BAD_ROWS[name]
-    content = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=rf"{name}:{line}: {next(iter(counts))}"):
-        read(tmp_path, tmp_path / name)
-    documents, errors, _ = read(tmp_path, tmp_path / name, on_error="report")
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_stops_the_run_with_file_and_line_or_is_listed(tmp_path, name, capsys):
+    content, counts, line, texts = DAMAGED[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    (tmp_path / "zz.txt").write_text("still read")
+    documents, errors, log = read(
+        tmp_path, path, tmp_path / "zz.txt", on_error="report"
+    )
     assert errors == counts
-    assert [d[2] for d in documents] == [["a"], ["c"]]
+    assert [d[2] for d in documents] == [*texts, ["still read"]]
+    assert len(log.splitlines()) == sum(counts.values())
+    if counts:
+        place = f"{path}:{line}" if line else f"{path}"
+        words = f"{place}: {next(iter(counts))}"
+        assert log.startswith(words)
+        assert f"problem: {words}" in capsys.readouterr().err
+        with pytest.raises(InputError, match=f"{words}.*--on_error=report"):
+            read(tmp_path, path)
+
+
+def test_text_before_the_end_of_a_broken_archive_is_read(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"good line\n" * 9999)[:-20])
+    documents, errors, _ = read(tmp_path, path, on_error="report")
+    assert errors == {"broken archive": 1}
+    assert documents[0][2][0] == "good line"
+    with pytest.raises(InputError, match="broken archive"):
+        read(tmp_path, path)
 
 
 def test_long_rows_of_json_lists_are_read_in_bounded_time(tmp_path):
@@ -210,54 +248,6 @@ def test_parquet_without_pyarrow_is_an_error(tmp_path, monkeypatch):
         read(tmp_path, tmp_path / "a.parquet")
 
 
-BAD = {
-    "invalid UTF-8": (b"good\n\nol\xe9 caf\xe9 and more text\n", 3, ["ol caf and"]),
-    "NUL": (b"good line\nwith a \0 in it\n", 2, ["with a"]),
-    "empty file": (b"", 0, []),
-    "long line": (b"good\n" + b"word " * 210_000 + b"\n", 2, ["word word"]),
-    "binary file": (bytes(range(256)) * 40, 0, []),
-    "broken archive": (gzip.compress(b"good line\n" * 9999)[:-20], 0, ["good line"]),
-    "invalid JSON": (b'{"text": "good"}\n{"text": "cut\n', 2, ["good"]),
-    "row without text": (b'{"text": "good"}\n{"txet": "bad"}\n', 2, ["good"]),
-    "broken Parquet": (b"this is no table" * 9, 0, []),
-}
-SUFFIX = {
-    "broken archive": "txt.gz",
-    "invalid JSON": "jsonl",
-    "row without text": "jsonl",
-    "broken Parquet": "parquet",
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_stops_the_run_with_file_and_line(tmp_path, kind):
-    content, line, _ = BAD[kind]
-    path = tmp_path / f"bad.{SUFFIX.get(kind, 'txt')}"
-    path.write_bytes(content)
-    place = f"{path}:{line}" if line else f"{path}"
-    with pytest.raises(InputError, match=f"{place}: {kind}.*--on_error=report"):
-        read(tmp_path, path)
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_input_is_counted_and_listed_on_request(tmp_path, kind, capsys):
-    content, line, expected = BAD[kind]
-    path = tmp_path / f"bad.{SUFFIX.get(kind, 'txt')}"
-    path.write_bytes(content)
-    (tmp_path / "zz.txt").write_text("still read")
-    documents, counts, log = read(
-        tmp_path, path, tmp_path / "zz.txt", on_error="report"
-    )
-    assert counts == {kind: 1}
-    place = f"{path}:{line}" if line else f"{path}"
-    assert log.startswith(f"{place}: {kind}")
-    assert f"problem: {place}" in capsys.readouterr().err
-    assert documents[-1] == ("zz.txt", 1, ["still read"])
-    text = "\n".join(line for d in documents[:-1] for line in d[2])
-    assert all(words in text for words in expected)
-    assert bool(expected) == bool(text)
-
-
 def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -273,43 +263,6 @@ def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
     documents, counts, _ = read(tmp_path, path, on_error="report")
     assert counts == {"broken Parquet": 1}
     assert 0 < len(documents) < 2000
-
-
-ODD = {
-    "utf16.txt": ("中文 text".encode("utf-16"), {"another format": 1}, []),
-    "bom.txt": (b"\xef\xbb\xbf", {"empty file": 1}, []),
-    "bom.jsonl": ('\ufeff{"text": "a"}'.encode(), {}, ["a"]),
-    "nul.jsonl": (
-        b'{"text": "a\0b"}\n{"text": "c\\u0000"}',
-        {"NUL": 2},
-        ["a\0b", "c\0"],
-    ),
-    "deep.jsonl": (b"[" * 200_000, {"invalid JSON": 1}, []),
-    "number.jsonl": (b'{"text": ' + b"9" * 5000 + b"}", {"invalid JSON": 1}, []),
-    "spaces.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, ["a", "b"]),
-    "fake.gz": (b"no archive", {"broken archive": 1}, []),
-    "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, ["text"]),
-    "zip.txt": (b"PK\3\4 and so on", {"another format": 1}, []),
-    "head.txt": (b"text\n" * 100 + bytes(range(256)) * 20, {"binary file": 1}, []),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_odd_files_are_read_or_reported_once(tmp_path, name):
-    content, counts, lines = ODD[name]
-    (tmp_path / name).write_bytes(content)
-    documents, errors, _ = read(tmp_path, tmp_path / name, on_error="report")
-    assert errors == counts
-    assert [line for d in documents for line in d[2]] == lines
-    if name == "spaces.txt":
-        assert len(documents) == 1  # parts of a line of spaces are not blank lines
-
-
-def test_every_error_is_counted(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"a \xff\nb \xff\nc\0 \xff\n")
-    _, counts, log = read(tmp_path, tmp_path / "a.txt", on_error="report")
-    assert counts == {"invalid UTF-8": 3, "NUL": 1}
-    assert [row.split(":")[1] for row in log.splitlines()] == ["1", "2", "3", "3"]
 
 
 def test_a_long_line_is_read_in_bounded_parts(tmp_path, monkeypatch):

@@ -12,7 +12,6 @@ from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.text.vocab_training import (
     VocabStats,
     WordCounter,
-    covering_characters,
     train_wordpieces,
 )
 
@@ -44,12 +43,14 @@ def test_memory_is_bounded_by_dropping_rare_words(monkeypatch):
     assert counter.dropped == 1001 - len(words)
 
 
-def test_characters_cover_a_share_of_the_text():
+@pytest.mark.parametrize(
+    ("coverage", "characters"), [(1.0, "abcd"), (60 / 61, "abc"), (40 / 61, "a")]
+)
+def test_characters_cover_a_share_of_the_text(coverage, characters):
     words = collections.Counter({"aaab": 10, "ac": 10, "d": 1})  # a 40, b 10, c 10, d 1
-    assert covering_characters(words, 1.0) == {"a": 40, "b": 10, "c": 10, "d": 1}
-    assert list(covering_characters(words, 60 / 61)) == ["a", "b", "c"]
-    assert list(covering_characters(words, 40 / 61)) == ["a"]
-    assert list(covering_characters(words, 41 / 61)) == ["a", "b"]
+    settings = VocabularyConfig(size=60, character_coverage=coverage)
+    tokens = train_wordpieces(words, settings).tokens[5:]
+    assert "".join(t for t in tokens if len(t) == 1) == characters
 
 
 TEXT = "low lower lowest newer newest wider widest lowly new wide"
