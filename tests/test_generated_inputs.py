@@ -14,7 +14,7 @@ import generated_inputs
 import input_kinds
 
 pytestmark = pytest.mark.tools
-_BUILDS_A_MODEL = (".keras", "input of predict", "records")
+_BUILDS_A_MODEL = (".keras", "input of predict")
 
 
 def test_generated_inputs():

@@ -15,9 +15,21 @@ import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import mutations
+import keras
 from hypothesis import strategies as st
 from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
+
+from electra_tf import cli, sources
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig
+from electra_tf.tasks import predictions
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.load import load
+from electra_tf.tasks.prediction_inputs import Item, read_items
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.tokenizer import Tokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAVED = ROOT / "tests" / "golden" / "saved"
@@ -95,7 +107,6 @@ def _pack(name: str, content: bytes, damage: int) -> bytes:
 
 def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
     """Read with both values of --on_error; `report` may accept what `stop` refuses."""
-    from electra_tf.text.data_errors import DataErrorLog
 
     log = DataErrorLog("report", folder / "problems.txt")
     try:
@@ -114,7 +125,6 @@ def _require(holds: Any) -> None:
 # --- Settings ---------------------------------------------------------------------
 
 _CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-_SECTIONS = ("model", "optimizer", "training", "masking", "objective", "records")
 COMMANDS = (
     "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
     "score", "export", "convert",
@@ -122,15 +132,10 @@ COMMANDS = (
 
 
 def _root(name: str) -> Any:
-    from electra_tf.config.finetuning import FinetuningConfig
-    from electra_tf.config.pretraining import PretrainingConfig
-
     return FinetuningConfig if name.startswith("finetune") else PretrainingConfig
 
 
 def _read_config(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.config import loader
-
     (name,) = case.arguments
     config = loader.load_config(str(folder / case.name), root=_root(name))
     dump = loader.dump_config(config)
@@ -139,14 +144,10 @@ def _read_config(folder: pathlib.Path, case: Case) -> None:
 
 @st.composite
 def _set_cases(draw) -> Case:
-    from electra_tf.config.pretraining import PretrainingConfig
-
     names = [
         f"{section}.{name}"
-        for section in _SECTIONS
-        for name in PretrainingConfig.__dataclass_fields__[
-            section
-        ].type.__dataclass_fields__
+        for section, field in PretrainingConfig.__dataclass_fields__.items()
+        for name in field.type.__dataclass_fields__
     ]
     words = st.sampled_from(names) | noise().map(_text)
     values = st.sampled_from(
@@ -163,8 +164,6 @@ def _text(data: bytes) -> str:
 
 
 def _read_sets(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.config import loader
-
     config = loader.load_config("tiny", case.arguments)
     _require(config == loader.parse_config(loader.dump_config(config), "its dump"))
 
@@ -194,8 +193,6 @@ def _flag_cases_of(draw, command: str, names: st.SearchStrategy[str]) -> Case:
 
 
 def _read_flags(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf import cli
-
     command, *arguments = case.arguments
     module = _flags_of(command)
     values = copy.deepcopy(module.FLAGS)
@@ -218,8 +215,6 @@ _ROWS = b'{"text": "The cat", "label": 1}\n{"text": "A dog", "label": 2.0}\n' * 
 _LIST = json.dumps(list(map(json.loads, _ROWS.splitlines())), indent=1).encode()
 _TAGS = b'{"tokens": ["EU", "of", "."], "ner_tags": ["B-X", "O", "O"]}\n' * 4
 _CONLL = b"EU NNP B-NP\nof VBZ O\n. . O\n\nPeter NNP B-NP\nB. NNP I-NP\n\n" * 3
-_GLUE = b"index\tprediction\n0\t1\n1\t0\n2\t1\n3\t0\n4\t1\n5\t0\n"
-_COLA = b"gj04\t1\t\tThe cat sat .\ngj04\t0\t*\tSat cat the .\n" * 3
 
 
 def _question(number: int) -> dict[str, Any]:
@@ -236,21 +231,15 @@ _SQUAD = json.dumps(
     {"version": "v2.0", "data": [{"title": "Cats", "paragraphs": [_PARAGRAPH]}]}
 ).encode()
 _FLAT = b"".join(
-    json.dumps(
-        {
-            **{"id": number, "title": f"T{number % 2}", "question": "Who sat ?"},
-            "context": "The cat sat on the mat .",
-            "answers": {"text": ["The cat"] * count, "answer_start": [0] * count},
-        }
-    ).encode()
-    + b"\n"
-    for number, count in enumerate((0, 1, 2, 0, 1, 2))
+    b'{"id": %d, "title": "T", "question": "Who sat ?", "context": "The cat sat .",'
+    b' "answers": {"text": %b, "answer_start": %b}}\n' % (number, texts, starts)
+    for number, (texts, starts) in enumerate(
+        [(b"[]", b"[]"), (b'["The cat"]', b"[0]"), (b'["The", "cat"]', b"[0, 4]")] * 2
+    )
 )
 
 
 def _read_vocabulary(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.text.tokenizer import Tokenizer
-
     tokenizer = Tokenizer.read(folder / "vocab.txt")
     vocabulary = tokenizer.vocabulary
     _require(type(vocabulary).parse(vocabulary.text).tokens == vocabulary.tokens)
@@ -259,9 +248,6 @@ def _read_vocabulary(folder: pathlib.Path, case: Case) -> None:
 
 
 def _read_corpus(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.config.pretraining import CorpusConfig
-    from electra_tf.text.corpus import CorpusReader
-
     def read(log):
         for documents in ("blank_line", "line", "file"):
             settings = CorpusConfig(documents=documents)
@@ -273,9 +259,6 @@ def _read_corpus(folder: pathlib.Path, case: Case) -> None:
 
 
 def _read_task(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.config import loader
-    from electra_tf.tasks.datasets import read_task
-
     (name,) = case.arguments
     sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
     settings = loader.load_config(None, sets.get(name, []), root=_root("finetune"))
@@ -283,75 +266,20 @@ def _read_task(folder: pathlib.Path, case: Case) -> None:
     _each_policy(lambda log: read_task(name, data, settings.data, log), folder)
 
 
-_LABELS = {
-    "cola": ("dev.tsv", _COLA, _GLUE),
-    "chunking": ("dev.txt", _CONLL, re.sub(rb" [A-Z.]+ ", b" ", _CONLL)),
-    "squad2": ("dev.json", _SQUAD, b'{"1": "The cat", "2": "", "3": "cat", "4": ""}'),
-}
-
-
-@st.composite
-def _prediction_cases(draw) -> Case:
-    task = draw(st.sampled_from(sorted(_LABELS)))
-    name, labels, predictions = _LABELS[task]
-    change = json_like if task == "squad2" else mutated_text
-    files = {"predictions.txt": draw(change(predictions) | noise()), name: labels}
-    if draw(st.booleans()):
-        files[name] = draw(change(labels))
-    return Case(files, arguments=(task, name))
-
-
-def _read_predictions(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.tasks.score_files import score_predictions
-
-    task, labels = case.arguments
-    paths = str(folder / labels), str(folder / case.name)
-    json.dumps(score_predictions(task, *paths, log=lambda line: None))
-
-
 @functools.cache
 def _model(name: str) -> Any:
-    from electra_tf import sources
-    from electra_tf.tasks.load import load
-
     return load(sources.open(SAVED / name))
 
 
 def _read_inputs(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.tasks.prediction_inputs import read_items
-
     model = _model(*case.arguments)
     items = list(read_items(model, str(folder / case.name)))
     model.examples([item.value for item in items])
 
 
-# --- Records and models -----------------------------------------------------------
+# --- Models ----------------------------------------------------------------------
 
-_SHARD = "pretrain_data.tfrecord-00000-of-00002"
 _CHECKED = ("config.yaml", "vocab.txt", "vocab.txt.settings.json")
-
-
-@st.composite
-def _record_cases(draw) -> Case:
-    content = (RECORDS / _SHARD).read_bytes()
-    if draw(st.booleans()):
-        content = draw(mutated_bytes(content))
-    else:  # valid frames with other payloads
-        payload = content[12 : 12 + int.from_bytes(content[:8], "little")]
-        payloads = [draw(mutated_bytes(payload) | noise()) for _ in range(3)]
-        content = b"".join(map(mutations.framed, payloads))
-    manifest = json.loads((RECORDS / "manifest.json").read_bytes())
-    shard = manifest["shards"][0]
-    shard["bytes"], shard["sha256"] = len(content), hashlib.sha256(content).hexdigest()
-    files = {_SHARD: content, "manifest.json": json.dumps(manifest).encode()}
-    return Case(files, RECORDS)
-
-
-def _read_records(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf.text.record_set import find_bad_record, open_records
-
-    options = {"max_length": 32, "tokenizer": None}
-    find_bad_record(open_records(str(folder), **options))
 
 
 @st.composite
@@ -428,8 +356,6 @@ def _fast_tokenizer() -> bytes:
 
 
 def _read_model(folder: pathlib.Path, case: Case) -> None:
-    from electra_tf import sources
-
     path = pathlib.Path(folder, *case.arguments)
     _require(sources.open(path).pretrained.networks)
 
@@ -451,12 +377,6 @@ def _keras_cases(draw) -> Case:
 
 
 def _read_keras(folder: pathlib.Path, case: Case) -> None:
-    import keras
-
-    from electra_tf import sources
-    from electra_tf.tasks import predictions
-    from electra_tf.tasks.load import load
-    from electra_tf.tasks.prediction_inputs import Item
 
     model = load(sources.open(folder / "model.keras"))
     list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
@@ -523,13 +443,6 @@ KINDS: dict[str, Kind] = {
         ),
         _read_task,
     ),
-    "predictions": Kind(
-        6, st.deferred(_prediction_cases), _read_predictions,
-        lambda folder, case: [
-            "evaluate", f"--task={case.arguments[0]}", f"--data={case.arguments[1]}",
-            f"--predictions={case.name}",
-        ],
-    ),
     "input of predict": Kind(
         6,
         changed_file(
@@ -543,15 +456,6 @@ KINDS: dict[str, Kind] = {
         lambda folder, case: [
             "predict", f"--input={case.name}", f"--model={SAVED / case.arguments[0]}"
         ],
-    ),
-    "records": Kind(
-        9,
-        st.deferred(_record_cases)
-        | json_like((RECORDS / "manifest.json").read_bytes()).map(
-            lambda content: Case({"manifest.json": content}, RECORDS)
-        ),
-        _read_records,
-        lambda folder, _: ["evaluate", f"--data={folder}", f"--checkpoint={RUN}"],
     ),
     "checkpoint": Kind(
         8, st.deferred(_checkpoint_cases), _read_model,

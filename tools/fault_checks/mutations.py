@@ -4,9 +4,9 @@ import copy
 import json
 import re
 import struct
+from collections.abc import Iterator
 from typing import Any
 
-import google_crc32c
 from hypothesis import strategies as st
 
 HOSTILE_VALUES = (
@@ -72,7 +72,7 @@ def mutated_bytes(draw, base: bytes) -> bytes:
         end, edge = len(content), min(len(content), 600)
         places = st.integers(0, edge), st.integers(end - edge, end), st.integers(0, end)
         place = draw(st.one_of(places))
-        kind = draw(st.sampled_from(("set", "number", "insert", "drop", "cut", "grow")))
+        kind = draw(st.sampled_from(("set", "number", "insert", "drop", "cut")))
         if kind == "set":
             data = draw(st.binary(min_size=1, max_size=4))
             content[place : place + len(data)] = data
@@ -83,10 +83,8 @@ def mutated_bytes(draw, base: bytes) -> bytes:
             content[place:place] = draw(st.binary(min_size=1, max_size=20))
         elif kind == "drop":
             del content[place : place + draw(st.integers(1, 64))]
-        elif kind == "cut":
-            del content[place:]
         else:
-            content += draw(st.sampled_from((b"\0", b"\xff"))) * 2000
+            del content[place:]
     return bytes(content)
 
 
@@ -113,37 +111,22 @@ def safetensors(draw, base: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + base[8 + size :]
 
 
-def framed(payload: bytes) -> bytes:
-    """Return a record of a TFRecord file, with right checksums."""
-    length = struct.pack("<Q", len(payload))
-    return length + _crc(length) + payload + _crc(payload)
-
-
-def _crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
 def _change(draw, tree: Any) -> Any:
     """Return a tree with one value replaced, dropped, repeated or added."""
-    holders: list[Any] = []
-    _collect(tree, holders)
+    holders = list(_holders(tree))
     if not holders:
         return _hostile(draw)
     holder = draw(st.sampled_from(holders))
     is_dict = isinstance(holder, dict)
     keys = list(holder) if is_dict else list(range(len(holder)))
     key = draw(st.sampled_from(keys))
-    kind = draw(st.sampled_from(("replace", "replace", "drop", "add", "near")))
+    kind = draw(st.sampled_from(("replace", "replace", "drop", "add")))
     if kind == "replace":
         holder[key] = _hostile(draw)
     elif kind == "drop":
         del holder[key]
-    elif kind == "near":  # a value of the same type
-        holder[key] = _near(draw, holder[key])
     elif is_dict:
-        name = draw(st.sampled_from(("", "extra", "\0", *map(str, keys[:3]))))
-        holder[f"{name}2"] = _hostile(draw)
+        holder[f"{key}2"] = _hostile(draw)
     else:
         holder.extend(copy.deepcopy(holder[:1]) * draw(st.integers(1, 3)))
     return tree
@@ -154,23 +137,12 @@ def _hostile(draw) -> Any:
     return copy.deepcopy(draw(st.sampled_from(HOSTILE_VALUES)))
 
 
-def _near(draw, value: Any) -> Any:
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return value + draw(st.sampled_from((-1, 1, -(10**6), 10**6, 10**9)))
-    if isinstance(value, float):
-        return value * draw(st.sampled_from((-1.0, 0.0, 1e9, 1e-9)))
-    if isinstance(value, str):
-        return draw(st.text(max_size=20)) + value[: draw(st.integers(0, 20))]
-    return value
-
-
-def _collect(tree: Any, holders: list[Any]) -> None:
+def _holders(tree: Any) -> Iterator[Any]:
+    """Yield the lists and dictionaries of a tree that are not empty."""
     if isinstance(tree, dict | list) and tree:
-        holders.append(tree)
+        yield tree
         for value in tree.values() if isinstance(tree, dict) else tree:
-            _collect(value, holders)
+            yield from _holders(value)
 
 
 def _encode(text: str) -> bytes:

@@ -25,17 +25,8 @@ def mapped() -> int:
     return _field("VmSize")
 
 
-def peak(process: int) -> int:
-    """Return the highest memory of a process so far, 0 for one that has ended."""
-    try:
-        return _field("VmHWM", process)
-    except (OSError, ValueError):  # a process that has ended has no memory
-        return 0
-
-
-def _field(name: str, process: int | str = "self") -> int:
-    status = pathlib.Path(f"/proc/{process}/status")
-    for line in status.read_text().splitlines():
+def _field(name: str) -> int:
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"{status} without {name}")
+    raise ValueError(name)
