@@ -19,9 +19,8 @@ from electra_tf.config.pretraining import (
 )
 from electra_tf.errors import InputError
 from electra_tf.interop.network import Network, Prefixes, Role
-from electra_tf.interop.placement import Parts
-from electra_tf.interop.plain_weights import plain_weights
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
+from electra_tf.interop.run_networks import RunNetworks, plain_weights
 from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer, settings_path
@@ -110,10 +109,10 @@ def _left_out(names: Iterable[str]) -> dict[str, str]:
 def _networks(
     model: ModelConfig, tensors: Mapping[str, np.ndarray]
 ) -> list[tuple[Role, EncoderConfig, Prefixes]]:
-    parts = Parts.of(tensors)
-    main, found = parts.main, []
-    found.append((parts.main_role, model.encoder, Prefixes(main, main, main)))
-    if parts.generator == _GENERATOR:
+    run = RunNetworks.of(tensors)
+    main, found = run.main, []
+    found.append((run.main_role, model.encoder, Prefixes(main, main, main)))
+    if run.generator == _GENERATOR:
         names = Prefixes.of_generator(main, _GENERATOR, model.sharing, _GENERATOR)
         found.append(("generator", model.generator, names))
     return found

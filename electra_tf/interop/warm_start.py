@@ -1,23 +1,40 @@
 """Initialize a new run with the weights of a model of any format."""
 
 import collections
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from electra_tf.config import loader
-from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.config.pretraining import (
+    EncoderConfig,
+    ModelConfig,
+    PretrainingConfig,
+)
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.network import Network
-from electra_tf.interop.placement import Parts, Place, check_shapes, place_of
-from electra_tf.interop.plain_weights import add_differences, plain_weights
 from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.run_networks import (
+    Place,
+    RunNetworks,
+    add_differences,
+    plain_weights,
+)
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION
 from electra_tf.training.checkpoint import Checkpoint, assign
 from electra_tf.training.run_directory import changed_fields
+
+# Settings that decide what weights compute. Rows of the token table are compared with
+# the vocabularies.
+_SHAPE = (
+    *("depth", "width", "embedding", "heads", "feed_forward"),
+    *("max_positions", "segments", "layer_norm_epsilon"),
+)
 
 
 class _Placed(NamedTuple):
@@ -50,7 +67,7 @@ def load_weights(
     # as differences.
     own = {v.path: v for v in trainer.trainable_variables}
     variables = {path.removesuffix(DELTA): v for path, v in own.items()}
-    parts = Parts.of(variables)
+    parts = RunNetworks.of(variables)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
     alone, frozen = len(model.networks) == 1, config.objective.freeze_generator
     places = [place_of(n, parts, config.model, alone, frozen) for n in model.networks]
@@ -82,8 +99,123 @@ def load_weights(
     return "\n".join(lines)
 
 
+def place_of(
+    network: Network,
+    parts: RunNetworks,
+    settings: ModelConfig,
+    alone: bool,
+    frozen: bool = False,
+) -> Place | None:
+    """Return where the weights of a network belong, or None.
+
+    A masked LM becomes the generator, unless only the main network has its shape: a
+    BERT, whose encoder initialises the discriminator. A frozen generator must come from
+    the source, whatever its shape.
+    """
+    if network.role != "generator":
+        return "main"
+    if parts.generator is None and not alone:
+        return None
+    fits_main = not _differences(network.shape, settings.encoder)
+    fits_generator = not _differences(network.shape, settings.generator)
+    fits_main_only = fits_main and not fits_generator and not frozen
+    if parts.generator is None or fits_main_only:
+        return "main"
+    return "generator"
+
+
+def check_shapes(
+    found: Sequence[tuple[Network, Place | None]],
+    config: PretrainingConfig,
+    source: str,
+) -> None:
+    """Reject networks whose shape is not the run's."""
+    settings, problems = config.model, []
+    for network, place in found:
+        if place is not None:
+            run = settings.encoder if place == "main" else settings.generator
+            problems += [
+                f"the {network.role}'s {name} is {there} in {source}, {here} in the run"
+                for name, there, here in _differences(network.shape, run)
+            ]
+    if problems:
+        raise InputError(
+            "The run's model must have the shape of the initial checkpoint",
+            "; ".join(problems),
+            _remedy({place: network.shape for network, place in found}, config),
+        )
+
+
+def _differences(
+    source: EncoderConfig, run: EncoderConfig
+) -> list[tuple[str, Any, Any]]:
+    pairs = ((name, getattr(source, name), getattr(run, name)) for name in _SHAPE)
+    return [(name, there, here) for name, there, here in pairs if there != here]
+
+
+def _remedy(
+    shapes: dict[Place | None, EncoderConfig], config: PretrainingConfig
+) -> str:
+    flags = _flags(shapes, config.model)
+    if flags is None:
+        return (
+            "No settings describe these networks as a pair: begin from one of them, or "
+            "choose a discriminator that is as wide and deep as the generator"
+        )
+    shown = " ".join(f"--set model.{name}={value}" for name, value in flags.items())
+    remedy = f"Train the model of the checkpoint: {shown}"
+    positions = flags.get("max_positions", config.model.max_positions)
+    if positions < config.records.max_length:
+        remedy += f", with records of at most {positions} positions"
+    return remedy
+
+
+def _flags(
+    shapes: dict[Place | None, EncoderConfig], settings: ModelConfig
+) -> dict[str, Any] | None:
+    """Return the fewest settings to change for these shapes; None: none describe it."""
+    main, generator = shapes.get("main"), shapes.get("generator")
+    body = main or settings.encoder
+    wanted = {name: getattr(main or generator, name) for name in _SHAPE[5:]}
+    if main:
+        wanted |= {name: getattr(main, name) for name in _SHAPE[:5]}
+    if generator:
+        wanted |= {
+            "generator_width": generator.width / body.width,
+            "generator_depth": generator.depth / body.depth,
+            "generator_heads": generator.heads,
+            "generator_feed_forward": generator.feed_forward,
+        }
+        if generator.embedding != body.embedding:
+            wanted |= {"sharing": "none", "generator_embedding": generator.embedding}
+        elif settings.sharing == "none":
+            wanted["generator_embedding"] = generator.embedding
+        elif settings.sharing == "all" and generator != body:
+            wanted["sharing"] = "embeddings"
+    flags = {n: value for n, value in wanted.items() if getattr(settings, n) != value}
+    goal = _resolved(settings, flags)
+    if goal is None:
+        return None
+    for name in list(flags):
+        fewer = {other: flags[other] for other in flags if other != name}
+        if _resolved(settings, fewer) == goal:
+            flags = fewer
+    return flags
+
+
+def _resolved(
+    settings: ModelConfig, changes: dict[str, Any]
+) -> tuple[EncoderConfig, EncoderConfig, str] | None:
+    """Return the shapes and sharing of changed settings; None if they are invalid."""
+    try:
+        changed = dataclasses.replace(settings, **changes)
+    except ValueError:
+        return None
+    return changed.encoder, changed.generator, changed.sharing
+
+
 def _place(
-    found: list[tuple[Network, Place | None]], parts: Parts, source: str
+    found: list[tuple[Network, Place | None]], parts: RunNetworks, source: str
 ) -> _Placed:
     """Name the weights of networks as the run names them."""
     placed = _Placed({}, {})
@@ -108,7 +240,7 @@ def _place(
     return placed
 
 
-def _check_frozen(parts: Parts, placed: _Placed, source: str) -> None:
+def _check_frozen(parts: RunNetworks, placed: _Placed, source: str) -> None:
     """Reject a source without all weights of a generator that will not be trained."""
     paths = {path for path in parts.paths if path.startswith(parts.generator)}
     if missing := sorted(paths - placed.arrays.keys()):
@@ -137,7 +269,9 @@ def _add_other_weights(
             placed.ignored[name] = "the run has no such weight"
 
 
-def _describe(parts: Parts, variables: dict[str, Any], placed: _Placed) -> list[str]:
+def _describe(
+    parts: RunNetworks, variables: dict[str, Any], placed: _Placed
+) -> list[str]:
     """Return a line per group of weights, and one per ignored part of the source."""
     total, loaded = (
         collections.Counter(map(parts.group, paths))

@@ -14,7 +14,7 @@ from electra_tf import sources
 from electra_tf.config.objectives import Scoring
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.plain_weights import plain_weights
+from electra_tf.interop.run_networks import plain_weights
 from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities

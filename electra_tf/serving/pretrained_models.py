@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.interop.plain_weights import plain_weights
+from electra_tf.interop.run_networks import plain_weights
 from electra_tf.model.electra import (
     Discriminator,
     Electra,

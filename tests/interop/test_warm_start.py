@@ -12,8 +12,7 @@ from electra_tf import sources
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
-from electra_tf.interop.placement import check_shapes
-from electra_tf.interop.warm_start import load_weights
+from electra_tf.interop.warm_start import check_shapes, load_weights
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.tokenizer import Tokenizer

@@ -1,0 +1,122 @@
+"""The networks among the weights of a pre-training run, by their paths."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import numpy as np
+
+from electra_tf.config.pretraining import ModelConfig, PretrainingConfig
+from electra_tf.interop.network import Role
+from electra_tf.model.transformer import DELTA
+
+Place = Literal["main", "generator"]
+"""`main`: the discriminator, or the single network of a run without one."""
+
+_DISCRIMINATOR, _GENERATOR = "electra/discriminator/", "electra/generator/"
+_WORDS = "encoder/embeddings/word_embeddings"
+_HEADS: dict[Role, str] = {
+    "discriminator": "head/score/kernel",
+    "generator": "head/output_bias",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunNetworks:
+    """Networks of a run, by the paths of its variables."""
+
+    paths: frozenset[str]
+    """All paths."""
+    main: str
+    """Prefix of the discriminator or single network."""
+    generator: str | None
+    """Prefix of the generator; None without one."""
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> "RunNetworks":
+        """Find the networks."""
+        paths = list(paths)
+        owners = list(dict.fromkeys(filter(None, map(_owner, paths))))
+        generators = [name for name in owners if name.endswith("generator/")]
+        mains = [n for n in owners if n not in generators and n + _WORDS in paths]
+        main = next(iter(mains), "")
+        return cls(frozenset(paths), main, next(iter(generators), None))
+
+    @property
+    def main_role(self) -> Role:
+        """The role of the main network, by its head."""
+        roles = (role for role, n in _HEADS.items() if f"{self.main}{n}" in self.paths)
+        return next(roles, "encoder")
+
+    def path(self, place: Place, role: Role, name: str) -> str | None:
+        """Return the run's path of a weight, or None."""
+        prefix = self.main if place == "main" else self.generator
+        if name.startswith("head/"):
+            # Different heads have weights of the same names.
+            has_head = role in _HEADS and f"{prefix}{_HEADS[role]}" in self.paths
+            return f"{prefix}{name}" if has_head else None
+        candidates = (f"{owner}{name}" for owner in (prefix, self.main))
+        return next((path for path in candidates if path in self.paths), None)
+
+    def group(self, path: str) -> str:
+        """Return the group of a weight, for the summary."""
+        owner = _owner(path)
+        if owner is None:
+            names = path.split("/")
+            tower = [i for i, name in enumerate(names) if name.endswith("_encoder")]
+            return " ".join(names[1 : tower[0] + 1]) if tower else "/".join(names[:-1])
+        part = path.removeprefix(owner).split("/")
+        if owner == self.main and self.generator is not None and part[0] == "encoder":
+            if f"{self.generator}encoder/layer_0/output/kernel" not in self.paths:
+                return "shared encoder"
+            if part[1] == "embeddings" and self.generator + _WORDS not in self.paths:
+                return "shared tables"
+        return f"{owner.rstrip('/').rpartition('/')[2]} {part[0]}"
+
+
+def _owner(path: str) -> str | None:
+    """Return the prefix of the network that a variable belongs to."""
+    for part in ("encoder/", "head/"):
+        start = path.find(f"/{part}")
+        if start >= 0:
+            return path[: start + 1]
+    return None
+
+
+def plain_weights(
+    config: PretrainingConfig, step: int, weights: Mapping[str, np.ndarray]
+) -> tuple[ModelConfig, dict[str, np.ndarray]]:
+    """Return the settings and weights of an equal model that needs no training state.
+
+    With `sharing: gdes`, the difference is added to the generator's tables; the result
+    has `sharing: none`. In the first stage of `two_stage`, the discriminator's encoder
+    gets the generator's weights, as it will when the second begins.
+    """
+    model, plain = config.model, dict(weights)
+    if config.restart and step < config.restart:
+        for name in weights:
+            source = name.replace(_DISCRIMINATOR, _GENERATOR)
+            if name.startswith(f"{_DISCRIMINATOR}encoder/") and source in weights:
+                plain[name] = weights[source]
+    for name in [name for name in weights if name.endswith(DELTA)]:
+        table = name.removesuffix(DELTA)
+        base = weights[table.replace(_DISCRIMINATOR, _GENERATOR)]
+        plain[table] = base + plain.pop(name)
+    if model.sharing == "gdes":
+        width = model.encoder.embedding
+        model = dataclasses.replace(model, sharing="none", generator_embedding=width)
+    return model, plain
+
+
+def add_differences(
+    arrays: Mapping[str, np.ndarray], variables: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return weights for `sharing: gdes`, the reverse of `plain_weights`."""
+    result = dict(arrays)
+    for name in variables:
+        table = name.removesuffix(DELTA)
+        if name.endswith(DELTA) and table in result:
+            base = table.replace(_DISCRIMINATOR, _GENERATOR)
+            base_table = arrays[base] if base in arrays else np.asarray(variables[base])
+            result[name] = result.pop(table) - base_table
+    return result
