@@ -21,7 +21,7 @@ from electra_tf import cli, pretrain
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
-from electra_tf.training.run_directory import acquire_lock
+from electra_tf.training.run_directory import run_lock
 
 
 def kill(process, condition, after=0.0):
@@ -89,9 +89,8 @@ def run_with_signal(number, condition, run):
             time.sleep(0.001)
         os.kill(os.getpid(), number)
 
-    before = signal.signal(
-        number, lambda *_: None
-    )  # if the signal arrives after `run` has ended
+    # The signal may arrive after `run` has ended.
+    before = signal.signal(number, lambda *_: None)
     sender = threading.Thread(target=wait_and_send, daemon=True)
     sender.start()
     try:
@@ -128,18 +127,30 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("training completed")
-    assert file_contents(output) == file_contents(whole)
-    assert metric_lines(output) == metric_lines(whole)
+    assert_equal_runs(output, whole)
+
+
+def resume(here, folder, run, *given, **flags):
+    """Run the command in this process and return what it prints."""
+    done = here("pretrain", *arguments(folder, run, *given, **flags))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("training completed")
+    return done
+
+
+def assert_equal_runs(run, other):
+    assert file_contents(run) == file_contents(other)
+    assert metric_lines(run) == metric_lines(other)
 
 
 def test_a_damaged_newest_checkpoint_needs_the_fallback(folder, whole, tmp_path, here):
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
+    run = shutil.copytree(whole, tmp_path / "run")
     damaged = run / "checkpoints" / "step_00000060"
     (damaged / "weights.safetensors").write_bytes(b"")
     given = arguments(folder, run, evaluation_data=folder)
-    message = failure(here("pretrain", *given))
-    assert "weights.safetensors" in message
+    with unchanged(run):
+        message = failure(here("pretrain", *given))
+    assert f"{damaged}/weights.safetensors must have the" in message
     assert "--fallback" in message
     planned = here("pretrain", *given, "--fallback", "--dry_run")
     assert planned.returncode == 0, planned.stderr
@@ -149,8 +160,7 @@ def test_a_damaged_newest_checkpoint_needs_the_fallback(folder, whole, tmp_path,
     assert "step_00000060.damaged" in done.stderr
     assert "resuming after step 57 of 60" in done.stderr
     shutil.rmtree(run / "checkpoints" / "step_00000060.damaged")
-    assert file_contents(run) == file_contents(whole)
-    assert metric_lines(run) == metric_lines(whole)
+    assert_equal_runs(run, whole)
 
 
 def test_a_run_skips_bad_records_on_request(folder, whole, tmp_path, here):
@@ -171,25 +181,142 @@ def test_a_run_skips_bad_records_on_request(folder, whole, tmp_path, here):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_with_a_ramp_resumes_to_the_same_result(folder, tmp_path, here):
-    ramp = "input.batch_size_ramp=[[7, 2], [20, 4]]", "training.steps=40"
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = here("pretrain", *arguments(folder, whole, *ramp, evaluation_data=folder))
-    assert done.returncode == 0, done.stderr
-    # Each change of the batch size is a log line and a checkpoint.
-    lines = metric_lines(whole)
-    assert [step for kind, step in lines if kind == "train"] == [
-        4, 7, 8, 12, 16, 20, 24, 28, 32, 36, 40,
-    ]  # fmt: skip
-    given = arguments(folder, killed, *ramp, evaluation_data=folder)
-    for step in (1, 9, 21):
-        kill(start(*given), lambda step=step: newest(killed) >= step)
-    done = here("pretrain", *given)
-    assert done.returncode == 0, done.stderr
-    assert file_contents(killed) == file_contents(whole)
-    assert metric_lines(killed) == lines
-    planned = here("pretrain", *given[:-1], "--dry_run")
-    assert planned.returncode == 0, planned.stderr
+SHORT = (
+    *("training.steps=6", "training.save_every=2", "training.log_every=2"),
+    *("training.evaluate_every=6", "training.keep=9", "training.keep_at=[]"),
+)
+# Settings of a short run, and the steps after which it is killed.
+VARIANTS = {
+    "ramp": (["input.batch_size_ramp=[[3, 2], [5, 4]]"], (2, 3, 5)),
+    "two_stage": (
+        [
+            *("objective.name=two_stage", "model.sharing=none"),
+            *("model.generator_width=1.0", "model.generator_heads=2"),
+            "model.generator_embedding=16",
+        ],
+        (2, 3, 4),
+    ),
+    "gdes": (["model.sharing=gdes"], (4,)),
+    "all_tokens_mlm": (["objective.name=all_tokens_mlm"], (4,)),
+    "electric": (["objective.name=electric"], (4,)),
+    "muon": (
+        [
+            "objective.temperature_schedule=[[0.0, 2.0], [0.5, 1.0]]",
+            "objective.discriminator_weight_schedule=[[0.0, 0.0], [1.0, 1.0]]",
+            "optimizer.generator_learning_rate=5e-4",
+            "optimizer.name=muon",
+        ],
+        (4,),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def variants(tmp_path_factory):
+    """Return a folder of the runs of `VARIANTS`."""
+    return tmp_path_factory.mktemp("variants")
+
+
+@pytest.fixture
+def variant(folder, variants, here):
+    """Return a function that trains a variant once and returns its run."""
+
+    def train(name):
+        if not (variants / name).exists():
+            sets = [*SHORT, *VARIANTS[name][0]]
+            resume(here, folder, variants / name, *sets, evaluation_data=folder)
+        return variants / name
+
+    return train
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_kind_of_run_resumes_to_the_same_bits(
+    folder, variant, tmp_path, here, name
+):
+    """Delete all checkpoints after a step, as if the run had been killed there."""
+    output, (sets, killed_after) = variant(name), VARIANTS[name]
+    for step in killed_after:
+        run = shutil.copytree(output, tmp_path / str(step))
+        for number, path in saved_steps(str(run / "checkpoints")).items():
+            if number > step:
+                shutil.rmtree(path)
+        done = resume(here, folder, run, *SHORT, *sets, evaluation_data=folder)
+        assert f"resuming after step {step} of 6" in done.stderr
+        assert_equal_runs(run, output)
+    if name == "ramp":  # each change of the batch size is a log line and a checkpoint
+        steps = [step for kind, step in metric_lines(output) if kind == "train"]
+        assert steps == [2, 3, 4, 5, 6]
+
+
+def test_schedules_and_muon_are_those_of_the_settings(variant):
+    logs = [log for log in read_metrics(str(variant("muon"))) if log["kind"] == "train"]
+    # The mean over two steps: (0 + 1/6) / 2 of 50, and so on.
+    expected = [50 * (n - 1.5) / 6 for n in (2, 4, 6)]
+    assert [log["discriminator_weight"] for log in logs] == pytest.approx(expected)
+    slots = open_checkpoint(str(variant("muon"))).slots()
+    name = "electra/discriminator/encoder/layer_0/attention/query/kernel"
+    assert f"m/{name}" in slots
+    assert f"v/{name}" not in slots
+
+
+def test_steps_of_two_stages_may_not_change(folder, variant, here):
+    sets = [*SHORT, *VARIANTS["two_stage"][0], "training.steps=14"]
+    message = failure(here("pretrain", *arguments(folder, variant("two_stage"), *sets)))
+    assert "`training.steps` must not change" in message
+
+
+def assert_encoder_of(path, weights, prefix):
+    for name, array in tiny.encoder(str(path)).weights.items():
+        np.testing.assert_array_equal(array, weights[prefix + name])
+
+
+def test_the_encoder_of_every_kind_of_run(variant):
+    pair = variant("all_tokens_mlm")
+    weights = open_checkpoint(str(pair)).weights()
+    assert_encoder_of(pair, weights, "masked_lm_pair/main/encoder/")
+    # A checkpoint of the first stage is read as if the second began.
+    steps = saved_steps(str(variant("two_stage") / "checkpoints"))
+    for step, network in ((2, "generator"), (6, "discriminator")):
+        weights = open_checkpoint(steps[step]).weights()
+        assert_encoder_of(steps[step], weights, f"electra/{network}/encoder/")
+    # Disentangled tables are the sum of the generator's and the difference.
+    weights = open_checkpoint(str(variant("gdes"))).weights()
+    name = "electra/{}/encoder/embeddings/word_embeddings{}"
+    difference = weights[name.format("discriminator", "_delta")]
+    assert difference.any()
+    table = weights[name.format("generator", "")] + difference
+    encoder = tiny.encoder(str(variant("gdes")))
+    np.testing.assert_array_equal(encoder.weights["embeddings/word_embeddings"], table)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gdes", ""),
+        ("all_tokens_mlm", "masked_lm_pair/gate/kernel: other libraries have no copy"),
+        ("electric", "electra/cloze/*: other libraries have no"),
+    ],
+)
+def test_every_kind_of_run_is_converted_and_continued(
+    folder, variant, tmp_path, here, name, words
+):
+    source, target = variant(name), tmp_path / "hf"
+    convert = f"--from={source}", f"--to={target}", "--format=huggingface"
+    result = here("convert", *convert)
+    assert result.returncode == 0, result.stderr
+    assert words in result.stdout + result.stderr
+    start_from = {"gdes": target, "all_tokens_mlm": source, "electric": source}[name]
+    sets = [*SHORT, *VARIANTS[name][0], "training.steps=2"]
+    flags = {"init_checkpoint": start_from}
+    done = resume(here, folder, tmp_path / "again", *sets, **flags)
+    assert "loaded: all" in done.stderr
+    assert "ignored" not in done.stderr
+    if name == "electric":
+        assert "logits, which are energies" in result.stdout + result.stderr
+        served = f"--model={source}", f"--output={tmp_path / 'served'}"
+        message = failure(here("export", *served, "--output_kind=electra"))
+        assert "whose scores are energies" in message
 
 
 @pytest.mark.slow
@@ -214,8 +341,7 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_result(
     assert in_saves
     out, err = start(*given).communicate()
     assert out.startswith("training completed"), err
-    assert file_contents(output) == file_contents(whole)
-    assert metric_lines(output) == metric_lines(whole)
+    assert_equal_runs(output, whole)
 
 
 @contextlib.contextmanager
@@ -254,29 +380,20 @@ def test_a_checkpoint_is_self_contained(folder, whole, here, tmp_path):
             ["model.dropout=0.2", "training.log_every=7", "masking.rate=0.2"],
             ["`model.dropout` is 0.2, was 0.1; `masking.rate` is 0.2, was 0.15. "],
         ),
-        (
-            ["training.steps=59"],
-            ["`training.steps` must be at least 60", "59, with", "training.steps=60"],
-        ),
+        (["training.steps=59"], ["must be at least 60", "59, with", "steps=60"]),
     ],
 )
 def test_a_resumed_run_must_have_the_same_settings(folder, whole, here, sets, words):
     with unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole, *sets)))
-    for word in words:
-        assert word in message
+    assert all(word in message for word in words)
     assert "log_every" not in message
 
 
 def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
-    runs = tmp_path / "whole", tmp_path / "killed"
-    for run in runs:
-        shutil.copytree(whole, run)
-    given, killed = (
-        arguments(folder, run, "training.steps=75", evaluation_data=folder)
-        for run in runs
-    )
-    with unchanged(runs[0]):
+    run, killed = (shutil.copytree(whole, tmp_path / name) for name in ("run", "other"))
+    given = arguments(folder, run, "training.steps=75", evaluation_data=folder)
+    with unchanged(run):
         planned = here("pretrain", *given, "--dry_run")
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
@@ -288,21 +405,15 @@ def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
         assert line.endswith(rates)
     assert "resuming after step 60 of 75" in done.stderr
     # Step 30 is a milestone of the old length and not of the new one.
-    assert sorted(saved_steps(str(runs[0] / "checkpoints"))) == [30, 72, 75]
-    rate = read_metrics(str(runs[0]))[-2]["learning_rate"]
-    assert rate == pytest.approx(
-        1e-3 * (1 - 73 / 75), rel=1e-3
-    )  # the mean of 73, 74, 75
-    kill(start(*killed), lambda: newest(runs[1]) > 60)
-    assert newest(runs[1]) > 60
-    done = here("pretrain", *killed)
+    assert sorted(saved_steps(str(run / "checkpoints"))) == [30, 72, 75]
+    rate = read_metrics(str(run))[-2]["learning_rate"]  # the mean of 73, 74, 75
+    assert rate == pytest.approx(1e-3 * (1 - 73 / 75), rel=1e-3)
+    given = arguments(folder, killed, "training.steps=75", evaluation_data=folder)
+    kill(start(*given), lambda: newest(killed) > 60)
+    done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     assert note not in done.stderr
-    assert file_contents(runs[1]) == file_contents(runs[0])
-    assert metric_lines(runs[1]) == metric_lines(runs[0])
-    with unchanged(runs[0]):
-        message = failure(here("pretrain", *arguments(folder, runs[0])))
-    assert "`training.steps` must be at least 75" in message
+    assert_equal_runs(killed, run)
 
 
 @pytest.fixture(scope="module")
@@ -348,18 +459,6 @@ def test_two_phases(longer, whole, here, tmp_path):
         done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     assert "steps are completed" in done.stderr
-    # It also resumes after the first phase was trained further.
-    moved = tmp_path / "first"
-    shutil.copytree(whole, moved)
-    third = tmp_path / "third"
-    given = arguments(longer, third, *second, init_checkpoint=moved)
-    assert here("pretrain", *given).returncode == 0
-    shutil.rmtree(moved)
-    shutil.copytree(run, moved)
-    given = arguments(longer, third, *second, init_checkpoint=f"{moved}/")
-    with unchanged(third):
-        done = here("pretrain", *given)
-    assert done.returncode == 0, done.stderr
     # Other initial weights are an error.
     given = arguments(longer, run, *second, init_checkpoint=run)
     with unchanged(run):
@@ -393,23 +492,16 @@ def another_vocabulary(corpus_file, tmp_path_factory):
     return parent / "out"
 
 
-def test_init_checkpoint_must_have_the_same_vocabulary(
-    another_vocabulary, whole, here, tmp_path
-):
-    given = arguments(another_vocabulary, tmp_path / "run", init_checkpoint=whole)
-    message = failure(here("pretrain", *given))
-    assert "vocabulary of the initial checkpoint" in message
-    assert "entry 999 is" in message
-    assert not file_contents(tmp_path / "run")
-
-
-def test_init_checkpoint_must_have_the_same_model(folder, whole, here, tmp_path):
-    sets = ("model.width=16", "model.depth=2")
-    given = arguments(folder, tmp_path / "run", *sets, init_checkpoint=whole)
-    message = failure(here("pretrain", *given))
-    assert "the discriminator's width is 32 in " in message
-    assert "--set model.depth=1 --set model.width=32" in message
-    assert not file_contents(tmp_path / "run")
+def test_init_checkpoint_must_fit(folder, another_vocabulary, whole, here, tmp_path):
+    shape = "model.width=16", "model.depth=2"
+    for records, sets, words in (
+        (another_vocabulary, (), ["vocabulary of the initial", "entry 999 is"]),
+        (folder, shape, ["discriminator's width is 32 in ", "--set model.width=32"]),
+    ):
+        given = arguments(records, tmp_path / "run", *sets, init_checkpoint=whole)
+        message = failure(here("pretrain", *given))
+        assert all(word in message for word in words)
+        assert not file_contents(tmp_path / "run")
 
 
 def test_a_run_starts_from_a_converted_model_and_resumes(folder, whole, here, tmp_path):
@@ -434,25 +526,10 @@ def test_a_run_starts_from_a_converted_model_and_resumes(folder, whole, here, tm
     done = here("pretrain", *arguments(folder, run, *more, **halves))
     assert done.returncode == 0, done.stderr
     assert "resuming after step 2 of 3" in done.stderr
-    # Other weights are an error.
-    given = arguments(folder, run, *more, init_checkpoint=tmp_path / "generator")
-    with unchanged(run):
-        assert "begun_from is" in failure(here("pretrain", *given))
-
-
-def test_a_damaged_checkpoint_is_an_error(folder, whole, here, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(whole, run)
-    damaged = run / "checkpoints" / "step_00000060" / "optimizer.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-7])
-    with unchanged(run):
-        message = failure(here("pretrain", *arguments(folder, run)))
-    assert f"{damaged} must have the" in message
-    assert "--fallback" in message
 
 
 def test_a_second_run_in_a_run_directory_is_an_error(folder, whole, here):
-    with acquire_lock(str(whole)), unchanged(whole):
+    with run_lock(str(whole)), unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole)))
     assert f"{whole}, locked by a running process" in message
 
@@ -494,169 +571,3 @@ def test_a_frozen_generator_must_be_given(folder, whole, tmp_path, here):
     assert result.returncode == 0, result.stderr
     message = failure(here("pretrain", *given, f"--init_checkpoint={half}"))
     assert "must have the generator with its head" in message
-
-
-TWO_STAGE = (
-    "objective.name=two_stage",
-    "model.generator_width=1.0",
-    "model.generator_heads=2",
-    "model.sharing=none",
-    "model.generator_embedding=16",
-    "training.steps=12",
-    "training.save_every=4",
-    "training.keep_at=[]",
-    "training.keep=9",
-    "training.evaluate_every=6",
-)
-
-
-@pytest.fixture(scope="module")
-def two_stages(folder, tmp_path_factory):
-    """An uninterrupted run of both stages in its own process."""
-    output = tmp_path_factory.mktemp("two_stages") / "run"
-    process = start(*arguments(folder, output, *TWO_STAGE, evaluation_data=folder))
-    _, err = process.communicate()
-    assert process.returncode == 0, err
-    return output
-
-
-@pytest.mark.parametrize("step", [4, 6, 8])
-def test_two_stages_resume_on_both_sides_of_the_boundary(
-    folder, two_stages, tmp_path, here, step
-):
-    """Delete all checkpoints after a step, as if the run had been killed there."""
-    output = tmp_path / "run"
-    shutil.copytree(two_stages, output)
-    steps = saved_steps(str(output / "checkpoints"))
-    assert sorted(steps) == [4, 6, 8, 12]
-    for number in [n for n in steps if n > step]:
-        shutil.rmtree(steps[number])
-    given = arguments(folder, output, *TWO_STAGE, evaluation_data=folder)
-    result = here("pretrain", *given)
-    assert result.returncode == 0, result.stderr
-    assert file_contents(output) == file_contents(two_stages)
-    assert metric_lines(output) == metric_lines(two_stages)
-
-
-def test_steps_of_two_stages_may_not_change(folder, two_stages, here):
-    given = arguments(folder, two_stages, *TWO_STAGE, "training.steps=14")
-    message = failure(here("pretrain", *given, f"--evaluation_data={folder}"))
-    assert "`training.steps` must not change" in message
-
-
-def test_a_checkpoint_of_the_first_stage_is_read_as_if_the_second_began(two_stages):
-    steps = saved_steps(str(two_stages / "checkpoints"))
-    early = open_checkpoint(steps[4]).weights()
-    for name, array in tiny.encoder(steps[4]).weights.items():
-        trained = early[f"electra/generator/encoder/{name}"]
-        np.testing.assert_array_equal(array, trained)
-    late = open_checkpoint(steps[12]).weights()
-    for name, array in tiny.encoder(steps[12]).weights.items():
-        trained = late[f"electra/discriminator/encoder/{name}"]
-        np.testing.assert_array_equal(array, trained)
-
-
-def test_a_run_with_disentangled_tables_goes_everywhere(folder, whole, tmp_path, here):
-    """Train it from another run, resume it, convert it and continue the result."""
-    output, other = tmp_path / "run", tmp_path / "hf"
-    sets = "model.sharing=gdes", "training.keep=9", "training.keep_at=[]"
-    given = arguments(folder, output, *sets, "training.steps=6", init_checkpoint=whole)
-    for _ in range(2):
-        result = here("pretrain", *given)
-        assert result.returncode == 0, result.stderr
-        shutil.rmtree(saved_steps(str(output / "checkpoints")).get(6))
-    result = here("pretrain", *given)
-    assert "resuming after step 3 of 6" in result.stderr
-    weights = open_checkpoint(str(output)).weights()
-    name = "electra/{}/encoder/embeddings/word_embeddings{}"
-    difference = weights[name.format("discriminator", "_delta")]
-    assert difference.any()
-    table = weights[name.format("generator", "")] + difference
-    encoder = tiny.encoder(str(output))
-    np.testing.assert_array_equal(encoder.weights["embeddings/word_embeddings"], table)
-    result = here(
-        "convert", f"--from={output}", f"--to={other}", "--format=huggingface"
-    )
-    assert result.returncode == 0, result.stderr
-    again = arguments(folder, tmp_path / "again", *sets, "training.steps=3")
-    result = here("pretrain", *again, f"--init_checkpoint={other}")
-    assert result.returncode == 0, result.stderr
-    assert "loaded: all" in result.stderr
-
-
-def test_schedules_rates_and_muon_resume_to_the_same_bits(folder, tmp_path, here):
-    sets = (
-        "objective.temperature_schedule=[[0.0, 2.0], [0.5, 1.0]]",
-        "objective.discriminator_weight_schedule=[[0.0, 0.0], [1.0, 1.0]]",
-        "optimizer.generator_learning_rate=5e-4",
-        "optimizer.name=muon",
-        "training.steps=8",
-        "training.log_every=2",
-        "training.save_every=4",
-    )
-    outputs = [tmp_path / name for name in ("whole", "resumed")]
-    for output in outputs:
-        given = arguments(folder, output, *sets, "training.keep_at=[]")
-        assert here("pretrain", *given).returncode == 0
-    steps = saved_steps(str(outputs[1] / "checkpoints"))
-    shutil.rmtree(steps[8])
-    assert here("pretrain", *given).returncode == 0
-    assert file_contents(outputs[1]) == file_contents(outputs[0])
-    # The mean over two steps: (0 + 1/8) / 2 of 50, and so on.
-    logs = read_metrics(str(outputs[1]))
-    weights = {log["step"]: log["discriminator_weight"] for log in logs}
-    assert [weights[n] for n in (2, 4, 6, 8)] == pytest.approx(
-        [50 * (n - 1.5) / 8 for n in (2, 4, 6, 8)]
-    )
-    slots = open_checkpoint(str(outputs[0])).slots()
-    name = "electra/discriminator/encoder/layer_0/attention/query/kernel"
-    assert f"m/{name}" in slots
-    assert f"v/{name}" not in slots
-
-
-def test_a_masked_lm_pair_goes_everywhere(folder, tmp_path, here):
-    """Train it, resume it, convert it, continue from it, and read its encoder."""
-    output = tmp_path / "run"
-    sets = "objective.name=all_tokens_mlm", "training.keep=9", "training.keep_at=[]"
-    given = arguments(folder, output, *sets, "training.steps=6")
-    assert here("pretrain", *given).returncode == 0
-    before = file_contents(output)
-    shutil.rmtree(saved_steps(str(output / "checkpoints"))[6])
-    assert here("pretrain", *given).returncode == 0
-    assert file_contents(output) == before
-    result = here(
-        "convert", f"--from={output}", f"--to={tmp_path / 'hf'}", "--format=huggingface"
-    )
-    assert result.returncode == 0, result.stderr
-    assert "masked_lm_pair/gate/kernel: other libraries have no copy gate" in (
-        result.stdout + result.stderr
-    )
-    again = arguments(folder, tmp_path / "again", *sets, "training.steps=3")
-    result = here("pretrain", *again, f"--init_checkpoint={output}")
-    assert "loaded: all" in result.stderr
-    assert "ignored" not in result.stderr
-    weights = open_checkpoint(str(output)).weights()
-    for name, array in tiny.encoder(str(output)).weights.items():
-        np.testing.assert_array_equal(
-            array, weights[f"masked_lm_pair/main/encoder/{name}"]
-        )
-
-
-def test_electric_resumes_and_exports_its_encoder_only(folder, tmp_path, here):
-    output = tmp_path / "run"
-    sets = "objective.name=electric", "training.keep=9", "training.keep_at=[]"
-    given = arguments(folder, output, *sets, "training.steps=6")
-    assert here("pretrain", *given).returncode == 0
-    before = file_contents(output)
-    shutil.rmtree(saved_steps(str(output / "checkpoints"))[6])
-    assert here("pretrain", *given).returncode == 0
-    assert file_contents(output) == before
-    served = f"--model={output}", f"--output={tmp_path / 'served'}"
-    message = failure(here("export", *served, "--output_kind=electra"))
-    assert "whose scores are energies" in message
-    other = f"--from={output}", f"--to={tmp_path / 'hf'}", "--format=huggingface"
-    result = here("convert", *other)
-    assert result.returncode == 0, result.stderr
-    printed = result.stdout + result.stderr
-    assert "electra/cloze/*: other libraries have no" in printed
-    assert "logits, which are energies" in printed

@@ -39,7 +39,6 @@ from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.remote_run import RemoteRun, open_remote_run, open_run_copy
 from electra_tf.training.run_directory import (
     check_resumable,
-    checkpoint_config,
     lock_token,
     permanent_steps,
     run_lock,
@@ -241,7 +240,7 @@ def explain_changed_steps(
     steps = experiment.config.training.steps
     if newest is None or newest.step == steps:
         return []
-    old_steps = checkpoint_config(newest).training.steps
+    old_steps = newest.config().training.steps
     if old_steps == steps:
         return []
     settings, completed = experiment.config.optimizer, newest.step

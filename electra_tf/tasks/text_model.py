@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Encoder
@@ -369,7 +369,7 @@ class TextModel(keras.Model, TaskMethods):
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
         rng = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
-        layer_ops = FusedLayerOps(rng.dropout())
+        layer_ops = FusedLayerOps(rng.dropout(), on_cpu=has_only_cpus())
         with tf.GradientTape() as tape:
             outputs = self._forward(inputs, layer_ops, targets)
             sums = self.task_loss(outputs, targets, weights_B)

@@ -108,11 +108,7 @@ def open_checkpoint(path: str) -> Checkpoint:
 
 
 def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
-    """Open the newest checkpoint of a run whose files are intact.
-
-    Returns:
-        The checkpoint, and the errors of newer ones by their paths.
-    """
+    """Open the newest intact checkpoint; return errors of newer ones by their paths."""
     paths, damaged = saved_steps(os.path.join(folder, CHECKPOINTS)), {}
     for step in sorted(paths, reverse=True):
         try:
@@ -215,11 +211,8 @@ class CheckpointManager:
     def clean(self) -> list[str]:
         """Delete unfinished and partly deleted checkpoints of a killed run.
 
-        Other folders named as a checkpoint are renamed: they may hold weights that
-        somebody needs.
-
-        Returns:
-            A line for each renamed folder.
+        Other folders named as a checkpoint are renamed, and a line for each is
+        returned: they may hold weights that somebody needs.
         """
         lines = []
         for path in sorted(pathlib.Path(self.folder).glob("step_*")):
@@ -302,14 +295,9 @@ class CheckpointManager:
 def safetensors_parts(
     tensors: Arrays, metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a safetensors file, so that no second copy exists in memory.
+    """Yield the header of a safetensors file, then one tensor at a time.
 
-    Args:
-        tensors: Arrays by name, of any layout in memory.
-        metadata: Of the file's header.
-
-    Returns:
-        The header, then the data of one tensor at a time.
+    So no second copy of the tensors, of any layout in memory, exists.
     """
     order = list(_SAFETENSORS_DTYPES)
     names = sorted(tensors, key=lambda n: (order.index(tensors[n].dtype.name), n))

@@ -26,15 +26,9 @@ def uses_muon(path: str, shape: tf.TensorShape) -> bool:
 def muon_update(
     gradient: tf.Tensor, mean: tf.Tensor, momentum: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute an update, to be multiplied by the learning rate and subtracted.
+    """Return an update, to be multiplied by the learning rate, and the new momentum.
 
-    Args:
-        gradient: float32 [A, B].
-        mean: Momentum, float32 [A, B].
-        momentum: Its decay rate.
-
-    Returns:
-        The update and the new momentum.
+    `momentum` is the decay rate of `mean`; gradient and mean are float32 [A, B].
     """
     mean = momentum * mean + gradient
     direction = orthogonalize(gradient + momentum * mean)
@@ -42,14 +36,7 @@ def muon_update(
 
 
 def orthogonalize(matrix: tf.Tensor) -> tf.Tensor:
-    """Bring all singular values of a matrix near 1 (Newton-Schulz iterations).
-
-    Args:
-        matrix: float32 [A, B].
-
-    Returns:
-        float32 [A, B].
-    """
+    """Bring all singular values of a float32 matrix near 1 (Newton-Schulz)."""
     a, b, c = _COEFFICIENTS
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = tf.transpose(matrix) if is_tall else matrix

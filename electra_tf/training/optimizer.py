@@ -26,9 +26,9 @@ from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
 from electra_tf.training.muon import muon_update, uses_muon
 from electra_tf.training.schedule import (
+    GeneratorMultipliers,
+    LayerwiseMultipliers,
     WarmupPolynomialDecay,
-    generator_multipliers,
-    layerwise_multipliers,
 )
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
@@ -84,7 +84,7 @@ def create_optimizer(
     else:
         rule, warmup_steps = settings, settings.warmup_steps
         if settings.generator_learning_rate is not None:
-            multipliers = generator_multipliers(
+            multipliers = GeneratorMultipliers(
                 settings.generator_learning_rate / settings.learning_rate
             )
     schedule = WarmupPolynomialDecay(
@@ -129,11 +129,7 @@ class Optimizer(keras.optimizers.Optimizer):
         raise rate_error(f"learning_rate={value!r:.40}")
 
     def build(self, variables: Sequence[Variable]) -> None:
-        """Create the slots `m` and `v` of each variable; a second call does nothing.
-
-        Args:
-            variables: The variables to update, all float32.
-        """
+        """Create the slots `m` and `v` of each variable; a second call does nothing."""
         if self.built:
             return
         not_float32 = [
@@ -161,25 +157,24 @@ class Optimizer(keras.optimizers.Optimizer):
             self.multipliers(path) if self.multipliers else 1.0 for path in paths
         )
         super().build(list(variables))
-        is_muon = [
+        muons = [
             self.settings.name == "muon" and uses_muon(path, variable.shape)
             for path, variable in zip(paths, variables, strict=True)
         ]
-        if not any(is_muon):
+        others = [v for v, is_muon in zip(variables, muons, strict=True) if not is_muon]
+        if len(others) == len(variables):
             slots = self.add_optimizer_variables(variables, ["m", "v"])
             self._means, self._squares = slots
             return
         self._means = self.add_optimizer_variables(variables, "m")
-        others = [v for v, muon in zip(variables, is_muon, strict=True) if not muon]
         squares = iter(self.add_optimizer_variables(others, "v") if others else ())
-        self._squares = [None if muon else next(squares) for muon in is_muon]
+        self._squares = [None if is_muon else next(squares) for is_muon in muons]
 
     def slots(self) -> dict[str, list[keras.Variable | None]]:
         """Return the slots by name, each in the order of the variables of `build`.
 
         A weight that Muon updates has no slot `v`: None.
         """
-        self._require_built()
         return {"m": list(self._means), "v": list(self._squares)}
 
     def apply(
@@ -189,7 +184,6 @@ class Optimizer(keras.optimizers.Optimizer):
     ) -> None:
         """Call `update`, with the signature that Keras requires."""
         if trainable_variables is None:
-            self._require_built()
             trainable_variables = self._trainable_variables
         trainable_variables = list(trainable_variables)
         self.build(trainable_variables)
@@ -204,16 +198,11 @@ class Optimizer(keras.optimizers.Optimizer):
             Global norm of the summed gradients before clipping, a float32 scalar. If it
             is not finite and `clip_norm` is set, all updated weights become NaN.
         """
-        self._require_built()
         pairs = zip(gradients, variables, strict=True)
         pairs = [(g, v) for g, v in pairs if g is not None]
         if not pairs:
-            raise InputError(
-                "At least one variable must have a gradient",
-                f"{len(variables)} variables without gradient",
-                "Compute the loss from these variables within the GradientTape",
-            )
-        targets = [(self._index(variable), _native(variable)) for _, variable in pairs]
+            raise ValueError("no variable has a gradient")
+        targets = [(self._get_variable_index(v), _native(v)) for _, v in pairs]
         summed = [_dense(gradient, variable) for gradient, variable in pairs]
         replica = tf.distribute.get_replica_context()
         if replica.num_replicas_in_sync > 1:
@@ -251,24 +240,6 @@ class Optimizer(keras.optimizers.Optimizer):
         )
         settings["no_decay"] = tuple(settings["no_decay"])
         return cls(schedule, Settings(**settings), multipliers, config["name"])
-
-    def _require_built(self) -> None:
-        if not self.built:
-            raise InputError(
-                "An optimizer must be built before it is used",
-                "an optimizer without variables",
-                "Call build(model.trainable_variables)",
-            )
-
-    def _index(self, variable: Variable) -> int:
-        try:
-            return self._get_variable_index(variable)
-        except KeyError:
-            raise InputError(
-                "Each variable must be one of those passed to build()",
-                _path(variable),
-                "Create a new optimizer for other variables",
-            ) from None
 
     def _scalars(self, norm: tf.Tensor) -> "_Scalars":
         settings = self.settings
@@ -416,7 +387,7 @@ def _layer_multipliers(
             f"depth=None with optimizer.layer_decay={settings.layer_decay}",
             "Pass depth=model.encoder.shape.depth, or set layer_decay=1",
         )
-    return layerwise_multipliers(depth, settings.layer_decay, settings.layer_rule)
+    return LayerwiseMultipliers(depth, settings.layer_decay, settings.layer_rule)
 
 
 class _Scalars(NamedTuple):

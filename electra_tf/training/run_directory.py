@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import pathlib
 import shutil
@@ -51,8 +50,13 @@ _SAME_SHAPES = {
 _STEPS = "training.steps"
 
 
-def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
-    """Create the run directory and lock it until the process ends."""
+@contextlib.contextmanager
+def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
+    """Create a run directory, and lock it for a block.
+
+    If the block fails, a directory that did not exist before and has no files is
+    deleted.
+    """
     if "://" in folder:
         raise InputError(
             f"{flag} must be a local folder here",
@@ -61,42 +65,27 @@ def acquire_lock(folder: str, flag: str = "--model_dir") -> Any:
         )
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(
-            f"{flag} must be a folder",
-            f"{folder}, a file",
-            "Pass another folder",
+            f"{flag} must be a folder", f"{folder}, a file", "Pass another folder"
         )
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    lock_file = open(os.path.join(folder, _LOCK), "a")  # noqa: SIM115 - held open
-    try:
-        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(
-            f"{flag} must not be in use by another process",
-            f"{folder}, locked by a running process",
-            f"Wait for it, stop it, or pass another {flag}",
-        ) from error
-    lock_file.truncate(0)
-    lock_file.write(str(time.time_ns() % _NUM_TOKENS))
-    lock_file.flush()
-    os.fsync(lock_file.fileno())
-    durable_files.sync_folder(folder)
-    return lock_file
-
-
-@contextlib.contextmanager
-def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
-    """Lock a run directory for a block.
-
-    If the block fails, a directory that did not exist before and has no files is
-    deleted.
-    """
-    is_new = not os.path.exists(folder)
-    with acquire_lock(folder, flag):
+    path, is_new = pathlib.Path(folder, _LOCK), not os.path.exists(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(durable_files.locked(path, wait=False))
+        except BlockingIOError as error:
+            raise InputError(
+                f"{flag} must not be in use by another process",
+                f"{folder}, locked by a running process",
+                f"Wait for it, stop it, or pass another {flag}",
+            ) from error
+        path.write_text(str(time.time_ns() % _NUM_TOKENS))
+        durable_files.sync(path)
+        durable_files.sync_folder(folder)
         try:
             yield
         except BaseException:
             files = (p for p in pathlib.Path(folder).rglob("*") if not p.is_dir())
-            if is_new and {path.name for path in files} <= {_LOCK}:
+            if is_new and {file.name for file in files} <= {_LOCK}:
                 shutil.rmtree(folder)
             raise
 
@@ -111,7 +100,7 @@ def check_resumable(
     checkpoint: Checkpoint, now: PretrainingConfig, metadata: Mapping[str, Any]
 ) -> None:
     """Raise an error if settings or data differ from those of the checkpoint."""
-    then = checkpoint_config(checkpoint)
+    then = checkpoint.config()
     changed = [
         f"`{name}` is {new!r}, was {old!r}"
         for name, (old, new) in changed_fields(then, now).items()
@@ -148,11 +137,6 @@ def check_resumable(
         )
 
 
-def checkpoint_config(checkpoint: Checkpoint) -> PretrainingConfig:
-    """Return the config of a checkpoint."""
-    return checkpoint.config()
-
-
 def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
     """Return the steps of checkpoints that were permanent when they were written.
 
@@ -161,7 +145,7 @@ def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
     permanent = set()
     for step, path in saved_steps(os.path.join(folder, CHECKPOINTS)).items():
         try:
-            steps = checkpoint_config(Checkpoint(path, step, {})).training.steps
+            steps = Checkpoint(path, step, {}).config().training.steps
         except (OSError, ValueError):
             permanent.add(step)
         else:
@@ -172,11 +156,7 @@ def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
 def changed_fields(
     then: PretrainingConfig, now: PretrainingConfig
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ between two configs.
-
-    Returns:
-        Pairs of (earlier, current) values by dotted name.
-    """
+    """Return pairs of (earlier, current) values of settings, by dotted name."""
     old, new = dataclasses.asdict(then), dataclasses.asdict(now)
     return {
         f"{section}.{name}": (value, new[section][name])

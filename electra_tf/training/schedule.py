@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
@@ -54,11 +53,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.restart = restart
 
     def in_stage(self, step: tf.Tensor | int) -> tf.Tensor | int:
-        """Return the number of a step within its stage, from 0.
-
-        Args:
-            step: Number of completed updates.
-        """
+        """Return the number of a step within its stage, from 0."""
         if not self.restart:
             return step
         step = tf.convert_to_tensor(step)
@@ -88,64 +83,47 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def layerwise_multipliers(
-    depth: int, decay: float, rule: Literal["original", "exact"] = "original"
-) -> Callable[[str], float]:
-    """Return learning-rate multipliers: decay^(distance from the head)."""
-    return _LayerwiseMultipliers(depth, decay, rule)
-
-
-def generator_multipliers(factor: float) -> Callable[[str], float]:
-    """Return learning-rate multipliers: a factor for the generator's own weights."""
-    return _GeneratorMultipliers(factor)
-
-
-@keras.saving.register_keras_serializable("electra_tf")
-@dataclasses.dataclass(frozen=True)
-class _GeneratorMultipliers:
-    """Serializable function from a variable path to its multiplier."""
-
-    factor: float
-
-    def __call__(self, path: str) -> float:
-        is_own = not {"generator", "cloze"}.isdisjoint(path.split("/"))
-        return self.factor if is_own else 1.0
+class _Multipliers:
+    """Factors of the learning rate by a weight's path, in files by class and fields."""
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_GeneratorMultipliers":
+    def from_config(cls, config: dict[str, Any]) -> "_Multipliers":
         return cls(**config)
 
 
-@keras.saving.register_keras_serializable("electra_tf")
+@keras.saving.register_keras_serializable("electra_tf", "_GeneratorMultipliers")
 @dataclasses.dataclass(frozen=True)
-class _LayerwiseMultipliers:
-    """Serializable function from a variable path to its multiplier."""
+class GeneratorMultipliers(_Multipliers):
+    """A factor for the generator's own weights."""
+
+    factor: float
+
+    def __call__(self, path: str) -> float:
+        """Return the factor of a weight."""
+        is_own = not {"generator", "cloze"}.isdisjoint(path.split("/"))
+        return self.factor if is_own else 1.0
+
+
+@keras.saving.register_keras_serializable("electra_tf", "_LayerwiseMultipliers")
+@dataclasses.dataclass(frozen=True)
+class LayerwiseMultipliers(_Multipliers):
+    """decay^(distance from the head); by `original`, one more below the head."""
 
     depth: int
     decay: float
-    rule: Literal["original", "exact"]
+    rule: Literal["original", "exact"] = "original"
 
     def __call__(self, path: str) -> float:
+        """Return the factor of a weight."""
         # Match whole path components, so that `layer_1` does not match `layer_10`.
         layer = re.search(r"(?:^|/)(?:(embeddings(?:_project)?)|layer_(\d+))/", path)
         if not layer:
             return 1.0
         number = -1 if layer[1] else int(layer[2])
         if number >= self.depth:
-            raise InputError(
-                f"Layer numbers must be below the depth {self.depth}",
-                path,
-                "Pass the depth of the encoder to layerwise_multipliers",
-            )
+            raise ValueError(f"{path} must be below the depth {self.depth}")
         pooler = 1 if self.rule == "original" else 0
         return self.decay ** (self.depth - number + pooler)
-
-    def get_config(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_LayerwiseMultipliers":
-        return cls(**config)

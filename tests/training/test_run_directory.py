@@ -13,7 +13,6 @@ from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import Checkpoint
 from electra_tf.training.run_directory import (
     RESUME_SAFE_FIELDS,
-    acquire_lock,
     check_resumable,
     lock_token,
     permanent_steps,
@@ -29,24 +28,14 @@ def checkpoint(tmp_path):
     return Checkpoint(str(tmp_path), 5, METADATA)
 
 
-def test_a_folder_is_locked_until_the_lock_is_closed(tmp_path):
-    folder = tmp_path / "a" / "run"
-    lock = acquire_lock(str(folder))
-    with pytest.raises(InputError, match=f"--model_dir.*Received: {folder}, locked"):
-        acquire_lock(str(folder))
-    other = acquire_lock(str(tmp_path / "b"))
-    lock.close()
-    acquire_lock(str(folder)).close()
-    other.close()
-
-
 def test_a_killed_process_releases_the_lock(tmp_path):
     program = (
-        "import sys; from electra_tf.training.run_directory import acquire_lock;"
-        "lock = acquire_lock(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
+        "import sys; from electra_tf.training.run_directory import run_lock\n"
+        "with run_lock(sys.argv[1]): print('ready', flush=True); sys.stdin.read()"
     )
+    folder = tmp_path / "a" / "run"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)],
+        [sys.executable, "-c", program, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -54,15 +43,17 @@ def test_a_killed_process_releases_the_lock(tmp_path):
     )
     with process:
         assert process.stdout.readline() == "ready\n"
-        with pytest.raises(InputError, match=str(tmp_path)):
-            acquire_lock(str(tmp_path))
-        first = lock_token(str(tmp_path))
+        words = f"--model_dir.*Received: {folder}, locked"
+        with pytest.raises(InputError, match=words), run_lock(str(folder)):
+            pass
+        first = lock_token(str(folder))
         assert 0 < first < 2**50
         process.kill()
         process.wait()
-        acquire_lock(str(tmp_path)).close()
-    # Each lock has its own token, also in the same folder.
-    assert lock_token(str(tmp_path)) != first
+    with run_lock(str(folder)), run_lock(str(tmp_path / "b")):
+        # Each lock has its own token, also in the same folder.
+        tokens = {first, lock_token(str(folder)), lock_token(str(tmp_path / "b"))}
+        assert len(tokens) == 3
     assert lock_token(str(tmp_path / "missing")) == 0
 
 
@@ -91,11 +82,10 @@ def test_a_failed_run_deletes_only_a_new_empty_folder(tmp_path):
 def test_files_and_urls_are_errors(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("content")
-    with pytest.raises(InputError, match=r"--model_dir.*file, a file"):
-        acquire_lock(str(tmp_path / "file"))
+    for name, words in (("file", r"--model_dir.*file, a file"), ("gs://b/run", "gs:")):
+        with pytest.raises(InputError, match=words), run_lock(name):
+            pass
     assert (tmp_path / "file").read_text() == "content"
-    with pytest.raises(InputError, match="Received: gs://bucket/run"):
-        acquire_lock("gs://bucket/run")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
-from electra_tf.training.schedule import WarmupPolynomialDecay, layerwise_multipliers
+from electra_tf.training.schedule import LayerwiseMultipliers, WarmupPolynomialDecay
 
 FLAT = {
     "pretrain_small_1M": WarmupPolynomialDecay(5e-4, 1_000_000, 10_000),
@@ -49,7 +49,7 @@ def test_the_last_rates_are_exact(compiled):
 @pytest.mark.parametrize("case", LAYERWISE)
 def test_layerwise_rates_equal_the_original(golden, case):
     schedule, depth, decay = LAYERWISE[case]
-    factor = layerwise_multipliers(depth, decay)
+    factor = LayerwiseMultipliers(depth, decay)
     keys = golden[f"sched/{case}/keys"]
     factors = [factor(f"electra/{key.strip('/')}/kernel") for key in keys]
     for step, rates in zip(
@@ -77,5 +77,5 @@ def test_layerwise_rates_equal_the_original(golden, case):
     ],
 )
 def test_distances_from_the_head(path, original, exact):
-    assert layerwise_multipliers(12, 0.5)(path) == 0.5**original
-    assert layerwise_multipliers(12, 0.5, "exact")(path) == 0.5**exact
+    assert LayerwiseMultipliers(12, 0.5)(path) == 0.5**original
+    assert LayerwiseMultipliers(12, 0.5, "exact")(path) == 0.5**exact
