@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from electra_tf import backend
+from electra_tf import backend, durable_files
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path
@@ -176,6 +176,17 @@ def is_given(
     """Return whether a flag, `--set`, `--config` or the base sets a setting."""
     names_set = loader.given_names(local_path(flag_values.config), flag_values.set)
     return flag_values[flag].present > 0 or names[flag] in {*names_set, *(base or {})}
+
+
+def write_lines(lines: Iterable[str], output: str | None) -> None:
+    """Write lines to a file, which appears when it is complete, or to stdout."""
+    if output is None:
+        for line in lines:
+            print(line)
+        return
+    with durable_files.replacing(output) as file:
+        for line in lines:
+            print(line, file=file)
 
 
 def warn(lines: Iterable[str]) -> None:

@@ -11,10 +11,10 @@ list), or question and context. Each output record has the `id` of its input rec
 
 from absl import flags
 
-from electra_tf import cli
-from electra_tf.runs import prediction
+from electra_tf import cli, sources
 from electra_tf.storage.mirror import check_new, local_path, staged
-from electra_tf.tasks import predictions
+from electra_tf.tasks import evaluation, prediction_inputs, predictions
+from electra_tf.tasks.load import load
 
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
@@ -47,16 +47,17 @@ def main() -> None:
     cli.require(FLAGS, "model")
     if not FLAGS.overwrite:
         check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
+    source = local_path(FLAGS.input)
+    prediction_inputs.check_input(source)
     with staged(FLAGS.output) as output:
-        prediction.run_prediction(
-            FLAGS.model,
-            local_path(FLAGS.input),
-            output,
-            FLAGS.overwrite,
-            FLAGS.text_columns or None,
-            FLAGS.format,
-            FLAGS.nbest,
-        )
+        prediction_inputs.check_output(source, output, FLAGS.overwrite)
+        found = sources.open(FLAGS.model)
+        model = load(found)
+        stored = evaluation.stored_columns(found.path, model).text_columns
+        columns = FLAGS.text_columns or None
+        items = prediction_inputs.read_items(model, source, columns, stored)
+        lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)
+        cli.write_lines(lines, output)
 
 
 if __name__ == "__main__":

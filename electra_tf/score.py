@@ -60,13 +60,13 @@ def main() -> None:
         )
     source = local_path(FLAGS.input)
     scorer = scoring.TextScorer.from_preset(FLAGS.checkpoint, FLAGS.batch_size)
-    print(nbest.describe_rule(scorer), file=sys.stderr)
+    print(f"rule: {scoring.RULES[scorer.rule]}", file=sys.stderr)
     if FLAGS.nbest:
         lines = nbest.rerank(scorer, source, FLAGS.weight, FLAGS.format)
     else:
         lines = nbest.score_lines(scorer, source, FLAGS.format)
     with staged(FLAGS.output) as output:
-        nbest.write(lines, output)
+        cli.write_lines(lines, output)
     for line in scorer.unknown.lines("input"):
         print(line, file=sys.stderr)
 

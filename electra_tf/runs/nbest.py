@@ -4,11 +4,11 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError
-from electra_tf.runs.scoring import RULES, WINDOW, TextScorer
+from electra_tf.runs.scoring import WINDOW, TextScorer
 from electra_tf.tasks.conll import COLUMN_SUFFIXES
 from electra_tf.text.files import (
     BROKEN,
@@ -82,11 +82,6 @@ def rerank(
             yield json.dumps(values, ensure_ascii=False)
 
 
-def describe_rule(scorer: TextScorer) -> str:
-    """Return a line about the rule of the scores."""
-    return f"rule: {RULES[scorer.rule]}"
-
-
 def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
     name = source or "standard input"
@@ -131,15 +126,3 @@ def _parse(place: str, line: str) -> Hypothesis:
             "Correct the line, or leave --nbest out to score plain lines",
         )
     return Hypothesis(fields[0], fields[1], first)
-
-
-def write(lines: Iterable[str], output: str | None) -> None:
-    """Write lines to a file, or print them."""
-    if output is None:
-        for line in lines:
-            print(line)
-        return
-    # All lines first: an error leaves the file unchanged.
-    text = "".join(f"{line}\n" for line in lines)
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -5,7 +5,6 @@ the state of its first wordpiece. It needs seconds and has a small spread, so it
 compares short pre-training runs, whose fine-tuned scores are too noisy.
 """
 
-import glob
 import os
 import random
 import sys
@@ -20,7 +19,9 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.model.transformer import Encoder
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.text.files import BROKEN, encoding_remedy, open_compressed
+from electra_tf.tasks.conll import Sentence, read_conll
+from electra_tf.tasks.splits import find_splits
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 from electra_tf.text.warnings import UnknownCounter
 
@@ -60,8 +61,8 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
     encoder.build()
     pretrained.load_into(encoder)
     splits, left_out = {}, 0
-    for split, count in SENTENCES.items():
-        sentences = _draw(_read(data, split), count)
+    for split, sentences in _read(data).items():
+        sentences = _draw(sentences, SENTENCES[split])
         splits[split], missing = _encode(encoder, pretrained, sentences, split)
         left_out += missing
     report: dict[str, Any] = {
@@ -138,15 +139,15 @@ def _accuracies(
 def _encode(
     encoder: Encoder,
     pretrained: PretrainedEncoder,
-    sentences: Sequence[Sequence[Sequence[str]]],
+    sentences: Sequence[tuple[Sentence, Sentence]],
     name: str,
 ) -> tuple[_Words, int]:
     """Return states and tags of the words, and the number of too long sentences."""
     ids = pretrained.tokenizer.vocabulary.ids
     rows, firsts, tags, left_out = [], [], [], 0
-    for sentence in sentences:
+    for pos, chunks in sentences:
         row, first = [ids[CLS]], []
-        for word, *_ in sentence:
+        for word in pos.words:
             first.append(len(row))
             row += pretrained.tokenizer.encode(word) or [ids[UNKNOWN]]
         row.append(ids[SEP])
@@ -155,7 +156,7 @@ def _encode(
             continue
         rows.append(row)
         firsts.append(first)
-        tags += [columns[1:] for columns in sentence]
+        tags += zip(pos.tags, chunks.tags, strict=True)
     unknown = UnknownCounter(pretrained.tokenizer)
     unknown.add(rows)
     for line in unknown.lines(name):
@@ -177,37 +178,17 @@ def _draw(sentences: list, count: int) -> list:
     return random.Random(0).sample(sentences, min(count, len(sentences)))
 
 
-def _read(data: str, split: str) -> list[list[list[str]]]:
-    """Return sentences as lists of [word, part of speech, chunk tag]."""
-    paths = sorted(glob.glob(f"{glob.escape(os.path.join(data, split))}.txt*"))
-    if not paths:
+def _read(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:
+    """Return sentences with parts of speech, and with chunk tags, of each split."""
+    paths = find_splits(data, tuple(SENTENCES), (".txt",))
+    if os.path.isfile(data) or len(paths) < len(SENTENCES):
         raise InputError(
-            f"--data must be a folder with {split}.txt of CoNLL-2000",
+            "--data must be a folder with train.txt and test.txt of CoNLL-2000",
             f"{data!r}",
             "Check the path; .gz and .xz are read too",
         )
-    try:
-        with open_compressed(paths[0]) as file:
-            text = file.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{paths[0]} must be UTF-8", str(error), encoding_remedy(paths[0])
-        ) from error
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{paths[0]} must be readable", str(error), "Copy it again"
-        ) from error
-    sentences: list[list[list[str]]] = [[]]
-    for number, line in enumerate(text.splitlines(), 1):
-        columns = line.split()
-        if not columns:
-            sentences.append([])
-        elif len(columns) == 3:
-            sentences[-1].append(columns)
-        else:
-            raise InputError(
-                "Each line must be: word, part of speech, chunk tag",
-                f"{paths[0]}, line {number}: {line!r}",
-                "Pass the files of CoNLL-2000",
-            )
-    return [sentence for sentence in sentences if sentence]
+    log = DataErrorLog("stop", "", "Lines must be: word, part of speech, chunk tag")
+    return {
+        split: list(zip(*(read_conll(path, 0, n, log) for n in (1, 2)), strict=True))
+        for split, path in paths.items()
+    }

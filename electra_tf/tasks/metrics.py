@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from electra_tf.tasks.schemes import conlleval_spans, to_bioes
+from electra_tf.tasks.schemes import conlleval_spans, to_scheme
 
 _TOLERANCE = 1e-6  # rounding of float32 sums whose terms are in another order
 
@@ -159,7 +159,7 @@ def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
         for side in (*spans, correct)
     ]
     if _bioes_marks(predicted) - _bioes_marks(gold):
-        gold = [to_bioes(tags) for tags in gold]
+        gold = [to_scheme(tags) for tags in gold]
     return {
         **_rates(*(count.total() for count in counts)),
         "accuracy": _tag_accuracy(list(_tag_pairs(gold, predicted))),

@@ -71,51 +71,38 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def bioes(spans: Iterable[Span], length: int) -> list[str]:
-    """Return spans as tags: B, I and E for several words, S for one word."""
-    tags = [OUTSIDE] * length
-    for first, last, kind in spans:
-        marks = "S" if first == last else f"B{'I' * (last - first - 1)}E"
-        suffix = f"-{kind}" if kind else ""
-        tags[first : last + 1] = [mark + suffix for mark in marks]
-    return tags
-
-
-def write_spans(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
+def write_spans(spans: Sequence[Span], length: int, scheme: str = BIOES) -> list[str]:
     """Return spans as tags of a scheme.
 
-    IOB2 begins each span with B, IOE2 ends each span with E; all other words have I.
-    IOB1 and IOE1 use B and E only between two adjacent spans of one type.
+    BIOES marks begin, inside and end of several words, and a single word with S. IOB2
+    begins each span with B, IOE2 ends each span with E; all other words have I. IOB1
+    and IOE1 use B and E only between two adjacent spans of one type.
     """
-    if scheme == BIOES:
-        return bioes(spans, length)
     if scheme not in SCHEMES:
         raise InputError(
             f"The scheme of tags must be one of {', '.join(SCHEMES)}",
             repr(scheme),
             "Pass one of them",
         )
-    tags = [OUTSIDE] * length
-    for index, (first, last, kind) in enumerate(spans):
-        suffix = f"-{kind}" if kind else ""
-        tags[first : last + 1] = [f"I{suffix}"] * (last + 1 - first)
-        if scheme in ("IOB1", "IOB2"):
-            adjacent = index > 0 and _are_adjacent(spans[index - 1], spans[index])
-            if adjacent or scheme == "IOB2":
-                tags[first] = f"B{suffix}"
-        else:
-            pair = spans[index : index + 2]
-            adjacent = len(pair) == 2 and _are_adjacent(*pair)
-            if adjacent or scheme == "IOE2":
-                tags[last] = f"E{suffix}"
+    tags, previous = [OUTSIDE] * length, None
+    ends = {(span.first - 1, span.kind) for span in spans}  # before another span
+    for span in spans:
+        marks = ["I"] * (span.last + 1 - span.first)
+        is_after = previous == (span.first - 1, span.kind)
+        previous = span.last, span.kind
+        if scheme in (BIOES, "IOB2") or (scheme == "IOB1" and is_after):
+            marks[0] = "B"
+        if scheme in (BIOES, "IOE2") or (scheme == "IOE1" and previous in ends):
+            marks[-1] = "E" if scheme != BIOES or len(marks) > 1 else "S"
+        suffix = f"-{span.kind}" if span.kind else ""
+        tags[span.first : span.last + 1] = [mark + suffix for mark in marks]
     return tags
 
 
-def to_scheme(tags: Sequence[str], scheme: str) -> list[str]:
+def to_scheme(tags: Sequence[str], scheme: str = BIOES) -> list[str]:
     """Convert the tags of a sentence to another scheme.
 
-    Returns:
-        One tag for each word; the tags mark the same spans.
+    Models are trained on BIOES. Well-formed tags of the scheme do not change.
     """
     return write_spans(conlleval_spans(tags), len(tags), scheme)
 
@@ -131,29 +118,13 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
     misfits = {
         scheme: [
             index
-            for index, (spans, tags) in enumerate(
-                zip(all_spans, sentences, strict=True)
-            )
-            if write_spans(spans, len(tags), scheme) != list(tags)
+            for index, tags in enumerate(sentences)
+            if write_spans(all_spans[index], len(tags), scheme) != list(tags)
         ]
         for scheme in SCHEMES
     }
     best = min(SCHEMES, key=lambda scheme: len(misfits[scheme]))
     return best, misfits[best]
-
-
-def to_bioes(tags: Sequence[str]) -> list[str]:
-    """Convert the tags of a sentence to BIOES, the scheme that models are trained on.
-
-    Returns:
-        BIOES tags of the same spans; well-formed BIOES tags do not change.
-    """
-    return bioes(conlleval_spans(tags), len(tags))
-
-
-def _are_adjacent(left: Span, right: Span) -> bool:
-    """Return whether `right` has the same type and begins right after `left`."""
-    return left.last + 1 == right.first and left.kind == right.kind
 
 
 def _split_tag(tag: str) -> tuple[str, str]:

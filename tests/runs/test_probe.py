@@ -83,9 +83,10 @@ def test_the_command(pretrained, grammar, tmp_path, here):
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["chunk"]["best"] == 100
     assert "best" in result.stderr
-    (tmp_path / "train.txt").write_text("word tag\n")
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.txt").write_text("word tag\n")
     for given, words in (
-        ([f"--data={tmp_path}"], "train.txt, line 1"),
+        ([f"--data={tmp_path}"], "train.txt:1"),
         (["--data=/nowhere"], "must be a folder with train.txt"),
         ([f"--data={grammar}", "--batches=1"], "--batches"),
     ):

@@ -17,7 +17,7 @@ from electra_tf.tasks.metrics import (
     score_spans,
     score_tokens,
 )
-from electra_tf.tasks.schemes import to_bioes
+from electra_tf.tasks.schemes import to_scheme
 from electra_tf.text.data_errors import DataErrorLog
 
 
@@ -259,7 +259,7 @@ def test_gold_and_predicted_schemes_may_differ():
     rng = random.Random(0)
     gold = [rng.choices(["O", "B-A", "I-A", "B-B", "I-B"], k=8) for _ in range(50)]
     predicted = [[t if rng.random() < 0.8 else "O" for t in s] for s in gold]
-    in_bioes = list(map(to_bioes, gold)), list(map(to_bioes, predicted))
+    in_bioes = list(map(to_scheme, gold)), list(map(to_scheme, predicted))
     score = score_spans(*in_bioes)
     assert score_spans(gold, in_bioes[1]) == score
     assert score_spans(gold, in_bioes[0])["accuracy"] == 100.0

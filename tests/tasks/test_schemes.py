@@ -11,7 +11,6 @@ from electra_tf.tasks.schemes import (
     conlleval_spans,
     is_span_scheme,
     scheme_of,
-    to_bioes,
     to_scheme,
 )
 from electra_tf.text.data_errors import DataErrorLog
@@ -52,7 +51,7 @@ def test_spans_begin_after_a_type_change_or_an_end(tags, spans):
 def test_every_scheme_writes_the_same_spans(scheme):
     tags = SCHEMES[scheme]
     assert conlleval_spans(tags) == SPANS
-    assert to_bioes(tags) == SCHEMES["BIOES"]
+    assert to_scheme(tags) == SCHEMES["BIOES"]
     assert to_scheme(SCHEMES["BIOES"], scheme) == tags
     assert scheme_of([tags, ["O"]]) == (scheme, [])
     other = ["I-A", "B-A"] if scheme in ("IOB2", "BIOES") else ["B-A", "O"]
@@ -64,7 +63,7 @@ def test_conversion_preserves_spans(scheme):
     for tags in itertools.product(BIOES_TAGS, repeat=4):
         spans, written = conlleval_spans(tags), to_scheme(tags, scheme)
         assert conlleval_spans(written) == spans
-        assert to_scheme(to_bioes(written), scheme) == written
+        assert to_scheme(to_scheme(written), scheme) == written
         # Each word with a tag is in one span; other words are in none.
         covered = [i for first, last, _ in spans for i in range(first, last + 1)]
         assert covered == [i for i, tag in enumerate(tags) if tag != "O"]
@@ -94,7 +93,7 @@ def test_conll_2000_is_restored_byte_for_byte_from_bioes(data):
         assert scheme_of([sentence.tags for sentence in tagged]) == ("IOB2", [])
         lines = []
         for sentence, parts in zip(tagged, pos, strict=True):
-            tags = to_scheme(to_bioes(sentence.tags), "IOB2")
+            tags = to_scheme(to_scheme(sentence.tags), "IOB2")
             columns = sentence.words, parts.tags, tags
             lines += [" ".join(row) for row in zip(*columns, strict=True)] + [""]
         text = "\n".join(lines) + "\n"

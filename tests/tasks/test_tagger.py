@@ -14,7 +14,7 @@ from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import Sentence, read_conll
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.schemes import to_bioes, to_scheme
+from electra_tf.tasks.schemes import to_scheme
 from electra_tf.tasks.tagger import (
     EncodedWords,
     TokenClassifier,
@@ -127,13 +127,13 @@ def test_conll_2000_is_restored_from_its_inputs(tmp_path, data):
     names = tag_vocabulary(train)
     assert len(names) == 4 * 11 + 1
     # All LST spans of train are single words, but test has a longer one.
-    assert "E-LST" not in {tag for one in train for tag in to_bioes(one.tags)}
-    assert "E-LST" in {tag for one in test for tag in to_bioes(one.tags)}
+    assert "E-LST" not in {tag for one in train for tag in to_scheme(one.tags)}
+    assert "E-LST" in {tag for one in test for tag in to_scheme(one.tags)}
     assert "E-LST" in names
     tokenizer = Tokenizer(Vocabulary.read(data / "vocab/bert_uncased_en.txt"))
     num_split = 0
     for one in test:
-        gold = [names.index(tag) for tag in to_bioes(one.tags)]
+        gold = [names.index(tag) for tag in to_scheme(one.tags)]
         parts = encode_words(one.words, tokenizer, 32)
         num_split += len(parts) > 1
         assert not any(part.cut for part in parts)
