@@ -2,11 +2,15 @@
 
 Pre-training: `config`, `objective`, `batch`, `TOKENS`, `SETS` of commands,
 `build_records`, `save_checkpoint`. Fine-tuning: `start`, `settings`, `texts`, `MODELS`.
+Other libraries: `huggingface`.
 """
 
 import functools
+import json
+import shutil
 
 import numpy as np
+import safetensors.numpy
 import tensorflow as tf
 from conftest import GOLDEN
 
@@ -292,6 +296,24 @@ def compiled(model, steps=10):
 
 def tensors(batch):
     return tf.nest.map_structure(tf.convert_to_tensor, batch)
+
+
+def huggingface(folder, change=None, source="discriminator", **config):
+    """Write a golden Hugging Face model with changed tensors, which are returned.
+
+    `change` is a function of the tensors by name. Keys of its config that are None are
+    left out.
+    """
+    shutil.copytree(GOLDEN / "interop" / f"huggingface_{source}", folder)
+    path, config_path = folder / "model.safetensors", folder / "config.json"
+    arrays = safetensors.numpy.load_file(path)
+    if change is not None:
+        arrays = {n: np.ascontiguousarray(a) for n, a in change(arrays).items()}
+        safetensors.numpy.save_file(arrays, path)
+    stored = json.loads(config_path.read_text()) | config
+    stored = {name: value for name, value in stored.items() if value is not None}
+    config_path.write_text(json.dumps(stored))
+    return arrays
 
 
 def networks(path, vocabulary=None):

@@ -47,7 +47,8 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
             f"{sizes[largest]:,} of them of {largest!r}",
         )
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        # `load_checkpoint` would follow the `checkpoint` file of a folder `prefix`.
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         return {name: np.asarray(reader.get_tensor(name)) for name in sizes}
     except (tf.errors.OpError, ValueError, LookupError) as error:
         raise _error(

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -83,14 +82,12 @@ def converted(tmp_path_factory):
 def test_every_layer_computes_what_transformers_computed(case, tmp_path, monkeypatch):
     """Nine heads and epsilon 1e-5; then a config without some of its keys."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    from write_interop_golden import ODD_CONFIG, change_config
+    from write_interop_golden import ODD_CONFIG
 
-    folders = []
-    for role in ("discriminator", "generator"):
-        folders.append(tmp_path / role)
-        shutil.copytree(GOLDEN / f"huggingface_{role}", folders[-1])
-        if case == "odd":
-            change_config(folders[-1] / "config.json", ODD_CONFIG)
+    folders = [tmp_path / role for role in ("discriminator", "generator")]
+    for folder in folders:
+        keys = ODD_CONFIG if case == "odd" else {}
+        tiny.huggingface(folder, source=folder.name, **keys)
     convert_checkpoint(",".join(map(str, folders)), tmp_path / "ours")
     model = load_electra(tmp_path / "ours")
     positions = np.tile(np.arange(TOKENS.shape[1]), (2, 1))
@@ -166,10 +163,9 @@ def test_round_trips_are_exact(source, format, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_huggingface_round_trip_keeps_keys_and_dtypes(dtype, tmp_path):
     source = tmp_path / "source"
-    shutil.copytree(DISCRIMINATOR, source)
-    tensors = safetensors.numpy.load_file(source / "model.safetensors")
-    tensors = {name: array.astype(dtype) for name, array in tensors.items()}
-    safetensors.numpy.save_file(tensors, source / "model.safetensors")
+    tensors = tiny.huggingface(
+        source, lambda tensors: {n: array.astype(dtype) for n, array in tensors.items()}
+    )
     convert_checkpoint(source, tmp_path / "ours")
     convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
     after = safetensors.numpy.load_file(tmp_path / "back" / "model.safetensors")
@@ -185,27 +181,20 @@ def test_huggingface_round_trip_keeps_keys_and_dtypes(dtype, tmp_path):
 
 
 def test_unequal_copies_of_shared_tables_are_loaded_apart(tmp_path):
-    shutil.copytree(GENERATOR, tmp_path / "generator")
-    path = tmp_path / "generator" / "model.safetensors"
-    tensors = safetensors.numpy.load_file(path)
-    tensors["electra.embeddings.word_embeddings.weight"] += 1
-    safetensors.numpy.save_file(tensors, path)
+    name = "electra.embeddings.word_embeddings.weight"
+    tensors = tiny.huggingface(
+        tmp_path / "generator", lambda t: {**t, name: t[name] + 1}, "generator"
+    )
     pair = f"{DISCRIMINATOR},{tmp_path / 'generator'}"
     convert_checkpoint(pair, tmp_path / "ours", sharing="none")
     model = load_electra(tmp_path / "ours")
     assert model.settings.generator_embedding == 20
     words = model.generator.encoder.embeddings.word_embeddings
-    np.testing.assert_array_equal(
-        words, tensors["electra.embeddings.word_embeddings.weight"]
-    )
+    np.testing.assert_array_equal(words, tensors[name])
 
 
 def test_the_head_that_is_there_decides_the_role(tmp_path):
-    shutil.copytree(DISCRIMINATOR, tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    config = json.loads(path.read_text())
-    config["architectures"] = ["ElectraForMaskedLM"]
-    path.write_text(json.dumps(config))
+    tiny.huggingface(tmp_path / "model", architectures=["ElectraForMaskedLM"])
     (network,) = tiny.networks(str(tmp_path / "model")).networks
     assert network.role == "discriminator"
 
@@ -220,20 +209,18 @@ def test_torch_files_of_both_kinds_are_read(name):
 
 
 def test_missing_surplus_and_misshaped_weights_are_named(tmp_path):
-    shutil.copytree(DISCRIMINATOR, tmp_path / "model")
-    path = tmp_path / "model" / "model.safetensors"
-    tensors = safetensors.numpy.load_file(path)
-    changed = dict(tensors)
-    del changed["electra.embeddings_project.bias"]
-    changed["discriminator_predictions.dense.bias"] = np.zeros(3, np.float32)
-    safetensors.numpy.save_file(changed, path)
-    with pytest.raises(
-        InputError, match=r"embeddings_project\.bias.*dense\.bias.*\(3,\)"
-    ):
-        tiny.networks(str(tmp_path / "model"))
-    safetensors.numpy.save_file(tensors | {"adapter.weight": np.zeros(2)}, path)
+    def change(tensors):
+        del tensors["electra.embeddings_project.bias"]
+        wrong = {"discriminator_predictions.dense.bias": np.zeros(3, np.float32)}
+        return tensors | wrong
+
+    tiny.huggingface(tmp_path / "a", change)
+    words = r"embeddings_project\.bias.*dense\.bias.*\(3,\)"
+    with pytest.raises(InputError, match=words):
+        tiny.networks(tmp_path / "a")
+    tiny.huggingface(tmp_path / "b", lambda t: t | {"adapter.weight": np.zeros(2)})
     with pytest.raises(InputError, match=r"adapter\.weight"):
-        tiny.networks(str(tmp_path / "model"))
+        tiny.networks(tmp_path / "b")
 
 
 def test_names_are_those_of_the_released_small_model(data):

@@ -4,7 +4,6 @@
 """
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -36,17 +35,14 @@ SPARE = 8
 SMALL = 1e-3
 
 
-def change_rows(folder, rows):
-    """Change a Hugging Face folder's table and bias by a function of arrays."""
-    file = folder / "model.safetensors"
-    tensors = safetensors.numpy.load_file(file)
-    for name in tensors:
-        if name.endswith((TABLE, BIAS, "generator_lm_head.weight")):
-            tensors[name] = np.ascontiguousarray(rows(tensors[name]))
-    safetensors.numpy.save_file(tensors, file, {"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config["vocab_size"] = len(next(a for n, a in tensors.items() if TABLE in n))
-    (folder / "config.json").write_text(json.dumps(config))
+def write_half(folder, half, rows, **config):
+    """Write half of the golden pair, with table and bias changed by a function."""
+    names = (TABLE, BIAS, "generator_lm_head.weight")
+
+    def change(tensors):
+        return {n: rows(a) if n.endswith(names) else a for n, a in tensors.items()}
+
+    tiny.huggingface(folder / half, change, half, **config)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +61,7 @@ def moved(entries, order, tmp_path_factory):
     """The golden pair with [PAD] as entry 4, as two folders of Hugging Face."""
     parent = tmp_path_factory.mktemp("moved")
     for half in HALVES:
-        shutil.copytree(GOLDEN / f"huggingface_{half}", parent / half)
-        change_rows(parent / half, lambda rows: rows[order])
+        write_half(parent, half, lambda rows: rows[order])
         text = "".join(f"{entries[row]}\n" for row in order)
         (parent / half / "vocab.txt").write_text(text)
     return parent
@@ -84,15 +79,13 @@ def padded(tmp_path_factory):
     """The golden pair with more rows than entries, all with large values."""
     parent = tmp_path_factory.mktemp("padded")
     spare = np.random.default_rng(0).normal(3, 1, (SPARE, 1)).astype(np.float32)
+
+    def with_spare_rows(rows):
+        more = np.broadcast_to(spare, (SPARE, rows[0].size))
+        return np.concatenate([rows, more.reshape(SPARE, *rows.shape[1:])])
+
     for half in HALVES:
-        shutil.copytree(GOLDEN / f"huggingface_{half}", parent / half)
-        change_rows(
-            parent / half,
-            lambda rows: np.concatenate(
-                [rows, np.broadcast_to(spare, (SPARE, rows[0].size)).reshape(
-                    SPARE, *rows.shape[1:])]
-            ),
-        )  # fmt: skip
+        write_half(parent, half, with_spare_rows, vocab_size=32 + SPARE)
     return parent
 
 

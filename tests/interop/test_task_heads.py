@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -36,22 +35,17 @@ REAL = INPUTS["padding_mask"] > 0
 
 def make_folder(folder, outputs, name, dtype=np.float32, **config):
     """Write the golden encoder with a head of `outputs` units, as transformers does."""
-    shutil.copytree(GOLDEN, folder)
-    path = folder / "model.safetensors"
-    tensors = {
-        key: array
-        for key, array in safetensors.numpy.load_file(path).items()
-        if not key.startswith("discriminator_predictions")
-    }
-    rng = np.random.default_rng(1)
-    width = tensors["electra.encoder.layer.0.output.dense.bias"].shape[0]
-    tensors[f"{name}.weight"] = rng.normal(size=(outputs, width)).astype(np.float32)
-    tensors[f"{name}.bias"] = rng.normal(size=outputs).astype(np.float32)
-    tensors = {key: array.astype(dtype) for key, array in tensors.items()}
-    safetensors.numpy.save_file(tensors, path)
-    stored = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(stored | config))
-    return tensors
+
+    def change(tensors):
+        encoder = {n: a for n, a in tensors.items() if n.startswith("electra.")}
+        rng = np.random.default_rng(1)
+        width = encoder["electra.encoder.layer.0.output.dense.bias"].size
+        weight = rng.normal(size=(outputs, width)).astype(np.float32)
+        bias = rng.normal(size=outputs).astype(np.float32)
+        tensors = {**encoder, f"{name}.weight": weight, f"{name}.bias": bias}
+        return {n: array.astype(dtype) for n, array in tensors.items()}
+
+    return tiny.huggingface(folder, change, **config)
 
 
 def expected_logits(tensors, name):

@@ -14,7 +14,6 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 import tiny
 from conftest import GOLDEN as ALL_GOLDEN
@@ -104,12 +103,8 @@ def test_damaged_configs(source, text, tmp_path):
     ],
 )
 def test_tensors_of_another_kind(name, array, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(DISCRIMINATOR, folder)
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    tensors[name] = array
-    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    refused(tiny.networks, folder, name)
+    tiny.huggingface(tmp_path / "model", lambda tensors: {**tensors, name: array})
+    refused(tiny.networks, tmp_path / "model", name)
 
 
 def test_damaged_safetensors(tmp_path):
@@ -437,6 +432,15 @@ def test_a_checkpoint_file_names_files_of_its_own_folder(tf1_folder, tmp_path):
     assert tf1.find_prefix(str(folder)) is None
     (folder / "checkpoint").write_bytes(b"\xff\x00{")
     assert tf1.find_prefix(str(folder)) is None
+
+
+def test_a_folder_of_the_name_of_a_prefix_is_not_followed(tf1_folder, tmp_path):
+    prefix = tmp_path / "model.ckpt-0"
+    write_bundle(str(prefix), {"electra/x": np.ones(2, np.float32)})
+    prefix.mkdir()
+    name = f'model_checkpoint_path: "{tf1_folder}/model.ckpt-0"\n'
+    (prefix / "checkpoint").write_text(name)
+    assert list(read_bundle(str(prefix))) == ["electra/x"]
 
 
 def test_a_layer_number_that_no_weights_reach(tf1_folder, tmp_path):
