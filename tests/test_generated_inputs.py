@@ -1,6 +1,5 @@
 """Generated files and flags give a right answer or an InputError."""
 
-import dataclasses
 import sys
 
 import pytest
@@ -14,12 +13,11 @@ import generated_inputs
 import input_kinds
 
 pytestmark = pytest.mark.tools
-_BUILDS_A_MODEL = (".keras", "input of predict")
 
 
 def test_generated_inputs():
-    kinds = [name for name in input_kinds.KINDS if name not in _BUILDS_A_MODEL]
-    report = generated_inputs.run_in_process(300, 0, kinds)
+    kinds = [name for name in input_kinds.KINDS if name != ".keras"]
+    report = generated_inputs.run_inputs(300, 0, kinds)
     assert report["failures"] == []
     assert report["inputs"] == report["answers"] + report["errors"] >= 290
     assert min(report["answers"], report["errors"]) > 30
@@ -28,15 +26,9 @@ def test_generated_inputs():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", input_kinds.KINDS)
 def test_a_thousand_generated_inputs_of_each_kind(name):
-    report = generated_inputs.run_in_process(1000, 0, [name])
+    report = generated_inputs.run_inputs(1000, 0, [name])
     assert report["failures"] == []
     assert min(report["answers"], report["errors"]) > 0
-
-
-@pytest.mark.slow
-def test_two_hundred_commands():
-    report = generated_inputs.run_commands(200, 0)
-    assert report["failures"] == []
 
 
 def compute(folder, case):
@@ -61,24 +53,17 @@ def refuse(folder, case):
     [(compute, "over"), (take, "over 64 MiB"), (look_up, "KeyError"), (refuse, None)],
 )
 def test_failures_are_reported(read, evidence, monkeypatch):
-    kind = dataclasses.replace(input_kinds.KINDS["text"], read=read)
+    kind = input_kinds.KINDS["text"]._replace(read=read)
     monkeypatch.setitem(input_kinds.KINDS, "text", kind)
     monkeypatch.setattr(generated_inputs, "MAX_SECONDS", 0.2)
     monkeypatch.setattr(generated_inputs, "MAX_BYTES", 1 << 26)
-    report = generated_inputs.run_in_process(3, 0, ["text"])
+    report = generated_inputs.run_inputs(3, 0, ["text"])
     assert report["inputs"] == 3
     if evidence is None:
         assert (report["errors"], report["failures"]) == (3, [])
         return
-    (failure,) = report["failures"]
-    assert failure.startswith("3 x text: ")
-    assert evidence in failure
-    assert "electra_tf_failures" in failure
-
-
-def test_tracebacks_of_commands_are_reported(tmp_path, monkeypatch):
-    assert generated_inputs.run_command(["build_vocab"], tmp_path) == "errors"
-    (tmp_path / "electra_tf").mkdir()
-    (tmp_path / "electra_tf" / "broken.py").write_text("raise KeyError(1)")
-    monkeypatch.setattr(generated_inputs, "ROOT", tmp_path)
-    assert "KeyError" in generated_inputs.run_command(["broken"], tmp_path)
+    assert len(report["failures"]) == 3
+    for failure in report["failures"]:
+        assert failure.startswith("text: ")
+        assert evidence in failure
+        assert "electra_tf_failures" in failure

@@ -206,20 +206,15 @@ def report_estimate(ours: peers.Peer, times: list[float], options) -> None:
     )
 
 
-def add_options(parser: argparse.ArgumentParser, batch_size: int, steps: int) -> None:
-    """Add the options of a training step."""
-    parser.add_argument("--batch_size", type=int, default=batch_size)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=steps, help="steps per round")
-    precisions = ["float32", "mixed_bfloat16"]
-    parser.add_argument("--precision", default="float32", choices=precisions)
-
-
 def main() -> None:
     """Measure all peers, and print the table."""
     parser = peers.parser(__doc__, tuple(PEERS))
-    add_options(parser, batch_size=32, steps=2)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "gpu"])
+    add, precisions = parser.add_argument, ["float32", "mixed_bfloat16"]
+    add("--batch_size", type=int, default=32)
+    add("--length", type=int, default=128)
+    add("--steps", type=int, default=2, help="steps per round")
+    add("--precision", default="float32", choices=precisions)
+    add("--device", default="cpu", choices=["cpu", "gpu"])
     options = parser.parse_args()
     if options.peer:
         serve(options)

@@ -13,8 +13,7 @@ the table in docs/reliability.md. The exit status is 1 if anything failed.
                .keras files; each must be an error that names the file, or harmless
   disks        commands with too little space for a file; each must end with one
                message, and leave what was there before
-  inputs       generated files and flags, read in process
-  commands     the same through real commands
+  inputs       generated files and flags, read as the commands do
   strings      the tokenizer outside and inside the graph
 
 `planted --help` shows the options of that section. `tools/serve_check` loads servers.
@@ -37,8 +36,7 @@ SECTIONS = {
     "kills": ("kills", "run_kills", 50),
     "corruptions": ("corruptions", "run_corruptions", 50),
     "disks": ("full_disks", "run_full_disks", 12),
-    "inputs": ("generated_inputs", "run_in_process", 10_000),
-    "commands": ("generated_inputs", "run_commands", 200),
+    "inputs": ("generated_inputs", "run_inputs", 10_000),
     "strings": ("strings", "compare_tokenizers", 1_000_000),
 }
 

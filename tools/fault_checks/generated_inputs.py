@@ -1,24 +1,21 @@
 """Read generated files and flags: each must give a right answer or an InputError."""
 
-import collections
 import contextlib
 import io
-import os
 import pathlib
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import hypothesis
 from absl import flags
 from hypothesis import strategies as st
-from input_kinds import KINDS, ROOT, Case
+from input_kinds import KINDS, Case
 from process_memory import PeakMemory, mapped
 
 from electra_tf.errors import InputError
@@ -28,64 +25,42 @@ MAX_SECONDS = 20.0
 MAX_BYTES = 1 << 30
 """Memory of one input, at most, above what its process had before."""
 _MAX_WAIT = 300.0  # seconds, for an input that hangs without computing
-_START = 60.0  # seconds of CPU time of a command, at most, beside those of its input
-_ADDRESS_SPACE = 16 << 30  # TensorFlow maps much more than it uses
 _BATCH = 250  # inputs that are held in memory
 _KEPT = pathlib.Path(tempfile.gettempdir(), "electra_tf_failures")
-
-Read = Callable[[str, pathlib.Path, Case], str]
 
 
 class _TooSlow(BaseException):
     """Raised by the alarm; no handler of the product catches it."""
 
 
-def run_in_process(count: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> dict:
+def run_inputs(count: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> dict:
     """Read generated inputs with the functions that the commands call.
 
     Args:
         count: Number of inputs.
         seed: The same seed gives the same inputs.
-        kinds: Names of `KINDS` to read, by their weights.
+        kinds: Names of `KINDS` to read.
 
     Returns:
-        `inputs`, `answers`, `errors` and `failures`.
+        `inputs`, `answers`, `errors`, and `failures`, whose files are kept.
     """
-    return _run(count, seed, kinds, read_case)
-
-
-def run_commands(count: int, seed: int) -> dict:
-    """Give generated inputs to real commands; return counts as `run_in_process`."""
-    kinds = [name for name, kind in KINDS.items() if kind.command]
-    return _run(count, seed, kinds, _run_command)
-
-
-def _run(count: int, seed: int, kinds: Sequence[str], read: Read) -> dict:
     counts = dict.fromkeys(("inputs", "answers", "errors"), 0)
-    failures: dict[str, str] = {}
-    repeated: collections.Counter[str] = collections.Counter()
-    total = sum(KINDS[name].weight for name in kinds)
+    failures = []
     for name in kinds:
-        share = max(1, round(count * KINDS[name].weight / total))
-        for case in examples(KINDS[name].cases, share, seed):
+        for case in examples(KINDS[name].cases, max(1, count // len(kinds)), seed):
+            counts["inputs"] += 1
             with tempfile.TemporaryDirectory(prefix="electra_tf_") as folder:
                 case.write(pathlib.Path(folder))
-                outcome = read(name, pathlib.Path(folder), case)
-                counts["inputs"] += 1
+                outcome = read_case(name, pathlib.Path(folder), case)
                 if outcome in counts:
                     counts[outcome] += 1
                     continue
-                key = f"{name}: {outcome.partition(':')[0]}"
-                repeated[key] += 1
-                if key not in failures:  # keep the first of its kind
-                    kept = _KEPT / f"{name}_{seed}_{counts['inputs']}".replace("/", "_")
-                    shutil.rmtree(kept, ignore_errors=True)
-                    shutil.copytree(folder, kept, symlinks=True)
-                    arguments = f"{case.arguments!r:.300}"
-                    failures[key] = f"{name}: {outcome:.300}; {kept} with {arguments}"
-        print(f"{name}: {share:,} inputs read", file=sys.stderr, flush=True)
-    lines = [f"{repeated[key]} x {line}" for key, line in failures.items()]
-    return {**counts, "failures": lines}
+                kept = _KEPT / f"{name}_{seed}_{counts['inputs']}"
+                shutil.copytree(folder, kept, symlinks=True, dirs_exist_ok=True)
+                arguments = f"{case.arguments!r:.300}"
+                failures.append(f"{name}: {outcome:.300}; {kept} with {arguments}")
+        print(f"{name}: read", file=sys.stderr, flush=True)
+    return {**counts, "failures": failures}
 
 
 def examples(strategy: st.SearchStrategy, count: int, seed: int) -> Iterator[Case]:
@@ -164,39 +139,3 @@ def _place() -> str:
     ours = [f for f in frames if "/electra_tf/" in f.filename] or frames
     path = pathlib.Path(ours[-1].filename)
     return f"{path.parent.name}/{path.name} line {ours[-1].lineno}"
-
-
-def _run_command(name: str, folder: pathlib.Path, case: Case) -> str:
-    """Give a case to a command; return its outcome as `read_case`."""
-    (folder / "text.txt").write_text("the cat sat\n" * 30)
-    # A command line cannot contain NUL.
-    command, *given = (a.replace("\0", "") for a in KINDS[name].command(folder, case))
-    return run_command([command, *given], folder)
-
-
-def run_command(arguments: Sequence[str], folder: pathlib.Path) -> str:
-    """Run a command of the package in a folder; return its outcome as `read_case`."""
-
-    def limit():
-        seconds = int(MAX_SECONDS + _START)
-        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-
-    result = subprocess.run(
-        [sys.executable, "-m", f"electra_tf.{arguments[0]}", *arguments[1:]],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=folder,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)},
-        preexec_fn=limit,
-        timeout=600,
-    )
-    lines = result.stdout.decode("utf-8", "replace").strip().splitlines() or [""]
-    if "Traceback (most recent call last)" in "\n".join(lines):
-        return f"traceback: {lines[-1]:.200}, {arguments}"
-    if result.returncode < 0:
-        return f"signal {-result.returncode}: {arguments}"
-    if result.returncode and not lines[-1]:
-        return f"exit status {result.returncode} without a message: {arguments}"
-    return "errors" if result.returncode else "answers"

@@ -13,7 +13,7 @@ import pathlib
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig
 from electra_tf.tasks import predictions
 from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.load import load
-from electra_tf.tasks.prediction_inputs import Item, read_items
+from electra_tf.tasks.prediction_inputs import Item
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
@@ -34,8 +34,7 @@ from electra_tf.text.tokenizer import Tokenizer
 ROOT = pathlib.Path(__file__).parents[2]
 SAVED = ROOT / "tests" / "golden" / "saved"
 INTEROP = ROOT / "tests" / "golden" / "interop"
-RECORDS, RUN = SAVED / "records", SAVED / "run"
-STEP = RUN / "checkpoints" / "step_00000004"
+RECORDS, STEP = SAVED / "records", SAVED / "run" / "checkpoints" / "step_00000004"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Case:
     """Files of one input, and arguments beside them."""
 
     files: Mapping[str, bytes]
-    """Content by path relative to the folder of the input."""
+    """Content by name."""
     base: pathlib.Path | None = None
     """Folder whose other files are linked beside `files`."""
     arguments: tuple[str, ...] = ()
@@ -56,26 +55,17 @@ class Case:
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
 
-    @property
-    def name(self) -> str:
-        """Path of the first file."""
-        return next(iter(self.files))
+    def path(self, folder: pathlib.Path) -> str:
+        """Return the path of the first file."""
+        return str(folder / next(iter(self.files)))
 
 
-Arguments = Callable[[pathlib.Path, Case], list[str]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """One kind of input."""
 
-    weight: int
-    """Share of the inputs, relative to the other kinds."""
     cases: st.SearchStrategy[Case]
     read: Callable[[pathlib.Path, Case], Any]
     """Reads a case from its folder, and checks the answer."""
-    command: Arguments | None = None
-    """Arguments of a command that reads the case."""
 
 
 def changed_file(*rows: tuple) -> st.SearchStrategy[Case]:
@@ -137,7 +127,7 @@ def _root(name: str) -> Any:
 
 def _read_config(folder: pathlib.Path, case: Case) -> None:
     (name,) = case.arguments
-    config = loader.load_config(str(folder / case.name), root=_root(name))
+    config = loader.load_config(case.path(folder), root=_root(name))
     dump = loader.dump_config(config)
     _require(config == loader.parse_config(dump, "its dump", _root(name)))
 
@@ -251,7 +241,7 @@ def _read_corpus(folder: pathlib.Path, case: Case) -> None:
     def read(log):
         for documents in ("blank_line", "line", "file"):
             settings = CorpusConfig(documents=documents)
-            for document in CorpusReader([str(folder / case.name)], settings, log):
+            for document in CorpusReader([case.path(folder)], settings, log):
                 _require(document.lines)
                 _require(all(line == line.strip() != "" for line in document.lines))
 
@@ -262,19 +252,8 @@ def _read_task(folder: pathlib.Path, case: Case) -> None:
     (name,) = case.arguments
     sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
     settings = loader.load_config(None, sets.get(name, []), root=_root("finetune"))
-    data = str(folder / case.name)
+    data = case.path(folder)
     _each_policy(lambda log: read_task(name, data, settings.data, log), folder)
-
-
-@functools.cache
-def _model(name: str) -> Any:
-    return load(sources.open(SAVED / name))
-
-
-def _read_inputs(folder: pathlib.Path, case: Case) -> None:
-    model = _model(*case.arguments)
-    items = list(read_items(model, str(folder / case.name)))
-    model.examples([item.value for item in items])
 
 
 # --- Models ----------------------------------------------------------------------
@@ -383,56 +362,32 @@ def _read_keras(folder: pathlib.Path, case: Case) -> None:
     keras.backend.clear_session()
 
 
-def _command(command: str, flag: str, *rest: str) -> Arguments:
-    """Return the arguments of a command that reads the first file of a case."""
-    return lambda folder, case: [command, f"--{flag}={folder / case.name}", *rest]
-
-
-def _of_folder(command: str, flag: str, *rest: str) -> Arguments:
-    """Return the arguments of a command that reads the folder of a case."""
-    return lambda folder, case: [
-        command, f"--{flag}={pathlib.Path(folder, *case.arguments)}", *rest
-    ]  # fmt: skip
-
-
-_PLAN = ("--dry_run", f"--data={RECORDS}")
-_CONVERTED = ("--to=converted", "--format=huggingface")
-KINDS: dict[str, Kind] = {
+_WORDS, _SETTINGS = (
+    (RECORDS / name).read_bytes() for name in ("vocab.txt", "vocab.txt.settings.json")
+)
+KINDS = {
     "config": Kind(
-        16,
         changed_file(*(("config.yaml", p.read_bytes(), p.name) for p in _CONFIGS)),
         _read_config,
-        _command("pretrain", "config", *_PLAN),
     ),
-    "--set": Kind(
-        8, st.deferred(_set_cases), _read_sets,
-        lambda _, case: ["pretrain", *_PLAN, *(f"--set={a}" for a in case.arguments)],
-    ),
-    "flags": Kind(
-        8, st.deferred(_flag_cases), _read_flags, lambda _, case: list(case.arguments)
-    ),
+    "--set": Kind(_set_cases(), _read_sets),
+    "flags": Kind(st.deferred(_flag_cases), _read_flags),
     "vocabulary": Kind(
-        8,
-        changed_file(
-            *(["vocab.txt", (RECORDS / "vocab.txt").read_bytes()] for _ in "123"),
-        )
-        | json_like((RECORDS / "vocab.txt.settings.json").read_bytes()).map(
+        changed_file(("vocab.txt", _WORDS))
+        | json_like(_SETTINGS).map(
             lambda content: Case({"vocab.txt.settings.json": content}, RECORDS)
         ),
         _read_vocabulary,
     ),
     "text": Kind(
-        14,
         changed_file(
             ("a.txt", _PROSE), ("a.txt.gz", _PROSE), ("a.txt.xz", _PROSE),
             ("a", _PROSE), ("a.jsonl", _JSONL), ("a.csv", _CSV), ("a.tsv.gz", _TSV),
             ("a.json", _LIST), ("a.json.xz", _LIST),
         ),
         _read_corpus,
-        _command("build_vocab", "input", "--output=new", "--min_frequency=1"),
     ),
     "data of a task": Kind(
-        25,
         changed_file(
             ("train.csv", _CSV, "csv"), ("train.csv.gz", _CSV, "csv"),
             ("train.tsv.xz", _TSV, "csv"), ("train.jsonl", _ROWS, "csv"),
@@ -443,31 +398,8 @@ KINDS: dict[str, Kind] = {
         ),
         _read_task,
     ),
-    "input of predict": Kind(
-        6,
-        changed_file(
-            ("in.txt", b"The cat\nthe end\n", "classifier"),
-            ("in.csv", b'text\n"The cat"\nA dog\n', "classifier"),
-            ("in.json", _LIST, "classifier"), ("in.conll.gz", _CONLL, "tagger"),
-            ("in.txt", b'The cat\n{"words": ["A", "dog"], "id": "x"}\n', "tagger"),
-            ("in.json", _SQUAD, "answerer"), ("in.jsonl", _FLAT, "answerer"),
-        ),
-        _read_inputs,
-        lambda folder, case: [
-            "predict", f"--input={case.name}", f"--model={SAVED / case.arguments[0]}"
-        ],
-    ),
-    "checkpoint": Kind(
-        8, st.deferred(_checkpoint_cases), _read_model,
-        _of_folder("score", "checkpoint", "--input=text.txt"),
-    ),
-    "model of another library": Kind(
-        13, st.deferred(_foreign_cases), _read_model,
-        _of_folder("convert", "from", *_CONVERTED),
-    ),
-    ".keras": Kind(
-        2, st.deferred(_keras_cases), _read_keras,
-        _command("predict", "model", "--input=text.txt"),
-    ),
+    "checkpoint": Kind(_checkpoint_cases(), _read_model),
+    "model of another library": Kind(_foreign_cases(), _read_model),
+    ".keras": Kind(_keras_cases(), _read_keras),
 }  # fmt: skip
 """Kinds by name."""
