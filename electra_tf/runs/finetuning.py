@@ -1,5 +1,6 @@
 """Fine-tune on one task, or on all tasks of GLUE."""
 
+import functools
 import json
 import math
 import os
@@ -62,11 +63,19 @@ def run_finetuning(
     settings = make_config({})
     _warn_of_rates(pretrained.shape, settings.optimizer)
     _warn_of_length(pretrained.trained_length, settings.data.max_length)
+    run = functools.partial(
+        run_task,
+        data=data,
+        pretrained=pretrained,
+        trials=trials,
+        make_config=make_config,
+        devices=devices,
+    )
     with run_lock(output, "--output"):
         if name == "glue":
-            _run_glue(data, pretrained, output, trials, make_config, devices)
+            _run_glue(data, output, run)
         else:
-            run_task(name, data, pretrained, output, trials, make_config, devices)
+            run(name, output=output)
 
 
 def _warn_of_rates(shape: EncoderConfig, optimizer: TaskOptimizerConfig) -> None:
@@ -96,33 +105,27 @@ def _warn_of_length(trained: int | None, max_length: int) -> None:
         )
 
 
-def _run_glue(
-    data: str,
-    pretrained: PretrainedEncoder,
-    output: str,
-    trials: int,
-    make_config: MakeConfig,
-    devices: tf.distribute.Strategy,
-) -> None:
+def _run_glue(data: str, output: str, run: Callable[..., list[Trial]]) -> None:
     """Fine-tune on each GLUE task that has data; write the table and the submission."""
-    tasks = [task for task in glue.TASKS if task != "ax" and _has_data(data, task)]
+    stems = {
+        name: ("train", *row.dev[:1]) for name, row in glue.TASKS.items() if row.dev
+    }
+    tasks = [
+        name for name in stems if all(glue.find(data, name, s) for s in stems[name])
+    ]
     if not tasks:
         raise InputError(
             "--data must contain train and dev of one of GLUE's tasks or more",
             f"{data!r}, without any of them",
             "Download GLUE, or name the folder that contains CoLA, SST-2, ...",
         )
-    missing = [task for task in glue.TASKS if task not in (*tasks, "ax")]
-    print(
-        f"tasks with data: {', '.join(tasks)}; without: {', '.join(missing) or 'none'}"
-    )
+    missing = ", ".join(task for task in stems if task not in tasks) or "none"
+    print(f"tasks with data: {', '.join(tasks)}; without: {missing}")
     _check_test_sets(data, tasks)
     trials_by_task, predictions = {}, {}
     for task in tasks:
         folder = os.path.join(output, task)
-        trials_by_task[task] = run_task(
-            task, data, pretrained, folder, trials, make_config, devices
-        )
+        trials_by_task[task] = run(task, output=folder)
         predictions |= _best_test_predictions(task, trials_by_task[task], folder)
     table = _format_glue_table(trials_by_task)
     print(table)
@@ -145,16 +148,11 @@ def run_task(
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
-    defaults = dict(_PUBLISHED_SETTINGS.get(name, {}))
-    max_positions = pretrained.shape.max_positions
-    published_length = defaults.get("data.max_length", 128)
-    defaults["data.max_length"] = min(published_length, max_positions)
-    settings = make_config(defaults)
-    if settings.data.max_length == max_positions < published_length:
-        print(
-            f"{name}: data.max_length is {max_positions}, the encoder's limit, not "
-            f"{published_length}"
-        )
+    published = {"data.max_length": 128, **_PUBLISHED_SETTINGS.get(name, {})}
+    length, limit = published["data.max_length"], pretrained.shape.max_positions
+    settings = make_config(published | {"data.max_length": min(length, limit)})
+    if settings.data.max_length == limit < length:
+        print(f"{name}: data.max_length is {limit}, the encoder's limit, not {length}")
     os.makedirs(output, exist_ok=True)
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
@@ -166,15 +164,15 @@ def run_task(
         print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
     done = Trials(task, pretrained, settings, output, devices).run(trials)
     print(format_summary(done, name))
-    results = {score: _to_json(summary(done, score)) for score in done[0].scores}
+    results = {  # JSON has no infinity and no NaN
+        score: {
+            n: v if math.isfinite(v) else None for n, v in summary(done, score).items()
+        }
+        for score in done[0].scores
+    }
     with open(os.path.join(output, RESULTS), "w", encoding="utf-8") as file:
         json.dump({"task": name, "scores": results}, file, indent=1)
     return done
-
-
-def _to_json(statistics: Mapping[str, float]) -> dict[str, float | None]:
-    """Replace infinity and NaN, which JSON does not have, by None."""
-    return {name: v if math.isfinite(v) else None for name, v in statistics.items()}
 
 
 def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
@@ -189,11 +187,6 @@ def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
                 f"{path}, with {number}",
                 "Use the complete test file, or remove it",
             )
-
-
-def _has_data(data: str, task: str) -> bool:
-    stems = ("train", glue.TASKS[task].dev[0])
-    return all(glue.find(data, task, stem) for stem in stems)
 
 
 def _best_test_predictions(

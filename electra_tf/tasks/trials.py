@@ -15,8 +15,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import keras
 import numpy as np
@@ -44,6 +43,10 @@ from electra_tf.training.optimizer import create_optimizer
 
 STATISTICS = ("median", "mean", "sd", "min", "max")
 _BEST = "best"
+_FULL_DISK = (
+    "Free space, then run the same command again; it resumes after the last finished "
+    "epoch"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +89,7 @@ class Trials:
         for trial in trials:  # a process killed after it wrote its line left these
             self._checkpoint(trial.number).delete()
         for number in range(len(trials) + 1, count + 1):
-            remedy = (
-                "Free space, then run the same command again; it resumes after the "
-                "last finished epoch"
-            )
-            with reraise_full_disk(str(self._output), remedy):
+            with reraise_full_disk(str(self._output), _FULL_DISK):
                 trial = self._run_trial(number)
                 best = max(map(self._monitored, trials), default=-math.inf)
                 if self._monitored(trial) > best:
@@ -118,8 +117,7 @@ class Trials:
         """Check that the folder has the same settings, and read its trials."""
         self._output.mkdir(parents=True, exist_ok=True)
         file, text = self._output / CONFIG, self._config_text
-        previous = file.read_text(encoding="utf-8") if file.exists() else text
-        if previous != text:
+        if file.exists() and (previous := file.read_text(encoding="utf-8")) != text:
             raise InputError(
                 f"{self._output} must be resumed with the task, data, checkpoint and "
                 "settings in its config.yaml",
@@ -141,13 +139,10 @@ class Trials:
         # not bind the folder.
         if not (self._output / CONFIG).exists():
             durable_files.write(self._output / CONFIG, self._config_text)
-        checkpoint = self._checkpoint(number)
+        checkpoint, epochs = self._checkpoint(number), self._settings.training.epochs
         if first := checkpoint.resume(model):
-            self._log(
-                f"{self._task.name} trial {number}: resuming after "
-                f"{pluralize(first, 'epoch')}"
-            )
-        epochs = self._settings.training.epochs
+            done = pluralize(first, "epoch")
+            self._log(f"{self._task.name} trial {number}: resuming after {done}")
         if not checkpoint.is_over and first < epochs:
             logs = os.path.join(trial_folder(self._output, number), "tensorboard")
             board = keras.callbacks.TensorBoard(logs)
@@ -209,8 +204,8 @@ class Trials:
     def _dev_scores(self) -> dict[str, float]:
         name, split = next(iter(self._task.eval_splits.items()))
         scorer = self._task.scorer
-        predictions = scorer.predict(self._model, split.items)
-        return _with_prefix(name, scorer.score(split, predictions))
+        scores = scorer.score(split, scorer.predict(self._model, split.items))
+        return {f"{name}_{metric}": value for metric, value in scores.items()}
 
     def _evaluate(
         self, model: TextModel, number: int
@@ -226,12 +221,13 @@ class Trials:
             if name == "train":
                 continue
             predictions = scorer.predict(model, split.items)
-            if split.targets is not None and not scores:
-                predictions = scorer.tune(model, split, predictions)
-                degenerate = scorer.degenerate(split, predictions)
-            scorer.write(split, predictions, os.path.join(folder, name))
             if split.targets is not None:
-                scores |= _with_prefix(name, scorer.score(split, predictions))
+                if not scores:
+                    predictions = scorer.tune(model, split, predictions)
+                    degenerate = scorer.degenerate(split, predictions)
+                for metric, value in scorer.score(split, predictions).items():
+                    scores[f"{name}_{metric}"] = value
+            scorer.write(split, predictions, os.path.join(folder, name))
         return scores, degenerate
 
     def _save_model(self) -> None:
@@ -252,9 +248,7 @@ class Trials:
         return value if math.isfinite(value) else -sys.float_info.max
 
     def _format_trial(self, trial: Trial, count: int) -> str:
-        scores = "  ".join(
-            f"{name} {v:.2f}" for name, v in format_scores(trial.scores).items()
-        )
+        scores = _format(trial.scores, ".2f")
         warning = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
         return (
             f"{self._task.name} trial {trial.number} of {count} (seed {trial.seed}): "
@@ -275,13 +269,9 @@ def _config_changes(previous: str, text: str) -> str:
         "checkpoint": "another checkpoint",
     }
     changes = [descriptions[name] for name in now if now[name] != then.get(name)]
-    new_lines = set(text.splitlines()[1:]) - set(previous.splitlines())
-    changes += [line.strip() for line in text.splitlines() if line in new_lines]
+    known = set(previous.splitlines())
+    changes += [line.strip() for line in text.splitlines()[1:] if line not in known]
     return "; ".join(changes) or "fewer settings"
-
-
-def _with_prefix(split: str, scores: Mapping[str, Any]) -> dict[str, float]:
-    return {f"{split}_{name}": float(value) for name, value in scores.items()}
 
 
 class StopOnNonFiniteLoss(keras.callbacks.Callback):
@@ -348,8 +338,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         if logs is not None:
             logs.update(scores)
         values = {**({"loss": logs["loss"]} if logs else {}), **scores}
-        text = "  ".join(f"{name} {v:.4g}" for name, v in format_scores(values).items())
-        self._log(f"  epoch {epoch + 1}: {text}")
+        self._log(f"  epoch {epoch + 1}: {_format(values, '.4g')}")
         weights, slots = training_state(self.model)
         step = int_value(self.model.optimizer.iterations)
         metadata = {"history": self.history}
@@ -375,9 +364,13 @@ class TrialCheckpoint(keras.callbacks.Callback):
         return int(np.argmax([v if math.isfinite(v) else -math.inf for v in values]))
 
 
-def format_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """Return the scores to print, without thresholds."""
-    return {n: v for n, v in scores.items() if not n.endswith(("_total", "_thresh"))}
+def _shown(scores: Iterable[str]) -> list[str]:
+    """Return the names of the scores to print, without thresholds."""
+    return [name for name in scores if not name.endswith(("_total", "_thresh"))]
+
+
+def _format(scores: Mapping[str, float], form: str) -> str:
+    return "  ".join(f"{name} {scores[name]:{form}}" for name in _shown(scores))
 
 
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
@@ -400,7 +393,7 @@ def summary(trials: list[Trial], name: str) -> dict[str, float]:
 def format_summary(trials: list[Trial], task: str) -> str:
     """Format the statistics of every score, a line for each."""
     lines = []
-    for name in format_scores(trials[0].scores):
+    for name in _shown(trials[0].scores):
         stats = summary(trials, name)
         numbers = "  ".join(f"{word} {stats[word]:.2f}" for word in STATISTICS)
         count = pluralize(stats["trials"], "trial")

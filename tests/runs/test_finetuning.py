@@ -52,7 +52,7 @@ def run(pretrained, tmp_path, monkeypatch):
         source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
         monkeypatch.setattr(finetuning.sources, "open", lambda name: source)
         if not trains:
-            monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
+            monkeypatch.setattr(finetuning, "run_task", lambda *_, **__: None)
         make, output = settings(*sets, config=config), str(tmp_path / "out")
         devices = tf.distribute.get_strategy()
         finetuning.run_finetuning(name, data, "", output, trials, make, devices)

@@ -1,17 +1,12 @@
 """TrialCheckpoint: selection of an epoch, early stopping, exact resuming."""
 
-import keras
 import pytest
 import tiny
 
 from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.tasks.trials import (
-    StopOnNonFiniteLoss,
-    TrialCheckpoint,
-    format_scores,
-)
+from electra_tf.tasks.trials import StopOnNonFiniteLoss, TrialCheckpoint
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch
@@ -47,14 +42,8 @@ def train(model, tmp_path):
         checkpoint = TrialCheckpoint(path, evaluate, "dev_f1", policy, lines.append)
         first = checkpoint.resume(model)
         if not checkpoint.is_over and first < EPOCHS:
-            model.fit(
-                TEXTS,
-                LABELS,
-                epochs=EPOCHS,
-                initial_epoch=first,
-                callbacks=[checkpoint],
-                verbose=0,
-            )
+            epochs = {"epochs": EPOCHS, "initial_epoch": first}
+            model.fit(TEXTS, LABELS, callbacks=[checkpoint], verbose=0, **epochs)
         return checkpoint, first, weights_after, lines
 
     return run
@@ -62,17 +51,13 @@ def train(model, tmp_path):
 
 def test_finish_loads_the_last_or_the_best_epoch(model, train):
     scores = [10.0, 30.0, 20.0, 30.0, 5.0]
-    checkpoint, first, after, lines = train(
-        scores, FitConfig(keep="last", early_stopping=0)
-    )
+    checkpoint, first, after, lines = train(scores, FitConfig())
     assert (first, len(after)) == (0, EPOCHS)
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[5]) == 0
     assert [line.split("dev_f1 ")[1] for line in lines] == ["10", "30", "20", "30", "5"]
     assert not any("thresh" in line for line in lines)
-    checkpoint, _, after, _ = train(
-        scores, FitConfig(keep="best", early_stopping=0), "best"
-    )
+    checkpoint, _, after, _ = train(scores, FitConfig(keep="best"), "best")
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0  # the first of equals
     assert tiny.distance(after[2], after[5]) > 0
@@ -81,15 +66,14 @@ def test_finish_loads_the_last_or_the_best_epoch(model, train):
 
 def test_patience_stops_a_trial(model, train):
     scores = [10.0, 30.0, float("nan"), 30.0, 99.0]
-    checkpoint, _, after, _ = train(scores, FitConfig(keep="best", early_stopping=2))
+    policy = FitConfig(keep="best", early_stopping=2)
+    checkpoint, _, after, _ = train(scores, policy)
     assert sorted(after) == [1, 2, 3, 4]
     assert checkpoint.is_over
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0
     # A finished trial stays finished after a restart, with its best weights.
-    checkpoint, first, after_restart, _ = train(
-        scores, FitConfig(keep="best", early_stopping=2)
-    )
+    checkpoint, first, after_restart, _ = train(scores, policy)
     assert (first, after_restart) == (4, {})
     assert checkpoint.is_over
     checkpoint.finish(model)
@@ -140,19 +124,11 @@ def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypat
 
 
 def test_delete_removes_the_two_checkpoints(train, tmp_path):
-    checkpoint, *_ = train(
-        [1.0, 2.0, 3.0, 2.0, 1.0], FitConfig(keep="best", early_stopping=0)
-    )
+    checkpoint, *_ = train([1.0, 2.0, 3.0, 2.0, 1.0], FitConfig(keep="best"))
     assert sorted(saved_steps(str(tmp_path / "trial" / "checkpoints"))) == [10]
     assert sorted(saved_steps(str(tmp_path / "trial" / "best"))) == [6]
     checkpoint.delete()
     assert list((tmp_path / "trial").iterdir()) == []
-    assert isinstance(checkpoint, keras.callbacks.Callback)
-
-
-def test_format_scores_omits_counts_and_thresholds():
-    scores = {"dev_f1": 1.0, "dev_total": 2.0, "dev_f1_thresh": 3.0, "dev_total_f1": 4}
-    assert format_scores(scores) == {"dev_f1": 1.0, "dev_total_f1": 4}
 
 
 def test_a_loss_that_is_not_finite_stops_training(model):
@@ -160,10 +136,4 @@ def test_a_loss_that_is_not_finite_stops_training(model):
     kernel = model.head.weights[0]
     kernel.assign(kernel.numpy() * float("nan"))
     with pytest.raises(InputError, match=r"nan in batch 1.*hardware"):
-        model.fit(
-            TEXTS,
-            LABELS,
-            epochs=EPOCHS,
-            callbacks=[StopOnNonFiniteLoss()],
-            verbose=0,
-        )
+        model.fit(TEXTS, LABELS, callbacks=[StopOnNonFiniteLoss()], verbose=0)
