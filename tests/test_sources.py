@@ -1,12 +1,14 @@
 """PretrainedEncoder: reading checkpoints of pretrain, and errors."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import tiny
 from conftest import GOLDEN
 
+import electra_tf
 from electra_tf import sources
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
 from electra_tf.config.pretraining import (
@@ -17,9 +19,12 @@ from electra_tf.interop.tensor_bundle import write_bundle
 from electra_tf.model.transformer import Encoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.runs import dry_run, finetuning
+from electra_tf.serving import export
 from electra_tf.sources import path_below_encoder
-from electra_tf.tasks.pretrained import from_saved_config
+from electra_tf.tasks.saved_models import read_saved_config
 
+SAVED = GOLDEN / "saved"
 TOKENS = SpecialTokens(
     cls=2, sep=3, mask=4, vocabulary_size=1000, is_continuation_V=np.zeros(1000, bool)
 )
@@ -97,7 +102,7 @@ def test_a_fine_tuned_model_is_rejected(tmp_path):
         tiny.encoder(str(tmp_path))
 
 
-@pytest.mark.parametrize("lost", ["layer_1/output/bias", "word_embeddings"])
+@pytest.mark.parametrize("lost", ["layer_1/output/bias", "position_embeddings"])
 def test_a_checkpoint_without_a_weight_is_rejected(tmp_path, weights, lost):
     weights = {n: v for n, v in weights.items() if not n.endswith(lost)}
     settings = tiny.pretraining_settings(vocabulary_size=1000)
@@ -144,7 +149,71 @@ def test_only_fine_tuned_models_are_loaded(tmp_path):
         tiny.load(broken)
 
 
-def test_from_saved_config(capsys):
+@pytest.fixture
+def opened(monkeypatch):
+    """Return the list of names that `sources.open` gets."""
+    names, original = [], sources.open
+
+    def spy(name, *arguments):
+        names.append(str(name))
+        return original(name, *arguments)
+
+    monkeypatch.setattr(sources, "open", spy)
+    return names
+
+
+RUN, CLASSIFIER = SAVED / "run", SAVED / "classifier"
+COMMANDS = {
+    "predict": [f"--model={CLASSIFIER}"],
+    "score": [f"--checkpoint={RUN}"],
+    "convert": [f"--from={RUN}", "--format=huggingface", "--to=OUT"],
+    "export": [f"--model={CLASSIFIER}", "--output=OUT"],
+    "finetune": ["--task=rte", "--data=.", f"--checkpoint={RUN}", "--output=OUT"],
+    "evaluate": [f"--checkpoint={RUN}", f"--data={SAVED / 'records'}", "--batches=1"],
+    "evaluate --model": [f"--model={CLASSIFIER}", "--data=DATA"],
+    "evaluate --task=blimp": [f"--checkpoint={RUN}", "--data=PAIRS"],
+    "pretrain": [
+        *(f"--init_checkpoint={RUN}", f"--data={SAVED / 'records'}", "--dry_run"),
+        f"--config={next(RUN.glob('checkpoints/*/config.yaml'))}",
+    ],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_opens_its_model_once(command, here, opened, tmp_path, monkeypatch):
+    (tmp_path / "data.tsv").write_text("text\tlabel\na\tbad\nb\tgood\n")
+    pair = {"UID": "u", "linguistics_term": "t"}
+    pair |= {"sentence_good": "a b", "sentence_bad": "b a"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
+    places = {"OUT": "out", "DATA": "data.tsv", "PAIRS": "pairs.jsonl"}
+    monkeypatch.setattr(export, "export", lambda *_: None)
+    monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
+    monkeypatch.setattr(
+        dry_run, "describe", lambda run, where, load: load(run.pretrainer(where))
+    )
+    arguments = COMMANDS[command]
+    for word, name in places.items():
+        arguments = [a.replace(f"={word}", f"={tmp_path / name}") for a in arguments]
+    name, *flags = command.split()
+    result = here(name, *[f for f in flags if "=" in f], *arguments, input="a b\n")
+    assert result.returncode == 0, result.stderr
+    assert len(opened) == 1
+
+
+def test_from_preset_opens_its_source_once(opened):
+    for load in (
+        lambda: electra_tf.TextClassifier.from_preset(RUN, 2, settings=tiny.settings()),
+        lambda: electra_tf.TextClassifier.from_preset(CLASSIFIER),
+        lambda: electra_tf.Encoder.from_preset(CLASSIFIER),
+        lambda: electra_tf.TextScorer.from_preset(RUN),
+        lambda: electra_tf.load_model(CLASSIFIER),
+    ):
+        opened.clear()
+        load()
+        assert len(opened) == 1
+
+
+def test_read_saved_config(capsys):
     shape = tiny.pretraining_settings(vocabulary_size=5).model.encoder
     settings = FinetuningConfig(
         data=DataConfig(text_columns=("a", "b"), label_column="c"),
@@ -152,7 +221,7 @@ def test_from_saved_config(capsys):
     )
     tree = dataclasses.asdict(settings)
     tree["data"]["text_columns"] = ["a", "b"]  # as JSON has it
-    start, found = from_saved_config(
+    start, found = read_saved_config(
         {
             "vocabulary": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n",
             "tokenization": {"lower_case": False, "strip_accents": "always"},

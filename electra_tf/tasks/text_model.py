@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
@@ -49,8 +50,12 @@ from electra_tf.tasks.optimizer import (
     prepare_optimizer,
     reset_optimizer,
 )
-from electra_tf.tasks.presets import PresetArguments
-from electra_tf.tasks.pretrained import from_saved_config
+from electra_tf.tasks.saved_models import (
+    build_model,
+    check_same_arguments,
+    load_model_of_class,
+    read_saved_config,
+)
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,
@@ -167,10 +172,37 @@ class TextModel(keras.Model, TaskMethods):
             InputError: The source is unknown or damaged, or the arguments differ from
                 those of the saved model.
         """
-        preset = PresetArguments(
-            path_or_name, vocabulary, settings, seed, name, dtype, trainable
-        )
-        return preset.build(cls, head)
+        source = sources.open(path_or_name, vocabulary)
+        if (model := cls._saved(source, head)) is None:
+            own = cls.new_arguments(head)
+            options = {"settings": settings, "seed": seed, "name": name}
+            return cls(
+                source.encoder, **own, **options, dtype=dtype, trainable=trainable
+            )
+        given = dict(head)
+        if settings is not None:
+            given["settings"] = settings
+        if dtype is not None:
+            given["dtype"] = keras.dtype_policies.get(dtype).name
+        if seed:
+            given["seed"] = seed
+        check_same_arguments(model, source.path, given)
+        model.name = name or model.name
+        model.trainable = model.trainable and trainable
+        return model
+
+    @classmethod
+    def _saved(
+        cls, source: sources.Source, head: Mapping[str, Any]
+    ) -> "TextModel | None":
+        """Load a saved model; None: only an encoder, or arguments of a new head."""
+        if source.kind == "fine_tuned":
+            return load_model_of_class(source.file, cls)
+        if any(name in head for name in cls.head_arguments):
+            return None
+        if source.head is None or source.head.role != cls.kind:
+            return None
+        return build_model(cls, source.fine_tuned)
 
     # Training and inference on texts or ids.
 
@@ -488,7 +520,7 @@ class TextModel(keras.Model, TaskMethods):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextModel":
         """Create a model from its config, with initial weights."""
-        start, settings = from_saved_config(config)
+        start, settings = read_saved_config(config)
         names = [name for name in cls.own_arguments if name in config]
         own = {name: config[name] for name in names}
         model = cls(start, settings=settings, name=config.get("name"), **own)

@@ -1,0 +1,212 @@
+"""Saved models: from files of Keras and from the networks of other libraries.
+
+Keras reads the config, creates the whole model, then reads weights. A small file can so
+describe a model of any size.
+"""
+
+import contextlib
+import dataclasses
+import math
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import keras
+
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.errors import InputError
+from electra_tf.interop import keras_file
+from electra_tf.interop.keras_file import WEIGHTS, damaged
+from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
+from electra_tf.interop.task_heads import TaskHead
+from electra_tf.sources import PretrainedEncoder
+from electra_tf.training.checkpoint import assign
+
+Model = TypeVar("Model", bound=keras.Model)
+_LONGEST = 512
+_STS_RANGE = (0.0, 5.0)
+_NULL_THRESHOLD = -2.75  # the original's `qa_na_threshold`
+
+
+def read_saved_config(
+    config: Mapping[str, Any],
+) -> tuple[PretrainedEncoder, FinetuningConfig]:
+    """Return the encoder of a saved model, without weights, and the settings."""
+    base = {
+        f"{section}.{name}": value
+        for section, values in config["settings"].items()
+        for name, value in values.items()
+    }
+    settings = loader.load_config(base=base, root=FinetuningConfig)
+    shape = EncoderConfig(**config["shape"])
+    tokenizer = keras_file.saved_tokenizer(config)
+    return PretrainedEncoder(shape, tokenizer, None, "the saved model"), settings
+
+
+def load_model_of_class(file: str, base: type[Model]) -> Model:
+    """Load a model of a class from a .keras file, not compiled."""
+    name = keras_file.class_name(keras_file.read_config(file))
+    kind = keras.saving.get_registered_object(name)
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise InputError(
+            f"The model must be a {base.__name__}",
+            f"{file}, a model of class {name!r:.100}",
+            "Call from_preset of its own class, or name the --output of finetune or a "
+            "checkpoint",
+        )
+    return load_keras_model(file)
+
+
+def build_model(kind: type[Model], model: PretrainedModel) -> Model:
+    """Create the Keras model of a fine-tuned network."""
+    network, tokenizer = model.main, model.tokenizer
+    if tokenizer is None:
+        raise InputError(
+            "A fine-tuned model must have a vocabulary",
+            f"{model.path!r} without one",
+            ADD_VOCABULARY,
+        )
+    head = network.head
+    config = {
+        "shape": dataclasses.asdict(network.shape),
+        "vocabulary": tokenizer.vocabulary.text,
+        "tokenization": dataclasses.asdict(tokenizer.settings),
+        "labels": head.labels,
+        "tags": head.labels,
+    }
+    try:
+        built = kind.from_config(config | _arguments(head, network.shape))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The settings of the fine-tuned model in {model.path} must be those of a "
+            f"{kind.__name__}",
+            f"{type(error).__name__}: {error}"[:200],
+            "Get or convert the model again",
+        ) from error
+    weights = network.encoder_weights
+    start = PretrainedEncoder(network.shape, tokenizer, weights, model.path)
+    start.load_into(built.encoder)
+    own = {f"head/{v.path.split('head/', 1)[1]}": v for v in built.head.weights}
+    arrays = {name: network.weights[name] for name in network.weights.keys() & own}
+    assign(own, arrays, model.path)
+    return built
+
+
+def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:
+    """Return the arguments of the model, with defaults for other libraries' models."""
+    stored = {
+        name: head.settings[name]
+        for name in keras_file.ARGUMENTS
+        if name in head.settings
+    }
+    settings = stored.get("settings")
+    if settings is None:
+        # Padding is dynamic, so a long limit costs nothing for short texts.
+        length = min(_LONGEST, shape.max_positions)
+        settings = {"data": {"max_length": length}, "model": {}}
+        settings["model"]["dropout"] = shape.dropout
+        settings["model"]["attention_dropout"] = shape.attention_dropout
+    chosen = dict(settings.get("model", {}))
+    if head.role == "question_answerer":
+        chosen["joint_prediction"] = head.joint_prediction
+        chosen["answerable"] = head.answerable
+    low, high = _STS_RANGE if head.name == "sts" else (0.0, 1.0)
+    threshold = _NULL_THRESHOLD if head.answerable else None
+    defaults = {"null_threshold": threshold, "low": low, "high": high}
+    return {**defaults, **stored, "settings": {**settings, "model": chosen}}
+
+
+def check_same_arguments(model: Any, source: str, given: Mapping[str, Any]) -> None:
+    """Raise an error for arguments of `from_preset` that a saved model has not."""
+    differing = [
+        f"{name}={value!r:.60} for {stored!r:.60}"
+        for name, value in given.items()
+        if (stored := _stored_argument(model, name)) != value
+    ]
+    if differing:
+        raise InputError(
+            "The arguments of from_preset must equal those of the saved model",
+            f"{source!r} with {', '.join(differing)}",
+            "Leave these arguments out, or name a checkpoint to train a new model",
+        )
+
+
+def _stored_argument(model: Any, name: str) -> Any:
+    if name == "dtype":
+        return model.settings.training.precision
+    return int(model.seed.numpy()) if name == "seed" else getattr(model, name)
+
+
+def load_keras_model(path: str) -> keras.Model:
+    """Load a checked .keras file, without compiling the model or running its code."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            limit = archive.getinfo(WEIGHTS).file_size
+        with _limited_weights(limit):
+            return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except InputError as error:
+        raise InputError(
+            f"{path}: {error.required}", error.received, error.remedy
+        ) from error
+    except Exception as error:  # Keras raises errors of many classes
+        raise damaged(path, error) from error
+
+
+@contextlib.contextmanager
+def _limited_weights(limit: int) -> Iterator[None]:
+    """Return a context in which layers of this thread have at most `limit` values.
+
+    Keras builds a whole model before it reads weights, and a config can describe layers
+    of any class and size. Every stored value takes a byte or more. Models within the
+    model are not compiled.
+    """
+    original, thread, values = keras.layers.Layer.add_weight, threading.get_ident(), 0
+
+    def add_weight(layer: Any, shape: Any = None, *args: Any, **kwargs: Any) -> Any:
+        nonlocal values
+        if threading.get_ident() == thread:
+            values += math.prod(() if shape is None else shape)
+            if values > limit:
+                raise ValueError(f"{limit:,} bytes of weights for a larger model")
+        return original(layer, shape, *args, **kwargs)
+
+    inner_models = []
+
+    def not_compiled(compile_from_config: Callable) -> Callable:
+        def call(model: keras.Model, *args: Any, **kwargs: Any) -> None:
+            if threading.get_ident() == thread:
+                inner_models.append(model)
+            else:
+                compile_from_config(model, *args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_replaced(keras.layers.Layer, "add_weight", add_weight))
+        for kind in _defining("compile_from_config", keras.Model):
+            new = not_compiled(kind.compile_from_config)
+            stack.enter_context(_replaced(kind, "compile_from_config", new))
+        yield
+    for model in inner_models:
+        model.compiled = False  # which Keras sets
+
+
+def _defining(name: str, kind: type) -> set[type]:
+    """Return the classes above and below a class that define an attribute."""
+    kinds, below = {*kind.__mro__}, [kind]
+    while below:
+        kinds.update(below := [k for b in below for k in b.__subclasses__()])
+    return {k for k in kinds if name in vars(k)}
+
+
+@contextlib.contextmanager
+def _replaced(kind: type, name: str, value: Any) -> Iterator[None]:
+    original = getattr(kind, name)
+    setattr(kind, name, value)
+    try:
+        yield
+    finally:
+        setattr(kind, name, original)
