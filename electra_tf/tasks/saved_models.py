@@ -53,9 +53,8 @@ def load_model_of_class(file: str, base: type[Model]) -> Model:
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise InputError(
             f"The model must be a {base.__name__}",
-            f"{file}, a model of class {name!r:.100}",
-            "Call from_preset of its own class, or name the --output of finetune or a "
-            "checkpoint",
+            f"{file}, a {name.removeprefix('electra_tf>')!s:.100}",
+            "Call from_preset of its own class, or name the --output of finetune",
         )
     return load_keras_model(file)
 
