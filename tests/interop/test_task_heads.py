@@ -319,6 +319,13 @@ def test_labels_that_are_no_distinct_names_are_refused(id2label, tmp_path):
         convert_checkpoint(folder, tmp_path / "ours")
 
 
+def test_labels_are_in_the_order_of_their_numbers(tmp_path):
+    id2label = {str(n): TAGS[n] for n in (1, 0, 4, 3, 2)}
+    kind = ["ElectraForTokenClassification"]
+    make_folder(tmp_path / "a", 5, "classifier", architectures=kind, id2label=id2label)
+    assert electra_tf.TokenClassifier.from_preset(tmp_path / "a").tags == TAGS
+
+
 @pytest.mark.parametrize(
     "own", [{"settings": 3}, {"settings": {"data": {"max_length": "x"}}}, {"scheme": 1}]
 )
