@@ -283,20 +283,12 @@ class ModelConfig:
     @property
     def encoder(self) -> "EncoderConfig":
         """Return the shape of the discriminator."""
-        return EncoderConfig(
+        return self._shape(
             depth=self.depth,
             width=self.width,
             embedding=self.embedding or self.width,
             heads=self.heads or max(1, self.width // 64),
             feed_forward=self.feed_forward or 4 * self.width,
-            vocabulary_size=self.vocabulary_size or 0,
-            spare_rows=self.spare_rows,
-            max_positions=self.max_positions,
-            segments=self.segments,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            initializer_range=self.initializer_range,
-            layer_norm_epsilon=self.layer_norm_epsilon,
         )
 
     @property
@@ -308,26 +300,23 @@ class ModelConfig:
         """
         if self.sharing == "all":
             return self.encoder
-        width = round(self.width * self.generator_width)
-        return EncoderConfig(
+        width, embedding = round(self.width * self.generator_width), self.embedding
+        if self.sharing == "none":
+            embedding = self.generator_embedding or width
+        return self._shape(
             depth=round(self.depth * self.generator_depth),
             width=width,
-            embedding=(
-                self.generator_embedding or width
-                if self.sharing == "none"
-                else self.encoder.embedding
-            ),
+            embedding=embedding or self.width,
             heads=self.generator_heads or max(1, width // 64),
             feed_forward=self.generator_feed_forward or 4 * width,
-            vocabulary_size=self.vocabulary_size or 0,
-            spare_rows=self.spare_rows,
-            max_positions=self.max_positions,
-            segments=self.segments,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            initializer_range=self.initializer_range,
-            layer_norm_epsilon=self.layer_norm_epsilon,
         )
+
+    def _shape(self, **sizes: int) -> "EncoderConfig":
+        """Return a shape of these sizes, and of the settings of both networks."""
+        own = {field.name for field in dataclasses.fields(EncoderConfig)} - {*sizes}
+        same = {name: getattr(self, name) for name in own}
+        same["vocabulary_size"] = self.vocabulary_size or 0
+        return EncoderConfig(**sizes, **same)
 
     def of_vocabulary(self, entries: int, source: str) -> "ModelConfig":
         """Return the model with the token table of a vocabulary; errors name it."""
@@ -347,10 +336,8 @@ class ModelConfig:
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ModelConfig":
-        if self.sharing == "all" and (self.generator_width, self.generator_depth) != (
-            1,
-            1,
-        ):
+        shares = self.generator_width, self.generator_depth
+        if self.sharing == "all" and shares != (1, 1):
             raise ValueError(
                 "`sharing: all` must have one encoder; set generator_width and "
                 "generator_depth to 1"
@@ -376,34 +363,21 @@ class ModelConfig:
 
 @section()
 class EncoderConfig:
-    """Shape of one encoder, with all values resolved."""
+    """Shape of one encoder: settings of `ModelConfig`, with all values resolved."""
 
     depth: int
-    """Transformer layers."""
     width: int
-    """Width of the hidden states."""
     embedding: int
-    """Width of the embedding tables."""
     heads: int
-    """Attention heads."""
     feed_forward: int
-    """Inner width of the feed-forward layers."""
     vocabulary_size: int
-    """Rows of the token table."""
     max_positions: int
-    """Rows of the position table."""
     segments: int
-    """Rows of the segment table."""
     dropout: float
-    """Dropout rate of hidden states."""
     attention_dropout: float
-    """Dropout rate of attention probabilities."""
     initializer_range: float = 0.02
-    """Standard deviation of initial weights."""
     layer_norm_epsilon: float = 1e-12
-    """Added to the variance in layer norms."""
     spare_rows: int = 0
-    """Rows at the end of the token table without an entry in the vocabulary."""
 
 
 @section()

@@ -32,11 +32,8 @@ class _Deadline:
 class Watchdog:
     """Thread that ends this process when an operation takes too long.
 
-    After SIGTERM or SIGINT the current operation has `timeout` seconds left.
-
-    Args:
-        timeout: Seconds that an operation may take beyond ten times its usual time.
-        end: Called with a message; it must end the process.
+    An operation may take `timeout` seconds beyond ten times its usual time, and
+    `timeout` seconds after SIGTERM or SIGINT. `end` is called with a message.
     """
 
     def __init__(self, timeout: float, end: Callable[[str], None] | None = None):
@@ -65,12 +62,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def expect(self, operation: str, usual: float | None = None) -> Iterator[None]:
-        """Limit the duration of a block.
-
-        Args:
-            operation: Its description, for the message.
-            usual: Its usual duration in seconds; None: unknown, half an hour at most.
-        """
+        """Limit the duration of a block, by its usual one or else to half an hour."""
         seconds = _UNKNOWN if usual is None else self._timeout + _USUAL * usual
         self._deadline = _Deadline(operation, seconds, time.monotonic() + seconds)
         self._wake()

@@ -3,8 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TOKENS as TOKEN_IDS
-from tiny import batch, chi_square, config, in_every_mode
+from tiny import chi_square, in_every_mode
 
 from electra_tf.kernels.rng import (
     DROPOUT,
@@ -14,12 +13,9 @@ from electra_tf.kernels.rng import (
     SAMPLES,
     TOKENS,
     TRAINING,
-    DropoutSeeds,
-    RngStream,
     apply_dropout,
     make_rng,
 )
-from electra_tf.pretraining.objectives import OBJECTIVES
 
 
 def rng(seed=0, kind=TRAINING, step=0, first_row=0):
@@ -124,25 +120,3 @@ def test_dropout_is_equal_in_all_modes_and_for_parts_of_a_batch():
         np.testing.assert_allclose(dropped, results[0], rtol=1e-6)
     part = drop(x[2:5], 0.3, step=4, first_row=2)
     np.testing.assert_array_equal(part, results[0][2:5])
-
-
-def test_each_dropout_call_draws_its_own_seeds_in_training_only():
-    objective = OBJECTIVES["electra"](config(dropout=0.5), TOKEN_IDS)
-    objective.model.build()
-    masked = objective.mask(batch([16, 12]), rng())
-    sites = []
-
-    class Recorder(DropoutSeeds):
-        def seeds(self, x):
-            sites.append(x.shape)
-            return super().seeds(x)
-
-    class Recorded(RngStream):
-        def dropout(self):
-            return Recorder(self)
-
-    objective.losses(masked, Recorded(*rng()), training=True)
-    assert len(sites) == 2 * (1 + 2)  # attention's rate is 0: no seeds are drawn
-    sites.clear()
-    objective.losses(masked, Recorded(*rng()), training=False)
-    assert not sites

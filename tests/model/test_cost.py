@@ -122,14 +122,3 @@ def test_logits_that_are_computed_twice_by_hand():
         "all_tokens_mlm": 16 * position * length,
         "electric": 8 * position * (length + drawn),
     }
-
-
-def test_flops_of_electra_small_by_hand():
-    # Per token and layer: Q, K, V and output 4 x 256^2, feed-forward 8 x 256^2, scores
-    # and weighted values 2 x 128 x 256; embeddings 128 x 256. Generator: width 64.
-    disc = 12 * (12 * 256**2 + 2 * 128 * 256) + 128 * 256 + 256**2 + 256
-    gen = 12 * (12 * 64**2 + 2 * 128 * 64) + 128 * 64
-    predictions = 64 * 128 + 128 * 30522
-    per_row = 128 * (disc + gen) + 20 * predictions
-    settings, batch = ModelConfig(vocabulary_size=30522), BatchShape(128, 128, 20)
-    assert step_flops(settings, "electra", True, batch) == 6 * 128 * per_row

@@ -161,34 +161,6 @@ def test_initial_weights_depend_only_on_the_seed_and_the_path(electra):
             assert (variable.numpy() != other[path].numpy()).mean() > 0.99, path
 
 
-def test_no_two_weights_have_equal_initial_values():
-    first = [
-        float(np.ravel(variable)[0])
-        for path, variable in by_path(build_electra(sharing="none")).items()
-        if not re.search(r"bias|beta|gamma", path)
-    ]
-    # Tables and blocks of generator and discriminator, one projection, the heads.
-    assert len(set(first)) == len(first) == 2 * (3 + 6) + 1 + 1 + 2
-
-
-def test_initial_values_of_the_projection_are_within_glorots_bound():
-    model = build_electra(width=256, embedding=128, generator_width=0.25)
-    kernel = np.abs(model.generator.encoder.embeddings_project.kernel)
-    assert kernel.shape == (128, 64)
-    assert 0.176 < kernel.max() <= 0.1768
-
-
-def test_initializer_range_applies_to_all_parts(electra):
-    wide = by_path(build_electra(seed=7, initializer_range=0.06))
-    for path, variable in by_path(electra).items():
-        # Glorot's bound and initial values of 0 and 1 do not depend on the setting.
-        unchanged = re.search(r"bias|beta|gamma|embeddings_project|score", path)
-        factor = 1 if unchanged else 3
-        np.testing.assert_allclose(
-            wide[path].numpy(), factor * variable.numpy(), rtol=1e-5
-        )
-
-
 def test_the_generator_uses_the_token_table_as_output_matrix():
     model = build_electra()
     positions_BM = np.array([[0, 5], [3, 11], [7, 7]], np.int32)

@@ -56,35 +56,6 @@ def test_a_loaded_functional_model_equals_the_saved_one(dtype, tmp_path):
     assert (other.shape, other.seed) == (SHAPE, 3)
 
 
-@pytest.mark.parametrize(
-    "policies", [("float32", "mixed_bfloat16"), ("mixed_bfloat16", "float32")]
-)
-def test_a_loaded_layer_has_its_saved_policy(policies, tmp_path):
-    before, after = policies
-    try:
-        keras.config.set_dtype_policy(before)
-        model = functional_model()
-        model.save(tmp_path / "model.keras")
-        keras.config.set_dtype_policy(after)
-        again = keras.saving.load_model(tmp_path / "model.keras")
-        logits = again(ids())
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert again.get_layer("encoder").dtype_policy.name == before
-    np.testing.assert_array_equal(logits, model(ids()))
-
-
-def test_a_model_is_cloned_and_summarised(capsys):
-    model = functional_model()
-    again = keras.models.clone_model(model)
-    again.set_weights(model.get_weights())
-    np.testing.assert_array_equal(again(ids()), model(ids()))
-    again.summary()
-    summary = capsys.readouterr().out
-    assert "Encoder" in summary
-    assert f"{again.count_params():,}" in summary
-
-
 def test_a_shared_layer_is_shared_after_loading(tmp_path):
     encoder = Encoder(SHAPE)
     first, second = inputs("a_"), inputs("b_")

@@ -89,22 +89,6 @@ def test_initial_values_have_the_originals_distributions():
     assert normal == 3 + 6
 
 
-def test_initial_values_depend_on_the_seed_alone(encoder):
-    expected = by_path(encoder)
-    longer, again, other = (
-        build_encoder(depth=3),
-        build_encoder(),
-        build_encoder(seed=1),
-    )
-    assert set(by_path(longer)) > set(expected)
-    for path, variable in expected.items():
-        np.testing.assert_array_equal(by_path(again)[path], variable)
-        np.testing.assert_array_equal(by_path(longer)[path], variable)
-        if path.endswith(("kernel", "embeddings")):
-            same = variable.numpy() == by_path(other)[path].numpy()
-            assert same.mean() < 0.01, path
-
-
 def test_padding_does_not_change_the_states_of_real_tokens(encoder):
     inputs = batch()
     real_BL = inputs["padding_mask"] == 1
@@ -156,32 +140,11 @@ def test_dropout_is_applied_where_the_original_does():
     np.testing.assert_array_equal(recorded_BLD, encoder(**inputs))
 
 
-def test_states_use_the_outputs_of_dropout():
-    encoder = build_encoder(depth=1)
-
-    class ZeroingLayerOps(LayerOps):
-        def dropout(self, x, dropout):
-            return 0 * x
-
-    # All residual sums and all shifts of the norms are zero.
-    states_BLD = encoder(**batch(), layer_ops=ZeroingLayerOps()).numpy()
-    np.testing.assert_allclose(states_BLD, 0, atol=1e-3)
-
-
 def test_fit_trains_the_encoder_in_a_functional_model(model):
     inputs = batch(lengths=[12] * 64)
     labels = (inputs["token_ids"][:, 0] > 24).astype(np.int32)
     model.fit(inputs, labels, epochs=12, batch_size=16, verbose=0)
     assert model.evaluate(inputs, labels, verbose=0) < math.log(2) / 2
-
-
-def test_keras_dropout_is_applied_in_training_only(model):
-    inputs = batch()
-    first, second = (model(inputs, training=True).numpy() for _ in range(2))
-    assert np.abs(first - second).max() > 1e-3
-    one, other = (model(inputs).numpy() for _ in range(2))
-    np.testing.assert_array_equal(one, other)
-    assert np.abs(first - one).max() > 1e-3
 
 
 def test_predict_accepts_any_length(model):

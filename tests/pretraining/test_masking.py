@@ -25,11 +25,8 @@ from electra_tf.config.pretraining import MaskingConfig
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import (
     Masker,
-    apply_mask_as_original,
-    first_positions,
     maskable,
     sample_whole_words,
-    scatter_tokens,
     word_starts,
 )
 
@@ -169,40 +166,6 @@ def test_the_original_scheme_samples_independently():
     alone = [(row == value).sum() == 1 for row in masked.positions_BM for value in row]
     is_mask = (masked_ids_BM == MASK).ravel()[alone]
     assert abs(is_mask.mean() - 0.85) < 5 * (0.85 * 0.15 / len(is_mask)) ** 0.5
-
-
-def test_apply_mask_as_original():
-    text = copies([CLS, 10, 11, 12, 13, SEP], 1, 8)
-    positions_BM = tf.constant([[2, 4, 2, 3, 0]])
-    weights_BM = tf.constant([[1.0, 1, 1, 1, 0]])
-    # Masked if one of two draws is below 0.85; not masked at 0.85 and if unused.
-    uniform_BM = tf.constant([[0.9, 0.84999, 0.1, 0.85, 0.0]])
-    masked = apply_mask_as_original(text, positions_BM, weights_BM, uniform_BM, MASK)
-    assert masked.masked_ids_BL.numpy().tolist() == [
-        [CLS, 10, MASK, 12, MASK, SEP, 0, 0]
-    ]
-    assert masked.labels_BM.numpy().tolist() == [[11, 13, 11, 12, 0]]
-
-
-def test_scatter_tokens_averages_duplicates_and_skips_weight_0():
-    ids_BL = tf.constant([[2, 20, 21, 22], [2, 30, 31, 32]])
-    positions_BM = tf.constant([[1, 3, 1, 1, 0], [2, 0, 0, 0, 0]])
-    weights_BM = tf.constant([[1.0, 1, 1, 1, 0], [1, 0, 0, 0, 0]])
-    written_BM = tf.constant([[7, 8, 9, 12, 40], [41, 42, 43, 44, 45]])
-    for written_BL in in_every_mode(
-        scatter_tokens, ids_BL, positions_BM, weights_BM, written_BM
-    ):
-        assert written_BL.tolist() == [[2, 28 // 3, 21, 8], [2, 30, 41, 32]]
-
-
-def test_first_positions():
-    positions_BM = tf.constant([[5, 2, 7], [4, 4, 4], [1, 2, 3]])
-    maskable_BL = tf.constant([[0, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]]) > 0
-    result = to_numpy(
-        first_positions(positions_BM, tf.constant([2, 2, 1]), maskable_BL)
-    )
-    assert result[0].tolist() == [[5, 2, 0], [4, 0, 0], [0, 0, 0]]
-    assert result[1].tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("scheme", ["paper", "whole_word"])

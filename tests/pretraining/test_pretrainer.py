@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from tiny import MASK, TOKENS, batch, config
 
-from electra_tf.batch import Batch
 from electra_tf.config.pretraining import (
     InputConfig,
     OptimizerConfig,
@@ -167,36 +166,6 @@ def test_the_batch_number_determines_the_evaluation(trained):
     assert 0 <= one["disc_auc"] <= 1
 
 
-def test_evaluation_has_a_seed_of_its_own(trained):
-    def values(**seeds):
-        pretrainer = make_pretrainer(**{k: {"seed": n} for k, n in seeds.items()})
-        pretrainer.set_weights(trained[0].get_weights())
-        step = pretrainer.test_step(rows(), as_ratios=False)
-        return str(metrics.compute_metrics(step))
-
-    assert values(training=1) == values(training=2)
-    assert values(evaluation=1) != values(evaluation=2)
-
-
-def test_a_batch_without_maskable_tokens_gives_finite_losses():
-    pretrainer = make_pretrainer()
-    empty = Batch(*(tf.zeros([8, 16], tf.int32) for _ in range(3)))
-    values = {k: float(v) for k, v in pretrainer.train_step(empty).items()}
-    assert values["loss"] == values["masked_lm_loss"] == values["disc_loss"] == 0
-    assert all(np.isfinite(w).all() for w in weights(pretrainer).values())
-
-
-def test_mixed_bfloat16_is_near_float32(trained):
-    pretrainer = make_pretrainer(training={"precision": "mixed_bfloat16"})
-    metrics_by_step = train(pretrainer)
-    assert {v.dtype for v in pretrainer.trainable_variables} == {"float32"}
-    for name in ("masked_lm_loss", "disc_loss"):
-        np.testing.assert_allclose(
-            metrics_by_step[0][name], trained[1][0][name], rtol=2e-2
-        )
-        assert metrics_by_step[0][name] != trained[1][0][name]
-
-
 def operations(graph):
     """Return the types of all operations, including those of called functions."""
     types = {op.type for op in graph.get_operations()}
@@ -213,6 +182,17 @@ KINDS = {
     "parts": {"training": {"accumulation": 2}},
     "bfloat16": {"training": {"precision": "mixed_bfloat16"}},
 }
+
+
+def test_evaluation_has_a_seed_of_its_own(trained):
+    def values(**seeds):
+        pretrainer = make_pretrainer(**{k: {"seed": n} for k, n in seeds.items()})
+        pretrainer.set_weights(trained[0].get_weights())
+        step = pretrainer.test_step(rows(), as_ratios=False)
+        return str(metrics.compute_metrics(step))
+
+    assert values(training=1) == values(training=2)
+    assert values(evaluation=1) != values(evaluation=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -216,24 +216,6 @@ def test_folders_without_a_manifest_are_renamed_and_reported(checkpoints, folder
     assert list(saved_steps(str(folder))) == [1]
 
 
-def test_a_linked_checkpoint_is_never_changed(checkpoints, folder, tmp_path):
-    save(checkpoints, 1)
-    archive = tmp_path / "archive"
-    (folder / "step_00000001").rename(archive)
-    (folder / "step_00000001").symlink_to(archive, target_is_directory=True)
-    before = {path.name: path.read_bytes() for path in archive.iterdir()}
-    assert checkpoints.newest().step == 1
-    for step in (2, 3, 4):  # deletes step 1
-        save(checkpoints, step)
-    assert "step_00000001" not in names(folder)
-    assert {path.name: path.read_bytes() for path in archive.iterdir()} == before
-    (archive / "checkpoint.json").unlink()
-    (folder / "step_00000009").symlink_to(archive, target_is_directory=True)
-    (folder / "step_00000010.unfinished").symlink_to(archive, target_is_directory=True)
-    assert len(checkpoints.clean()) == 1
-    assert (archive / "weights.safetensors").exists()
-
-
 def test_the_newest_intact_checkpoint(checkpoints, folder):
     save(checkpoints, 1)
     save(checkpoints, 2)
@@ -284,12 +266,6 @@ def test_a_full_disk_does_not_change_earlier_checkpoints(folder, remedy):
     assert remedy.get("remedy", "training.keep") in error.value.remedy
     assert names(folder) == ["step_00000001"]
     assert checkpoints.newest().step == 1
-
-
-def test_a_step_is_saved_once(checkpoints):
-    path = save(checkpoints, 1)
-    assert checkpoints.save(1, *arrays(2), FILES, METADATA) == path
-    assert checkpoints.newest().weights()["a/kernel"][0, 0] == 1
 
 
 def test_parts_of_a_file_are_those_of_safetensors():

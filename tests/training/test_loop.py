@@ -118,17 +118,6 @@ def test_metrics_are_on_disk_before_their_checkpoint(run_toy, tmp_path, monkeypa
     }
 
 
-def test_a_line_has_the_mean_over_its_steps(uninterrupted):
-    toy, losses = Toy(), []
-    for number in range(10):
-        batch = np.array([number - 0.5, number + 0.5], "f")
-        losses.append(float(toy.train_step(batch)["loss"][0]))
-    assert losses[0] == 0.5 * (1 + 4)
-    for step in (5, 10):
-        loss = logged(uninterrupted)["train", step]["loss"]
-        assert loss == pytest.approx(np.mean(losses[step - 5 : step]), rel=1e-6)
-
-
 def final_state(folder):
     """Return the bytes of the newest weights and optimizer slots."""
     checkpoint = open_checkpoint(str(folder))

@@ -1,5 +1,4 @@
 import functools
-import json
 import math
 
 import keras
@@ -269,21 +268,6 @@ def test_keras_fits_and_saves_with_the_optimizer(compiled, tmp_path):
     for name, slots in model.optimizer.slots().items():
         assert np.abs(slots[0]).max() > 0
         assert_close(loaded.slots()[name], slots, rtol=0, atol=0)
-
-
-def test_config_survives_json():
-    optimizer = Optimizer(
-        WarmupPolynomialDecay(0.1, 7, 2.5),
-        settings(name="lamb", no_decay=("a", "b"), clip_norm=None),
-        LayerwiseMultipliers(3, 0.9, "exact"),
-        name="mine",
-    )
-    text = json.dumps(keras.saving.serialize_keras_object(optimizer))
-    loaded = keras.saving.deserialize_keras_object(json.loads(text))
-    assert loaded.settings == optimizer.settings
-    assert loaded.name == "mine"
-    assert loaded.schedule.get_config() == optimizer.schedule.get_config()
-    assert loaded.multipliers == optimizer.multipliers
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Replicas and workers need new processes, because the devices are fixed when Tens
 starts. Those processes run this file as a program.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -17,11 +18,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from conftest import ROOT
 
+from electra_tf.batch import Batch
 from electra_tf.config import loader
-from electra_tf.config.pretraining import OptimizerConfig
+from electra_tf.config.objectives import FACTS
+from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
@@ -29,7 +34,7 @@ from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.loop import distribute
 from electra_tf.training.metric_logger import read_metrics
-from electra_tf.training.optimizer import Optimizer
+from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
 from training.toy import one_device
 from training.worker_commands import SETS as SMALL
@@ -251,6 +256,49 @@ def test_other_runs_train_like_the_original_graph_on_one_device(
         assert_same_lines(on_one_device("original"), other, tolerance)
 
 
+@pytest.mark.slow
+def test_every_objective_gives_equal_weights_on_two_replicas(folder, output):
+    (differences,) = results_of(output, start("objectives", folder, output, {}))
+    assert differences.keys() == FACTS.keys()
+    assert max(differences.values()) < 2e-6, differences
+
+
+def as_objectives(*_):
+    """Return the largest difference of a weight on two replicas, by objective."""
+    mirrored, differences = strategy.choose("mirrored", cpu_replicas=2), {}
+    for name in FACTS:
+        one, two = (train_objective(name, d) for d in (one_device(), mirrored))
+        differences[name] = max(float(np.abs(one[n] - two[n]).max()) for n in one)
+    return differences
+
+
+def train_objective(name, devices):
+    """Return the weights after two steps, and for two stages after one of each."""
+    # Rows of different lengths: the replicas have different numbers of tokens.
+    whole, steps = tiny.batch([16, 5, 9, 16]), 2
+    settings = dataclasses.replace(
+        tiny.config(objective={"name": name}, dropout=0.1, **tiny.model_of(name)),
+        training=TrainingConfig(steps=steps),
+        optimizer=OptimizerConfig(warmup_steps=0, learning_rate=1e-3, epsilon=1e-3),
+    )
+    with devices.scope():
+        pretrainer = Pretrainer(settings, tiny.TOKENS)
+        pretrainer.compile(
+            create_optimizer(settings.optimizer, steps, restart=settings.restart)
+        )
+
+    def rows(context):
+        part = context.replica_id_in_sync_group
+        size = 4 // devices.num_replicas_in_sync
+        return Batch(*(x[part * size : (part + 1) * size] for x in whole))
+
+    for step in range(steps):
+        pretrainer.begin(step)
+        batches = devices.experimental_distribute_values_from_function(rows)
+        tf.function(devices.run)(pretrainer.train_step, args=(batches,))
+    return {v.path: np.asarray(v) for v in pretrainer.trainable_variables}
+
+
 def as_mirrored_run(name, data, output):
     devices = strategy.choose("mirrored", cpu_replicas=2)
     train(devices, data, output / "mirrored" / name, name)
@@ -372,6 +420,7 @@ TASKS = {
     "mirrored": as_mirrored,
     "mirrored_original": lambda *places: bool(as_mirrored_run("original", *places)),
     "mirrored_xla": lambda *places: bool(as_mirrored_run("xla", *places)),
+    "objectives": as_objectives,
     "workers": as_workers,
 }
 
