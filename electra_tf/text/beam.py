@@ -83,17 +83,7 @@ def build(
     overwrite: bool = False,
     allow_accent_loss: bool = False,
 ) -> Manifest:
-    """Write shards, vocabulary, config and, last, the manifest.
-
-    Args:
-        patterns: Paths, globs, URLs and TFDS names.
-        vocabulary: The vocabulary.
-        config: All settings.
-        output: The folder, a path or a URL.
-        options: Options of Beam, as on a command line.
-        overwrite: Replace existing records.
-        allow_accent_loss: Allow accent stripping in other scripts.
-    """
+    """Write shards, vocabulary, config and, last, the manifest."""
     settings = config.records
     if settings.deduplicate == "near":
         raise InputError(
@@ -142,16 +132,7 @@ def count_words(
     options: str = "",
     allow_accent_loss: bool = False,
 ) -> WordCounts:
-    """Count the words of a corpus.
-
-    Args:
-        patterns: Paths, globs, URLs and TFDS names.
-        settings: All settings.
-        error_log: Receives the errors of the input.
-        folder: Folder of intermediate files, without --temp_location of Beam.
-        options: Options of Beam, as on a command line.
-        allow_accent_loss: Allow accent stripping in other scripts.
-    """
+    """Count the words of a corpus, with files in `folder` or in --temp_location."""
     reader = CorpusReader(patterns, settings.corpus, error_log, False)
     pipeline = _new_pipeline(options)
     if location := pipeline.options.get_all_options().get("temp_location"):

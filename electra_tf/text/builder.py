@@ -123,17 +123,7 @@ def build(
     overwrite: bool = False,
     allow_accent_loss: bool = False,
 ) -> Manifest:
-    """Write shards, vocabulary, config and, last, the manifest.
-
-    Args:
-        patterns: Paths, globs, URLs and TFDS names.
-        vocabulary: The vocabulary.
-        config: All settings.
-        output: The folder, a path or a URL.
-        workers: Number of processes that tokenize.
-        overwrite: Replace existing records.
-        allow_accent_loss: Allow accent stripping in other scripts.
-    """
+    """Write shards, vocabulary, config and, last, the manifest."""
     if workers < 1:
         raise InputError(
             "--workers must be at least 1", str(workers), "Remove the flag"
