@@ -13,7 +13,6 @@ from absl import flags
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.datasets import read_task
-from electra_tf.tasks.glue import require
 from electra_tf.text.data_errors import DataErrorLog
 
 LABELS = ["a", "b"] * 10
@@ -96,56 +95,3 @@ def test_naming_the_column_of_splits(tmp_path, name):
     read_task("csv", str(path), config, log, lines.append)
     (line,) = [line for line in lines if "warning" in line]
     assert texts(path, split_column=flag_values(line, "split_column")[0]) == TEXTS
-
-
-def test_using_one_spelling_of_a_label(tmp_path):
-    labels, lines = ["caf\xe9", "cafe\u0301", '""a""', "b"] * 6, []
-    path = table(tmp_path / "a.csv", "text", "label", values=(["x, 0"] * 24, labels))
-    config, log = DataConfig(**COLUMNS), DataErrorLog("stop", "")
-    read_task("csv", str(path), config, log, lines.append)
-    assert sum("warning" in line for line in lines) == 2
-    content = path.read_text("utf-8").replace("e\u0301", "\xe9").replace('"""', '"')
-    path.write_text(content, "utf-8")
-    assert texts(path) == ["x, 0"] * 24
-
-
-def test_naming_keys_and_tags_of_json(tmp_path):
-    record = {"tokens": ["the", "of"], "ner_tags": [1, 0], "pos_tags": ["D", "P"]}
-    path, changes = tmp_path / "a.jsonl", {}
-    path.write_text("\n".join([json.dumps(record)] * 20))
-    log = DataErrorLog("stop", "")
-    for _ in range(2):
-        with pytest.raises(InputError) as caught:
-            read_task("tagging", str(path), DataConfig(**changes), log)
-        remedy = caught.value.remedy.replace(" (of", "; ")
-        for name in ("text_columns", "label_column", "tag_names"):
-            if f"--{name}=" in remedy:
-                values = flag_values(remedy, name)
-                changes[name] = values[0] if name == "label_column" else values
-    task = read_task("tagging", str(path), DataConfig(**changes), log)
-    assert set(task.splits["train"].targets) == {("B-PER", "O")}
-
-
-def test_writing_keys_within_an_object_as_columns(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    rows = zip(TEXTS, LABELS, strict=True)
-    records = [{"review": {"text": text}, "label": label} for text, label in rows]
-    path, columns = tmp_path / "a.jsonl", {"text_columns": ("review.text",)}
-    path.write_text("\n".join(map(json.dumps, records)))
-    assert "pandas.json_normalize" in failure(path, **columns)
-    frame = pandas.json_normalize(records)
-    frame.to_json(path, orient="records", lines=True)
-    assert texts(path, **columns) == TEXTS
-
-
-def test_files_of_glue(tmp_path):
-    with pytest.raises(InputError):
-        require(str(tmp_path), "rte", "dev")
-    (tmp_path / "RTE").mkdir()
-    for name in ("dev.one.tsv", "dev.two.tsv"):
-        (tmp_path / "RTE" / name).touch()
-    with pytest.raises(InputError):
-        require(str(tmp_path), "rte", "dev")
-    (tmp_path / "RTE" / "dev.one.tsv").unlink()
-    path = require(str(tmp_path), "rte", "dev")
-    assert require(str(tmp_path / "RTE"), "rte", "dev") == path

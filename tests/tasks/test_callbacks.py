@@ -80,24 +80,6 @@ def test_patience_stops_a_trial(model, train):
     assert tiny.distance(tiny.weights(model), after[2]) == 0
 
 
-@pytest.mark.parametrize("epoch", [1, 3])
-def test_a_resumed_trial_has_the_same_result(model, train, epoch):
-    scores, policy = [10.0, 30.0, 20.0, 30.0, 5.0], FitConfig(keep="best")
-    checkpoint, _, uninterrupted, _ = train(scores, policy, "uninterrupted")
-    checkpoint.finish(model)
-    expected = checkpoint.history, tiny.weights(model)
-    with pytest.raises(KilledError):
-        train(scores, policy, killed_in=epoch)
-    checkpoint, first, after, _ = train(scores, policy)
-    assert first == epoch - 1
-    assert sorted(after) == list(range(epoch, EPOCHS + 1))
-    assert tiny.distance(after[EPOCHS], uninterrupted[EPOCHS]) == 0
-    assert [s["dev_f1"] for s in checkpoint.history] == scores
-    checkpoint.finish(model)
-    assert checkpoint.history == expected[0]
-    assert tiny.distance(tiny.weights(model), expected[1]) == 0
-
-
 def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypatch):
     scores, policy = [10.0, 30.0, 20.0, 40.0, 5.0], FitConfig(keep="best")
     _, _, uninterrupted, _ = train(scores, policy, "uninterrupted")

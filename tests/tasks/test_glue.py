@@ -8,6 +8,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
 from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.tables import read_table
 
 # Leaderboard's files with their rows, and epochs of the paper (appendix B).
 PUBLISHED = {
@@ -118,7 +119,7 @@ def prepared(tmp_path_factory):
     rows = {
         "mrpc": ("sentence1", "sentence2", [1, 0, 1, 0]),
         "mnli": ("premise", "hypothesis", [2, 0, 1, 0]),
-        "wnli": ("sentence1", "sentence2", [0, 1, 1, 1]),
+        "wnli": ("sentence1", "sentence2", [0, 1, 1, -1]),
         "stsb": ("sentence1", "sentence2", [0.0, 3.8, 5.0, 2.5]),
         "qqp": ("question1", "question2", [0, 1, 1, 1]),
     }
@@ -151,7 +152,7 @@ def prepared(tmp_path_factory):
     ("name", "stem", "texts", "labels"),
     [
         ("mrpc", "train", "sentence1 sentence2", ["1", "0", "1", "0"]),
-        ("wnli", "dev", "sentence1 sentence2", ["0", "1", "1", "1"]),
+        ("wnli", "dev", "sentence1 sentence2", ["0", "1", "1", ""]),
         ("stsb", "dev", "sentence1 sentence2", ["0.0", "3.8", "5.0", "2.5"]),
         ("qqp", "test", "question1 question2", ["0", "1", "1", "1"]),
         (
@@ -178,15 +179,19 @@ def test_tfds_rows_have_the_published_names(prepared, log, name, stem, texts, la
 def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
     assert glue.find("tfds:glue", "mnli", "dev_mismatched") is None
     assert glue.find("tfds:glue", "ax", "diagnostic") is None
-    path = glue.require("tfds:glue", "cola", "train")
-    with pytest.raises(InputError, match="tfds build glue/cola"):
-        glue.read(path, "cola", log)
+    for name, split, words in (
+        ("glue/cola", "train", "tfds build glue/cola"),
+        ("no_such_set", "train", "tfds build no_such_set"),
+        ("glue/mrpc", "dev", "'dev' of the data set 'glue/mrpc'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            read_table(f"tfds:{name}@{split}", log)
 
 
 def test_csv_task_reads_tfds(prepared, log):
     columns = DataConfig(text_columns=("sentence1",), label_column="label")
-    task = read_task("csv", "tfds:glue/wnli", columns, log)
-    assert task.scorer.labels == ("entailment", "not_entailment")
+    task = read_task("csv", "tfds:glue/mrpc", columns, log)
+    assert task.scorer.labels == ("equivalent", "not_equivalent")
     assert set(task.splits) == {"train", "dev", "test"}
     assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}
     assert len(task.splits["dev"]) == 4

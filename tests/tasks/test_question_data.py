@@ -176,18 +176,10 @@ ERRORS = {  # files, words of the error, and the files of each remedy
     ),
     "no JSON": ({**FOLDER, "train.json": "{"}, "invalid JSON", FOLDER),
     "another layout": ({**FOLDER, "train.json": {"rows": []}}, "'rows'", FOLDER),
-    "a number": (train(question=3), r"\(?`question`", train(question="who?")),
-    "a blank question": (train(question=" "), "blank", train(question="who?")),
     "an id twice": (train(id="1a"), "duplicate_id", train(id="x")),
-    "no answers": (train(answers=[]), "no_answers", train(answers=[ANSWER])),
     "an answer elsewhere": (
         train(answers=[{**ANSWER, "answer_start": 6}]), "3 is used", FOLDER,
     ),
-    "no offset": (train(answers=[{"text": "first"}]), "answer_start", FOLDER),
-    "another text": (
-        train(answers=[{**ANSWER, "text": "last"}]), "Correct the text", FOLDER,
-    ),
-    "a blank answer": (train(answers=[{**ANSWER, "text": ""}]), "blank_answer", FOLDER),
     "impossible with answers": (
         train(is_impossible=True), "impossible_with_answers", FOLDER,
         train(is_impossible=True, answers=[]),

@@ -127,7 +127,6 @@ NER, NAMES = {"label_column": "ner_tags"}, {"tag_names": ("O", "B-PER")}
 # Files, settings, words of the error, and each remedy: files, settings.
 ERRORS = {
     "no train": ({"dev.txt": GOOD}, {}, "without train", ({"train.txt": GOOD}, {})),
-    "no text": ("", {}, "empty file", (GOOD, {})),
     "one sentence": (
         {"train.txt": "the O\n"}, {}, "dev file.*Received: 1 in", (dev("of O\n"), {}),
     ),
@@ -138,7 +137,6 @@ ERRORS = {
     "no such column": (
         GOOD, {"tag_column": 7}, "too few columns", (GOOD, {"tag_column": -1}),
     ),
-    "a short line": (GOOD + "of\n", {}, "all:25: too few", (GOOD + "of O\n", {})),
     "a tag of no span": (
         GOOD + "of X\n", {}, "all:25: a tag that marks no span: 'X'",
         (GOOD + "of O\n", {}),
