@@ -25,11 +25,8 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
     """Return a function that calls `function` for `CHUNK_POSITIONS` at a time.
 
     A long text has many parts, each of which is a row, and memory grows with the number
-    of rows that are computed together.
-
-    Args:
-        function: Maps `token_ids`, `segment_ids` and `padding_mask`, int32 [P, L], to
-            tensors with one entry per row, in any structure.
+    of rows that are computed together. The function maps inputs, int32 [P, L], to
+    tensors with one entry per row, in any structure.
     """
     return _in_chunks(
         function, lambda length: tf.maximum(1, CHUNK_POSITIONS // tf.maximum(1, length))
@@ -43,10 +40,6 @@ def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
     target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are computed as
     columns, and longer ones in the form for oneDNN. For the target `any`, all are
     computed in the plain form.
-
-    Returns:
-        A function that maps `token_ids`, `segment_ids` and `padding_mask`, int32
-        [B, L], to hidden states [B, L, D].
     """
     on_cpu = encoder.target == "cpu"
     in_chunks = _in_chunks(

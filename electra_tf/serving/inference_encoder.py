@@ -22,10 +22,8 @@ form has only standard operations, which are right on every device. It is the fo
 the target `any`, and of LiteRT and ONNX files.
 
 The layer is written here twice instead of calling `Block` with `layer_ops` of packed
-weights. Only residual sums and GELU would be shared, because each order of the axes
-needs its own attention and matmuls, and a table from Keras layers to packed weights is
-longer than that. Keras's `__call__`, which rejects columns and rounds the inputs of a
-model trained in bfloat16, would have to be avoided.
+weights: only residual sums and GELU would be shared, because each order of the axes
+needs its own attention and matmuls.
 """
 
 import functools
@@ -35,7 +33,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block, Encoder
 
@@ -53,12 +50,6 @@ class InferenceEncoder(tf.Module):
 
     def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
         super().__init__()
-        if target not in TARGETS:
-            raise InputError(
-                f"target must be {' or '.join(map(repr, TARGETS))}",
-                repr(target),
-                "Pass 'any' for a server that does not run on a CPU",
-            )
         self.target = target
         tables, project = encoder.embeddings, encoder.embeddings_project
         self._words_VE = tables.word_embeddings.value
@@ -67,11 +58,9 @@ class InferenceEncoder(tf.Module):
         norm = tables.layer_norm
         self._norm = norm.gamma.value, norm.beta.value
         self._project = project and (project.kernel.value, project.bias.value)
-        self._width, self._epsilon = (
-            encoder.shape.width,
-            encoder.shape.layer_norm_epsilon,
-        )
-        self._head_shape = 3 * encoder.shape.heads, self._width // encoder.shape.heads
+        shape = encoder.shape
+        self._width, self._epsilon = shape.width, shape.layer_norm_epsilon
+        self._head_shape = 3 * shape.heads, shape.width // shape.heads
         layers = [_weights(block) for block in encoder.blocks]
         kernels, biases, norms = zip(*layers, strict=True)
         self._kernels = [
@@ -90,18 +79,14 @@ class InferenceEncoder(tf.Module):
         padding_mask: tf.Tensor,
         onednn_graph: bool = False,
     ) -> tf.Tensor:
-        """Compute the hidden states of the last layer.
+        """Compute the hidden states of the last layer, float32 [B, L, D].
 
         Args:
             token_ids: int32 [B, L].
             segment_ids: int32 [B, L].
             padding_mask: int32 [B, L], 1 at real tokens.
-            onednn_graph: Whether to use the forms for oneDNN, on a CPU only: layer
-                norms as batch norms, and a branch that skips the mask of an input
-                without padding.
-
-        Returns:
-            float32 [B, L, D].
+            onednn_graph: Whether to use the forms for oneDNN: layer norms as batch
+                norms, and a branch that skips the mask of an input without padding.
         """
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
@@ -133,18 +118,7 @@ class InferenceEncoder(tf.Module):
     def call_transposed(
         self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
     ) -> tf.Tensor:
-        """Compute the same with positions as columns.
-
-        This is faster for few positions on a CPU.
-
-        Args:
-            token_ids: int32 [B, L].
-            segment_ids: int32 [B, L].
-            padding_mask: int32 [B, L], 1 at real tokens.
-
-        Returns:
-            float32 [B, L, D].
-        """
+        """Compute the same with positions as columns, faster for few on a CPU."""
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
         normalize = functools.partial(_layer_norm, epsilon=self._epsilon)

@@ -54,7 +54,7 @@ class _Texts:
     limits: RequestLimits
 
 
-class ServedPretrained(ServedModel):
+class _Pretrained(ServedModel):
     """Outputs for each position of a text. Subclasses add a head."""
 
     graph_inputs: Callable[..., tf.Module] = GraphInputs
@@ -85,7 +85,6 @@ class ServedPretrained(ServedModel):
         return outputs
 
     def examples(self, rows: Sequence[str]) -> EncodedExamples:
-        """Return ids with special tokens, truncated."""
         special = self._tokenizer.vocabulary.ids
         by_row = []
         for text in rows:
@@ -95,18 +94,16 @@ class ServedPretrained(ServedModel):
         return EncodedExamples(by_row, segments, max_length=0)  # pad to the longest
 
     def pieces(self, text: str) -> list[int]:
-        """Return the ids of a text's wordpieces."""
         return self._tokenizer.encode(text)
 
     def expected(self, rows: Sequence[str]) -> Response:
-        """Return the head's outputs and the tokens."""
         ids = self.examples(rows).batch(range(len(rows)), len(rows))[0]
         tokens_V = np.array([token.encode() for token in self._tokens], object)
         indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
         return {**arrays(self.keras_head(ids)), "tokens": tokens_V[indices]}
 
 
-class HiddenStates(ServedPretrained):
+class _HiddenStates(_Pretrained):
     """Hidden states of each token, and vectors of the whole text."""
 
     def __init__(self, encoder: Encoder, network: InferenceEncoder, texts: _Texts):
@@ -127,11 +124,10 @@ class HiddenStates(ServedPretrained):
         }
 
     def keras_head(self, ids: Request) -> Outputs:
-        """Return the same outputs for the Keras encoder."""
         return self.head(self._encoder(**ids), ids)
 
 
-class ReplacedTokenDetection(ServedPretrained):
+class _ReplacedTokenDetection(_Pretrained):
     """Probabilities that tokens were replaced."""
 
     def __init__(
@@ -146,7 +142,6 @@ class ReplacedTokenDetection(ServedPretrained):
         return self._by_name(self._discriminator.head(hidden_BLD), inputs)
 
     def keras_head(self, ids: Request) -> Outputs:
-        """Return the same outputs of the discriminator."""
         return self._by_name(self._discriminator(**ids), ids)
 
     def _by_name(self, logits_BL: tf.Tensor, inputs: Inputs) -> Outputs:
@@ -157,7 +152,7 @@ class ReplacedTokenDetection(ServedPretrained):
         }
 
 
-class FillMask(ServedPretrained):
+class _FillMask(_Pretrained):
     """Most likely tokens for each [MASK] of a text."""
 
     graph_inputs = GraphMasks
@@ -186,11 +181,9 @@ class FillMask(ServedPretrained):
         return top_proposals(ids_BL, hidden_BLD, self._mask, vocab_logits, self._count)
 
     def keras_head(self, ids: Request) -> Outputs:
-        """Return the same outputs on the generator's encoder."""
         return self.head(self._generator.encoder(**ids), ids)
 
     def probes(self) -> Sequence[str]:
-        """Return texts with and without masks."""
         return (
             f"The {MASK} sat on the {MASK}.",
             MASK,
@@ -199,7 +192,6 @@ class FillMask(ServedPretrained):
         )
 
     def pieces(self, text: str) -> list[int]:
-        """Return ids with that of [MASK] between the parts of a text."""
         ids = []
         for part in text.split(MASK):
             ids += [*self._tokenizer.encode(part), self._mask]
@@ -277,7 +269,7 @@ def pretrained_export(
         encoder = Encoder(pretrained.shape)
         encoder.build()
         pretrained.load_into(encoder)
-        served = [HiddenStates(encoder, InferenceEncoder(encoder, target), texts)]
+        served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), texts)]
         return _export_spec(output_kind, served, texts)
     if settings.objective.facts.towers == 2:
         raise InputError(
@@ -299,7 +291,7 @@ def _served(model: Any, target: str, texts: _Texts) -> list[ServedModel]:
     generator = model.generator if discriminator else model
     if isinstance(model, MaskedLMPair):
         generator = model.main
-    owners = {ReplacedTokenDetection: discriminator, FillMask: generator}
+    owners = {_ReplacedTokenDetection: discriminator, _FillMask: generator}
     networks: dict[int, InferenceEncoder] = {}
     served = []
     for served_class, owner in owners.items():

@@ -33,59 +33,46 @@ class _Best(NamedTuple):
     end: tf.Tensor  # index after the last character
 
 
-class GraphAnswers(tf.Module):
+def graph_answers(
+    outputs: Mapping[str, tf.Tensor],
+    alignment: WindowAlignment,
+    settings: TaskModelConfig,
+    threshold: float | tf.Tensor | None,
+) -> dict[str, tf.Tensor]:
     """Choose the answer of each question among the spans of its windows.
 
-    The answers equal those of `spans.decode_answers`.
+    Returns:
+        `answer`, strings [B], empty for no answer. `null_odds`, float32 [B], score of
+        no answer. `score`, float32 [B], score of the best span, also if `answer` is
+        empty; -1e30 without a valid span. `start` and `end`, int32 [B], the first
+        character (code point) of the answer in the context without its invalid bytes
+        and the index after its last; -1 for no answer.
     """
-
-    def __init__(self, settings: TaskModelConfig = TaskModelConfig()):
-        super().__init__()
-        self._settings = settings
-
-    def __call__(
-        self,
-        outputs: Mapping[str, tf.Tensor],
-        alignment: WindowAlignment,
-        threshold: float | tf.Tensor | None,
-    ) -> dict[str, tf.Tensor]:
-        """Decode the answers.
-
-        Returns:
-            `answer`, strings [B], empty for no answer. `null_odds`, float32 [B], score
-            of no answer. `score`, float32 [B], score of the best span, also if
-            `answer` is empty; -1e30 without a valid span. `start` and `end`, int32
-            [B], the first character (code point) of the answer in the context without
-            its invalid bytes and the index after its last; -1 for no answer.
-        """
-        pairs = self._mask_invalid(_pairs(outputs, self._settings.n_best), alignment)
-        best = _best(pairs, alignment)
-        odds_B = _null_odds(outputs, alignment, best)
-        has_answer_B = best.is_valid
-        if threshold is not None:
-            # A tuned threshold equals one of the odds, so float64 decides the tie.
-            has_answer_B &= ~(odds_B > tf.cast(threshold, tf.float64))
-        start_B, end_B = (
-            tf.where(has_answer_B, index_B, 0) for index_B in (best.start, best.end)
-        )
-        answer_B = tf.strings.substr(
-            alignment.context_B, start_B, end_B - start_B, unit="UTF8_CHAR"
-        )
-        return {
-            "answer": tf.strings.regex_replace(answer_B, r"[ \t\r\n\x{202f}]+", " "),
-            "null_odds": tf.cast(odds_B, tf.float32),
-            "score": best.score,
-            "start": tf.where(has_answer_B, start_B, -1),
-            "end": tf.where(has_answer_B, end_B, -1),
-        }
-
-    def _mask_invalid(self, pairs: _Pairs, alignment: WindowAlignment) -> _Pairs:
-        """Return the pairs with the lowest score for invalid spans."""
-        valid_PN = tf.gather(alignment.max_context_PL, pairs.start, batch_dims=1)
-        valid_PN &= tf.gather(alignment.piece_PL, pairs.end, batch_dims=1) > 0
-        length_PN = pairs.end - pairs.start
-        valid_PN &= (length_PN >= 0) & (length_PN < self._settings.max_answer_length)
-        return pairs._replace(score=tf.where(valid_PN, pairs.score, _LOWEST))
+    pairs = _pairs(outputs, settings.n_best)
+    valid_PN = tf.gather(alignment.max_context_PL, pairs.start, batch_dims=1)
+    valid_PN &= tf.gather(alignment.piece_PL, pairs.end, batch_dims=1) > 0
+    length_PN = pairs.end - pairs.start
+    valid_PN &= (length_PN >= 0) & (length_PN < settings.max_answer_length)
+    pairs = pairs._replace(score=tf.where(valid_PN, pairs.score, _LOWEST))
+    best = _best(pairs, alignment)
+    odds_B = _null_odds(outputs, alignment, best)
+    has_answer_B = best.is_valid
+    if threshold is not None:
+        # A tuned threshold equals one of the odds, so float64 decides the tie.
+        has_answer_B &= ~(odds_B > tf.cast(threshold, tf.float64))
+    start_B, end_B = (
+        tf.where(has_answer_B, index_B, 0) for index_B in (best.start, best.end)
+    )
+    answer_B = tf.strings.substr(
+        alignment.context_B, start_B, end_B - start_B, unit="UTF8_CHAR"
+    )
+    return {
+        "answer": tf.strings.regex_replace(answer_B, r"[ \t\r\n\x{202f}]+", " "),
+        "null_odds": tf.cast(odds_B, tf.float32),
+        "score": best.score,
+        "start": tf.where(has_answer_B, start_B, -1),
+        "end": tf.where(has_answer_B, end_B, -1),
+    }
 
 
 def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> _Pairs:

@@ -22,7 +22,7 @@ from electra_tf.serving.signatures import (
     encode_texts,
     pad_empty,
 )
-from electra_tf.serving.spans_graph import NO_SPAN, GraphAnswers
+from electra_tf.serving.spans_graph import NO_SPAN, graph_answers
 from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.serving.words_graph import GraphWords
@@ -31,7 +31,7 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit
 
 
-class ServedTask(ServedModel):
+class _Task(ServedModel):
     """Head of a fine-tuned model."""
 
     kind = ""
@@ -43,19 +43,15 @@ class ServedTask(ServedModel):
         self.module.head = [weight.value for weight in model.head.weights]
 
     def metadata(self) -> dict[str, Any]:
-        """Return facts for clients."""
         return {}
 
     def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Any:
-        """Return the outputs of the model's head."""
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
 
     def keras_head(self, ids: Request) -> Any:
-        """Return the outputs of the model."""
         return self.model(dict(ids), training=False)
 
     def examples(self, rows: Sequence[Any]) -> EncodedExamples:
-        """Return the model's examples."""
         return self.model.examples(rows)
 
     def num_pieces(self, *texts: str) -> int:
@@ -63,7 +59,7 @@ class ServedTask(ServedModel):
         return sum(len(self.model.tokenizer.encode(text)) for text in texts)
 
 
-class ServedTexts(ServedTask):
+class _Texts(_Task):
     """Outputs for each text or pair of texts."""
 
     def __init__(self, model: TextModel, target: str, limits: RequestLimits):
@@ -78,7 +74,6 @@ class ServedTexts(ServedTask):
         return {**self.named(self.outputs(pad_empty(inputs))), "pieces_cut": cut_B}
 
     def expected(self, rows: Sequence[Any]) -> Response:
-        """Return all outputs."""
         examples = self.model.examples(rows)
         outputs = self.named(tf.stack(self.model.outputs_of(examples)))
         texts = rows if self.model.pairs else [(row,) for row in rows]
@@ -88,7 +83,7 @@ class ServedTexts(ServedTask):
         return {**arrays(outputs), "pieces_cut": cut_B}
 
 
-class ServedClassifier(ServedTexts):
+class _Classifier(_Texts):
     """Probabilities, logits and labels of texts or pairs."""
 
     kind = "classifier"
@@ -103,11 +98,10 @@ class ServedClassifier(ServedTexts):
         }
 
     def metadata(self) -> dict[str, Any]:
-        """Return the labels and whether inputs are pairs."""
         return {"labels": list(self.model.labels), "pairs": bool(self.model.pairs)}
 
 
-class ServedRegressor(ServedTexts):
+class _Regressor(_Texts):
     """Scores of texts or pairs, in the units of the training data."""
 
     kind = "regressor"
@@ -118,12 +112,11 @@ class ServedRegressor(ServedTexts):
         return {"score": low + outputs[:, 0] * (high - low)}
 
     def metadata(self) -> dict[str, Any]:
-        """Return the range of scores in training and whether inputs are pairs."""
         bounds = {"low": self.model.low, "high": self.model.high}
         return {**bounds, "pairs": bool(self.model.pairs)}
 
 
-class ServedTagger(ServedTask):
+class _Tagger(_Task):
     """Labels of the words of a text."""
 
     kind = "tagger"
@@ -150,11 +143,9 @@ class ServedTagger(ServedTask):
         }
 
     def examples(self, rows: Sequence[str]) -> EncodedExamples:
-        """Return the model's examples of the words, split with `str.split`."""
         return self.model.examples([text.split() for text in rows])
 
     def expected(self, rows: Sequence[str]) -> Response:
-        """Return all outputs."""
         words, examples = [text.split() for text in rows], self.examples(rows)
         outputs = self.model.outputs_of(examples)
         probabilities = [[] for _ in words]
@@ -169,11 +160,10 @@ class ServedTagger(ServedTask):
         }
 
     def metadata(self) -> dict[str, Any]:
-        """Return the labels and the segment id of all positions."""
         return {"labels": list(self.model.tags), "segment": self.data.tagging_segment}
 
 
-class ServedAnswerer(ServedTask):
+class _Answerer(_Task):
     """Answers to questions, extracted from contexts."""
 
     kind = "answerer"
@@ -183,15 +173,14 @@ class ServedAnswerer(ServedTask):
         super().__init__(model, target, limits)
         self._windows = GraphWindows(model.tokenizer, self.data, limits)
         self.module.windows = self._windows
-        self._answers = GraphAnswers(model.settings.model)
         self.compute = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `answer`, `start`, `end`, `score`, `null_odds`, and the question's
         `pieces_cut`, each [B]."""
         inputs, windows = self._windows(*texts)
-        threshold = self.model.null_threshold
-        answers = self._answers(self.compute(inputs), windows, threshold)
+        decoding, threshold = self.model.settings.model, self.model.null_threshold
+        answers = graph_answers(self.compute(inputs), windows, decoding, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}
 
     def named(self, outputs: Any) -> Outputs:
@@ -199,12 +188,10 @@ class ServedAnswerer(ServedTask):
         return {name.rsplit("_", 1)[0]: tensor for name, tensor in outputs.items()}
 
     def probes(self) -> Sequence[Any]:
-        """Return a question with contexts."""
         question = "Where was the railroad completed?"
         return [(question, text or "No text.") for text in reversed(PROBE_TEXTS)]
 
     def expected(self, rows: Sequence[Any]) -> Response:
-        """Return all outputs but `start` and `end`."""
         predictions = self.model.predict_nbest(rows)
         threshold = self.model.null_threshold
         best = [next((c for c in qa.nbest if c.text), None) for qa in predictions]
@@ -218,7 +205,6 @@ class ServedAnswerer(ServedTask):
         }
 
     def metadata(self) -> dict[str, Any]:
-        """Return the settings of windows and decoding."""
         decoding = self.model.settings.model
         return {
             "null_threshold": self.model.null_threshold,
@@ -230,10 +216,10 @@ class ServedAnswerer(ServedTask):
 
 
 _SERVED = {
-    "classifier": ServedClassifier,
-    "regressor": ServedRegressor,
-    "token_classifier": ServedTagger,
-    "question_answerer": ServedAnswerer,
+    "classifier": _Classifier,
+    "regressor": _Regressor,
+    "token_classifier": _Tagger,
+    "question_answerer": _Answerer,
 }
 
 

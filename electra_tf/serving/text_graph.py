@@ -9,22 +9,54 @@ from electra_tf.serving.request_limits import (
 )
 from electra_tf.text.graph_tokenizer import truncate_rows
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, MASK, SEP
+from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN
 
 _FILLER = 0
 
 
-class GraphInputs(tf.Module):
-    """Tokenizer of texts and pairs that runs in a graph."""
+class GraphEncoder(tf.Module):
+    """Tokenizer that runs in a graph, and joins and pads rows of ids."""
+
+    def __init__(self, tokenizer: Tokenizer, limits: RequestLimits):
+        super().__init__()
+        self._limits = limits
+        self._tokenize = tokenizer.graph()
+        self._cls, self._sep, self._mask, self._unknown = (
+            tokenizer.vocabulary.ids[name] for name in (CLS, SEP, MASK, UNKNOWN)
+        )
+
+    def _join(self, *parts: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return rows of [CLS] and each part with a [SEP] after it."""
+        cls, sep = (
+            tf.RaggedTensor.from_tensor(tf.fill([parts[0].nrows(), 1], index))
+            for index in (self._cls, self._sep)
+        )
+        joined = [cls]
+        for part in parts:
+            joined += [part, sep]
+        return tf.concat(joined, axis=1)
+
+    def _padded(
+        self, ids: tf.RaggedTensor, shortest: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return ids and their mask, int32 [P, L].
+
+        Without any row, L is `shortest`, the length of an empty one.
+        """
+        lengths_P = tf.cast(ids.row_lengths(), tf.int32)
+        longest = tf.reduce_max(tf.concat([[shortest], lengths_P], 0))
+        mask_PL = tf.sequence_mask(lengths_P, longest, tf.int32)
+        return ids.to_tensor(shape=tf.stack([-1, longest])), mask_PL
+
+
+class GraphInputs(GraphEncoder):
+    """Encode texts and pairs."""
 
     def __init__(
         self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS
     ):
-        super().__init__()
-        self._limits = limits
-        self._tokenize = tokenizer.graph()
+        super().__init__(tokenizer, limits)
         self._max_length = max_length
-        self._cls, self._sep = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
 
     def __call__(
         self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
@@ -86,35 +118,14 @@ class GraphInputs(tf.Module):
         }
 
 
-class GraphMasks(tf.Module):
-    """Tokenizer of texts in which `[MASK]` is the special token.
+class GraphMasks(GraphInputs):
+    """Encode texts in which `[MASK]`, in capitals, is the special token.
 
-    The tokenizer itself never converts text to special tokens. `[MASK]` is
-    case-sensitive.
+    The tokenizer itself never converts text to special tokens.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS
-    ):
-        super().__init__()
-        self._limits = limits
-        self._tokenize = tokenizer.graph()
-        self._max_length = max_length
-        ids = tokenizer.vocabulary.ids
-        self._cls, self._sep, self._mask = ids[CLS], ids[SEP], ids[MASK]
-
     def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Return texts as a batch padded to its longest, and truncation counts.
-
-        Args:
-            text_B: UTF-8 strings.
-
-        Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the
-            number of wordpieces cut off, int32 [B]. `InvalidArgumentError` at run time
-            if the positions exceed the limit; this is checked before the batch is
-            built.
-        """
+        """Encode texts, as `GraphInputs` does."""
         segments = tf.strings.split(text_B, MASK)
         pieces = self._tokenize(segments.values)
         masks = tf.fill([tf.size(segments.values), 1], self._mask)
@@ -127,16 +138,9 @@ class GraphMasks(tf.Module):
         within = assert_max_positions(tf.size(text_B), longest, self._limits)
         with tf.control_dependencies([within]):
             kept_B = tf.identity(kept_B)
-        pieces = truncate_rows(pieces, kept_B)
-        ends = tf.ones([tf.size(text_B), 1], tf.int32)
-        cls, sep = (
-            tf.RaggedTensor.from_tensor(ends * index)
-            for index in (self._cls, self._sep)
-        )
-        ids = tf.concat([cls, pieces, sep], axis=1)
-        mask_BL = tf.sequence_mask(ids.row_lengths(), dtype=tf.int32)
+        ids_BL, mask_BL = self._padded(self._join(truncate_rows(pieces, kept_B)), 0)
         inputs = {
-            "token_ids": ids.to_tensor(),
+            "token_ids": ids_BL,
             "segment_ids": tf.zeros_like(mask_BL),
             "padding_mask": mask_BL,
         }
@@ -148,15 +152,7 @@ def truncated_lengths(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute the lengths of both texts after truncation.
 
-    Equal to `classifier.truncate`, without a loop.
-
-    Args:
-        a_B: int32, wordpieces of the first texts.
-        b_B: int32, wordpieces of the second texts.
-        max_length: Wordpieces of both texts together, at most.
-
-    Returns:
-        Wordpieces to keep of each text, int32 [B].
+    Equal to `classifier.truncate`, without a loop. Lengths are int32 [B].
     """
     surplus_B = tf.maximum(a_B + b_B - max_length, 0)
     # The longer text is cut to the length of the other, then both in turn.

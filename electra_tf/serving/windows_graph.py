@@ -14,6 +14,7 @@ from electra_tf.serving.request_limits import (
     RequestLimits,
     assert_max_positions,
 )
+from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.tasks.windows import query_limit
 from electra_tf.text.graph_tokenizer import (
     TokenOffsets,
@@ -22,7 +23,6 @@ from electra_tf.text.graph_tokenizer import (
     truncate_rows,
 )
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, SEP
 
 _SPECIALS = 3  # [CLS], and [SEP] twice
 
@@ -58,7 +58,7 @@ class _WindowRanges(NamedTuple):
     length_P: tf.Tensor
 
 
-class GraphWindows(tf.Module):
+class GraphWindows(GraphEncoder):
     """Split contexts into overlapping windows, each with its question."""
 
     def __init__(
@@ -67,11 +67,8 @@ class GraphWindows(tf.Module):
         settings: DataConfig,
         limits: RequestLimits = LIMITS,
     ):
-        super().__init__()
-        self._limits = limits
-        self._tokenize = tokenizer.graph()
+        super().__init__(tokenizer, limits)
         self._settings = settings
-        self._cls, self._sep = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
 
     def __call__(
         self, question_B: tf.Tensor, context_B: tf.Tensor
@@ -80,16 +77,12 @@ class GraphWindows(tf.Module):
 
         Args:
             question_B: UTF-8 strings; invalid bytes are dropped.
-            context_B: UTF-8 strings, one context for each question; invalid bytes are
-                dropped.
+            context_B: UTF-8 strings, one context for each question.
 
         Returns:
-            inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L];
-                each question has one or more windows.
-            alignment: The alignment that `GraphAnswers` needs.
-
-            The graph raises `InvalidArgumentError`, before it packs inputs, for more
-            positions than the limit.
+            Inputs, each int32 [P, L], with one or more windows of each question, and
+            their alignment. More positions than the limit raise `InvalidArgumentError`
+            at run time, before they are allocated.
         """
         query = self._tokenize(question_B)
         question = truncate_rows(query, query_limit(self._settings))
@@ -98,8 +91,8 @@ class GraphWindows(tf.Module):
         document = self._tokenize.encode_with_offsets(context_B)
         query_length_B = tf.cast(question.row_lengths(), tf.int32)
         ranges = self._window_ranges(query_length_B, document.ids)
-        inputs = self._packed(question, document.ids, ranges)
         offset_P = tf.gather(query_length_B, ranges.row_P) + 2
+        inputs = self._packed(question, document.ids, ranges, offset_P)
         length = tf.shape(inputs["token_ids"])[1]
         alignment = _align(document, ranges, offset_P, length)
         return inputs, alignment._replace(
@@ -135,24 +128,16 @@ class GraphWindows(tf.Module):
         question: tf.RaggedTensor,
         document: tf.RaggedTensor,
         ranges: _WindowRanges,
+        offset_P: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Return the padded inputs of all windows."""
         index = tf.ragged.range(ranges.first_P, ranges.first_P + ranges.length_P)
         context = index.with_values(tf.gather(document.values, index.values))
-        cls, sep = (
-            tf.RaggedTensor.from_tensor(tf.fill([tf.size(ranges.row_P), 1], token))
-            for token in (self._cls, self._sep)
-        )
-        question = tf.gather(question, ranges.row_P)
-        ids = tf.concat([cls, question, sep, context, sep], axis=1)
-        lengths_P = tf.cast(ids.row_lengths(), tf.int32)
-        # Without any window, use the length of an empty one: no axis has length 0.
-        longest = tf.reduce_max(tf.concat([[_SPECIALS], lengths_P], 0))
-        mask_PL = tf.sequence_mask(lengths_P, longest, tf.int32)
-        offset_P = lengths_P - ranges.length_P - 1
-        segment_0_PL = tf.sequence_mask(offset_P, longest, tf.int32)
+        ids = self._join(tf.gather(question, ranges.row_P), context)
+        ids_PL, mask_PL = self._padded(ids, _SPECIALS)
+        segment_0_PL = tf.sequence_mask(offset_P, tf.shape(ids_PL)[1], tf.int32)
         return {
-            "token_ids": ids.to_tensor(shape=tf.stack([-1, longest])),
+            "token_ids": ids_PL,
             "segment_ids": mask_PL - segment_0_PL,
             "padding_mask": mask_PL,
         }

@@ -14,13 +14,13 @@ from electra_tf.serving.request_limits import (
     RequestLimits,
     assert_max_positions,
 )
+from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.text.graph_tokenizer import (
     drop_invalid_utf8,
     repeat_rows,
     truncate_rows,
 )
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
 _SPECIAL = 2  # [CLS] and [SEP]
 # The white space of `str.split`, as characters of an RE2 pattern.
@@ -41,7 +41,7 @@ class WordAlignment(NamedTuple):
     """int32: the position of its first wordpiece in that part."""
 
 
-class GraphWords(tf.Module):
+class GraphWords(GraphEncoder):
     """Split sentences into words, pack them, and return the tags of the words."""
 
     def __init__(
@@ -51,12 +51,8 @@ class GraphWords(tf.Module):
         segment: int,
         limits: RequestLimits = LIMITS,
     ):
-        super().__init__()
-        self._limits = limits
-        self._tokenize = tokenizer.graph()
+        super().__init__(tokenizer, limits)
         self._room, self._segment = max_length - _SPECIAL, segment
-        ids = tokenizer.vocabulary.ids
-        self._cls, self._sep, self._unknown = ids[CLS], ids[SEP], ids[UNKNOWN]
 
     def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], WordAlignment]:
         """Pack the words of each sentence, in several parts where it is too long.
@@ -65,12 +61,9 @@ class GraphWords(tf.Module):
             text_B: UTF-8 strings; invalid bytes are dropped.
 
         Returns:
-            inputs: `token_ids`, `segment_ids` and `padding_mask`, each int32 [P, L],
-                sentence by sentence; a sentence without words has no part.
-            parts: The alignment that `tags` needs.
-
-            The graph raises `InvalidArgumentError`, before it packs inputs, for more
-            positions or words than the limits.
+            Inputs, each int32 [P, L], where a sentence without words has no part, and
+            their alignment. More positions or words than the limits raise
+            `InvalidArgumentError` at run time, before they are allocated.
         """
         words = split_words(text_B)
         with tf.control_dependencies([_assert_max_words(words, self._limits)]):
@@ -92,17 +85,20 @@ class GraphWords(tf.Module):
         splits = tf.concat([first_P, [tf.size(pieces.values)]], 0)
         splits = tf.cast(splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(pieces.values, splits)
-        return self._packed(ids), WordAlignment(words, part_W, position_W)
+        # Only a part of a single long word is truncated.
+        ids = self._join(truncate_rows(ids, self._room))
+        ids_PL, mask_PL = self._padded(ids, _SPECIAL)
+        inputs = {
+            "token_ids": ids_PL,
+            "segment_ids": mask_PL * self._segment,
+            "padding_mask": mask_PL,
+        }
+        return inputs, WordAlignment(words, part_W, position_W)
 
     def tags(
         self, logits_PLC: tf.Tensor, parts: WordAlignment, names: Sequence[str]
     ) -> dict[str, tf.Tensor]:
         """Return the tag of each word, from the logits at its first wordpiece.
-
-        Args:
-            logits_PLC: Outputs of the tagger for the inputs.
-            parts: The alignment returned with the inputs.
-            names: Names of the tags, in the order of the logits.
 
         Returns:
             `words` and `labels`, strings [B, W], and `probabilities`, float32 [B, W],
@@ -134,27 +130,6 @@ class GraphWords(tf.Module):
         replacement = tf.RaggedTensor.from_row_lengths(unknown, empty_W)
         return tf.concat([pieces, replacement], axis=1)
 
-    def _packed(self, ids: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-        """Return inputs with [CLS] and [SEP] around each part.
-
-        Only a part of a single long word is truncated.
-        """
-        ids = truncate_rows(ids, self._room)
-        cls, sep = (
-            tf.RaggedTensor.from_tensor(tf.fill([ids.nrows(), 1], index))
-            for index in (self._cls, self._sep)
-        )
-        ids = tf.concat([cls, ids, sep], axis=1)
-        lengths_P = tf.cast(ids.row_lengths(), tf.int32)
-        # Without any part, use the length of an empty one: no axis has length 0.
-        longest = tf.reduce_max(tf.concat([[_SPECIAL], lengths_P], 0))
-        mask_PL = tf.sequence_mask(lengths_P, longest, tf.int32)
-        return {
-            "token_ids": ids.to_tensor(shape=tf.stack([-1, longest])),
-            "segment_ids": mask_PL * self._segment,
-            "padding_mask": mask_PL,
-        }
-
 
 def _assert_max_words(words: tf.RaggedTensor, limits: RequestLimits) -> tf.Operation:
     """Assert that the padded response is not too large."""
@@ -168,11 +143,7 @@ def _assert_max_words(words: tf.RaggedTensor, limits: RequestLimits) -> tf.Opera
 
 
 def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
-    """Split texts as Python's `str.split` does, at any white space.
-
-    Args:
-        text_B: UTF-8 strings; invalid bytes are dropped.
-    """
+    """Split texts as Python's `str.split` does, at any white space."""
     spaced_B = tf.strings.regex_replace(drop_invalid_utf8(text_B), f"[{_SPACES}]+", " ")
     return tf.strings.split(spaced_B)
 
@@ -189,9 +160,6 @@ def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Te
         lengths_W: int32, 1 or more: wordpieces of each word of all sentences.
         words: [B, (words)]; only the lengths of the rows are used.
         room: Wordpieces of a part.
-
-    Returns:
-        bool [W].
     """
     count = tf.size(lengths_W)
     before = tf.concat([[0], tf.cumsum(lengths_W)], 0)

@@ -109,10 +109,15 @@ def test_warmup_requests_are_those_of_tf_serving(version):
     assert all({16, 32} <= set(of) for of in lengths.values())
 
 
-def test_only_operations_of_stock_tf_serving():
-    function = exported("classifier").text["serving_default"].function
+@pytest.mark.parametrize("kind", ["classifier", "tagger", "answerer"])
+def test_only_operations_of_stock_tf_serving(kind):
+    function = exported(kind).text["serving_default"].function
     operations = {operation for _, operation in graph_operations(function)}
+    known = set(tf.raw_ops.__dict__) | {"_Arg", "_Retval"}
     assert operations & TEXT_OPERATIONS == {"WordpieceTokenizeWithOffsets"}
+    calls = {"PartitionedCall", "StatefulPartitionedCall"}
+    assert operations - known - calls == {"WordpieceTokenizeWithOffsets"}
+    assert not {"PyFunc", "EagerPyFunc", "StringLower"} & operations
 
 
 def _failing(text_B):

@@ -7,12 +7,10 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.errors import InputError
 from electra_tf.model.transformer import Embeddings, Encoder, InitializerFactory
 from electra_tf.serving.chunked import chunked_encoder
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
-
-IDS = ("token_ids", "segment_ids", "padding_mask")
+from electra_tf.serving.signatures import IDS
 
 
 def small_encoder(embedding=8, depth=2, **arguments):
@@ -168,8 +166,3 @@ def test_a_graph_has_forms_for_onednn_only_for_the_target_cpu(target):
     assert "BatchMatMulV2" in operations
     onednn = {"FusedBatchNormV3", "If", "StatelessIf"} & operations
     assert bool(onednn) == (target == "cpu")
-
-
-def test_target_must_be_known():
-    with pytest.raises(InputError, match=r"target.*'cpu' or 'any'.*'gpu'"):
-        InferenceEncoder(small_encoder(), target="gpu")

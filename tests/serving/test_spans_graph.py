@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.config.finetuning import TaskModelConfig
-from electra_tf.serving.spans_graph import GraphAnswers
+from electra_tf.serving.spans_graph import graph_answers
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.spans import decode_answers
@@ -69,17 +69,16 @@ def head_outputs(inputs, joint, answerable, seed):
 def test_answers_equal_those_of_decode_answers(tokenizer, encoded, joint, answerable):
     questions, windows, inputs, alignment = encoded
     row_P = alignment.row_P.numpy()
-    graph = GraphAnswers(DECODING)
     empty = several = 0
     for seed in range(3):
         outputs = head_outputs(inputs, joint, answerable, seed)
         tensors = {name: tf.constant(array) for name, array in outputs.items()}
         answers = {
             name: array.numpy()
-            for name, array in graph(tensors, alignment, None).items()
+            for name, array in graph_answers(tensors, alignment, DECODING, None).items()
         }
         threshold = float(np.median(answers["null_odds"]))
-        thresholded = graph(tensors, alignment, threshold)
+        thresholded = graph_answers(tensors, alignment, DECODING, threshold)
         for n, question in enumerate(questions):
             rows = {name: array[row_P == n] for name, array in outputs.items()}
             expected = decode_answers(question, windows[n], rows, tokenizer, DECODING)
@@ -118,39 +117,28 @@ def test_answers_by_hand(tokenizer):
     start_PL[1, 3], end_PL[1, 3] = 1, 1
     outputs = {"start_logits_BL": start_PL, "end_logits_BL": end_PL}
     outputs = {name: tf.constant(array) for name, array in outputs.items()}
-    found = GraphAnswers()(outputs, alignment, 0.0)
+    found = graph_answers(outputs, alignment, TaskModelConfig(), 0.0)
     texts = [text.decode() for text in found["answer"].numpy()]
     assert texts == ["the of, (CAFE\u0301)", "", ""]
     assert found["start"].numpy().tolist() == [0, -1, -1]
     assert found["end"].numpy().tolist() == [17, -1, -1]
     np.testing.assert_array_equal(found["score"], np.float32([3.5, 2, -1e30]))
     np.testing.assert_array_equal(found["null_odds"], [-1, 7, 5])
-    short = GraphAnswers(TaskModelConfig(max_answer_length=3))(outputs, alignment, None)
+    short_answers = TaskModelConfig(max_answer_length=3)
+    short = graph_answers(outputs, alignment, short_answers, None)
     assert short["answer"].numpy()[1] == b"and"
     assert short["score"].numpy()[0] < 0  # that answer has too many pieces
-
-
-def make_model(**changes):
-    changes = {
-        "data_max_length": 24,
-        "data_doc_stride": 7,
-        "model_start_n_top": 5,
-        **changes,
-    }
-    settings = tiny.settings(data_max_query_length=8, **changes, **tiny.NO_DROPOUT)
-    return QuestionAnswerer(tiny.start(), None, settings)
 
 
 def make_signature(model):
     """Return a signature: strings and a threshold to answers."""
     windows = GraphWindows(model.tokenizer, model.settings.data)
-    decode = GraphAnswers(model.settings.model)
     texts, number = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.float64)
 
     @tf.function(input_signature=[texts, texts, number])
     def serve(question_B, context_B, threshold):
         inputs, alignment = windows(question_B, context_B)
-        return decode(model(inputs), alignment, threshold)
+        return graph_answers(model(inputs), alignment, model.settings.model, threshold)
 
     return serve
 
@@ -170,7 +158,12 @@ def compare(model, serve, rows):
 @pytest.fixture(scope="module", params=[(True, True), (False, False)])
 def served_model(request):
     joint, answerable = request.param
-    model = make_model(model_joint_prediction=joint, model_answerable=answerable)
+    settings = tiny.settings(
+        data_max_length=24, data_max_query_length=8, data_doc_stride=7,
+        model_start_n_top=5, model_joint_prediction=joint, model_answerable=answerable,
+        **tiny.NO_DROPOUT,
+    )  # fmt: skip
+    model = QuestionAnswerer(tiny.start(), None, settings)
     return model, make_signature(model)
 
 
@@ -192,22 +185,3 @@ def test_served_answers_on_public_questions(served_model, data):
             for p in random.Random(1).sample(paragraphs, 4)
         ]
         assert all(compare(model, serve, rows))
-
-
-def test_graph_has_only_ops_of_stock_serving(tokenizer):
-    windows, decode = GraphWindows(tokenizer, RULE), GraphAnswers(DECODING)
-    texts = tf.TensorSpec([None], tf.string)
-
-    @tf.function(input_signature=[texts, texts])
-    def serve(question_B, context_B):
-        inputs, alignment = windows(question_B, context_B)
-        logits_PL = tf.cast(inputs["token_ids"], tf.float32)
-        outputs = {"start_logits_BL": logits_PL, "end_logits_BL": logits_PL}
-        return decode(outputs, alignment, None)
-
-    definition = serve.get_concrete_function().graph.as_graph_def()
-    operations = {node.op for node in definition.node}
-    operations |= {n.op for f in definition.library.function for n in f.node_def}
-    known = set(tf.raw_ops.__dict__) | {"_Arg", "_Retval"}
-    assert operations - known == {"WordpieceTokenizeWithOffsets"}
-    assert not {"PyFunc", "EagerPyFunc", "While", "StringLower"} & operations

@@ -11,8 +11,8 @@ OPSET = 17
 _AXES = ("batch", "length")
 
 
-def write_onnx(function: Any, folder: str) -> str:
-    """Write the file, and return its path.
+def write_onnx(function: Any, folder: str) -> list[str]:
+    """Write the file; return its path in a list.
 
     It accepts any number of rows and positions: the inputs' axes are named `batch` and
     `length`. It has none of the assertions of the function.
@@ -27,7 +27,7 @@ def write_onnx(function: Any, folder: str) -> str:
     path = os.path.join(folder, FILE)
     with open(path, "wb") as file:
         file.write(model.SerializeToString())
-    return path
+    return [path]
 
 
 def open_onnx(path: str, threads: int = 1) -> Runtime:
