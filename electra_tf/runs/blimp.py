@@ -9,8 +9,8 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, TextScorer
-from electra_tf.text.files import BROKEN, encoding_remedy, open_compressed
-from electra_tf.text.json_file import parse_json
+from electra_tf.tasks.tables import Row, read_table
+from electra_tf.text.data_errors import DataErrorLog
 
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
 
@@ -24,17 +24,17 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
     """
     pairs = read_pairs(data)
     scorer = TextScorer.from_preset(path, batch_size)
-    sentences = [pair[f"sentence_{kind}"] for pair in pairs for kind in ("good", "bad")]
-    names = [f"{pair['place']}" for pair in pairs for _ in range(2)]
-    scores = [s.score for s in scorer.score(sentences, names.__getitem__)]
+    sentences = [pair.values[name] for pair in pairs for name in _FIELDS[2:]]
+    scored = scorer.score(sentences, lambda index: str(pairs[index // 2]))
+    scores = [score.score for score in scored]
     for line in scorer.unknown.lines(data):
         print(line, file=sys.stderr)
     results: dict[str, list[bool]] = collections.defaultdict(list)
     phenomena: dict[str, str] = {}
-    for number, pair in enumerate(pairs):
-        good, bad = scores[2 * number : 2 * number + 2]
-        results[pair["UID"]].append(good > bad)
-        phenomena[pair["UID"]] = pair["linguistics_term"]
+    for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
+        uid = pair.values["UID"]
+        results[uid].append(good > bad)
+        phenomena[uid] = pair.values["linguistics_term"]
     paradigms = {uid: 100 * sum(r) / len(r) for uid, r in sorted(results.items())}
     by_phenomenon: dict[str, list[float]] = collections.defaultdict(list)
     for uid, accuracy in paradigms.items():
@@ -69,44 +69,24 @@ def _mean(values: Any) -> float:
     return sum(values) / len(values)
 
 
-def read_pairs(data: str) -> list[dict[str, str]]:
+def read_pairs(data: str) -> list[Row]:
     """Read minimal pairs."""
     files = [data]
     if os.path.isdir(data):
         files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))
-    pairs = []
-    for path in files:
-        try:
-            with open_compressed(path) as file:
-                lines = file.read().decode("utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise InputError(
-                "Minimal pairs must be UTF-8", f"{path}: {error}", encoding_remedy(path)
-            ) from error
-        except (OSError, *BROKEN) as error:
-            raise InputError(
-                "--data must be a file or folder of BLiMP's pairs",
-                f"{path}: {error}",
-                "Check the path",
-            ) from error
-        for number, line in enumerate(lines, 1):
-            pairs.append(_parse(line, f"{path}, line {number}"))
+    log = DataErrorLog("stop", "", "Minimal pairs must be objects of JSON")
+    pairs = [pair for path in files for pair in read_table(path, log)]
     if not pairs:
         raise InputError(
             "--data must contain minimal pairs",
             f"{data}, without any",
             "Pass BLiMP's .jsonl files, or their folder",
         )
+    for pair in pairs:
+        if missing := [name for name in _FIELDS if name not in pair.values]:
+            raise InputError(
+                f"Each line must be a JSON object with {', '.join(_FIELDS)}",
+                f"{pair} without {', '.join(missing)}",
+                "Pass BLiMP's .jsonl files",
+            )
     return pairs
-
-
-def _parse(line: str, place: str) -> dict[str, str]:
-    try:
-        pair = parse_json(line)
-        return {**{name: str(pair[name]) for name in _FIELDS}, "place": place}
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"Each line must be a JSON object with {', '.join(_FIELDS)}",
-            f"{place}: {type(error).__name__} {error}",
-            "Pass BLiMP's .jsonl files",
-        ) from error

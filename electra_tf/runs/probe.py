@@ -61,7 +61,7 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
     encoder.build()
     pretrained.load_into(encoder)
     splits, left_out = {}, 0
-    for split, sentences in _read(data).items():
+    for split, sentences in read_splits(data).items():
         sentences = _draw(sentences, SENTENCES[split])
         splits[split], missing = _encode(encoder, pretrained, sentences, split)
         left_out += missing
@@ -178,7 +178,7 @@ def _draw(sentences: list, count: int) -> list:
     return random.Random(0).sample(sentences, min(count, len(sentences)))
 
 
-def _read(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:
+def read_splits(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:
     """Return sentences with parts of speech, and with chunk tags, of each split."""
     paths = find_splits(data, tuple(SENTENCES), (".txt",))
     if os.path.isfile(data) or len(paths) < len(SENTENCES):

@@ -2,6 +2,7 @@
 
 import collections
 import io
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
@@ -67,7 +68,7 @@ def _actual_separator(header: str, path: str, expected: str) -> str:
             "Rename the file to .json",
         )
     counts = {character: header.count(character) for character in _NAMES}
-    actual = max(counts, key=lambda character: counts[character])
+    actual = max(counts, key=counts.get)
     if counts[expected] or not counts[actual]:
         return expected
     if (expected, actual) == (",", ";"):
@@ -96,17 +97,13 @@ def _is_quoted(text: str, path: str, notify: Callable[[str], None]) -> bool:
     """
     if '\t"' not in text and '\n"' not in text and not text.startswith('"'):
         return False
-    plain = [row for _, row in _tab_rows(text, 1)]
-    errors = DataErrorLog("stop", "")
+    plain, problem = [row for _, row in _tab_rows(text, 1)], ""
+    lines, errors = io.StringIO(text, newline=""), DataErrorLog("stop", "")
     try:
-        lines = io.StringIO(text, newline="")
-        parsed, problem = [r for _, r in csv_rows(lines, "\t", path, errors)], ""
+        parsed = [row for _, row in csv_rows(lines, "\t", path, errors)]
     except InputError as error:
         parsed, problem = [], f", as {error.received}"
-    is_quoted = all(map(_in_quotes, plain[0])) or (
-        {len(row) for row in parsed} == {len(plain[0])}
-        and _shows_quoting(plain, parsed)
-    )
+    is_quoted = all(map(_in_quotes, plain[0])) or _shows_quoting(plain, parsed)
     if is_quoted:
         notify(f'{path}: fields in quotes are read without them, and "" within as "')
     elif sum(any(map(_in_quotes, row)) for row in plain[1:]) > len(plain) / 2:
@@ -115,19 +112,20 @@ def _is_quoted(text: str, path: str, notify: Callable[[str], None]) -> bool:
 
 
 def _shows_quoting(plain: Sequence[list[str]], parsed: Sequence[list[str]]) -> bool:
-    """Return whether a .tsv that is valid with quoting is not meant without it."""
-    plain = [row for row in plain if row != [""] or len(plain[0]) == 1]
-    if {len(row) for row in plain} != {len(plain[0])}:
+    """Return whether a .tsv is valid with quoting and not meant without it."""
+    width = len(plain[0])
+    plain = [row for row in plain if row != [""] or width == 1]
+    if {len(row) for row in parsed} != {width}:
+        return False
+    if {len(row) for row in plain} != {width}:
         return True  # quotes join parts of lines, or lines
     if len(plain) != len(parsed):
         return False  # a line can begin with a quote, and a later one end with one
-    columns = list(zip(*plain[1:], strict=True))
-    doubled = any(
-        raw.startswith('"') and '"' in value
-        for column, values in zip(columns, zip(*parsed[1:], strict=True), strict=True)
-        for raw, value in zip(column, values, strict=True)
-    )
-    return doubled or (len(plain) > 2 and any(all(map(_in_quotes, c)) for c in columns))
+    pairs = itertools.chain(*map(zip, plain[1:], parsed[1:]))
+    if any(raw.startswith('"') and '"' in value for raw, value in pairs):
+        return True
+    columns = zip(*plain[1:], strict=True)
+    return len(plain) > 2 and any(all(map(_in_quotes, c)) for c in columns)
 
 
 def _in_quotes(field: str) -> bool:

@@ -45,18 +45,17 @@ def several_spellings(counts: Mapping[str, int], names: str, rows: str) -> list[
     for label in sorted(counts):
         key = float(label) if _NUMBER.fullmatch(label) else fold(label)
         groups.setdefault(key, []).append(label)
-    return [
-        f"the {names} "
-        + ", ".join(
-            f"{quoted} ({counts[label]:,} {rows})"
-            for label, quoted in zip(group[:10], quote_names(group)[:10], strict=True)
-        )
-        + " are different classes; they are probably one "
-        + ("word" if isinstance(key, str) else "number")
-        + " in several spellings: use one spelling"
-        for key, group in groups.items()
-        if len(group) > 1
-    ]
+    lines = []
+    for key, group in groups.items():
+        pairs = list(zip(group, quote_names(group), strict=True))[:10]
+        words = ", ".join(f"{name} ({counts[label]:,} {rows})" for label, name in pairs)
+        kind = "word" if isinstance(key, str) else "number"
+        if len(group) > 1:
+            lines.append(
+                f"the {names} {words} are different classes; they are probably one "
+                f"{kind} in several spellings: use one spelling"
+            )
+    return lines
 
 
 def suspicious_labels(values: Sequence[str]) -> list[str]:

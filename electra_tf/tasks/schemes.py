@@ -79,11 +79,7 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str = BIOES) -> list
     and IOE1 use B and E only between two adjacent spans of one type.
     """
     if scheme not in SCHEMES:
-        raise InputError(
-            f"The scheme of tags must be one of {', '.join(SCHEMES)}",
-            repr(scheme),
-            "Pass one of them",
-        )
+        raise ValueError(scheme)
     tags, previous = [OUTSIDE] * length, None
     ends = {(span.first - 1, span.kind) for span in spans}  # before another span
     for span in spans:

@@ -213,11 +213,14 @@ SCORES = {
         blimp.read_pairs, "a.jsonl", {"text": "the"}, PAIR
     ),
     "probe without CoNLL-2000": lambda b: [
-        lambda: probe._read(str(b.folder), "train"),
-        lambda: (b.file("train.txt", CONLL), probe._read(str(b.folder), "train")),
+        lambda: probe.read_splits(str(b.folder)),
+        lambda: (
+            [b.file(f"{name}.txt", CONLL) for name in ("train", "test")]
+            and probe.read_splits(str(b.folder))
+        ),
     ],
     "probe with two columns": lambda b: b.reading(
-        lambda path: probe._read(str(b.folder), "train"),
+        lambda path: b.file("test.txt", CONLL) and probe.read_splits(str(b.folder)),
         "train.txt",
         "the DT\n",
         CONLL,

@@ -219,4 +219,4 @@ def test_blimp_compares_the_scores_of_pairs(checkpoints, tmp_path, here):
     assert "overall" in result.stderr
     file.with_name("bad.jsonl").write_text('{"UID": "x"}\n')
     message = failure(here("evaluate", *flags, f"--data={tmp_path}"))
-    assert "bad.jsonl, line 1" in message
+    assert "bad.jsonl:1 without linguistics_term" in message

@@ -81,7 +81,7 @@ def test_tags_and_schemes_that_are_errors():
     for tag in ("NN", "X-NP", ""):
         with pytest.raises(InputError, match=repr(tag)):
             conlleval_spans(["O", tag])
-    with pytest.raises(InputError, match="'BILOU'"):
+    with pytest.raises(ValueError, match="BILOU"):
         to_scheme(["O"], "BILOU")
 
 
