@@ -197,7 +197,8 @@ def read_head(
     settings = own if isinstance(own, dict) else {}
     spans, tags = (tensors.get(f"{name}.weight") for name in (_SPANS, _TAGS))
     bias = tensors.get(f"{_SPANS}.bias")
-    if spans is not None and bias is not None and len(spans) == len(bias) == 2:
+    pair = [array.shape[:1] for array in (spans, bias) if array is not None]
+    if pair == [(2,), (2,)]:
         for output in range(2):
             tensors[f"{_SPANS}[{output}].weight"] = spans[output : output + 1]
             tensors[f"{_SPANS}[{output}].bias"] = bias[output : output + 1]

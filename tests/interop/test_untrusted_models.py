@@ -231,10 +231,11 @@ ATTACKS = {
     "tuples below other values as a key": (
         b"\x80\x02}N\x85N" + b"b\x80\x02q\x00h\x00\x86N" * 60 + b"bNs.", ""
     ),
-    # The unpickler skips the rest of a frame that ends within an operation.
+    # The unpickler skips the rest of a frame that ends within an operation: here it
+    # takes the characters of a string for operations.
     "hidden by a frame": (
-        b"\x80\x04\x95" + struct.pack("<Q", 2) + b"]J" + b"r" + struct.pack("<I", 2**31)
-        + b".", ""
+        b"\x80\x04\x95" + struct.pack("<Q", 3) + b"]J" + bytes(4) + b"\x8cN"
+        + (b"r" + struct.pack("<I", 2**24)).ljust(ord("N"), b"N") + b".", ""
     ),
     "steps of a size without an end": (state_dict(w=tensor((1,), (2**80,), 4)), ""),
     "no values of a size without an end": (
