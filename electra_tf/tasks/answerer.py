@@ -54,7 +54,7 @@ class QuestionAnswerer(TextModel):
 
     kind = "question_answerer"
     own_arguments = ("null_threshold",)
-    needs_pairs = True
+    pairs = True
     input_choices = (("question", "context"),)
     data_columns = ()
     table_header = "answer\tnull_odds"
@@ -170,6 +170,7 @@ class QuestionAnswerer(TextModel):
             truncated=sum(window.query_truncated for window in windows),
             origins=origins,
             items=[index for index, *_ in origins],
+            pairs=True,
         )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:

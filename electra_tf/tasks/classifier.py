@@ -47,7 +47,7 @@ class TextClassifier(TextModel):
     kind = "classifier"
     own_arguments = ("labels", "pairs")
     head_arguments = ("labels",)
-    has_classes = takes_columns = True
+    takes_columns = True
     metric_kind = "classes"
 
     def __init__(

@@ -80,11 +80,11 @@ def prepare(
         )
         return Prepared(dataset, y, pairs=check_pairs(found, pairs))
     if is_texts(x):
-        rows = to_rows(x, model.takes_pairs)
+        rows = to_rows(x, not model.takes_words)
         x = _encode(model, rows, y, sample_weight, class_weight)
         y = sample_weight = class_weight = None
-    if class_weight is not None and not model.has_classes:
-        model.class_weights([], class_weight)  # raises an error
+    if class_weight is not None:
+        model.class_weights([], class_weight)  # raises an error where it is not valid
     if isinstance(x, EncodedExamples):
         require_targets(x.targets, f"{len(x)} examples without targets")
         if class_weight is not None:
@@ -203,7 +203,7 @@ def _split_texts(
             f"validation_split={share!r:.40} with a {type(x).__name__}",
             "Pass validation_data instead",
         )
-    rows = to_rows(x, model.takes_pairs)
+    rows = to_rows(x, not model.takes_words)
     y, weights = to_targets(y, model.takes_columns), to_weights(weights, len(rows))
     count = num_training_rows(len(rows), share)
     first, last = (

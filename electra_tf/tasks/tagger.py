@@ -59,7 +59,6 @@ class TokenClassifier(TextModel):
     own_arguments = ("tags", "scheme")
     head_arguments = ("tags",)
     metric_kind = "classes"
-    takes_pairs = False
     takes_words = True
     input_choices = tuple((key,) for key in WORD_KEYS)
     data_columns = ("text_columns", "label_column", "tag_names")

@@ -86,7 +86,8 @@ def describe_inputs(
 ) -> list[str]:
     """Return lines about truncated inputs and [UNK] of a split."""
     # SQuAD's long contexts become several windows; only questions are truncated.
-    setting = "max_query_length" if model.needs_pairs else "max_length"
+    is_qa = model.kind == "question_answerer"
+    setting = "max_query_length" if is_qa else "max_length"
     unknown = UnknownCounter(model.tokenizer)
     unknown.add(examples.ids)
     lines = unknown.lines(name)

@@ -39,16 +39,10 @@ class TaskMethods(abc.ABC):
     """Name of the metric that `fit` and `evaluate` report beside the loss."""
     metric_kind: str | None = None
     """Values that metrics of `compile` compare: `classes`, `scores`; None: none."""
-    takes_pairs = True
-    """Whether a tuple of two lists is a list of pairs."""
-    needs_pairs = False
-    """Whether texts are always pairs."""
     takes_words = False
     """Whether an input is a list of words, and a text is split into words."""
     takes_columns = False
     """Whether targets of the shape [N, 1] are one target for each text."""
-    has_classes = False
-    """Whether targets are classes, which `class_weight` can weight."""
     data_columns: tuple[str, ...] = ("text_columns", "label_column", "split_column")
     """Settings of `DataConfig` that name columns of the task's tables."""
     table_header: str | None = None
@@ -56,7 +50,7 @@ class TaskMethods(abc.ABC):
     max_nbest = 0
     """Number of candidates of each prediction."""
     pairs: bool | None = None
-    """Whether texts are pairs; None: not trained yet, or not applicable."""
+    """Whether inputs are pairs of texts; None: not trained yet, or never pairs."""
 
     @classmethod
     def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:

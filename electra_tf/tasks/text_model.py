@@ -305,11 +305,10 @@ class TextModel(keras.Model, TaskMethods):
         """
         size = self._batch_size(batch_size)
         if has_text_batches(x):
-            are_pairs = bool(self.pairs or self.needs_pairs)
-            x = rows_of_batches(x, arguments.get("steps"), are_pairs)
+            x = rows_of_batches(x, arguments.get("steps"), bool(self.pairs))
         x = check_input(x)
         if is_texts(x):
-            texts = to_rows(x, self.takes_pairs)
+            texts = to_rows(x, not self.takes_words)
             examples = self.examples(texts)
             check_pairs(examples.pairs, self.pairs)
             return self.decode(texts, examples, self.outputs_of(examples, size))
@@ -360,7 +359,8 @@ class TextModel(keras.Model, TaskMethods):
         """Return predictions for all texts, or logits for all ids, as one batch."""
         x = check_input(x)
         if is_texts(x):
-            return self.predict(x, batch_size=max(1, len(to_rows(x, self.takes_pairs))))
+            rows = to_rows(x, not self.takes_words)
+            return self.predict(rows, batch_size=max(1, len(rows)))
         return super().predict_on_batch(x)
 
     def outputs_of(

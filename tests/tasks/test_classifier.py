@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tiny
+from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import (
@@ -189,4 +190,4 @@ def test_repeated_or_single_labels_are_an_error(labels):
 )
 def test_from_preset_requires_num_classes_or_labels(arguments):
     with pytest.raises(InputError, match=r"num_classes.*labels=.*exactly one"):
-        TextClassifier.from_preset("nowhere", **arguments)
+        TextClassifier.from_preset(GOLDEN / "saved" / "run", **arguments)
