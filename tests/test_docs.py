@@ -1,6 +1,7 @@
 """The documentation matches the code: commands, flags, links, Python, settings."""
 
 import copy
+import functools
 import importlib
 import json
 import os
@@ -50,33 +51,36 @@ def prose(path):
 # ---- Commands and flags.
 
 
-def command_lines():
-    for path in PAGES:
-        text = path.read_text(encoding="utf-8").replace("\\\n", "")
-        pattern = (
-            r"^\s*(?:\$ |exec )?(?:electra-tf |python -m electra_tf\.)(\w+) ([^\n]*)"
-        )
-        for command, rest in re.findall(pattern, "\n".join(blocks_of(text)), re.M):
-            rest = re.split(r"\s[>|&]", rest)[0]  # without redirections
-            yield pytest.param(command, rest, id=f"{name_of(path)}: {command}")
+def command_lines(path):
+    """Return (command, arguments) of the command lines in the blocks of a page."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", "")
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M))
+    pattern = r"^\s*(?:\$ |exec )?(?:electra-tf |python -m electra_tf\.)(\w+) ([^\n]*)"
+    lines = re.findall(pattern, fenced, re.M)
+    # Without redirections.
+    return [(command, re.split(r"\s[>|&]", rest)[0]) for command, rest in lines]
 
 
-def blocks_of(text):
-    return re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M)
+@functools.cache
+def flags_of(command):
+    return importlib.import_module(f"electra_tf.{command}").FLAGS
 
 
 def test_every_command_has_an_example():
-    assert {parameter.values[0] for parameter in command_lines()} >= COMMANDS
+    lines = (line for path in PAGES for line in command_lines(path))
+    assert {command for command, _ in lines} >= COMMANDS
 
 
-@pytest.mark.parametrize(("command", "rest"), list(command_lines()))
-def test_command_lines_are_accepted_by_the_parser(command, rest, monkeypatch):
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_command_lines_are_accepted_by_the_parser(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    values = copy.deepcopy(importlib.import_module(f"electra_tf.{command}").FLAGS)
-    assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
-    if "set" in values:
-        root = FinetuningConfig if command == "finetune" else PretrainingConfig
-        loader.load_config(values.config, values.set, root=root)
+    for command, rest in command_lines(path):
+        values = copy.deepcopy(flags_of(command))
+        left = values(["command", *shlex.split(rest, comments=True)])
+        assert left == ["command"], f"{command} {rest}"
+        if "set" in values:
+            root = FinetuningConfig if command == "finetune" else PretrainingConfig
+            loader.load_config(values.config, values.set, root=root)
 
 
 # ---- Scripts for clusters.
@@ -158,42 +162,30 @@ def test_the_kubernetes_job_sets_tf_config(tf_configs):
     )
 
 
-def flags():
-    """Yield the flags that the prose of a page names as `--name`."""
-    for path in PAGES:
-        if path.name == "CHANGELOG.md":
-            continue  # it names flags of earlier versions
-        text = prose(path)
-        for name in sorted(set(re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", text))):
-            yield pytest.param(name, id=f"{name_of(path)}: --{name}")
+OTHER_PROGRAMS = {
+    "help", "enable_batching", "batching_parameters_file", "strict", "memory",
+    "model_config_file", "monitoring_config_file", "kill", "signal",
+    "grpc_channel_arguments",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", list(flags()))
-def test_documented_flags_exist(name):
-    known = {"help", "cpu_replicas"}
-    for command in COMMANDS:
-        known |= set(importlib.import_module(f"electra_tf.{command}").FLAGS)
-    tools = (ROOT / "tools").rglob("*.py")
-    known |= {f for p in tools for f in re.findall(r'"--([a-z_]+)"', p.read_text())}
-    # Flags of other programs.
-    known |= {"enable_batching", "batching_parameters_file", "strict"}
-    known |= {"model_config_file", "monitoring_config_file", "kill", "signal"}
-    known |= {"memory", "grpc_channel_arguments"}
-    assert name in known or name.removeprefix("no") in known
+@functools.cache
+def known_flags():
+    known = OTHER_PROGRAMS.union(*map(flags_of, COMMANDS))
+    for path in (ROOT / "tools").rglob("*.py"):
+        known.update(re.findall(r'"--([a-z_]+)"', path.read_text()))
+    return known
+
+
+# The log of changes names flags of earlier versions.
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_documented_flags_exist(path):
+    if path.name != "CHANGELOG.md":
+        for name in re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", prose(path)):
+            assert {name, name.removeprefix("no")} & known_flags(), f"--{name}"
 
 
 _NOT_SETTINGS = {"py", "json", "keras", "npz", "safetensors", "save"}
-
-
-def settings():
-    """Yield the names in a page that look like settings, `section.name`."""
-    for path in PAGES:
-        text = path.read_text(encoding="utf-8")
-        sections = "|".join(config_sections())
-        for name in sorted(set(re.findall(rf"`((?:{sections})\.\w+)[`=: ]", text))):
-            if name.split(".")[1] in _NOT_SETTINGS:
-                continue  # a file or a method
-            yield pytest.param(name, id=f"{name_of(path)}: {name}")
 
 
 def config_sections():
@@ -205,10 +197,13 @@ def config_sections():
     return sections
 
 
-@pytest.mark.parametrize("name", list(settings()))
-def test_documented_settings_exist(name):
-    section, _, setting = name.partition(".")
-    assert setting in config_sections()[section]
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_documented_settings_exist(path):
+    sections = config_sections()
+    pattern = rf"`({'|'.join(sections)})\.(\w+)[`=: ]"
+    for section, name in re.findall(pattern, path.read_text(encoding="utf-8")):
+        known = sections[section] | _NOT_SETTINGS  # a file or a method
+        assert name in known, f"{section}.{name}"
 
 
 def test_documented_tools_exist():
