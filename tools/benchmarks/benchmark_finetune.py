@@ -16,12 +16,14 @@ interpreter with torch, transformers and accelerate, if this one does not have t
 """
 
 import argparse
+import json
 import os
 import pathlib
 import statistics
 import sys
 import tempfile
 import time
+import types
 
 import peers
 from peers import COMPILED, OURS, TORCH
@@ -29,61 +31,44 @@ from peers import COMPILED, OURS, TORCH
 PEERS = (OURS, TORCH, "torch.grouped", COMPILED)
 
 
-def make_examples(options: argparse.Namespace, path: pathlib.Path) -> None:
+def make_examples(options: argparse.Namespace) -> None:
     """Tokenise the training file for all peers, which may lack TensorFlow."""
-    import numpy as np
-
     from electra_tf.config.finetuning import DataConfig
     from electra_tf.tasks.classifier import encode_texts
     from electra_tf.tasks.datasets import read_task
     from electra_tf.text.data_errors import DataErrorLog
     from electra_tf.text.tokenizer import Tokenizer
-    from electra_tf.text.vocab import Vocabulary
 
-    task = read_task(
-        options.task, options.data, DataConfig(), DataErrorLog("stop", os.devnull)
-    )
-    if task.scorer.labels is None:
+    log = DataErrorLog("stop", os.devnull)
+    task = read_task(options.task, options.data, DataConfig(), log)
+    if (labels := task.scorer.labels) is None:
         sys.exit(f"error: --task must have classes. Received: {options.task}")
     split, count = task.splits["train"], options.examples
     if count > len(split):
         sys.exit(f"error: --examples must be at most {len(split)}. Received: {count}")
-    targets = [task.scorer.labels.index(label) for label in split.targets][
-        : count or None
-    ]
-    tokenizer = Tokenizer(Vocabulary.read(options.vocab))
-    items = split.items[: count or None]
-    examples = encode_texts(tokenizer, items, options.length, targets)
-    np.savez(
-        path,
-        ids=np.concatenate(examples.ids),
-        segments=np.concatenate(examples.segments),
-        lengths=examples.lengths,
-        targets=examples.targets,
-        sizes=[len(task.scorer.labels), len(tokenizer.vocabulary)],
-    )
+    part = split.subset(range(count or len(split)))
+    tokenizer = Tokenizer.read(options.vocab)
+    targets = [labels.index(label) for label in part.targets]
+    encoded = encode_texts(tokenizer, part.items, options.length, targets)
+    examples = {
+        "ids": [list(map(int, ids)) for ids in encoded.ids],
+        "segments": [list(map(int, ids)) for ids in encoded.segments],
+        "targets": targets,
+        "num_classes": len(labels),
+        "vocabulary_size": len(tokenizer.vocabulary),
+    }
+    pathlib.Path(options.work).write_text(json.dumps(examples))
 
 
-class Examples:
-    """Examples and the shape of the encoder, equal for all peers."""
+def read_examples(options: argparse.Namespace) -> types.SimpleNamespace:
+    """Return the examples and the shape of the encoder, equal for all peers."""
+    from electra_tf.config.loader import load_config
 
-    def __init__(self, options: argparse.Namespace):
-        import numpy as np
-
-        from electra_tf.config.loader import load_config
-
-        with np.load(options.work) as file:
-            self.lengths = file["lengths"]
-            ends = np.cumsum(self.lengths)[:-1]
-            self.ids, self.segments = (
-                [row.tolist() for row in np.split(file[name], ends)]
-                for name in ("ids", "segments")
-            )
-            self.targets = file["targets"].tolist()
-            self.num_classes, vocabulary_size = map(int, file["sizes"])
-        sets = [f"model.vocabulary_size={vocabulary_size}", *options.set]
-        self.shape = load_config(options.config, sets).model.encoder
-        self.epochs = options.rounds + 1
+    read = types.SimpleNamespace(**json.loads(pathlib.Path(options.work).read_text()))
+    sets = [f"model.vocabulary_size={read.vocabulary_size}", *options.set]
+    read.shape = load_config(options.config, sets).model.encoder
+    read.epochs = options.rounds + 1
+    return read
 
 
 class Epochs:
@@ -105,7 +90,9 @@ class Epochs:
         self._channel.answer(1e3 * (time.perf_counter() - self._start))
 
 
-def electra_tf(options: argparse.Namespace, examples: Examples, epochs: Epochs) -> None:
+def electra_tf(
+    options: argparse.Namespace, examples: types.SimpleNamespace, epochs: Epochs
+) -> None:
     """Train with `fit`."""
     import keras
 
@@ -115,7 +102,6 @@ def electra_tf(options: argparse.Namespace, examples: Examples, epochs: Epochs) 
     from electra_tf.tasks.classifier import TextClassifier
     from electra_tf.tasks.examples import EncodedExamples
     from electra_tf.text.tokenizer import Tokenizer
-    from electra_tf.text.vocab import Vocabulary
 
     settings = load_config(
         root=FinetuningConfig,
@@ -127,7 +113,7 @@ def electra_tf(options: argparse.Namespace, examples: Examples, epochs: Epochs) 
             "training.precision": options.precision,
         },
     )
-    tokenizer = Tokenizer(Vocabulary.read(options.vocab))
+    tokenizer = Tokenizer.read(options.vocab)
     pretrained = PretrainedEncoder(examples.shape, tokenizer, None, "random weights")
     labels = [str(number) for number in range(examples.num_classes)]
     model = TextClassifier(pretrained, labels, settings)
@@ -143,11 +129,12 @@ def electra_tf(options: argparse.Namespace, examples: Examples, epochs: Epochs) 
 
 def report(found: list[peers.Peer], first: dict, results: dict, options) -> None:
     """Print the table."""
-    examples, median = Examples(options), statistics.median
-    tokens = int(examples.lengths.sum())
+    examples, median = read_examples(options), statistics.median
+    lengths = list(map(len, examples.ids))
+    tokens = sum(lengths)
     print(
-        f"\n{options.config}, {options.task}: {len(examples.lengths):,} examples of "
-        f"{examples.lengths.mean():.1f} tokens (maximum {examples.lengths.max()}), "
+        f"\n{options.config}, {options.task}: {len(lengths):,} examples of "
+        f"{tokens / len(lengths):.1f} tokens (maximum {max(lengths)}), "
         f"batches of {options.batch_size}, {options.precision}, "
         f"{options.threads} threads, medians of {options.rounds} epochs after the "
         "first\n"
@@ -189,13 +176,13 @@ def main() -> None:
         train = electra_tf
         if options.peer != OURS:
             from torch_models import train
-        epochs, examples = Epochs(options), Examples(options)
+        epochs, examples = Epochs(options), read_examples(options)
         train(options, examples, epochs)
         return
     names = peers.names(options, [OURS])
     with tempfile.TemporaryDirectory() as folder:
-        options.work = f"{folder}/examples.npz"
-        make_examples(options, pathlib.Path(options.work))
+        options.work = f"{folder}/examples.json"
+        make_examples(options)
         found = [peers.Peer(name, options) for name in names]
         epoch = {p.name: lambda p=p: p.ask("epoch")[0] for p in found}
         print("milliseconds of the first epoch, then of the other epochs:", flush=True)

@@ -11,12 +11,11 @@ import tempfile
 from collections.abc import Callable
 
 import numpy as np
-import small_runs
+from small_runs import SAVED, Runs
 
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import newest_intact, open_checkpoint, saved_steps
 
-SAVED = small_runs.GOLDEN / "saved"
 _COMMAND_EVERY = 25  # of so many damages, one is of a run that a command resumes
 _STEPS = 12  # of the real run
 
@@ -144,7 +143,7 @@ class _Run:
 
     def __init__(self, folder: pathlib.Path):
         self._folder, self._whole = folder, folder / "whole"
-        self._runs = small_runs.Runs(folder, _STEPS)
+        self._runs = Runs(folder, _STEPS)
         self._expected = self._runs.finish(self._whole)
 
     def damage_and_resume(self, rng: random.Random) -> str:

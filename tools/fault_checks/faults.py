@@ -1,4 +1,4 @@
-"""Run the fault campaign: kills, damage, full disks, generated input.
+"""Run the fault campaign: kills, damage, generated input.
 
     tools/faults                              all sections: about an hour
     tools/faults kills corruptions --scale=0.1
@@ -11,8 +11,6 @@ the table in docs/reliability.md. The exit status is 1 if anything failed.
                resumed run must end with the weights of the uninterrupted one
   corruptions  flipped bytes, truncated and deleted files of checkpoints, records and
                .keras files; each must be an error that names the file, or harmless
-  disks        commands with too little space for a file; each must end with one
-               message, and leave what was there before
   inputs       generated files and flags, read as the commands do
   strings      the tokenizer outside and inside the graph
 
@@ -35,7 +33,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 SECTIONS = {
     "kills": ("kills", "run_kills", 50),
     "corruptions": ("corruptions", "run_corruptions", 50),
-    "disks": ("full_disks", "run_full_disks", 12),
     "inputs": ("generated_inputs", "run_inputs", 10_000),
     "strings": ("strings", "compare_tokenizers", 1_000_000),
 }
