@@ -22,37 +22,32 @@ The rules must not warn about a healthy run, whose metrics look alarming in plac
 import math
 from collections.abc import Collection, Mapping
 
-COLLAPSE_RECALL = 0.005
-"""Recall below which the discriminator predicts "original" for every token. It predicts
-"replaced" for every token above 1 minus this recall, if its accuracy is below 0.5."""
-COLLAPSE_AUC = 0.7
-"""AUC above which the discriminator is learning. Token frequencies alone give more than
-0.5."""
-COLLAPSE_LOGS = 5
-"""Consecutive logs that start or end a collapse."""
-GRACE_STEPS, GRACE_SHARE = 2000, 0.05
-"""Steps, and share of training, during which no collapse is reported."""
-STALL_STEPS, STALL_SHARE = 5000, 0.05
-"""Minimum steps after the warm-up, and share of training, of a stall."""
-STALL_GAIN = 0.01
-"""Relative fall of the loss below which it stalls."""
+# A recall below this predicts "original" for every token, one above 1 minus this
+# "replaced", if the accuracy is below 0.5. Token frequencies alone give an AUC of more
+# than 0.5; above this one the discriminator is learning.
+COLLAPSE_RECALL, COLLAPSE_AUC = 0.005, 0.7
+GRACE_STEPS, GRACE_SHARE = 2000, 0.05  # without a collapse: steps, share of training
+STALL_STEPS, STALL_SHARE = 5000, 0.05  # of a stall, at least, after the warm-up
+STALL_GAIN = 0.01  # relative fall of the loss below which it stalls
+# Predictions are hardly better than guessing below this accuracy, or above this share
+# of log(vocabulary size).
 GUESSING_ACCURACY, GUESSING_LOSS = 0.1, 0.95
-"""Predictions are hardly better than guessing below this accuracy, or above this share
-of log(vocabulary size)."""
-MASKED_LM_RISE = 1.1
-"""Ratio of the average masked-LM loss to its minimum that is reported."""
-LOSS_RISE = 1.2
-"""Ratio of the average loss to its minimum that is reported. The discriminator's part
-is noisier than the masked-LM loss."""
-GRADIENT_RISE = 20.0
-"""Ratio of the gradient norm to its geometric average that is reported."""
-RISE_LOGS = 3
-"""Consecutive logs that start or end a rise, a stall or an explosion."""
-INPUT_SHARE, INPUT_LOGS = 0.2, 3
-"""Share of the time spent waiting for input that is reported, and consecutive logs."""
+# Ratios of an average to its minimum that are reported. The discriminator's part of the
+# loss is noisier than the masked-LM loss.
+MASKED_LM_RISE, LOSS_RISE = 1.1, 1.2
+GRADIENT_RISE = 20.0  # ratio of the gradient norm to its geometric average
+INPUT_SHARE = 0.2  # of the time, spent waiting for input
+# An average weights the newest log by 1 / AVERAGE_LOGS, or by the log's steps relative
+# to AVERAGE_SHARE of training if that is less.
 AVERAGE_LOGS, AVERAGE_SHARE = 10, 0.01
-"""An average weights the newest log by 1 / AVERAGE_LOGS, or by the log's steps relative
-to AVERAGE_SHARE of training if that is less."""
+# Consecutive logs that start or end a problem.
+_COLLAPSE_LOGS = 5
+_LOGS = {
+    **dict.fromkeys(("all original", "all replaced"), _COLLAPSE_LOGS),
+    **dict.fromkeys(("stalled", "masked-LM rising", "rising", "exploding"), 3),
+    "not finite": 1,
+    "input-bound": 3,
+}
 
 _REMEDY = "Lower optimizer.learning_rate or raise optimizer.warmup_steps"
 
@@ -82,21 +77,13 @@ class HealthCheck:
         span = AVERAGE_SHARE * steps
         self._loss, self._masked_lm = _Average(span), _Average(span)
         self._accuracy, self._log_norm = _Average(span), _Average(span)
-        self._all_original = _Debouncer(COLLAPSE_LOGS)
-        self._all_replaced = _Debouncer(COLLAPSE_LOGS)
-        self._stalled = _Debouncer(RISE_LOGS)
-        self._masked_lm_rising = _Debouncer(RISE_LOGS)
-        self._loss_rising = _Debouncer(RISE_LOGS)
-        self._exploding = _Debouncer(RISE_LOGS)
-        self._not_finite = _Debouncer(1)
-        self._input_bound = _Debouncer(INPUT_LOGS)
+        self._debouncers = {name: _Debouncer(logs) for name, logs in _LOGS.items()}
 
     def check(self, step: int, values: Mapping[str, float]) -> list[str]:
-        """Check a log of training metrics.
+        """Return a paragraph for each problem that a log of training metrics begins.
 
-        Returns:
-            A paragraph for each problem that starts here, with its evidence, meaning
-            and remedy. A problem is reported again only after it has ended.
+        It has evidence, meaning and remedy. A problem is reported again only after it
+        has ended.
         """
         warnings = (
             self._check_collapse(step, values),
@@ -107,6 +94,9 @@ class HealthCheck:
         )
         return [text for text in warnings if text]
 
+    def _begins(self, problem: str, condition: bool) -> bool:
+        return self._debouncers[problem].begins(condition)
+
     def _check_collapse(self, step: int, values: Mapping[str, float]) -> str | None:
         recall, accuracy = _get(values, "disc_recall"), _get(values, "disc_accuracy")
         if math.isnan(recall) or step <= self._collapse_from:
@@ -114,10 +104,10 @@ class HealthCheck:
         auc = _get(values, "disc_auc")
         evidence = (
             f"disc_recall {recall:.2%}, disc_accuracy {accuracy:.1%}, disc_auc "
-            f"{auc:.2f}, and similar values in the {COLLAPSE_LOGS - 1} previous logs"
+            f"{auc:.2f}, and similar values in the {_COLLAPSE_LOGS - 1} previous logs"
         )
         is_learning = auc > COLLAPSE_AUC
-        if self._all_original.begins(recall < COLLAPSE_RECALL and not is_learning):
+        if self._begins("all original", recall < COLLAPSE_RECALL and not is_learning):
             return (
                 f"At step {step:,} the discriminator predicts 'original' for every "
                 f"token: {evidence}. It has collapsed to the majority class, which "
@@ -126,7 +116,8 @@ class HealthCheck:
                 "paper). A smaller model.generator_width makes replaced tokens easier "
                 "to detect."
             )
-        if self._all_replaced.begins(recall > 1 - COLLAPSE_RECALL and accuracy < 0.5):
+        is_all_replaced = recall > 1 - COLLAPSE_RECALL and accuracy < 0.5
+        if self._begins("all replaced", is_all_replaced):
             return (
                 f"At step {step:,} the discriminator predicts 'replaced' for every "
                 f"token: {evidence}. Its predictions do not depend on the text. "
@@ -143,7 +134,7 @@ class HealthCheck:
             return None
         has_main = "disc_loss" in values or "main_lm_loss" in values
         model = "generator" if has_main else "model"
-        if self._stalled.begins(self._is_stalled(step)):
+        if self._begins("stalled", self._is_stalled(step)):
             return (
                 f"The {model} has stopped learning: masked_lm_loss is "
                 f"{loss.value:.2f} at step {step:,} (random guessing gives "
@@ -154,7 +145,7 @@ class HealthCheck:
                 f"{_REMEDY}, try a larger input.batch_size, and check that the records "
                 "contain meaningful text."
             )
-        if self._masked_lm_rising.begins(loss.value > MASKED_LM_RISE * loss.best):
+        if self._begins("masked-LM rising", loss.value > MASKED_LM_RISE * loss.best):
             return (
                 f"The {model} is getting worse: masked_lm_loss (a moving average) is "
                 f"{loss.value:.2f} at step {step:,} after {loss.best:.2f} at step "
@@ -173,7 +164,7 @@ class HealthCheck:
     def _check_loss(self, step: int, values: Mapping[str, float]) -> str | None:
         names = [n for n in ("loss", "gradient_norm") if n in values]
         not_finite = [n for n in names if not math.isfinite(values[n])]
-        if self._not_finite.begins(bool(not_finite)):
+        if self._begins("not finite", bool(not_finite)):
             return (
                 f"At step {step:,} {' and '.join(not_finite)} must be finite and is "
                 f"{', '.join(str(values[n]) for n in not_finite)}. The weights are "
@@ -185,7 +176,7 @@ class HealthCheck:
             return None
         if not loss.add(step, _get(values, "loss")):
             return None
-        if self._loss_rising.begins(loss.value > LOSS_RISE * loss.best):
+        if self._begins("rising", loss.value > LOSS_RISE * loss.best):
             return (
                 f"The loss (a moving average) has risen to {loss.value:.2f} at step "
                 f"{step:,} from {loss.best:.2f} at step {loss.best_at:,}. Training "
@@ -202,7 +193,7 @@ class HealthCheck:
         is_exploding = self._log_norm.is_reliable and norm > GRADIENT_RISE * average
         if not is_exploding:  # or the average would follow the explosion
             self._log_norm.add(step, math.log(norm))
-        if self._exploding.begins(is_exploding):
+        if self._begins("exploding", is_exploding):
             return (
                 f"The gradient explodes: gradient_norm is {norm:.3g} at step {step:,} "
                 f"after an average of {average:.3g}. Clipping (optimizer.clip_norm) "
@@ -213,7 +204,7 @@ class HealthCheck:
 
     def _check_input(self, values: Mapping[str, float]) -> str | None:
         share = _get(values, "input_share")
-        if math.isnan(share) or not self._input_bound.begins(share > INPUT_SHARE):
+        if math.isnan(share) or not self._begins("input-bound", share > INPUT_SHARE):
             return None
         return (
             f"The input is the bottleneck: training waits {share:.0%} of the time for "
