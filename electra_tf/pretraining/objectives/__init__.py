@@ -8,6 +8,9 @@ An objective is an `Objective`, constructed from (config, tokens), with these me
     losses(masked, rng, training, progress)
                                     runs the forward pass, returns Losses
 
+Those with a generator are subclasses of `ElectraObjective`, and most state the losses
+of their main network alone, `main_losses`.
+
 Its networks and settings are listed in `config/objectives.py`.
 """
 
