@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
 import threading
@@ -317,31 +316,6 @@ def test_every_kind_of_run_is_converted_and_continued(
         served = f"--model={source}", f"--output={tmp_path / 'served'}"
         message = failure(here("export", *served, "--output_kind=electra"))
         assert "whose scores are energies" in message
-
-
-@pytest.mark.slow
-def test_a_run_killed_at_random_moments_resumes_to_the_same_result(
-    folder, whole, tmp_path
-):
-    output, kills, in_saves = tmp_path / "run", 0, 0
-    given = arguments(folder, output, evaluation_data=folder)
-    while kills < 12:
-        if newest(output) > 50:
-            shutil.rmtree(output)
-        first, kills = newest(output), kills + 1
-        process = start(*given)
-        if kills % 3 == 0:
-            kill(process, lambda: unfinished(output))
-        elif kills % 3 == 1:
-            after = random.uniform(0, 0.3)
-            kill(process, lambda first=first: newest(output) > first, after)
-        else:  # possibly before its start or after its end
-            kill(process, lambda: True, random.uniform(1, 25))
-        in_saves += unfinished(output)
-    assert in_saves
-    out, err = start(*given).communicate()
-    assert out.startswith("training completed"), err
-    assert_equal_runs(output, whole)
 
 
 @contextlib.contextmanager

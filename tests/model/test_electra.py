@@ -8,21 +8,13 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 from pretraining.original import our_name
+from tiny import config
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import ModelConfig
 from electra_tf.model.electra import Electra, bert
 
 VOCABULARY = 30522
-TINY = {
-    "depth": 1,
-    "width": 32,
-    "embedding": 16,
-    "heads": 4,
-    "vocabulary_size": 50,
-    "max_positions": 24,
-    "generator_width": 0.5,
-}
 KERAS_HUB = {"small": 13_548_800, "base": 109_482_240, "large": 335_141_888}
 # Numbers of weights of the original: discriminator's encoder, generator's encoder
 # without shared weights, heads of generator and discriminator; number of variables.
@@ -35,7 +27,7 @@ TOTAL[LARGE] = 354_655_291
 
 
 def settings(**changes):
-    return ModelConfig(**{**TINY, **changes})
+    return config(**{"width": 32, "embedding": 16, "heads": 4, **changes}).model
 
 
 def build_electra(seed=0, generator=True, dtype=None, **changes):

@@ -5,8 +5,8 @@ import json
 import keras
 import numpy as np
 import pytest
+from tiny import config
 
-from electra_tf.config.pretraining import ModelConfig
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.transformer import (
@@ -14,10 +14,7 @@ from electra_tf.model.transformer import (
 )
 
 NAMES = ("token_ids", "segment_ids", "padding_mask")
-SETTINGS = ModelConfig(
-    depth=2, width=16, embedding=8, heads=2, vocabulary_size=50, max_positions=24,
-    generator_width=0.5,
-)  # fmt: skip
+SETTINGS = config(depth=2).model
 SHAPE = SETTINGS.encoder
 
 

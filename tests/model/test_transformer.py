@@ -4,24 +4,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny import config
 
-from electra_tf.config.pretraining import ModelConfig
 from electra_tf.model.layer_ops import LayerOps, gelu
 from electra_tf.model.transformer import Encoder
 
-TINY = {
-    "depth": 2,
-    "width": 16,
-    "embedding": 8,
-    "heads": 2,
-    "vocabulary_size": 50,
-    "max_positions": 24,
-}
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def shape_of(**changes):
-    return ModelConfig(**{**TINY, **changes}).encoder
+    return config(**{"depth": 2, **changes}).model.encoder
 
 
 def build_encoder(seed=0, dtype=None, **changes):
