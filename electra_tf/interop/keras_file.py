@@ -107,6 +107,15 @@ def damaged(path: str, error: Exception) -> InputError:
     )
 
 
+def too_large(path: str, needed: int, stored: int) -> InputError:
+    """Return the error of a config that implies more weights than the file has."""
+    return InputError(
+        f"{path} must have the weights of the model in its {CONFIG}",
+        f"{stored:,} bytes for a model of {needed:,}",
+        _REMEDY,
+    )
+
+
 def read_config(path: str) -> dict[str, Any]:
     """Return the config of a .keras file, if the file has the weights of its model."""
     try:
@@ -122,11 +131,7 @@ def read_config(path: str) -> dict[str, Any]:
     except DAMAGE as error:
         raise damaged(path, error) from error
     if needed > sizes[WEIGHTS]:
-        raise InputError(
-            f"{path} must have the weights of the model in its {CONFIG}",
-            f"{sizes[WEIGHTS]:,} bytes for a model of {needed:,}",
-            _REMEDY,
-        )
+        raise too_large(path, needed, sizes[WEIGHTS])
     return config
 
 

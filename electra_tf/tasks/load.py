@@ -15,11 +15,8 @@ from electra_tf.interop.task_heads import MODEL, TaskRole
 from electra_tf.sources import Source
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.saved_models import (
-    build_model,
-    load_keras_model,
-    load_model_of_class,
-)
+from electra_tf.tasks.saved_file import load_keras_model
+from electra_tf.tasks.saved_models import build_model, load_model_of_class
 from electra_tf.tasks.saved_optimizer import restore_optimizer
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel

@@ -1,15 +1,7 @@
-"""Saved models: from files of Keras and from the networks of other libraries.
+"""Saved models: from files of Keras and from the networks of other libraries."""
 
-Keras reads the config, creates the whole model, then reads weights. A small file can so
-describe a model of any size.
-"""
-
-import contextlib
 import dataclasses
-import math
-import threading
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -19,10 +11,10 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
-from electra_tf.interop.keras_file import WEIGHTS, damaged
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.saved_file import load_keras_model
 from electra_tf.training.checkpoint import assign
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -137,75 +129,3 @@ def _stored_argument(model: Any, name: str) -> Any:
     if name == "dtype":
         return model.settings.training.precision
     return int(model.seed.numpy()) if name == "seed" else getattr(model, name)
-
-
-def load_keras_model(path: str) -> keras.Model:
-    """Load a checked .keras file, without compiling the model or running its code."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            limit = archive.getinfo(WEIGHTS).file_size
-        with _limited_weights(limit):
-            return keras.saving.load_model(path, compile=False, safe_mode=True)
-    except InputError as error:
-        raise InputError(
-            f"{path}: {error.required}", error.received, error.remedy
-        ) from error
-    except Exception as error:  # Keras raises errors of many classes
-        raise damaged(path, error) from error
-
-
-@contextlib.contextmanager
-def _limited_weights(limit: int) -> Iterator[None]:
-    """Return a context in which layers of this thread have at most `limit` values.
-
-    Keras builds a whole model before it reads weights, and a config can describe layers
-    of any class and size. Every stored value takes a byte or more. Models within the
-    model are not compiled.
-    """
-    original, thread, values = keras.layers.Layer.add_weight, threading.get_ident(), 0
-
-    def add_weight(layer: Any, shape: Any = None, *args: Any, **kwargs: Any) -> Any:
-        nonlocal values
-        if threading.get_ident() == thread:
-            values += math.prod(() if shape is None else shape)
-            if values > limit:
-                raise ValueError(f"{limit:,} bytes of weights for a larger model")
-        return original(layer, shape, *args, **kwargs)
-
-    inner_models = []
-
-    def not_compiled(compile_from_config: Callable) -> Callable:
-        def call(model: keras.Model, *args: Any, **kwargs: Any) -> None:
-            if threading.get_ident() == thread:
-                inner_models.append(model)
-            else:
-                compile_from_config(model, *args, **kwargs)
-
-        return call
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_replaced(keras.layers.Layer, "add_weight", add_weight))
-        for kind in _defining("compile_from_config", keras.Model):
-            new = not_compiled(kind.compile_from_config)
-            stack.enter_context(_replaced(kind, "compile_from_config", new))
-        yield
-    for model in inner_models:
-        model.compiled = False  # which Keras sets
-
-
-def _defining(name: str, kind: type) -> set[type]:
-    """Return the classes above and below a class that define an attribute."""
-    kinds, below = {*kind.__mro__}, [kind]
-    while below:
-        kinds.update(below := [k for b in below for k in b.__subclasses__()])
-    return {k for k in kinds if name in vars(k)}
-
-
-@contextlib.contextmanager
-def _replaced(kind: type, name: str, value: Any) -> Iterator[None]:
-    original = getattr(kind, name)
-    setattr(kind, name, value)
-    try:
-        yield
-    finally:
-        setattr(kind, name, original)

@@ -11,11 +11,12 @@ import keras
 from electra_tf.interop.keras_file import open_weights, read_item
 from electra_tf.training.optimizer import Optimizer
 
+_OPTIMIZER = "electra_tf>Optimizer"
 _OURS = (
-    "Optimizer",
-    "WarmupPolynomialDecay",
-    "_GeneratorMultipliers",
-    "_LayerwiseMultipliers",
+    _OPTIMIZER,
+    "electra_tf>WarmupPolynomialDecay",
+    "electra_tf>_GeneratorMultipliers",
+    "electra_tf>_LayerwiseMultipliers",
 )
 _MODULES = ("keras.optimizers", "keras.optimizers.schedules")
 _MAX_DEPTH = 20  # of a config
@@ -74,7 +75,7 @@ def _print(path: str, names: str, reason: str) -> None:
 def _check(config: Any) -> None:
     """Raise a ValueError unless all classes in a config are known and not nested."""
     names = list(_class_names(config, 0))
-    optimizers = [n for n in names if n in (("", "Optimizer"), (_MODULES[0], n[1]))]
+    optimizers = [n for n in names if n in (("", _OPTIMIZER), (_MODULES[0], n[1]))]
     if len(optimizers) != 1:
         raise ValueError("not one optimizer of electra_tf or keras.optimizers")
 
@@ -98,8 +99,8 @@ def _class_names(config: Any, depth: int) -> Iterator[tuple[str, str]]:
 def _known_class(config: Mapping[str, Any]) -> tuple[str, str]:
     module, name = config.get("module"), config["class_name"]
     registered = config.get("registered_name")
-    if name in _OURS and registered == f"electra_tf>{name}":
-        return "", name
+    if isinstance(registered, str) and registered in _OURS:
+        return "", registered
     if isinstance(name, str) and module in _MODULES and registered in (None, name):
         namespace = keras.optimizers
         if module == _MODULES[1]:

@@ -146,7 +146,7 @@ def test_layers_of_other_classes_are_not_larger_than_their_weights(tmp_path):
                 data = data.replace(b'"units": 2', b'"units": 1000000000')
             target.writestr(name, data)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="larger model"):
+    with pytest.raises(InputError, match="bytes for a model of 2"):
         electra_tf.load_model(large)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 200_000  # KiB; the layer would take 16 GB
@@ -253,3 +253,39 @@ def test_inner_models_are_not_compiled(compiled, tmp_path):
     loaded = electra_tf.load_model(tmp_path / "model.keras")
     assert isinstance(loaded.optimizer, keras.optimizers.SGD)
     assert not loaded.get_layer(compiled[0].name).compiled
+
+
+def test_models_with_our_layers_are_loaded(tmp_path):
+    ids = keras.Input([None], dtype="int32")
+    segments, mask = keras.ops.zeros_like(ids), keras.ops.ones_like(ids)
+    states = electra_tf.Encoder(tiny.start().shape)(ids, segments, mask)
+    states = keras.layers.Dropout(0.1)(states[:, 0] + keras.ops.mean(states, 1))
+    model = keras.Model(ids, keras.layers.Dense(3, "gelu")(states))
+    model.save(tmp_path / "model.keras")
+    again = electra_tf.load_model(tmp_path / "model.keras")
+    batch = np.ones([2, 5], np.int32)
+    np.testing.assert_array_equal(again(batch), model(batch))
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        ({"class_name": "Lambda", "module": "keras.layers"}, "Lambda"),
+        ({"class_name": "system", "module": "os"}, "system"),
+        ({"class_name": "Own", "module": None, "registered_name": "a>Own"}, "a>Own"),
+        ({"config": {"depth": 20_000}}, "depth of 20,000"),
+    ],
+)
+def test_unknown_classes_and_deep_models_are_refused(layer, words, tmp_path):
+    path, changed = tmp_path / "model.keras", tmp_path / "changed.keras"
+    keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]).save(path)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(changed, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "config.json":
+                config = json.loads(data)
+                config["config"]["layers"][1] |= layer
+                data = json.dumps(config)
+            target.writestr(name, data)
+    with pytest.raises(InputError, match=words):
+        electra_tf.load_model(changed)
