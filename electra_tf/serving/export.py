@@ -143,11 +143,7 @@ def export_saved_model(
 def check_arguments(
     output: str, version: int, signatures: Sequence[str], export_format: str
 ) -> str:
-    """Validate the arguments of `export` before anything is loaded or written.
-
-    Returns:
-        The version's folder, which does not exist yet.
-    """
+    """Validate the arguments of `export`; return the version's folder."""
     if not signatures or set(signatures) - set(SIGNATURES):
         raise InputError(
             "--signatures must be text, tokens, or text,tokens",

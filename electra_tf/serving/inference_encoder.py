@@ -1,29 +1,19 @@
 """Inference-optimised encoder with the same outputs as the Keras encoder.
 
-For a short text, reading weights and starting operations takes most of the time, and
-Keras's layers have over twice as many operations. Therefore
-
-- matmuls are 2-D where positions are rows, so that TensorFlow's optimizer fuses them
-  with the biases, sums and activations that follow;
-- query, key and value are one matmul;
-- the weights of all layers are stacked, so that the graph reads six variables instead
-  of sixteen per layer.
+For a short text, reading weights and starting operations takes most of the time.
+Therefore matmuls are 2-D where positions are rows, so that TensorFlow's optimizer fuses
+them with what follows; query, key and value are one matmul; and the weights of all
+layers are stacked, so that the graph reads six variables instead of sixteen per layer.
 
 oneDNN packs the right operand of a matmul on every call. It is the kernel if positions
 are rows, and the text if positions are columns. Packing the kernels takes a quarter of
 a short text's time, so short texts use columns. Kernels are stored as [out, in], which
-both forms can use.
-
-For many texts, matmuls, layer norms and copies take most of the time. TensorFlow's
-optimizer replaces a layer norm by oneDNN's only in one form, that of a batch norm.
+both forms can use. TensorFlow's optimizer replaces a layer norm by oneDNN's only in one
+form, that of a batch norm.
 
 Two forms are for the target `cpu` only: `onednn_graph` and `call_transposed`. The plain
-form has only standard operations, which are right on every device. It is the form for
-the target `any`, and of LiteRT and ONNX files.
-
-The layer is written here twice instead of calling `Block` with `layer_ops` of packed
-weights: only residual sums and GELU would be shared, because each order of the axes
-needs its own attention and matmuls.
+form is right on every device, and that of LiteRT and ONNX files. The layer is written
+twice, as each order of the axes needs its own attention and matmuls.
 """
 
 import functools
@@ -45,7 +35,7 @@ class InferenceEncoder(tf.Module):
     """Encoder in plain TensorFlow with the weights of a trained Keras encoder.
 
     The embedding tables are the variables of the Keras encoder, so that two encoders
-    that share them still do. The weights of the layers are copied.
+    can share them. The weights of the layers are copied.
     """
 
     def __init__(self, encoder: Encoder, target: str = TARGETS[0]):

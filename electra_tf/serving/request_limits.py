@@ -45,17 +45,7 @@ LIMITS = RequestLimits()
 def assert_max_positions(
     rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
 ) -> tf.Operation:
-    """Assert that a request has at most `limits.positions` positions.
-
-    Args:
-        rows: int32, number of rows.
-        longest: int32, positions of the longest row.
-        limits: Of a request.
-
-    Returns:
-        An operation for a control dependency. It raises `InvalidArgumentError` at run
-        time if rows times positions exceed the limit, without int32 overflow.
-    """
+    """Assert in 64 bits that rows times the longest, both int32, are within limits."""
     positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
     return tf.debugging.Assert(
         positions <= limits.positions,

@@ -70,16 +70,9 @@ def text_signature(
 ) -> Any:
     """Return a function of strings with an input signature and limits.
 
-    Args:
-        function: From tensors of strings [B] to tensors by name.
-        names: Names of its inputs, in order.
-        limits: Of a request.
-
-    Returns:
-        A `tf.function` for any number of rows. It raises `InvalidArgumentError` at run
-        time if the inputs' numbers of rows differ or exceed `limits.rows`, or all
-        strings together exceed `limits.bytes`. The function's operations run after
-        these checks.
+    It raises `InvalidArgumentError` at run time, before the function's operations run,
+    if the inputs' numbers of rows differ or exceed `limits.rows`, or all strings
+    together exceed `limits.bytes`.
     """
     spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
 
@@ -108,18 +101,9 @@ def token_signature(
 ) -> Any:
     """Return a function of ids with an input signature and limits.
 
-    A lookup beyond the end of a table is an error on a CPU but returns zeros on a GPU,
-    and the error message of an operation deep in the graph does not help a client.
-
-    Args:
-        function: From `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L], by
-            name to tensors by name.
-        shape: The encoder's sizes, which limit the ids.
-        limits: Of a request.
-
-    Returns:
-        A `tf.function`. It raises `InvalidArgumentError` at run time if shapes differ,
-        ids are outside their range, or there are too many positions.
+    It raises `InvalidArgumentError` at run time if shapes differ, ids are outside the
+    tables of the encoder's `shape`, or there are too many positions. A lookup beyond
+    the end of a table would return zeros on a GPU.
     """
     spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
     entries = shape.vocabulary_size - shape.spare_rows

@@ -154,9 +154,9 @@ class _Tagger(_Task):
             probabilities[row] += best_L[part.starts].tolist()
         labels = self.model.learned_tags(words, examples, outputs)
         return {
-            "words": _pad_rows([*map(encode_texts, words)]),
-            "labels": _pad_rows([*map(encode_texts, labels)]),
-            "probabilities": _pad_rows([np.float32(row) for row in probabilities]),
+            "words": _padded(words, tf.string),
+            "labels": _padded(labels, tf.string),
+            "probabilities": _padded(probabilities, tf.float32),
         }
 
     def metadata(self) -> dict[str, Any]:
@@ -258,11 +258,7 @@ def task_export(
 
 
 def to_float32(model: TextModel) -> TextModel:
-    """Return a model that computes in float32 with the same weights.
-
-    Returns:
-        The model itself if it computes in float32, else a copy.
-    """
+    """Return the model, or a copy with the same weights that computes in float32."""
     if model.settings.training.precision == "float32":
         return model
     config = model.get_config()
@@ -272,10 +268,6 @@ def to_float32(model: TextModel) -> TextModel:
     return copy
 
 
-def _pad_rows(rows: Sequence[np.ndarray]) -> np.ndarray:
+def _padded(rows: Sequence[Any], dtype: tf.DType) -> np.ndarray:
     """Return values of each row's words, padded with b"" or zeros, [B, W]."""
-    padding = b"" if rows[0].dtype == object else 0
-    padded = np.full((len(rows), max(map(len, rows))), padding, rows[0].dtype)
-    for padded_row, row in zip(padded, rows, strict=True):
-        padded_row[: len(row)] = row
-    return padded
+    return tf.ragged.constant(rows, dtype, ragged_rank=1).to_tensor().numpy()

@@ -61,11 +61,7 @@ class GraphInputs(GraphEncoder):
     def __call__(
         self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Encode texts or pairs, padded to the longest, and count cut wordpieces.
-
-        Args:
-            text_B: UTF-8 strings; invalid bytes are dropped.
-            text_b_B: Second texts of pairs; None: single texts.
+        """Encode texts, or pairs with `text_b_B`, whose invalid bytes are dropped.
 
         Returns:
             `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the

@@ -36,9 +36,7 @@ of the request, else infinity."""
 def unknown_operations(folder: str) -> list[str]:
     """Return operations of a SavedModel that a stock server cannot run.
 
-    Args:
-        folder: Folder with saved_model.pb. `tensorflow_text` must not be imported yet,
-            as it registers operations.
+    `tensorflow_text` must not be imported yet, as it registers operations.
     """
     model = saved_model_pb2.SavedModel()
     model.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
@@ -59,11 +57,7 @@ def unknown_operations(folder: str) -> list[str]:
 
 
 def count_variables(folder: str) -> tuple[int, int]:
-    """Return the number of variables of a SavedModel, and of their elements.
-
-    Returns:
-        Both numbers. Other entries, as the table of objects, are not counted.
-    """
+    """Return the number of variables of a SavedModel, and of their elements."""
     shapes = [
         shape
         for name, shape in tf.train.list_variables(f"{folder}/variables/variables")

@@ -75,10 +75,6 @@ class GraphWindows(GraphEncoder):
     ) -> tuple[dict[str, tf.Tensor], WindowAlignment]:
         """Pack all windows of all questions, question by question.
 
-        Args:
-            question_B: UTF-8 strings; invalid bytes are dropped.
-            context_B: UTF-8 strings, one context for each question.
-
         Returns:
             Inputs, each int32 [P, L], with one or more windows of each question, and
             their alignment. More positions than the limit raise `InvalidArgumentError`

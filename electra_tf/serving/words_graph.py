@@ -57,9 +57,6 @@ class GraphWords(GraphEncoder):
     def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], WordAlignment]:
         """Pack the words of each sentence, in several parts where it is too long.
 
-        Args:
-            text_B: UTF-8 strings; invalid bytes are dropped.
-
         Returns:
             Inputs, each int32 [P, L], where a sentence without words has no part, and
             their alignment. More positions or words than the limits raise

@@ -13,7 +13,7 @@ from electra_tf.serving.signatures import IDS
 from electra_tf.serving.validate import max_difference
 from serving.exports import exported
 
-HEADS = ("classifier", "tagger", "answerer", "separate_spans")
+HEADS = ("tagger", "answerer", "separate_spans")
 SHAPES = [(1, 5), (3, 17), (1, 32), (3, 32), (0, 5), (1, 5)]
 
 
@@ -71,7 +71,7 @@ def test_int8_is_smaller_and_close(files):
     assert sizes[1] < 0.8 * sizes[0]
     ids = ids_of(3, 32)
     outputs, expected = litert.open_litert(files[1])(ids), outputs_of(ids)
-    for name in ("classifier_logits", "tagger_logits", "separate_spans_start_logits"):
+    for name in ("tagger_logits", "separate_spans_start_logits"):
         assert 1e-5 < np.abs(outputs[name] - expected[name]).max() < 0.1, name
 
 

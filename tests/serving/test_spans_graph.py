@@ -106,30 +106,6 @@ def test_answers_equal_those_of_decode_answers(tokenizer, encoded, joint, answer
     assert several > 60
 
 
-def test_answers_by_hand(tokenizer):
-    rows = [["of", "the \t of, (CAFE\u0301)\u202fin"], ["of", "and"], ["of", ""]]
-    inputs, alignment = GraphWindows(tokenizer, tiny.windows(32, 8, 16))(*columns(rows))
-    start_PL, end_PL = np.full((2, 3, inputs["token_ids"].shape[1]), -9, np.float32)
-    tokens = [tokenizer.vocabulary.tokens[i] for i in inputs["token_ids"].numpy()[0]]
-    start_PL[0, tokens.index("the")] = 2
-    end_PL[0, tokens.index(")")] = 1.5
-    start_PL[:, 0], end_PL[:, 0] = 4, [-1.5, 5, 1]  # the best, but no answer
-    start_PL[1, 3], end_PL[1, 3] = 1, 1
-    outputs = {"start_logits_BL": start_PL, "end_logits_BL": end_PL}
-    outputs = {name: tf.constant(array) for name, array in outputs.items()}
-    found = graph_answers(outputs, alignment, TaskModelConfig(), 0.0)
-    texts = [text.decode() for text in found["answer"].numpy()]
-    assert texts == ["the of, (CAFE\u0301)", "", ""]
-    assert found["start"].numpy().tolist() == [0, -1, -1]
-    assert found["end"].numpy().tolist() == [17, -1, -1]
-    np.testing.assert_array_equal(found["score"], np.float32([3.5, 2, -1e30]))
-    np.testing.assert_array_equal(found["null_odds"], [-1, 7, 5])
-    short_answers = TaskModelConfig(max_answer_length=3)
-    short = graph_answers(outputs, alignment, short_answers, None)
-    assert short["answer"].numpy()[1] == b"and"
-    assert short["score"].numpy()[0] < 0  # that answer has too many pieces
-
-
 def make_signature(model):
     """Return a signature: strings and a threshold to answers."""
     windows = GraphWindows(model.tokenizer, model.settings.data)

@@ -63,6 +63,9 @@ def test_classifier_outputs_by_hand():
     np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-6)
     names = [LABELS[best].encode() for best in predictions.argmax(axis=1)]
     assert outputs["label"].tolist() == names
+    text = exported("regressor").text["serving_default"]
+    scores = call(text, {"text": encode_texts(["the file"])})["score"]
+    np.testing.assert_allclose(scores, model("regressor").predict(["the file"]), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +86,6 @@ def test_pieces_cut(kind, texts, pieces_cut):
     signature = exported(kind).text["serving_default"]
     request = {name: encode_texts(column) for name, column in texts.items()}
     assert call(signature, request)["pieces_cut"].tolist() == pieces_cut
-
-
-def test_scores_are_in_the_units_of_training():
-    text = exported("regressor").text["serving_default"]
-    scores = call(text, {"text": encode_texts(["the file"])})["score"]
-    np.testing.assert_allclose(scores, model("regressor").predict(["the file"]), 1e-5)
 
 
 def test_mixed_precision_is_exported_in_float32():

@@ -16,17 +16,19 @@ from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 
 WORDS = (
+    *("the", "file,", "configuration", "(ΟΔΟΣ)", "中文", "cafe\u0301", "\u0301"),
     *(
-        "the",
-        "file,",
-        "configuration",
-        "(ΟΔΟΣ)",
-        "中文",
-        "cafe\u0301",
-        "\u0301",
         "\xa0",
+        "of\t",
+        " \r\n",
+        "\u202f",
+        "\u3000x",
+        "\u200b",
+        "İß",
+        "[UNK]",
+        "q" * 201,
+        "\0",
     ),
-    *("of\t", " \r\n", "\u202f", "\u3000x", "\u200b", "İß", "[UNK]", "q" * 201, "\0"),
 )
 
 
@@ -115,26 +117,6 @@ def test_windows_equal_those_of_make_features(tokenizer, settings):
         list(zip(alignment.start_T.numpy(), alignment.end_T.numpy(), strict=True))
         == flat
     )
-
-
-def test_every_wordpiece_has_one_max_context_window(tokenizer):
-    context = tf.constant(["the of in and to for with on " * 6])
-    inputs, alignment = GraphWindows(tokenizer, tiny.windows(16, 4, 3))(
-        tf.constant([""]), context
-    )
-    # 48 wordpieces, 13 per window, stride 3: 1 + ceil(35 / 3).
-    assert inputs["token_ids"].shape == (13, 16)
-    numbers = alignment.piece_PL.numpy()[alignment.max_context_PL.numpy()]
-    assert sorted(numbers.tolist()) == list(range(1, 49))
-    # Wordpiece 9 has 8 before and 4 after it, then 5 and 7, then 2 and 10.
-    assert [row.tolist().index(9) for row in alignment.piece_PL.numpy()[:3]] == [
-        10,
-        7,
-        4,
-    ]
-    assert alignment.max_context_PL.numpy()[:3, [10, 7, 4]].diagonal().tolist() == [
-        *(False, True, False)
-    ]
 
 
 def test_no_rows_and_invalid_utf8(tokenizer):
