@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.errors import InputError
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     LENGTHS,
     EncodedExamples,
-    check_replicas,
     epoch_batch_indices,
     eval_dataset,
     padded_length,
     prediction_batch_indices,
-    single_batch,
     training_batch_indices,
     training_dataset,
 )
@@ -220,11 +217,6 @@ def test_eval_dataset_repeats_the_same_batches():
     assert found.options().autotune.enabled is False  # it delays the end of each pass
 
 
-def test_no_examples_raise_an_error():
-    with pytest.raises(InputError, match="Received: no example"):
-        eval_dataset(examples_of([]), 4)
-
-
 def test_epoch_batch_indices_depend_on_seed_and_updates():
     lengths = np.arange(10, 30)
     updates = iter([0, 4, 10])  # of 5 in an epoch
@@ -236,21 +228,3 @@ def test_epoch_batch_indices_depend_on_seed_and_updates():
     in_order = epoch_batch_indices(lengths[:5], 4, lambda: (7, 0), shuffle=False)
     for _ in range(2):
         assert [rows.tolist() for rows in next(in_order)] == [[0, 1, 2, 3], [4]]
-
-
-def test_check_replicas():
-    class Strategy:
-        num_replicas_in_sync = 4
-
-    check_replicas(8, Strategy)
-    with pytest.raises(InputError, match=r"4 replicas.*10.*batch_size=12"):
-        check_replicas(10, Strategy)
-
-
-def test_single_batch():
-    examples = EncodedExamples([[5, 6], [7]], [[0, 0], [0]], 8, [1, 0])
-    inputs, targets, weights_B = single_batch(examples)
-    assert inputs["token_ids"].shape[0] == 2
-    assert (targets.numpy().tolist(), weights_B.numpy().tolist()) == ([1, 0], [1, 1])
-    with pytest.raises(InputError, match="no text"):
-        single_batch(EncodedExamples([], [], 8, []))

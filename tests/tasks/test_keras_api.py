@@ -261,10 +261,6 @@ def test_columns_of_a_data_frame(model):
     for x in (frame["text"], frame[["text"]]):
         assert model.evaluate(x, frame["label"], frame["w"], verbose=0) == expected
     np.testing.assert_array_equal(model.predict(frame["text"]), model.predict(TEXTS))
-    model.pairs = None  # or pairs would be an error after training on single texts
-    pairs = pd.DataFrame({"a": TEXTS, "b": TEXTS[::-1]})
-    predictions = model.predict(pairs)
-    np.testing.assert_array_equal(predictions, model.predict((TEXTS, TEXTS[::-1])))
 
 
 @pytest.mark.parametrize("name", ["classes", "scores"])
@@ -310,7 +306,8 @@ def test_the_global_policy_has_no_effect(name, policy, tmp_path):
     try:
         keras.mixed_precision.set_global_policy(policy)
         model = make_model(name)
-        model.fit(x[:16], y[:16], epochs=1, verbose=0)
+        if name == "answers":  # compiling the others takes as long
+            model.fit(x[:16], y[:16], epochs=1, verbose=0)
         model.save(tmp_path / "model.keras")
         keras.config.set_dtype_policy("float32")
         again = keras.saving.load_model(tmp_path / "model.keras")
@@ -319,7 +316,8 @@ def test_the_global_policy_has_no_effect(name, policy, tmp_path):
     finally:
         keras.config.set_dtype_policy("float32")
     other = make_model(name)
-    other.fit(x[:16], y[:16], epochs=1, verbose=0)
+    if name == "answers":
+        other.fit(x[:16], y[:16], epochs=1, verbose=0)
     tiny.assert_same_bits(model, other)
     for one in (model, again, third):
         layers = list(one._flatten_layers())

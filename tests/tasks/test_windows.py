@@ -7,11 +7,9 @@ from conftest import GOLDEN
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad_json import Answer, Question, read_squad
+from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.tasks.windows import make_features, split_words
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
 
 SMALL, LONG = tiny.windows(48, 10, 16), tiny.windows(512, 64, 128)
 ASKED = (  # questions and answers of tests/golden/squad_train.npz
@@ -211,37 +209,6 @@ def test_context_without_wordpieces_is_one_window(tokenizer):
         1,
     )
     assert not any(window.max_context)
-
-
-def test_targets_of_public_files(data, tmp_path):
-    log = DataErrorLog("report", tmp_path / "problems.txt")
-    english = Tokenizer(Vocabulary.read(data / "vocab" / "bert_uncased_en.txt"))
-    chinese = Tokenizer(Vocabulary.read(data / "vocab" / "bert_chinese.txt"))
-    files = (
-        (data / "squad" / "dev-v2.0.exact20.json.gz", english, 0.99),
-        (data / "zh" / "cmrc2018" / "cmrc2018_trial.json.gz", chinese, 0.98),
-    )
-    for path, tokenizer, share in files:
-        questions = [q for q in read_squad(path, log) if q.trainable][::10]
-        exact = answerable = 0
-        for one in questions:
-            windows = make_features(one, tokenizer, LONG, training=True)
-            assert max(len(w.ids) for w in windows) <= 512
-            flags = [sum(w.max_context) for w in windows]
-            assert sum(flags) == len(windows[0].spans)
-            with_answer = [w for w in windows if w.end]
-            assert [w.impossible for w in windows] == [int(not w.end) for w in windows]
-            if one.impossible:
-                assert not with_answer
-                continue
-            answerable += 1
-            for window in with_answer[:1]:
-                text = one.located[0].text
-                exact += window.ids[window.start : window.end + 1] == tokenizer.encode(
-                    text
-                )
-        assert exact / answerable > share
-    log.close()
 
 
 def test_target_is_case_sensitive_with_a_cased_tokenizer(vocabulary):
