@@ -27,7 +27,6 @@ from remedies.bench import (
 )
 
 TABLE = "electra.embeddings.word_embeddings.weight"
-TEXT = "the first of the texts\n\nand the second\n"
 
 
 def _convert(b, *calls):
@@ -56,18 +55,6 @@ def _without(b, name, file, source=DISCRIMINATOR):
     folder = b.copy(source, name)
     (folder / file).unlink()
     return folder
-
-
-def _missing_file(file):
-    def case(b):
-        folder = _without(b, "model", file)
-        copy = lambda: shutil.copy(DISCRIMINATOR / file, folder)  # noqa: E731
-        return lambda: tiny.networks(str(folder)), lambda: (
-            copy(),
-            tiny.networks(str(folder)),
-        )
-
-    return case
 
 
 def _restored(b, name, file, path=""):
@@ -121,13 +108,7 @@ def _original_tagger(b):
     return folder
 
 
-def _first(tensors):
-    return next(iter(tensors))
-
-
 WEIGHTS = {
-    "no weights": _missing_file("model.safetensors"),
-    "no config": _missing_file("config.json"),
     "no vocabulary": lambda b: [
         *_convert(b, (_without(b, "a", "vocab.txt"), {})),
         lambda: (
@@ -184,38 +165,9 @@ WEIGHTS = {
             tiny.networks(str(b.path("original"))),
         ),
     ],
-    "a path that does not exist": lambda b: (
-        lambda: tiny.networks(str(b.path("missing"))),
-        lambda: tiny.networks(str(RUN)),
-    ),
-    "one file of a model": lambda b: (
-        lambda: tiny.networks(str(DISCRIMINATOR / "vocab.txt")),
-        lambda: tiny.networks(str(DISCRIMINATOR)),
-    ),
-    "a size as text": _config({"hidden_size": "36"}, {"hidden_size": 36}),
-    "a size that is missing": _config({"hidden_size": None}, {"hidden_size": 36}),
-    "another number of layers": _config({"num_hidden_layers": 3}, {}),
     "another activation": _config(
         {"hidden_act": "relu"}, {"hidden_act": "gelu_pytorch_tanh"}
     ),
-    "an unknown tensor": lambda b: [
-        lambda: tiny.networks(str(_folder(b, "a", {}, {"b": np.ones(2, np.float32)}))),
-        lambda: tiny.networks(str(_folder(b, "b"))),
-    ],
-    "a tensor that is not finite": lambda b: [
-        lambda: tiny.networks(
-            str(_folder(b, "a", {}, lambda t: {_first(t): t[_first(t)] * np.nan}))
-        ),
-        lambda: tiny.networks(str(DISCRIMINATOR)),
-    ],
-    "a file that is cut": lambda b: [
-        lambda: tiny.networks(str(_cut(_folder(b, "a") / "model.safetensors").parent)),
-        lambda: tiny.networks(str(_folder(b, "b"))),
-    ],
-    "labels of another number": lambda b: [
-        lambda: tiny.networks(str(_tagger(b, "a", {"0": "A"}))),
-        lambda: tiny.networks(str(_tagger(b, "b", {"0": "A", "1": "B"}))),
-    ],
     "an output layer that is not tied": lambda b: [
         lambda number=number: tiny.networks(
             str(
@@ -276,18 +228,10 @@ WEIGHTS = {
         )
         for name in ("keras_hub>BertBackbone", "keras_hub>ElectraBackbone")
     ],
-    "weights as a checkpoint": lambda b: (
-        lambda: tiny.encoder(str(_without(b, "a", "config.json"))),
-        lambda: tiny.encoder(str(DISCRIMINATOR)),
-    ),
     "records as a checkpoint": lambda b: (
         lambda: open_checkpoint(str(RECORDS)),
         lambda: open_checkpoint(str(RUN)),
         lambda: open_checkpoint(str(STEP)),
-    ),
-    "a fine-tuned model as a checkpoint": lambda b: (
-        lambda: tiny.encoder(str(SAVED / "classifier")),
-        lambda: tiny.encoder(str(RUN)),
     ),
 }
 
@@ -302,11 +246,6 @@ def _named_result(b, source, **options):
             open_checkpoint(target),
         )
     ]
-
-
-def _cut(path):
-    path.write_bytes(path.read_bytes()[:-50])
-    return path
 
 
 def _hub(b):

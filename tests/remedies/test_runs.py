@@ -2,11 +2,9 @@
 
 import functools
 import shutil
-import types
 
 import pytest
 
-from electra_tf import Encoder, sources
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.loader import load_config
 from electra_tf.runs import blimp, nbest, probe
@@ -14,9 +12,7 @@ from electra_tf.runs.pretraining import check_run
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.serving.export import check_arguments, load_exportable
 from electra_tf.serving.request_limits import RequestLimits
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.load import load_model
-from electra_tf.training import strategy
+from electra_tf.tasks.classifier import TextClassifier
 from remedies.bench import (
     DISCRIMINATOR,
     GENERATOR,
@@ -45,18 +41,6 @@ def _run(b):
     return str(path if path.exists() else b.copy(RUN, "run"))
 
 
-def _choices(*choices):
-    return lambda b: [lambda c=c: strategy.choose(*c) for c in choices]
-
-
-def _choose_with(value, name="auto"):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("TF_CONFIG", raising=False)
-        if value is not None:
-            patch.setenv("TF_CONFIG", value)
-        strategy.choose(name, None, 1)
-
-
 def _checks(*sets, **options):
     return lambda b: [lambda s=s: _check(b, *s, **options) for s in sets]
 
@@ -83,25 +67,6 @@ def _build(b, name, *flags):
 
 
 RUNS = {
-    "a TPU for another strategy": _choices(
-        ("one_device", "local", 1), ("one_device", None, 1)
-    ),
-    "replicas for another strategy": _choices(
-        ("one_device", None, 2), ("one_device", None, 1)
-    ),
-    "a damaged TF_CONFIG": lambda b: [
-        lambda value=value: _choose_with(value) for value in ("{", None)
-    ],
-    "workers without TF_CONFIG": lambda b: [
-        lambda name=name: _choose_with(None, name)
-        for name in ("multi_worker", "one_device")
-    ],
-    "a batch that replicas cannot share": lambda b: [
-        lambda size=size: strategy.check_batch(
-            types.SimpleNamespace(num_replicas_in_sync=2), size, 2
-        )
-        for size in (7, 4, 8)
-    ],
     "a text as records": lambda b: [
         lambda: _check(b, data=b.file("text.txt", "the first\n")),
         lambda: (
@@ -273,21 +238,8 @@ def _labelled(b):
     return b.file("a.csv", "text,label\nthe,bad\nfirst,good\n")
 
 
-def _exports(*arguments):
-    return lambda b: [
-        lambda a=a: check_arguments(str(b.path("out")), a[0], a[1], a[2])
-        for a in arguments
-    ]
-
-
 SHORT = load_config(None, ["data.max_length=64"], root=FinetuningConfig)
 EXPORTS = {
-    "an unknown signature": _exports(
-        (1, ("txt",), "saved_model"), (1, ("text", "tokens"), "saved_model")
-    ),
-    "a signature that ONNX lacks": _exports(
-        (1, ("text",), "onnx"), (1, ("text", "tokens"), "onnx")
-    ),
     "a version that exists": lambda b: [
         lambda: (
             b.file("out/1/a", ""),
@@ -299,18 +251,6 @@ EXPORTS = {
             check_arguments(str(b.path("out")), 1, ("text",), "saved_model"),
         ),
     ],
-    "a file as output": lambda b: [
-        lambda: check_arguments(str(b.file("a", "")), 1, ("text",), "saved_model"),
-        lambda: check_arguments(str(b.path("b")), 1, ("text",), "saved_model"),
-    ],
-    "a model that does not exist": lambda b: [
-        lambda: load_exportable(str(b.path("missing"))),
-        lambda: load_exportable(str(SAVED / "classifier")),
-    ],
-    "a flag of pre-trained models": lambda b: [
-        lambda: load_exportable(str(SAVED / "classifier"), "encoder"),
-        lambda: load_exportable(str(SAVED / "classifier"), None),
-    ],
     "a length beyond the positions": lambda b: [
         lambda: load_exportable(str(RUN), max_length=1000),
         lambda: load_exportable(str(RUN), max_length=32),
@@ -319,36 +259,10 @@ EXPORTS = {
         lambda: RequestLimits(rows=0),
         lambda: RequestLimits(rows=1),
     ],
-    "a preset that does not exist": lambda b: [
-        lambda: sources.open(b.path("missing")),
-        lambda: sources.open(RUN),
-    ],
-    "a config without a vocabulary": lambda b: [
-        lambda: Encoder.from_preset("tiny"),
-        lambda: Encoder.from_preset("tiny", str(VOCAB)),
-    ],
-    "a vocabulary beside a run's": lambda b: [
-        lambda: sources.open(RUN, VOCAB),
-        lambda: sources.open(RUN),
-    ],
-    "a model of another class": lambda b: [
-        lambda: TextRegressor.from_preset(str(SAVED / "classifier")),
-        lambda: TextClassifier.from_preset(str(SAVED / "classifier")),
-        lambda: TextRegressor.from_preset(str(RUN), settings=SHORT),
-    ],
     "other labels than those of the model": lambda b: [
         lambda: TextClassifier.from_preset(str(SAVED / "classifier"), num_classes=3),
         lambda: TextClassifier.from_preset(str(SAVED / "classifier")),
         lambda: TextClassifier.from_preset(str(RUN), num_classes=3, settings=SHORT),
-    ],
-    "more positions than the encoder's": lambda b: [
-        lambda: TextClassifier.from_preset(str(RUN), num_classes=2),
-        lambda: TextClassifier.from_preset(str(RUN), num_classes=2, settings=SHORT),
-    ],
-    "a checkpoint as a .keras file": lambda b: [
-        lambda: load_model(str(RUN)),
-        lambda: TextClassifier.from_preset(str(RUN), num_classes=2, settings=SHORT),
-        lambda: load_model(str(SAVED / "classifier")),
     ],
 }
 

@@ -22,17 +22,6 @@ def _vocabularies(*entries):
     return lambda b: b.reading(Vocabulary.read, "vocab.txt", *texts)
 
 
-def _config(*contents):
-    """Return calls that open a vocabulary beside each tokenizer_config.json."""
-
-    def case(b):
-        shutil.copy(VOCAB, b.path("vocab.txt"))
-        read = lambda path: open_tokenizer(b.path("vocab.txt"))  # noqa: E731
-        return b.reading(read, "tokenizer_config.json", *contents)
-
-    return case
-
-
 def _fast(bad, good):
     """Return calls that open a tokenizer.json with each change."""
 
@@ -80,12 +69,7 @@ VOCABULARIES = {
         [*UNUSED, "", "last"], [*UNUSED, "[unused2]", "last"], [*UNUSED, "last"]
     ),
     "a repeated entry": _vocabularies([*UNUSED, "the"], [*UNUSED, "[unused2]"], UNUSED),
-    "no special token": _vocabularies(ENTRIES[1:], ENTRIES),
     "[PAD] on the last line": _vocabularies([*ENTRIES[1:], ENTRIES[0]], ENTRIES),
-    "a vocabulary that does not exist": lambda b: [
-        lambda: Vocabulary.read(b.path("missing")),
-        lambda: Vocabulary.read(VOCAB),
-    ],
     "a tokenizer.json as a vocabulary": lambda b: [
         lambda: Vocabulary.read(write_fast(b.path("fast"))[0]),
         lambda: Tokenizer.read(b.path("fast/tokenizer.json")),
@@ -95,9 +79,6 @@ VOCABULARIES = {
         lambda: (shutil.copy(VOCAB, b.path("vocab.txt")), open_tokenizer(b.folder)),
         lambda: open_tokenizer(VOCAB),
     ],
-    "settings of another type": _config(
-        {"do_lower_case": "yes"}, {"do_lower_case": False}, {}
-    ),
     "damaged settings": lambda b: [
         lambda: (
             _stored(b),
@@ -166,11 +147,6 @@ VOCABULARIES = {
             ),
         ),
     ],
-    "a tokenizer.json of a model": lambda b: [
-        lambda: open_tokenizer(b.file("tokenizer.json", {"version": "1.0"})),
-        lambda: open_tokenizer(write_fast(b.path("fast"))[0]),
-        lambda: open_tokenizer(VOCAB),
-    ],
     "an added token for single words": _fast(_added(True), _added(False)),
     "a limit that is too high": _fast(_limit, lambda document: _limit(document, 1000)),
     "other entries in vocab.txt": lambda b: [
@@ -186,17 +162,6 @@ VOCABULARIES = {
         lambda: (
             b.path("vocab.txt").rename(b.path("fast/vocab.txt")),
             b.path("fast/tokenizer.json").unlink(),
-            open_tokenizer(b.path("fast")),
-        ),
-    ],
-    "added tokens of another tokenizer": lambda b: [
-        lambda: (
-            write_fast(b.path("fast")),
-            b.file("fast/added_tokens.json", {"[USER]": 99}),
-            open_tokenizer(b.path("fast")),
-        ),
-        lambda: (
-            b.path("fast/added_tokens.json").unlink(),
             open_tokenizer(b.path("fast")),
         ),
     ],
