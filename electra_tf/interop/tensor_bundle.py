@@ -10,7 +10,8 @@ Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 import glob
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,11 +33,12 @@ def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
 
 
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
-    """Return the numeric tensors of a checkpoint.
+    """Return the numeric tensors of a checkpoint as views of its data files.
 
     Strings are left out; the graph of objects of a TensorFlow 2 checkpoint is one.
     """
-    sizes = {name: entry.size for name, entry in _entries(prefix).items()}
+    entries = _entries(prefix)
+    sizes = {name: entry.size for name, entry in entries.items()}
     files = glob.glob(f"{glob.escape(prefix)}.data-*")
     available = sum(map(os.path.getsize, files))
     if sum(sizes.values()) > available:
@@ -49,12 +51,28 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
     try:
         # `load_checkpoint` would follow the `checkpoint` file of a folder `prefix`.
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        return {name: np.asarray(reader.get_tensor(name)) for name in sizes}
-    except (tf.errors.OpError, ValueError, LookupError) as error:
+        return {
+            name: _view(reader.get_tensor(name), entry, files)
+            for name, entry in entries.items()
+        }
+    except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
         raise _error(
             "The tensors of a checkpoint must be those that were written",
             f"{prefix}: {error}",
         ) from error
+
+
+def _view(values: Any, entry: BundleEntryProto, files: Iterable[str]) -> np.ndarray:
+    """Return values that TensorFlow verified as a view, which takes no memory."""
+    values, end = np.asarray(values), entry.offset + entry.size
+    shard = f".data-{entry.shard_id:05d}-"
+    for file in files if values.size else ():
+        if shard in os.path.basename(file) and os.path.getsize(file) >= end:
+            shape = values.shape or (1,)
+            view = np.memmap(file, values.dtype, "r", entry.offset, shape)
+            if np.array_equal(view := view.reshape(values.shape), values):
+                return view
+    return values
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None:
