@@ -72,10 +72,7 @@ def main() -> None:
     tokenizer = Tokenizer(vocabulary, settings.tokenization)
     loss = manifest.stripped_share, manifest.stripped_example
     long = manifest.too_long_words, manifest.too_long_characters
-    for line in (
-        *warnings.accent_loss_lines(*loss),
-        *warnings.long_word_warnings(*long, tokenizer),
-    ):
+    for line in warnings.text_lines(*loss, *long, tokenizer):
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.duplicates.items():

@@ -92,10 +92,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
     loss, long = counts.accent_loss, (counts.too_long_words, counts.too_long_characters)
-    for line in (
-        *warnings.accent_loss_lines(loss.share, loss.example),
-        *warnings.long_word_warnings(*long, tokenizer),
-    ):
+    for line in warnings.text_lines(loss.share, loss.example, *long, tokenizer):
         print(line)
     long, _ = tokenizer.too_long
     cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))

@@ -66,7 +66,8 @@ except ImportError as import_error:
 # InputError), (name of a file, a part of it), counts by name, and (key of a chunk,
 # fields of an AccentLoss).
 _FAILURES, _PARTS, _COUNTS, _ACCENTS = "failures", "parts", "counts", "accents"
-_SUMMARY = "summary.json"  # results of a pipeline, for the launching process
+_FILES = "files"  # results of WriteFile
+_SUMMARY = "summary.jsonl"  # results of all steps, for the launching process
 _PROBLEM, _DUPLICATE, _TOO_LONG = "problem: ", "duplicate: ", "too long: "
 _EXACT = "exact"
 _WORD_FILES = 64
@@ -106,9 +107,9 @@ def build(
         # A shard without records is an empty file.
         names = [(name, ((), b"", 0)) for name in records.shard_names(shards)]
         parts += [built["records"], pipeline | "Shards" >> beam.Create(names)]
-        _write(pipeline, folder, parts, [built[_COUNTS], *counts], corpus, built)
+        _write(folder, parts, [built[_COUNTS], *counts], corpus, built)
         summary = _run(pipeline, folder, options)
-        files = {name: Shard(name, *numbers) for name, *numbers in summary["files"]}
+        files = {name: Shard(name, *numbers) for name, *numbers in summary[_FILES]}
         tokenizer = Tokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(
             tokenizer,
@@ -145,11 +146,11 @@ def count_words(
         | "WordParts" >> beam.Map(_word_part)
     )
     parts, counts = [words, corpus[_PARTS]], [counted[_COUNTS], corpus[_COUNTS]]
-    _write(pipeline, folder, parts, counts, corpus, counted)
+    _write(folder, parts, counts, corpus, counted)
     try:
         summary = _run(pipeline, folder, options)
         contents = {
-            name: ObjectFolder(folder).read(name) for name, *_ in summary["files"]
+            name: ObjectFolder(folder).read(name) for name, *_ in summary[_FILES]
         }
     finally:
         ObjectFolder(folder).clear()
@@ -294,12 +295,13 @@ def _each_chunk(
     corpus: dict[str, beam.PCollection], step: beam.DoFn, main: str
 ) -> dict[str, beam.PCollection]:
     """Return the outputs of a step; one worker reads a source, many take its chunks."""
-    failures = _as_list(corpus[_FAILURES], "Failures")
+    # Some runners confuse the outputs of a step if they are arguments themselves.
+    failures = corpus[_FAILURES] | "Failures" >> beam.Map(_identity)
+    process = beam.ParDo(step, beam.pvalue.AsList(failures))
     outputs = (
         corpus["chunks"]
         | "SpreadChunks" >> beam.Reshuffle()
-        | "Chunks"
-        >> beam.ParDo(step, failures).with_outputs(_COUNTS, _ACCENTS, main=main)
+        | "Chunks" >> process.with_outputs(_COUNTS, _ACCENTS, main=main)
     )
     return {name: outputs[name] for name in (main, _COUNTS, _ACCENTS)}
 
@@ -355,7 +357,6 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
 
 
 def _write(
-    pipeline: beam.Pipeline,
     folder: str,
     parts: list[beam.PCollection],
     counts: list[beam.PCollection],
@@ -369,44 +370,26 @@ def _write(
         | "ByName" >> beam.GroupByKey()
         | "WriteFiles" >> beam.ParDo(WriteFile(folder))
     )
-    totals = (
-        counts
-        | "AllCounts" >> beam.Flatten()
-        | "SumCounts" >> beam.CombineGlobally(_sum_counts)
-    )
-    lists = {
-        "files": _as_list(files, "FileList"),
-        _FAILURES: _as_list(corpus[_FAILURES], "FailureList"),
-        _ACCENTS: _as_list(results[_ACCENTS], "AccentList"),
-    }
+    values = [(_FILES, files), (_FAILURES, corpus[_FAILURES])]
+    values += [(_ACCENTS, results[_ACCENTS]), *((_COUNTS, one) for one in counts)]
+    lines = [
+        collection | f"Summary{number}" >> beam.Map(_summary_line, name)
+        for number, (name, collection) in enumerate(values)
+    ]
     _ = (
-        pipeline
-        | "Once" >> beam.Create([None])
-        | "Summarize" >> beam.Map(_summary, beam.pvalue.AsSingleton(totals), **lists)
+        lines
+        | "Summary" >> beam.Flatten()
+        | "SummaryByName" >> beam.GroupByKey()
         | "WriteSummary" >> beam.ParDo(WriteFile(folder))
     )
 
 
-def _as_list(values: beam.PCollection, label: str) -> beam.pvalue.AsList:
-    """Return a collection as an argument of other steps."""
-    # Some runners confuse the outputs of a step if they are arguments themselves.
-    return beam.pvalue.AsList(values | label >> beam.Map(_identity))
+def _summary_line(value: Any, name: str) -> tuple[str, tuple[tuple, bytes, int]]:
+    return _SUMMARY, ((), json.dumps([name, value]).encode() + b"\n", 1)
 
 
 def _identity(value: Any) -> Any:
     return value
-
-
-def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: collections.Counter[str] = collections.Counter()
-    for values in counts:
-        total.update(values)
-    return dict(total)
-
-
-def _summary(_: None, counts: dict[str, int], **lists: list[Any]) -> tuple[str, list]:
-    data = json.dumps({_COUNTS: counts, **lists}).encode()
-    return _SUMMARY, [((), data, 1)]
 
 
 def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]:
@@ -457,12 +440,18 @@ def _run(pipeline: beam.Pipeline, folder: str, options: str) -> dict[str, Any]:
         raise _pipeline_error(options, error) from error
     if state != PipelineState.DONE:
         raise _pipeline_error(options, state)
-    summary = json.loads(ObjectFolder(folder).read(_SUMMARY))
+    summary = collections.defaultdict(list)
+    for line in ObjectFolder(folder).read(_SUMMARY).splitlines():
+        name, value = json.loads(line)
+        summary[name].append(value)
     ObjectFolder(folder).delete(_SUMMARY)
     if summary[_FAILURES]:
         _, message = min(summary[_FAILURES])
         raise InputError(*message)
-    return summary
+    counts: collections.Counter[str] = collections.Counter()
+    for values in summary[_COUNTS]:
+        counts.update(values)
+    return {**summary, _COUNTS: counts}
 
 
 def _pipeline_error(options: str, state: Any) -> InputError:

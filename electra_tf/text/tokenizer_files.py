@@ -136,9 +136,7 @@ def local_vocabulary(path: str | None) -> str | None:
         return path
     parent, name = split_url(path)
     source = ObjectFolder(parent)
-    names = {name, settings_path(name).name}
-    if name == VOCABULARY or name.endswith(".json"):
-        names.update(SETTINGS)
+    names = {name, settings_path(name).name, *SETTINGS}
     if source.info(name) is None:
         source, name = ObjectFolder(path), ""
         names = {*FILES, settings_path(VOCABULARY).name}

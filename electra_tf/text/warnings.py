@@ -161,15 +161,28 @@ def is_other_script(character: str) -> bool:
     return character in _VOICING or not name.startswith(_ACCENTED_SCRIPTS)
 
 
-def accent_loss_lines(share: float, example: str) -> list[str]:
-    """Return a line about letters that accent stripping changes, from 0.01% on."""
-    if share < 0.0001:
-        return []
-    return [
-        f"stripping accents changes {share:.2%} of the letters and marks, outside "
-        f"Latin, Greek and Cyrillic script: {example}; set --strip_accents=never to "
-        "keep them"
-    ]
+def text_lines(
+    share: float, example: str, words: int, characters: int, tokenizer: Tokenizer
+) -> list[str]:
+    """Return lines about stripped letters, from 0.01% on, and about over-long words."""
+    lines, settings = [], tokenizer.settings
+    if share >= 0.0001:
+        lines.append(
+            f"stripping accents changes {share:.2%} of the letters and marks, outside "
+            f"Latin, Greek and Cyrillic script: {example}; set --strip_accents=never "
+            "to keep them"
+        )
+    if words:
+        remedy = (
+            "; for scripts without spaces (Thai, Lao, Khmer), set "
+            "--split_unspaced=characters"
+        )
+        lines.append(
+            f"{words:,} words of more than {settings.max_word_characters} characters "
+            f"became [UNK], {characters:,} characters in total"
+            + (remedy if settings.split_unspaced == "none" else "")
+        )
+    return lines
 
 
 def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
@@ -329,19 +342,3 @@ class UnknownCounter:
                 "spaces between their parts, or use a model of their language"
             )
         return [f"warning: {line}: {cause}"]
-
-
-def long_word_warnings(words: int, characters: int, tokenizer: Tokenizer) -> list[str]:
-    """Return a message about over-long words if there are any."""
-    if not words:
-        return []
-    line = (
-        f"{words:,} words of more than {tokenizer.settings.max_word_characters} "
-        f"characters became [UNK], {characters:,} characters in total"
-    )
-    if tokenizer.settings.split_unspaced == "none":
-        line += (
-            "; for scripts without spaces (Thai, Lao, Khmer), set "
-            "--split_unspaced=characters"
-        )
-    return [line]

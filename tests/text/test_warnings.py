@@ -90,12 +90,14 @@ def test_unknown_wordpieces_of_texts_are_counted_without_special_tokens():
     assert "200 characters" in line
 
 
-def test_over_long_words_are_reported():
-    assert warnings.long_word_warnings(0, 0, Tokenizer(UNCASED)) == []
-    (line,) = warnings.long_word_warnings(3, 900, Tokenizer(UNCASED))
-    assert "3 words" in line
-    assert "900 characters" in line
-    assert "--split_unspaced=characters" in line
+def test_stripped_letters_and_over_long_words_are_reported():
+    tokenizer = Tokenizer(UNCASED)
+    assert warnings.text_lines(0.00009, "x", 0, 0, tokenizer) == []
+    stripped, long = warnings.text_lines(0.5, "'a' -> 'b'", 3, 900, tokenizer)
+    for word in ("50.00%", "'a' -> 'b'", "--strip_accents=never"):
+        assert word in stripped
+    for word in ("3 words", "900 characters", "--split_unspaced=characters"):
+        assert word in long
 
 
 MIXED = Vocabulary((*SPECIAL_TOKENS, "[unused1]", "The", "##S", "é", "a", "b", "c"))
