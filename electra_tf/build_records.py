@@ -19,13 +19,14 @@ from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
 cli.define_input_flags(FLAGS, {"input": "Required: the corpus"})
-flags.DEFINE_string(
-    "vocab", None,
-    "Required: the vocabulary, a file with one entry per line, a tokenizer.json, or a "
-    "folder with one of them.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string("output", None, "Required: the folder to write.", flag_values=FLAGS)
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    vocab="Required: the vocabulary, a file with one entry per line, a "
+    "tokenizer.json, or a folder with one of them.",
+    output="Required: the folder to write.",
+)
 flags.DEFINE_integer("workers", os.cpu_count(), "Worker processes.", flag_values=FLAGS)
 cli.define_runner_flags(FLAGS)
 flags.DEFINE_bool("overwrite", False, "Replace existing records.", flag_values=FLAGS)

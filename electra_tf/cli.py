@@ -31,6 +31,14 @@ except ImportError as error:
     sys.exit(f"error: {error}")
 
 
+def define(
+    flag_values: flags.FlagValues, kind: Callable, default: Any, **texts: str
+) -> None:
+    """Define flags of a kind by their descriptions."""
+    for name, text in texts.items():
+        kind(name, default, text, flag_values=flag_values)
+
+
 def define_input_flags(
     flag_values: flags.FlagValues, purposes: Mapping[str, str]
 ) -> None:

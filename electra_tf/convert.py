@@ -26,10 +26,16 @@ flags.DEFINE_string(
     "or DISCRIMINATOR,GENERATOR.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_string(
-    "to", None, "Required: the folder to write, which must not exist.",
-    flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    to="Required: the folder to write, which must not exist.",
+    vocab="A vocabulary for a source without one, or in place of its own: a file of "
+    "entries, a tokenizer.json, or a folder with one of them.",
+    task="Name of the task in a TensorFlow 1 checkpoint: of the head to read, if "
+    "there are several, or of the head to write.",
+)
 flags.DEFINE_enum(
     "format", FORMATS[0], FORMATS, "Format of the folder.", flag_values=FLAGS
 )
@@ -38,32 +44,19 @@ flags.DEFINE_enum(
     "Networks of a pair to convert.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_string(
-    "vocab", None,
-    "A vocabulary for a source without one, or in place of its own: a file of entries, "
-    "a tokenizer.json, or a folder with one of them.",
-    flag_values=FLAGS,
-)  # fmt: skip
 flags.DEFINE_enum(
     "sharing", "auto", ("auto", "none"),
     "auto: a pair shares equal tables, and copies that differ are an error. none: each "
     "network keeps its own.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_bool(
-    "force", False, "Write a target whose outputs differ from the source's.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_bool(
-    "drop_head", False, "Convert the encoder of a fine-tuned model without its head.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "task", None,
-    "Name of the task in a TensorFlow 1 checkpoint: of the head to read, if there are "
-    "several, or of the head to write.",
-    flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS,
+    flags.DEFINE_bool,
+    False,
+    force="Write a target whose outputs differ from the source's.",
+    drop_head="Convert the encoder of a fine-tuned model without its head.",
+)
 flags.DEFINE_enum(
     "head", None, TASK_ROLES,
     "Kind of a TensorFlow 1 checkpoint's head, if its task is none of the released "

@@ -41,67 +41,47 @@ from electra_tf.training import strategy
 _UNTRAINED = ("blimp", "probe")  # tasks of a pre-trained model
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-    "data", None, "Required: records, or labelled data of a task (for --model also a "
-    "folder with dev and test).",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "checkpoint",
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
     None,
-    "A checkpoint or run of pretrain, or a pre-trained model of another library.",
-    flag_values=FLAGS,
+    data="Required: records, or labelled data of a task (for --model also a folder "
+    "with dev and test).",
+    checkpoint="A checkpoint or run of pretrain, or a pre-trained model of another "
+    "library.",
+    model="The --output of finetune, or a .keras file.",
+    label_column="With --model: column of the label or score, or key of the tags in "
+    "JSON. Default: that of training.",
+    split_column="With --model: column of a table with names of splits; dev and test "
+    "are scored. Default: that of training.",
+    generator="With --checkpoint: another run with the same vocabulary, whose "
+    "generator fills the masked positions. Default: the generator of --checkpoint.",
+    predictions="File of predictions.",
+    na_prob="For squad2: no-answer odds, a JSON object by question id.",
+    output="File for the JSON report.",
 )
-flags.DEFINE_string(
-    "model", None, "The --output of finetune, or a .keras file.", flag_values=FLAGS
+cli.define(
+    FLAGS,
+    flags.DEFINE_list,
+    None,
+    text_columns="With --model: columns of the texts in a table, or key of the words "
+    "in JSON. Default: those of training.",
+    tag_names="With --model: names of tags that are integers in JSON. Default: those "
+    "of training.",
 )
-flags.DEFINE_list(
-    "text_columns", None,
-    "With --model: columns of the texts in a table, or key of the words in JSON. "
-    "Default: those of training.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "label_column", None,
-    "With --model: column of the label or score, or key of the tags in JSON. Default: "
-    "that of training.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "split_column", None,
-    "With --model: column of a table with names of splits; dev and test are scored. "
-    "Default: that of training.", flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_list(
-    "tag_names", None,
-    "With --model: names of tags that are integers in JSON. Default: those of "
-    "training.", flag_values=FLAGS,
-)  # fmt: skip
 flags.DEFINE_integer(
     "batches", None, "With --checkpoint: batches to evaluate, at most. Default: all.",
     lower_bound=1, flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "generator", None,
-    "With --checkpoint: another run with the same vocabulary, whose generator fills "
-    "the masked positions. Default: the generator of --checkpoint.",
-    flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
     "task", None, (*score_files.NAMES, *_UNTRAINED),
     "Task of --predictions; with blimp and probe, of --checkpoint.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_string("predictions", None, "File of predictions.", flag_values=FLAGS)
-flags.DEFINE_string(
-    "na_prob", None, "For squad2: no-answer odds, a JSON object by question id.",
-    flag_values=FLAGS,
-)  # fmt: skip
 flags.DEFINE_bool(
     "untrained", False, "With --task=probe: use random weights, for comparison.",
     flag_values=FLAGS,
 )  # fmt: skip
-flags.DEFINE_string("output", None, "File for the JSON report.", flag_values=FLAGS)
 cli.define_device_flags(FLAGS, strategy.NAMES)
 
 # The flags of each mode, besides --data and --output. The mode is itself a flag.

@@ -24,17 +24,13 @@ _LIMITS = {
     "positions": "Positions (rows times those of the longest)",
 }
 FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-    "model", None,
-    "Required: the --output of finetune, a checkpoint or run of pretrain, or a "
-    "pre-trained model of another library.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "output",
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
     None,
-    "Required: folder for the versions of the model.",
-    flag_values=FLAGS,
+    model="Required: the --output of finetune, a checkpoint or run of pretrain, or a "
+    "pre-trained model of another library.",
+    output="Required: folder for the versions of the model.",
 )
 flags.DEFINE_integer(
     "version", 1, "Version number, the name of the subfolder.", lower_bound=0,

@@ -39,17 +39,15 @@ _COLUMN_FLAGS = {  # tasks that have a flag
 flags.DEFINE_enum(
     "task", None, finetuning.TASK_NAMES, "Required: the task.", flag_values=FLAGS
 )
-flags.DEFINE_string(
-    "data", None, "Required: file or folder of the task, or tfds:NAME.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "checkpoint", None,
-    "Required: a checkpoint or run of pretrain, or a model of another library "
-    "(Hugging Face folder or hub id, TensorFlow 1, KerasHub, Model Garden).",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string("output", None, "Required: output folder.", flag_values=FLAGS)
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    data="Required: file or folder of the task, or tfds:NAME.",
+    checkpoint="Required: a checkpoint or run of pretrain, or a model of another "
+    "library (Hugging Face folder or hub id, TensorFlow 1, KerasHub, Model Garden).",
+    output="Required: output folder.",
+)
 flags.DEFINE_integer("trials", 1, "Number of seeds.", lower_bound=1, flag_values=FLAGS)
 cli.define_device_flags(FLAGS, strategy.NAMES)
 cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)

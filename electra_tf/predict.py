@@ -17,15 +17,13 @@ from electra_tf.tasks import evaluation, prediction_inputs, predictions
 from electra_tf.tasks.load import load
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-    "model", None, "Required: the --output of finetune.", flag_values=FLAGS
-)
-flags.DEFINE_string(
-    "input", None, "A file, also .gz or .xz. Default: standard input.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "output", None, "A file. Default: standard output.", flag_values=FLAGS
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    model="Required: the --output of finetune.",
+    input="A file, also .gz or .xz. Default: standard input.",
+    output="A file. Default: standard output.",
 )
 flags.DEFINE_bool("overwrite", False, "Replace the --output file.", flag_values=FLAGS)
 flags.DEFINE_list(

@@ -28,28 +28,26 @@ from electra_tf.text.warnings import entry_warnings
 from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
-for _name, _text in {
-    "data": "Required: folder of build_records, or globs of record files.",
-    "model_dir": "Required except for --dry_run: run directory, new or to resume.",
-    "evaluation_data": "Held-out records for evaluation during training.",
-    "vocab": "The vocabulary, if it is not in the --data folder: a file with one entry "
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    data="Required: folder of build_records, or globs of record files.",
+    model_dir="Required except for --dry_run: run directory, new or to resume.",
+    evaluation_data="Held-out records for evaluation during training.",
+    vocab="The vocabulary, if it is not in the --data folder: a file with one entry "
     "per line, a tokenizer.json, or a folder with one of them.",
-    "init_checkpoint": "Weights of a new run: a checkpoint or run directory, a Hugging "
+    init_checkpoint="Weights of a new run: a checkpoint or run directory, a Hugging "
     "Face folder, a TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset; or "
     "DISCRIMINATOR,GENERATOR.",
-}.items():
-    flags.DEFINE_string(_name, None, _text, flag_values=FLAGS)
-flags.DEFINE_bool(
-    "fallback",
-    False,
-    "If the newest checkpoint is damaged, rename it and resume from the one before.",
-    flag_values=FLAGS,
 )
-flags.DEFINE_bool(
-    "dry_run",
+cli.define(
+    FLAGS,
+    flags.DEFINE_bool,
     False,
-    "Print the resolved config, sizes, memory and time, then exit.",
-    flag_values=FLAGS,
+    fallback="If the newest checkpoint is damaged, rename it and resume from the one "
+    "before.",
+    dry_run="Print the resolved config, sizes, memory and time, then exit.",
 )
 cli.define_device_flags(FLAGS, strategy.NAMES)
 cli.define_config_flags(FLAGS, {})

@@ -18,18 +18,15 @@ from electra_tf.runs import nbest, scoring
 from electra_tf.storage.mirror import local_path, staged
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-    "checkpoint", None, "Required: a checkpoint or run of pretrain, or a pre-trained "
-    "model of another library.", flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "input", None, "A file, also .gz or .xz. Default: standard input.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_string(
-    "output", None, "A file, which is replaced. Default: standard output.",
-    flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    checkpoint="Required: a checkpoint or run of pretrain, or a pre-trained model of "
+    "another library.",
+    input="A file, also .gz or .xz. Default: standard input.",
+    output="A file, which is replaced. Default: standard output.",
+)
 flags.DEFINE_enum(
     "format", "text", nbest.FORMATS, "Format of the output.", flag_values=FLAGS
 )
