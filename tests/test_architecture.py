@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import graphlib
 import importlib
 import pathlib
 import re
@@ -92,16 +93,28 @@ def layer_of(path):
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path):
-    """Yield the dotted names of all imports, including those within functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports(path, types=True):
+    """Yield the dotted names of all imports, including those within functions.
+
+    `types`: also of imports for type checkers alone.
+    """
+    tree = ast.parse(path.read_text())
+    if not types:
+        tree.body = [
+            node
+            for node in tree.body
+            if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
             if node.module == "electra_tf":
-                yield from (f"electra_tf.{alias.name}" for alias in node.names)
+                yield from whole
             else:
+                yield from filter(is_module, whole)
                 yield node.module
         elif isinstance(node, ast.Constant):
             # A module's name, as `import_module` and registries get it.
@@ -127,6 +140,20 @@ def test_imports_point_downwards(path):
         elif parts[0] not in sys.stdlib_module_names:
             allowed = MAY_USE.get(layer, set())
             assert parts[0] in allowed, f"{layer} may not use {name}"
+
+
+def test_imports_have_no_circle():
+    paths = {
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
+        for p in FILES
+    }
+    # The lazy API imports what is above it; imports for type checkers do not run.
+    graph = {
+        name: {t for t in imports(path, types=False) if t in paths} - {name}
+        for name, path in paths.items()
+        if name != "electra_tf"
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with its modules
 
 
 def test_record_building_does_not_import_tensorflow():

@@ -19,7 +19,7 @@ import electra_tf.text
 from electra_tf.build_records import FLAGS
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.text.record_set import open_records
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -77,26 +77,6 @@ class Tokenizer:
         self._words = _Words(vocabulary, settings.max_word_characters)
         self._units = _Units(self._characters, self._words)
 
-    @classmethod
-    def read(cls, path: str | pathlib.Path) -> "Tokenizer":
-        """Read a vocabulary and the settings stored with it.
-
-        Args:
-            path: A file with one entry per line, a `tokenizer.json`, or a folder with
-                one of them; the files beside it are those of this package, Hugging
-                Face or KerasHub.
-
-        Returns:
-            The tokenizer, with default settings if no file has any.
-
-        Raises:
-            InputError: There is no vocabulary, or it is not BERT's WordPiece.
-        """
-        # A global import would be circular.
-        from electra_tf.text.tokenizer_files import open_tokenizer
-
-        return open_tokenizer(path).tokenizer()
-
     def encode(self, text: str | bytes) -> list[int]:
         """Return the ids of a text, without [CLS] and [SEP].
 

@@ -168,6 +168,27 @@ def open_tokenizer(
     return stored
 
 
+def _read(cls: type[Tokenizer], path: str | os.PathLike) -> Tokenizer:
+    """Read a vocabulary and the settings stored with it.
+
+    Args:
+        path: A file with one entry per line, a `tokenizer.json`, or a folder with one
+            of them; the files beside it are those of this package, Hugging Face or
+            KerasHub.
+
+    Returns:
+        The tokenizer, with default settings if no file has any.
+
+    Raises:
+        InputError: There is no vocabulary, or it is not BERT's WordPiece.
+    """
+    return open_tokenizer(path).tokenizer()
+
+
+# The tokenizer itself knows nothing of files of other libraries.
+Tokenizer.read = classmethod(_read)
+
+
 def _open_file(path: str) -> StoredTokenizer:
     folder, name = os.path.split(os.path.normpath(path))
     if name.endswith(".json"):

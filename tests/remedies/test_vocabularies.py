@@ -8,8 +8,7 @@ from text.test_tokenizer_files import WORDS, write_fast
 
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.tokenizer_files import Tokenizer, open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.text.warnings import entry_warnings
 from remedies.bench import RECORDS, VOCAB, Bench, cases, follow

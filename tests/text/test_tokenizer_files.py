@@ -14,8 +14,8 @@ from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import (
+    Tokenizer,
     find_tokenizer,
     local_vocabulary,
     open_tokenizer,

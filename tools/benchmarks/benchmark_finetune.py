@@ -37,7 +37,7 @@ def make_examples(options: argparse.Namespace) -> None:
     from electra_tf.tasks.classifier import encode_texts
     from electra_tf.tasks.datasets import read_task
     from electra_tf.text.data_errors import DataErrorLog
-    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.tokenizer_files import Tokenizer
 
     log = DataErrorLog("stop", os.devnull)
     task = read_task(options.task, options.data, DataConfig(), log)
@@ -101,7 +101,7 @@ def electra_tf(
     from electra_tf.sources import PretrainedEncoder
     from electra_tf.tasks.classifier import TextClassifier
     from electra_tf.tasks.examples import EncodedExamples
-    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.tokenizer_files import Tokenizer
 
     settings = load_config(
         root=FinetuningConfig,

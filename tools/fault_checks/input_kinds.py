@@ -29,7 +29,7 @@ from electra_tf.tasks.load import load
 from electra_tf.tasks.prediction_inputs import Item
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import Tokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAVED = ROOT / "tests" / "golden" / "saved"
