@@ -11,7 +11,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
 from electra_tf.tasks.conll import ENDINGS, read_conll, without_headers
 from electra_tf.tasks.score import LabelScorer, TagScorer
-from electra_tf.tasks.splits import Split, find_split
+from electra_tf.tasks.splits import Split, find_splits
 from electra_tf.tasks.squad_json import PUBLISHED, read_squad_ignoring_offsets
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
 from electra_tf.tasks.tables import TFDS, Row, print_note, read_text, require_columns
@@ -60,15 +60,16 @@ def _find_labels(
     stem = pathlib.Path(predictions).name.split(".")[0]
     if task in glue.TASKS:
         path = _find_dev(task, data, stem)
-    elif task in PUBLISHED:
-        split, ending = "dev", ".json"
-        path = find_split(data, split, JSON_SUFFIXES, PUBLISHED[task]["dev"])
     else:
-        split, ending = "test" if stem == "test" else "dev", ".txt"
-        path = find_split(data, split, ENDINGS)
+        is_test = stem == "test" and task not in PUBLISHED
+        split, endings = "test" if is_test else "dev", ENDINGS
+        if task in PUBLISHED:
+            endings = JSON_SUFFIXES[::-1]
+        path = find_splits(data, [split], endings, PUBLISHED.get(task)).get(split)
     if path is None:
         raise InputError(
-            f"--data must be {task}'s labelled file, or a folder with {split}{ending}",
+            f"--data must be {task}'s labelled file, or a folder with "
+            f"{split}{endings[0]}",
             f"{data!r} without one; it has {format_list(sorted(os.listdir(data)))}",
             "Name the labelled file",
         )

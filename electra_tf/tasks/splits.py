@@ -70,28 +70,27 @@ def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
     return None
 
 
-def find_split(
-    folder: str, split: str, endings: Sequence[str], published: str = ""
-) -> str | None:
-    """Return the file of a split, of a published name if it has one; None: no file."""
-    names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
-    groups = [[published + suffix] for suffix in SUFFIXES if published]
-    groups.append([name + suffix for name in names for suffix in SUFFIXES])
-    return find_file(folder, split, *groups)
-
-
 def find_splits(
     data: str,
     splits: Sequence[str],
     endings: Sequence[str],
     published: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the files of a folder by split; a file itself is the first split."""
+    """Return the files of a folder by split; a file itself is the first split.
+
+    A file of a published name comes before those of usual names.
+    """
     if os.path.isfile(data):
         return {splits[0]: data}
-    names = published or {}
-    paths = {s: find_split(data, s, endings, names.get(s, "")) for s in splits}
-    return {split: path for split, path in paths.items() if path}
+    paths = {}
+    for split in splits:
+        names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
+        groups = [[name + suffix for name in names for suffix in SUFFIXES]]
+        if name := (published or {}).get(split):
+            groups = [*([name + suffix] for suffix in SUFFIXES), *groups]
+        if path := find_file(data, split, *groups):
+            paths[split] = path
+    return paths
 
 
 def rows_by_split(
