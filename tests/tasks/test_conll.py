@@ -1,6 +1,5 @@
 """Sentences of columns and of JSON; a bad line drops its sentence, with its place."""
 
-import gzip
 import json
 
 import pytest
@@ -91,21 +90,9 @@ def test_bad_lines_stop_or_drop_their_sentence(
         assert "sentence is dropped" in (tmp_path / "problems.txt").read_text()
 
 
-def test_each_bad_line_of_a_sentence_is_reported(read, report, tmp_path):
-    with pytest.raises(InputError, match=r"a\.txt with none"):
-        read(b"a O\nb\nc O O\n\xff O\n", 0, 1, errors=report)
-    report.close()
-    lines = (tmp_path / "problems.txt").read_text().splitlines()
-    assert sorted(line.split(":")[1] for line in lines) == ["2", "3", "4"]
-
-
 ERRORS = {  # content, columns, name of the file, words
     "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt with none"),
     "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt must contain text"),
-    "no archive": (b"text", (0, 1), "b.xz", "b.xz must be readable"),
-    "a cut archive": (
-        gzip.compress(TEXT.encode())[:-9], (0, 1), "a.gz", "a.gz must be readable to",
-    ),
     "one column twice": (TEXT, (0, 0), "a.txt", "word column 0 and tag column 0"),
     "the last column twice": (TEXT, (-1, -1), "a.txt", "word column -1"),
     # The first column must not be taken for the last one too.
@@ -122,15 +109,6 @@ ERRORS = {  # content, columns, name of the file, words
 def test_files_without_sentences_raise(read, content, columns, name, words):
     with pytest.raises(InputError, match=words):
         read(content, *columns, name=name)
-
-
-def test_unreadable_files_raise(log, tmp_path):
-    for path, words in (
-        (tmp_path / "lost.gz", r"No such.*lost\.gz"),
-        (tmp_path, "dir"),
-    ):
-        with pytest.raises(InputError, match=words):
-            read_conll(path, 0, 1, log)
 
 
 def test_conll_2000_has_its_published_sizes(log, data):

@@ -208,7 +208,6 @@ def test_scores_of_squad_ignore_offsets(score, write):
 RECORD = {"sentence1": "a", "sentence2": "b", "label": "entailment"}
 ERRORS = {  # task, content and name of the labelled file, predictions, words
     "other words": ("tagging", "a N\nb V\n", "x", "a N\nc V\n", "same words.*ions:1"),
-    "other sentences": ("tagging", "a N\nb V\n", "x", "a N\n\nb V\n", "the same words"),
     "fewer sentences": ("tagging", "a N\n\nb V\n", "x", "a N\n", "2 and 1"),
     "JSON of tags": ("tagging", {"tokens": []}, "x.jsonl", "a O\n", r"x\.jsonl"),
     "no gold label": (

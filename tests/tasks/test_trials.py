@@ -30,25 +30,6 @@ def task_of(**splits):
     return TaskData("csv", {"train": TRAIN, **splits}, scorer, None)
 
 
-def test_labelled_splits_are_evaluated_and_the_first_is_monitored():
-    mnli = task_of(test=Split(["in"], None), dev_m=TRAIN, dev_mm=Split(["to"], ["a"]))
-    assert list(mnli.eval_splits) == ["dev_m", "dev_mm"]
-    assert mnli.monitor == "dev_m_accuracy"
-
-
-@pytest.mark.parametrize(
-    ("splits", "words"),
-    [
-        ({"test": Split(["in"], None)}, "test with 1; labelled beside train: none"),
-        ({"dev": Split([], [])}, "dev with 0"),
-        ({"train": Split([], []), "dev": TRAIN}, "train with 0"),
-    ],
-)
-def test_a_task_without_training_or_labelled_data_is_an_error(splits, words):
-    with pytest.raises(InputError, match=words):
-        task_of(**splits)
-
-
 def test_the_fingerprint_depends_on_the_data_alone():
     prints = [
         task_of(**splits).fingerprint
