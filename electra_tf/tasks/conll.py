@@ -13,7 +13,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.schemes import is_span_scheme
 from electra_tf.tasks.splits import warn_of_unused_splits
 from electra_tf.tasks.tables import has_bad_bytes, read_json, read_text
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
 
@@ -183,7 +183,7 @@ class _Columns:
 
     def _report(self, number: int, kind: str, detail: str, remedy: str) -> None:
         detail += "; its sentence is dropped"
-        self._log.add(DataError(self._path, number, kind, detail, remedy))
+        self._log.add(self._path, number, kind, detail, remedy)
 
 
 def _space_within(lines: Mapping[int, str]) -> str:
@@ -261,7 +261,7 @@ def _read_json_sentences(
                 "numbers: --tag_names=O,B-PER,I-PER (of the library datasets: "
                 f"data.features[{tags!r}].feature.names)"
             )
-            log.add(DataError(path, line, "no sentence", detail, remedy))
+            log.add(path, line, "no sentence", detail, remedy)
             continue
         named = tuple(names[t] if isinstance(t, int) else t for t in record[tags])
         sentences.append(Sentence(tuple(record[words]), named, path, line, True))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.rows import begins_json, csv_rows, named_separator
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -55,7 +55,7 @@ def named_records(
             if row == [""]:
                 detail = f"an empty line, not {len(names)} columns"
             remedy = "Check the separators of that line"
-            log.add(DataError(path, lines[0], kind, detail, remedy))
+            log.add(path, lines[0], kind, detail, remedy)
 
 
 def _actual_separator(header: str, path: str, expected: str) -> str:

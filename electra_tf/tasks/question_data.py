@@ -18,7 +18,7 @@ from electra_tf.tasks.squad_json import (
 from electra_tf.tasks.squad_metrics import require_gold
 from electra_tf.tasks.tables import TFDS
 from electra_tf.tasks.task_data import SPLITS, TFDS_SPLITS, TaskData
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.rows import JSON_SUFFIXES
 
 
@@ -92,5 +92,5 @@ def _without_untrainable(
             detail = "its context has none of its answers; left out of training"
             remedy = "Correct the answers, or remove the question"
             place = f"{question.source}, question {question.id}"
-            log.add(DataError(place, 0, "untrainable", detail, remedy))
+            log.add(place, 0, "untrainable", detail, remedy)
     return [question for question in questions if question.trainable]

@@ -11,7 +11,7 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
 
 _STEMS = {
@@ -105,7 +105,7 @@ def rows_by_split(
             continue
         detail = f"{column!r} is {word!r}; the row is left out"
         remedy = f"Write one of {', '.join(_WORDS)}"
-        log.add(DataError(row.source, row.line, "no split", detail, remedy))
+        log.add(row.source, row.line, "no split", detail, remedy)
     splits = {name: part for name, part in splits.items() if part}
     if splits.keys().isdisjoint(needed):
         raise InputError(

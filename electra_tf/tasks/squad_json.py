@@ -13,7 +13,7 @@ import pydantic
 from electra_tf.errors import InputError
 from electra_tf.tasks.splits import warn_of_unused_splits
 from electra_tf.tasks.tables import print_note, read_json
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, load_tfds
 from electra_tf.text.rows import describe_json
 
@@ -157,9 +157,9 @@ class _IgnoreOffsetsLog(DataErrorLog):
     def __init__(self):
         super().__init__("stop", "", "A file of questions must have SQuAD's layout")
 
-    def add(self, error: DataError) -> None:
-        if error.kind not in ("offset", "no_offset"):
-            super().add(error)
+    def add(self, source: str, line: int, kind: str, detail: str, remedy: str) -> None:
+        if kind not in ("offset", "no_offset"):
+            super().add(source, line, kind, detail, remedy)
 
 
 def read_squad_ignoring_offsets(
@@ -303,7 +303,7 @@ class _Reader:
         return None
 
     def _report(self, place: str, kind: str, detail: str, remedy: str) -> None:
-        self._log.add(DataError(place, 0, kind, detail, remedy))
+        self._log.add(place, 0, kind, detail, remedy)
 
 
 def _nearest_occurrence(text: str, context: str, start: int) -> int:

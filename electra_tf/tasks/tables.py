@@ -15,7 +15,7 @@ from typing import Any
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.delimited import SEPARATORS, named_records
 from electra_tf.tasks.labels import fold, quote_names
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (
     BROKEN,
     encoding_remedy,
@@ -97,7 +97,7 @@ def _json_rows(path: str, log: DataErrorLog) -> Iterator[Row]:
     for number, values in read_json(path, log):
         if not isinstance(values, dict):
             detail = f"{describe_json(values)}, not an object"
-            log.add(DataError(path, number, "invalid JSON", detail, "Correct the line"))
+            log.add(path, number, "invalid JSON", detail, "Correct the line")
             continue
         known = {k: _to_text(v) for k, v in values.items() if v is not None}
         nested = {k for k, v in values.items() if isinstance(v, dict | list)}
@@ -132,7 +132,7 @@ def read_text(path: str, log: DataErrorLog) -> str:
                 byte, column = ord(match[0]) - 0xDC00, match.start() + 1
                 detail = f"byte 0x{byte:02X} at character {column}"
                 kind = "another encoding than UTF-8"
-                log.add(DataError(path, number, kind, detail, encoding_remedy(path)))
+                log.add(path, number, kind, detail, encoding_remedy(path))
     return text
 
 

@@ -25,7 +25,7 @@ from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.splits import Split, find_splits, hold_out, move_to_dev
 from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
@@ -170,7 +170,7 @@ def _without(
             continue
         tag, line = sentence.tags[wrong[0]], sentence.line_of(wrong[0])
         detail = f"{tag!r}{other_spelling(tag, known)}; its sentence is dropped"
-        log.add(DataError(sentence.source, line, kind, detail, remedy))
+        log.add(sentence.source, line, kind, detail, remedy)
     return split.subset(good)
 
 

@@ -39,7 +39,7 @@ from electra_tf.tasks.task_data import (
     TaskData,
     format_counts,
 )
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 
 UNBOUNDED = (-np.inf, np.inf)
 
@@ -104,8 +104,7 @@ def read_texts(
     for row in rows:
         texts, target, kind, detail = columns.parse(row, is_labelled)
         if kind:
-            error = DataError(row.source, row.line, kind, detail, "Correct that row")
-            log.add(error)
+            log.add(row.source, row.line, kind, detail, "Correct that row")
             continue
         items.append(texts)
         targets.append(target)

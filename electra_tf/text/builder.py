@@ -182,7 +182,7 @@ def _drop_duplicates(
             rest, dropped = index.drop(chunk, chunk_hashes)
             kept.append(rest)
             for duplicate in dropped:
-                report.add(duplicate)
+                report.write(str(duplicate), duplicate.kind)
         yield kept
 
 

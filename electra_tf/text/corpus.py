@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from electra_tf.config.pretraining import CorpusConfig
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (
     BROKEN,
     FileFormatError,
@@ -108,12 +108,9 @@ class CorpusReader:
                 yield document
             if empty and self._log.counts.total() == errors:
                 remedy = "Remove it, or name a file with text"
-                self._report(source, 0, "empty file", "no text in it", remedy)
+                self._log.add(source, 0, "empty file", "no text in it", remedy)
             self._finished_bytes += self._sizes[source]
             self._position = int  # 0 bytes of the next source
-
-    def _report(self, source: str, line: int, kind: str, detail: str, remedy: str):
-        self._log.add(DataError(source, line, kind, detail, remedy))
 
     def _file(self, path: str) -> Iterator[Document]:
         with open_source(path) as raw:
@@ -150,7 +147,7 @@ class CorpusReader:
             return None
         except FileFormatError as error:
             detail = f"{error.name}; file not read"
-            self._report(path, 0, "another format", detail, error.remedy)
+            self._log.add(path, 0, "another format", detail, error.remedy)
             return None
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
@@ -162,7 +159,7 @@ class CorpusReader:
             "file not read"
         )
         remedy = "Leave it out of the glob if it is no text. " + encoding_remedy(path)
-        self._report(path, 0, "binary file", detail, remedy)
+        self._log.add(path, 0, "binary file", detail, remedy)
         return None
 
     def _read(self, path: str, read: Callable[[int], bytes], size: int) -> bytes:
@@ -175,7 +172,7 @@ class CorpusReader:
 
     def _report_broken(self, path: str, error: Exception) -> None:
         detail = f"{error}; the text before it was read"
-        self._report(path, 0, "broken archive", detail, "Copy or compress it again")
+        self._log.add(path, 0, "broken archive", detail, "Copy or compress it again")
 
     def _lines(
         self, path: str, stream: BinaryIO, limit: int = -1
@@ -193,7 +190,7 @@ class CorpusReader:
             if is_cut and not is_continued:
                 detail = f"over {limit} bytes; read in parts of that size"
                 remedy = "Break it into sentences or paragraphs"
-                self._report(path, number, "long line", detail, remedy)
+                self._log.add(path, number, "long line", detail, remedy)
             text = self._decode(path, number, raw)
             if number == 1 and not is_continued:
                 text = text.removeprefix("\ufeff")
@@ -213,7 +210,7 @@ class CorpusReader:
     def _report_undecoded(self, source: str, number: int, place: str) -> None:
         detail = f"{place}; invalid bytes dropped"
         remedy = encoding_remedy(source)
-        self._report(source, number, "invalid UTF-8", detail, remedy)
+        self._log.add(source, number, "invalid UTF-8", detail, remedy)
 
     def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
         lines = self._lines(path, stream, MAX_LINE_BYTES)
@@ -222,7 +219,7 @@ class CorpusReader:
 
     def _check_nul(self, source: str, number: int, text: str) -> str:
         if "\0" in text:
-            self._report(source, number, "NUL", "dropped from the text", "Remove it")
+            self._log.add(source, number, "NUL", "dropped from the text", "Remove it")
         return text
 
     def _json_lines(self, path: str, stream: BinaryIO) -> Iterator[Document]:
@@ -234,7 +231,7 @@ class CorpusReader:
             except (ValueError, RecursionError) as error:
                 detail = f"{error}; row not read"
                 remedy = "Correct the row; a file of plain text must end with .txt"
-                self._report(path, number, "invalid JSON", detail, remedy)
+                self._log.add(path, number, "invalid JSON", detail, remedy)
             else:
                 yield from self._row(path, number, value)
 
@@ -254,7 +251,7 @@ class CorpusReader:
                 yield from self._row(path, number, row)
         except ValueError as error:
             detail = f"{error}; the {number:,} rows before it were read"
-            self._report(path, number + 1, "invalid JSON", detail, "Correct the row")
+            self._log.add(path, number + 1, "invalid JSON", detail, "Correct the row")
 
     def _table(self, path: str, stream: BinaryIO) -> Iterator[Document]:
         lines = (line for _, line in self._lines(path, stream))
@@ -297,7 +294,7 @@ class CorpusReader:
             f"Write a string in `{self._settings.field}`, or name another field with "
             "--field"
         )
-        self._report(source, number, "row without text", detail, remedy)
+        self._log.add(source, number, "row without text", detail, remedy)
 
 
 def _documents(

@@ -4,7 +4,6 @@ An error stops the run, or is counted and listed in a file; none is ignored.
 """
 
 import collections
-import dataclasses
 import io
 import pathlib
 import sys
@@ -14,25 +13,6 @@ from tqdm import tqdm
 from electra_tf.errors import InputError
 
 _REPORT_HINT = ", or pass --on_error=report to list such errors and continue"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DataError:
-    """One error in the input data."""
-
-    source: str
-    line: int
-    """Line number from 1; 0 for an error of the whole file."""
-    kind: str
-    """Category, by which errors are counted."""
-    detail: str
-    """Description of the error and of its effect if the run continues."""
-    remedy: str
-    """How to fix it."""
-
-    def __str__(self) -> str:
-        place = f"{self.source}:{self.line}" if self.line else self.source
-        return f"{place}: {self.kind}: {self.detail}"
 
 
 class DataErrorLog:
@@ -50,19 +30,30 @@ class DataErrorLog:
         self._path, self._can_report = pathlib.Path(path), bool(str(path))
         self._file: io.TextIOBase | None = None
 
-    def add(self, error: DataError) -> None:
-        """Count an error and write it to the file."""
+    def add(self, source: str, line: int, kind: str, detail: str, remedy: str) -> None:
+        """Count an error and write it to the file.
+
+        Args:
+            source: The file, or another name of the data.
+            line: Number from 1; 0 for an error of the whole source.
+            kind: Category, by which errors are counted.
+            detail: Description of the error, and of its effect if the run continues.
+            remedy: How to fix it.
+        """
+        place = f"{source}:{line}" if line else source
+        text = f"{place}: {kind}: {detail}"
         if self._stop:
-            raise InputError(
-                self._rule,
-                str(error),
-                error.remedy + (_REPORT_HINT if self._can_report else ""),
-            )
-        print(error, file=self._open())
-        if self._prints and not self.counts[error.kind]:
+            hint = _REPORT_HINT if self._can_report else ""
+            raise InputError(self._rule, text, remedy + hint)
+        if self._prints and not self.counts[kind]:
             # tqdm.write leaves a progress bar intact.
-            tqdm.write(f"problem: {error}", file=sys.stderr)
-        self.counts[error.kind] += 1
+            tqdm.write(f"problem: {text}", file=sys.stderr)
+        self.write(text, kind)
+
+    def write(self, text: str, kind: str) -> None:
+        """Count a line and write it to the file."""
+        print(text, file=self._open())
+        self.counts[kind] += 1
 
     def extend(self, text: str, counts: collections.Counter[str]) -> None:
         """Add errors that other processes reported."""

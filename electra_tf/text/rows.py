@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.data_errors import DataError, DataErrorLog
+from electra_tf.text.data_errors import DataErrorLog
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 """Suffixes of JSON."""
@@ -87,7 +87,7 @@ def json_values(
                 yield number, line, json.loads(line)
             except (ValueError, RecursionError) as error:
                 kind, remedy = "invalid JSON", "Correct the line"
-                log.add(DataError(path, number, kind, str(error), remedy))
+                log.add(path, number, kind, str(error), remedy)
         return
     try:
         yield from list(json_rows(io.StringIO(text).read))
@@ -168,7 +168,7 @@ def csv_rows(
             remedy = (
                 'Quote a field with separators or quotes as "...", its quotes as ""'
             )
-            log.add(DataError(path, start, "broken quoting", detail, remedy))
+            log.add(path, start, "broken quoting", detail, remedy)
             row = None
         except StopIteration:
             return
@@ -209,7 +209,7 @@ def column_values(
             detail = f"{len(row)} columns, not {len(names)}; row not read"
             remedy = "Check the separators of that row"
             kind = "another number of columns"
-            log.add(DataError(path, numbers[0], kind, detail, remedy))
+            log.add(path, numbers[0], kind, detail, remedy)
         elif row is not None:
             yield numbers[0], row[names.index(field)]
 
@@ -274,4 +274,4 @@ def parquet_values(
     except (pyarrow.ArrowException, OSError) as error:
         # Arrow raises OSError for a page that cannot be decoded.
         detail, kind = f"{error}; the rows before it were read", "broken Parquet"
-        log.add(DataError(path, number, kind, detail, "Write it again"))
+        log.add(path, number, kind, detail, "Write it again")
