@@ -20,11 +20,14 @@ from conftest import GOLDEN as ALL_GOLDEN
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
-from electra_tf.interop import keras_hub, tf1
+from electra_tf.interop import huggingface, keras_hub, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.runs.conversion import convert_checkpoint
+from electra_tf.text.json_file import read_json
+from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 
 GOLDEN = ALL_GOLDEN / "interop"
@@ -115,6 +118,28 @@ def test_damaged_safetensors(tmp_path):
     for data in (whole[:100], whole[:-10], huge, b""):
         path.write_bytes(data)
         refused(tiny.networks, tmp_path / "model", "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("vocab.txt", Vocabulary.read),
+        ("vocab.txt.settings.json", lambda path: open_tokenizer(path[:-14])),
+        ("config.json", read_json),
+        ("model.ckpt-0.index", lambda path: read_bundle(path[:-6])),
+    ],
+)
+def test_files_of_five_gigabytes(name, read, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes((ALL_GOLDEN / "vocab.txt").read_bytes())
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(5 << 30)
+    refused(read, tmp_path / name)
+
+
+def test_a_tokenizer_of_brackets(tmp_path):
+    path = tmp_path / huggingface.TOKENIZER
+    path.write_bytes(b"[" + b"[]," * 6_500_000 + b"[]]")
+    refused(huggingface.read_tokenizer, tmp_path, str(path), "values")
 
 
 # Files of torch.save ----------------------------------------------------------------
