@@ -92,9 +92,10 @@ class TaskMethods(abc.ABC):
         """Convert the outputs to what `format` takes; by default the predictions."""
         return self.decode(x, examples, outputs)
 
-    @abc.abstractmethod
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the prediction for an element of `x` as text."""
+        text = str(prediction)
+        return Formatted(text, [text], {"prediction": text})
 
     @property
     def input_choices(self) -> Sequence[tuple[str, ...]]:

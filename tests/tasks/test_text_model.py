@@ -200,24 +200,6 @@ def test_ids_and_texts_have_equal_predictions(model):
     assert len(model.evaluate(TEXTS, LABELS, verbose=0)) == 2
 
 
-def test_fit_accepts_ids(no_dropout):
-    reset(no_dropout)
-    examples = no_dropout.examples(SHORT, SHORT_LABELS)
-    inputs, labels_B, _ = examples.batch(range(40), 40)
-    held_out = (inputs, labels_B)
-    history = no_dropout.fit(
-        inputs, labels_B, epochs=1, validation_data=held_out, shuffle=False, verbose=0
-    ).history
-    assert (
-        int(no_dropout.optimizer.iterations) == 5
-    )  # batches of eight, as in the settings
-    assert history["val_loss"] == [no_dropout.evaluate(inputs, labels_B, verbose=0)[0]]
-    by_ids = tiny.weights(no_dropout)
-    reset(no_dropout)
-    no_dropout.fit(SHORT, SHORT_LABELS, epochs=1, shuffle=False, verbose=0)
-    assert tiny.distance(by_ids, tiny.weights(no_dropout)) == 0
-
-
 def test_fit_accepts_a_data_set_of_texts(no_dropout, recwarn):
     reset(no_dropout)
     batches = tf.data.Dataset.from_tensor_slices((SHORT, SHORT_LABELS)).batch(8)
