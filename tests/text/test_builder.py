@@ -6,11 +6,9 @@ import re
 
 import pytest
 import tensorflow as tf
-import yaml
 from conftest import GOLDEN
 from tiny import build_records
 
-from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.text import builder, chunks
 from electra_tf.text.records import Manifest, shard_names
@@ -81,13 +79,6 @@ def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
     assert not (folder / "_building").exists()
 
 
-def test_the_written_config_can_be_loaded(folder):
-    loaded = loader.load_config(str(folder / "config.yaml"))
-    manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
-    assert loaded.records.max_length == 32
-    assert yaml.safe_load(loader.dump_config(loaded)) == manifest.settings
-
-
 def test_output_does_not_depend_on_the_number_of_workers(
     tmp_path, corpus_file, vocabulary, monkeypatch
 ):
@@ -124,24 +115,6 @@ def test_a_file_has_the_same_records_whatever_follows_it(
     # The same text as another file has other random numbers.
     assert len(rows["ac"]) > first
     assert rows["ac"][first:] != rows["a"]
-
-
-def test_the_seed_determines_the_records(tmp_path, corpus_file, vocabulary):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        build_records(corpus_file, tmp_path / name, vocabulary, seed=seed)
-    assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
-
-
-def test_document_order_discards_nothing(tmp_path, corpus_file, vocabulary):
-    output = tmp_path / "o"
-    manifest = build_records(corpus_file, output, vocabulary, order="document")
-    assert manifest.discarded_tokens == 0
-    written = [
-        i for payload in payloads(output, manifest) for i in ids_of(payload) if i > 3
-    ]
-    encode = Tokenizer(vocabulary).encode
-    text = [i for line in corpus_file.read_text().split("\n") for i in encode(line)]
-    assert written == [i for i in text if i > 3]
 
 
 @pytest.mark.parametrize(
@@ -185,22 +158,6 @@ def test_a_failed_build_leaves_existing_files(tmp_path, corpus_file, vocabulary)
     with pytest.raises(InputError, match="invalid UTF-8"):
         build_records(bad, tmp_path / "new", vocabulary)
     assert not (tmp_path / "new").exists()
-
-
-def test_a_half_written_folder_is_recognised(tmp_path, corpus_file, vocabulary):
-    output = tmp_path / "o"
-    (output / "_building").mkdir(parents=True)
-    (output / "_building" / "pretrain_data.tfrecord-00000-of-00001").write_text("x")
-    with pytest.raises(InputError, match="half-written records"):
-        build_records(corpus_file, output, vocabulary)
-    build_records(corpus_file, output, vocabulary, overwrite=True)
-    assert not (output / "_building").exists()
-
-
-def test_text_without_tokens_is_an_error(tmp_path, vocabulary):
-    (tmp_path / "a.txt").write_text("\u200b\n\x07\n")
-    with pytest.raises(InputError, match="0 tokens"):
-        build_records(tmp_path / "a.txt", tmp_path / "o", vocabulary)
 
 
 def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(
