@@ -52,7 +52,6 @@ _MAX_REPEATED = 16  # tuples that occur again
 _MAX_AXES = 32
 # A table and the output layer that is tied to it have two names for one storage.
 _NAMES_OF_A_STORAGE = 2
-_REMEDY = "Get the model as safetensors, or save it again with torch.save"
 
 
 class _ForbiddenError(Exception):
@@ -98,8 +97,6 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
         tensors, storages = read(path)
         return {name: _view(tensor, storages) for name, tensor in tensors.items()}
-    except InputError:
-        raise
     except _ForbiddenError as error:
         raise InputError(
             "A pytorch_model.bin must hold tensors and nothing else",
@@ -114,7 +111,7 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         raise InputError(
             f"{path!r} must be a whole file of torch.save",
             f"{type(error).__name__}: {error}",
-            "Copy or download the model again",
+            "Copy or download the model again, or get it as safetensors",
         ) from error
 
 
@@ -200,19 +197,9 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Te
     return _Tensor(storage, offset, shape, strides)
 
 
-def _parameter(tensor: Any, *_: Any) -> _Tensor:
-    if not isinstance(tensor, _Tensor):
-        raise ValueError("a parameter that is no tensor")
-    return tensor
-
-
-def _dict() -> _Dict:
-    return _Dict()
-
-
 _CONSTRUCTORS: Mapping[str, Callable] = {
-    "collections.OrderedDict": _dict,
-    "torch._utils._rebuild_parameter": _parameter,
+    "collections.OrderedDict": lambda: _Dict(),
+    "torch._utils._rebuild_parameter": lambda tensor, *_: _tensor(*tensor),
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
 }
@@ -228,16 +215,16 @@ def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
         folder = pickled.removesuffix("data.pkl")
         order = f"{folder}byteorder"
         if order in archive.namelist():
-            name = _read_entry(archive, order, path, 16)
+            name = _read_entry(archive, order, 16)
             if name != b"little":
                 raise ValueError(f"byte order {name!r}")
-        data = _read_entry(archive, pickled, path, _MAX_PICKLE)
+        data = _read_entry(archive, pickled, _MAX_PICKLE)
         tensors = _tensors(_unpickle(io.BytesIO(data))[0])
         used = {t.storage.key: t.storage for t in tensors.values()}
         _check_sizes(tensors, used, path)
         storages = {
             key: np.frombuffer(
-                _read_entry(archive, f"{folder}data/{key}", path, storage.size),
+                _read_entry(archive, f"{folder}data/{key}", storage.size),
                 _DTYPES[storage.kind],
             )
             for key, storage in used.items()
@@ -245,16 +232,11 @@ def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
     return tensors, storages
 
 
-def _read_entry(archive: zipfile.ZipFile, name: str, path: str, most: int) -> bytes:
+def _read_entry(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     entry = archive.getinfo(name)
     if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > most:
-        raise InputError(
-            "An entry of torch.save's archive must be uncompressed and no larger than "
-            "needed",
-            f"{path}: {name!r}, {entry.file_size:,} bytes in {entry.compress_size:,}, "
-            f"{most:,} needed",
-            _REMEDY,
-        )
+        sizes = f"{entry.file_size:,} bytes in {entry.compress_size:,}"
+        raise ValueError(f"{name!r} of {sizes}, {most:,} uncompressed ones needed")
     return archive.read(entry)
 
 
@@ -300,11 +282,9 @@ def _check_sizes(
         end = offset + sum((size - 1) * stride for size, stride in steps) + 1
         count = math.prod(shape)
         if count and max(end, count) > storage.count:
-            raise InputError(
-                "A tensor must not be larger than its storage",
-                f"{path}: {name!r} of shape {shape} and strides {strides}, which needs "
-                f"{max(end, count):,} of {storage.count:,} values",
-                _REMEDY,
+            needed = f"{max(end, count):,} of {storage.count:,} values"
+            raise ValueError(
+                f"{name!r} of {shape} in steps of {strides} needs {needed}"
             )
     available = os.path.getsize(path)
     stored = sum(storage.size for storage in storages.values())
@@ -312,12 +292,8 @@ def _check_sizes(
         math.prod(t.shape) * _DTYPES[t.storage.kind].itemsize for t in tensors.values()
     )
     if stored > available or used > _NAMES_OF_A_STORAGE * available:
-        raise InputError(
-            "The tensors of a file must not be larger than the file",
-            f"{path}: storages of {stored:,} bytes and tensors of {used:,} in a file "
-            f"of {available:,}",
-            _REMEDY,
-        )
+        sizes = f"storages of {stored:,} bytes and tensors of {used:,}"
+        raise ValueError(f"{sizes} in a file of {available:,}")
 
 
 def _view(tensor: _Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
