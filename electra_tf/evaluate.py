@@ -116,7 +116,7 @@ def main() -> None:
     elif mode == "model":
         source = sources.open(FLAGS.model)
         columns = {name: FLAGS[name].value for name in _MODES["model"]}
-        report = evaluation.evaluate_model(load(source), source.path, data, columns)
+        report = evaluation.evaluate_model(load(source), source.task, data, columns)
         print(evaluation.format_report(report))
     else:
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)

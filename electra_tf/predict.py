@@ -51,7 +51,7 @@ def main() -> None:
         prediction_inputs.check_output(source, output, FLAGS.overwrite)
         found = sources.open(FLAGS.model)
         model = load(found)
-        stored = evaluation.stored_columns(found.path, model).text_columns
+        stored = evaluation.stored_columns(found.task, model).text_columns
         columns = FLAGS.text_columns or None
         items = prediction_inputs.read_items(model, source, columns, stored)
         lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)

@@ -126,9 +126,9 @@ class Source:
         return keras_file.model_file(self.path)
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the texts that the model was trained on."""
-        return self.encoder.tokenizer
+    def task(self) -> str | None:
+        """Name of the task of a fine-tuned model of this package; None: not known."""
+        return keras_file.stored_task(self.path)
 
     @property
     def head(self) -> TaskHead | None:

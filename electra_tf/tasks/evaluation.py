@@ -8,7 +8,6 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.keras_file import stored_task
 from electra_tf.tasks import glue
 from electra_tf.tasks.conll import ENDINGS
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
@@ -38,7 +37,7 @@ _RULE = "The data must be labelled, for the task that the model was trained on"
 
 def evaluate_model(
     model: TextModel,
-    path: str,
+    task: str | None,
     data: str,
     columns: Mapping[str, Any] | None = None,
     log: Log = print_note,
@@ -47,7 +46,7 @@ def evaluate_model(
 
     Args:
         model: A fine-tuned model.
-        path: Its folder, whose `config.yaml` names its task.
+        task: Name of its task; None: not known.
         data: A labelled file, or a folder with dev and test.
         columns: Settings of `DataConfig` that name columns, in place of the model's.
         log: Receives notes.
@@ -65,7 +64,7 @@ def evaluate_model(
     _check_columns(model, columns)
     read = {"token_classifier": _read_tags, "question_answerer": _read_questions}
     name, splits, scorer = read.get(model.kind, _read_texts)(
-        model, path, data, columns, log
+        model, task, data, columns, log
     )
     if not splits:
         raise InputError(_RULE, f"{data!r} without labels", "Name a labelled file")
@@ -90,14 +89,14 @@ def format_report(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def stored_columns(path: str, model: TextModel) -> DataConfig:
+def stored_columns(task: str | None, model: TextModel) -> DataConfig:
     """Return settings with the columns that a model was trained with."""
     data = model.settings.data
     if data.text_columns or data.label_column or data.tag_names:
         return dataclasses.replace(
             data, label_column=data.label_column or data.score_column
         )
-    if row := glue.TASKS.get(stored_task(path) or ""):
+    if row := glue.TASKS.get(task or ""):
         return dataclasses.replace(data, text_columns=row.texts, label_column=row.label)
     return data
 
@@ -149,19 +148,19 @@ def _find(
 
 
 def _read_texts(
-    model: TextModel, path: str, data: str, given: Mapping[str, Any], log: Log
+    model: TextModel, task: str | None, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
     """Read the rows of a table, or of a GLUE task."""
-    name = stored_task(path) or "csv"
-    task = None if given else glue.TASKS.get("mnli" if name == "ax" else name)
-    settings = dataclasses.replace(stored_columns(path, model), **given)
+    name = task or "csv"
+    row = None if given else glue.TASKS.get("mnli" if name == "ax" else name)
+    settings = dataclasses.replace(stored_columns(task, model), **given)
     _require_text_columns(model, settings)
     labels = model.output_names or None
-    if task:
-        columns = glue_columns(task)._replace(labels=labels)
+    if row:
+        columns = glue_columns(row)._replace(labels=labels)
         splits = _read_glue_splits("mnli" if name == "ax" else name, data, columns)
         limits = UNBOUNDED if labels else (model.low, model.high)
-        return name, splits, LabelScorer(task.metrics, labels, limits)
+        return name, splits, LabelScorer(row.metrics, labels, limits)
     bounds = None if labels else UNBOUNDED
     columns = Columns(settings.text_columns, settings.label_column, labels, bounds)
     splits = _read_tables(data, settings, columns, "split_column" in given, log)
@@ -222,10 +221,10 @@ def _require_text_columns(model: TextModel, columns: DataConfig) -> None:
 
 
 def _read_tags(
-    model: TextModel, path: str, data: str, given: Mapping[str, Any], log: Log
+    model: TextModel, task: str | None, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
     """Read sentences, whose tags must be the model's."""
-    settings = dataclasses.replace(stored_columns(path, model), **given)
+    settings = dataclasses.replace(stored_columns(task, model), **given)
     files, errors = _find(data, ENDINGS), DataErrorLog("stop", "", _RULE)
     for file in files.values() if given else ():
         require_json(file)
@@ -233,11 +232,11 @@ def _read_tags(
         split: with_known_tags(split, part, model.tags, errors)
         for split, part in read_tagged(files, settings, errors, log).items()
     }
-    return stored_task(path) or "tagging", splits, TagScorer(model.tags)
+    return task or "tagging", splits, TagScorer(model.tags)
 
 
 def _read_questions(
-    model: TextModel, path: str, data: str, given: Mapping[str, Any], log: Log
+    model: TextModel, task: str | None, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
     """Read questions, all of them with gold answers."""
     allows_null, splits = model.null_threshold is not None, {}

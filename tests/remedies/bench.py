@@ -107,10 +107,7 @@ def read_inputs(model: str, path: str, columns: Sequence[str] | None = None) -> 
 
 def evaluate(model: str, path: Any, texts: Any = ()) -> dict[str, Any]:
     """Score a golden model on a file or folder."""
-    folder = str(SAVED / model)
-    return evaluate_model(
-        saved_model(model), folder, str(path), {"text_columns": texts}
-    )
+    return evaluate_model(saved_model(model), None, str(path), {"text_columns": texts})
 
 
 def resolve(*sets: str, data: Any = RECORDS, vocab: Any = None) -> Experiment:

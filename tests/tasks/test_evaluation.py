@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tiny
 from conftest import GOLDEN
 
+from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.tasks import evaluation
 from electra_tf.tasks.evaluation import evaluate_model
@@ -27,8 +29,8 @@ def evaluate(models):
     """Return a function that scores a golden model: report and notes."""
 
     def of(kind, data, **columns):
-        notes, path = [], str(SAVED / kind)
-        report = evaluate_model(models[kind], path, str(data), columns, notes.append)
+        notes, task = [], sources.open(SAVED / kind).task
+        report = evaluate_model(models[kind], task, str(data), columns, notes.append)
         return report, notes
 
     return of
@@ -62,7 +64,7 @@ def test_a_classifier_is_scored_with_its_labels_and_columns(
 
 def test_a_regressor_of_pairs_is_scored(evaluate, write, models):
     model = models["regressor"]
-    stored = evaluation.stored_columns(str(SAVED / "regressor"), model)
+    stored = evaluation.stored_columns(None, model)
     assert (len(stored.text_columns), stored.label_column) == (2, "score")
     scores = model.predict([(text, "the file") for text in TEXTS])
     values = [f"the file,{score + 1:.6f}" for score in scores]
@@ -129,17 +131,18 @@ def test_an_answerer_is_scored_with_its_stored_threshold(
 
 def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     write("config.yaml", '# {"task": "sst2"}\n')
-    model = tiny.load(str(SAVED / "classifier"))
+    shutil.copy(SAVED / "classifier" / "model.keras", tmp_path)
+    task, model = sources.open(tmp_path).task, tiny.load(tmp_path)
     settings = model.settings
     model.settings = dataclasses.replace(settings, data=type(settings.data)())
     model.labels = ("0", "1", *model.labels[2:])
     rows = zip(TEXTS, np.argmax(model.predict(TEXTS), -1), strict=True)
     lines = [f"{text}\t{model.labels[n]}\n" for text, n in rows]
     write("dev.tsv", "sentence\tlabel\n" + "".join(lines))
-    report = evaluate_model(model, str(tmp_path), str(tmp_path))
+    report = evaluate_model(model, task, str(tmp_path))
     assert (report["task"], report["examples"]) == ("sst2", {"dev": 5})
     assert report["accuracy"] == 100
-    stored = evaluation.stored_columns(str(tmp_path), model)
+    stored = evaluation.stored_columns(task, model)
     assert (stored.text_columns, stored.label_column) == (("sentence",), "label")
 
 
