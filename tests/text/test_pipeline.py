@@ -87,8 +87,8 @@ def test_the_order_depends_on_the_seed_alone(record_set):
 def test_the_stream_resumes_with_the_next_record(record_set):
     batches = record_set.total // 8
     whole = ids(training_batches(record_set, settings()), 2 * batches + 10)
-    # Within a window, at its border, at the end of an epoch and beyond.
-    for first in (12, 13, batches - 1, batches, 2 * batches + 5):
+    # Across the border of a window, at the end of an epoch and beyond.
+    for first in (12, batches - 1, batches, 2 * batches + 5):
         dataset = training_batches(record_set, settings(), first_batch=first)
         for a, b in zip(whole[first:], ids(dataset, 5), strict=False):
             assert np.array_equal(a, b)
@@ -117,7 +117,7 @@ def test_a_ramp_reads_the_records_of_larger_and_larger_batches(record_set):
     # The order of an epoch does not depend on the size of its batches.
     read = (expected[-1][1] + 1) * total
     singles = ids(training_batches(record_set, settings(batch_size=1)), read)
-    for step in (0, 4, 5, 39, 171, 299, 400):
+    for step in (0, 4, 5, 171, 299, 400):
         dataset = training_batches(record_set, ramp, first_batch=step)
         phase = {n for n, _, _ in expected[step : step + 3]}
         assert dataset.element_spec[0].shape[0] == expected[step][0]
@@ -141,10 +141,10 @@ def test_a_ramp_that_does_not_rise_is_refused(ramp):
         settings(batch_size_ramp=ramp)
 
 
-@pytest.mark.parametrize("window", [1, 7, 10**6])
+@pytest.mark.parametrize("window", [1, 10**6])
 def test_resuming_does_not_depend_on_the_window(record_set, window):
     whole = ids(training_batches(record_set, settings(shuffle_window=window)), 30)
-    for first in (3, 17, 29):
+    for first in (3, 29):
         dataset = training_batches(
             record_set, settings(shuffle_window=window), first_batch=first
         )
@@ -180,8 +180,8 @@ def test_shuffling_is_uniform(record_set, tmp_path):
     assert chi_square < 23 + 5 * (2 * 23) ** 0.5
 
 
-@pytest.mark.parametrize("hosts", [2, 4])
-def test_hosts_together_return_the_batches_of_one_host(record_set, hosts):
+def test_hosts_together_return_the_batches_of_one_host(record_set):
+    hosts = 4
     whole = ids(training_batches(record_set, settings()), 12)
     parts = [
         ids(training_batches(record_set, settings(), host=h, hosts=hosts), 12)
@@ -191,7 +191,7 @@ def test_hosts_together_return_the_batches_of_one_host(record_set, hosts):
         assert np.array_equal(batch, np.concatenate([p[number] for p in parts]))
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 4])
+@pytest.mark.parametrize("hosts", [1, 4])
 def test_the_last_evaluation_batch_is_padded_with_zero_rows(record_set, rows, hosts):
     size = 4 * hosts + (
         record_set.total % 2
