@@ -185,12 +185,13 @@ class Electra(keras.layers.Layer):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
         self.settings, self.seed = settings, seed
-        encoder, self.generator = _networks(
-            settings, seed, generator and not two_towers, dtype
-        )
+        has_one_tower = generator and not two_towers
+        encoder, masked_lm = _networks(settings, seed, has_one_tower, dtype)
+        # The order of the parts is that of their variables, in optimizers too.
         self.discriminator = Discriminator(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), dtype
         )
+        self.generator = masked_lm
         self.cloze = self.corrector = self.baseline = None
         if two_towers:
             shared = settings.sharing == "embeddings"
@@ -261,10 +262,11 @@ class MaskedLMPair(keras.layers.Layer):
         dtype: Any = None,
     ):
         super().__init__(name="masked_lm_pair", dtype="float32")
-        encoder, self.generator = _networks(settings, seed, generator, dtype)
+        encoder, masked_lm = _networks(settings, seed, generator, dtype)
         self.main = MaskedLanguageModel(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "main", dtype
         )
+        self.generator = masked_lm
         self.gate = _vector("gate") if gate else None
 
     @property
