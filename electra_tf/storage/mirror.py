@@ -119,14 +119,8 @@ def fetch(
     """Return a local folder with some objects, once for all processes of a user.
 
     Its path contains a hash of the URL and of the versions of the objects, so objects
-    that are replaced are fetched to another path.
-
-    Args:
-        source: Folder of the objects.
-        objects: The objects by name.
-        sums: Their SHA-256, where it is known.
-        folder: Name of the folder of the objects in the returned one; None: the last
-            part of the URL.
+    that are replaced are fetched to another path. The objects, with their SHA-256 in
+    `sums`, are in its subfolder `folder`, by default the last part of the URL.
     """
     versions = {name: [i.size, i.version] for name, i in objects.items()}
     final = cache_folder(_FETCHED) / _key(source.url, versions)

@@ -31,9 +31,6 @@ def original_order(
 
     A short sentence may be added to segment A after B has started. Wordpieces that do
     not fit are discarded. [CLS] and [SEP] do not count towards the target length.
-
-    Yields:
-        Examples of at most `max_length` positions.
     """
     sentences: list[Wordpieces] = []
     length, target = 0, max_length
@@ -84,9 +81,6 @@ def document_order(
 
     Lengths and the share of single segments are those of the original. A sentence
     that does not fit continues in the next example.
-
-    Yields:
-        Examples of at most `max_length` positions.
     """
     for document in documents:
         remaining = [sentence for sentence in reversed(document) if sentence]

@@ -46,7 +46,10 @@ class TokenOffsets(NamedTuple):
 
 
 class GraphTokenizer(tf.Module):
-    """Map a tensor of strings to ragged ids, equal to `Tokenizer.encode`."""
+    """Map a tensor of strings to ragged ids, equal to `Tokenizer.encode`.
+
+    Invalid bytes of UTF-8 are dropped.
+    """
 
     def __init__(self, vocabulary: Vocabulary, settings: TokenizationConfig):
         super().__init__()
@@ -86,11 +89,7 @@ class GraphTokenizer(tf.Module):
         self._mark_bounds = tf.constant(mark_bounds(), tf.int32)
 
     def __call__(self, text_B: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of each text, int32, [B, (wordpieces)].
-
-        Args:
-            text_B: UTF-8 strings; invalid bytes are dropped.
-        """
+        """Return the ids of each text, int32, [B, (wordpieces)]."""
         words = _words(self.normalize(_text_batch(text_B)))
         return self._wordpieces(words).merge_dims(1, 2)
 
@@ -98,9 +97,6 @@ class GraphTokenizer(tf.Module):
         """Return the ids of each text and the characters that they cover.
 
         The offsets equal those of `tasks.spans.piece_characters`.
-
-        Args:
-            text_B: UTF-8 strings; invalid bytes are dropped.
         """
         codes = self._decode(_text_batch(text_B))
         normalized = self._normalize(codes)
@@ -221,11 +217,7 @@ class GraphTokenizer(tf.Module):
 
 
 def drop_invalid_utf8(text_B: tf.Tensor) -> tf.Tensor:
-    """Return texts without invalid bytes, as `bytes.decode(errors="ignore")`.
-
-    Args:
-        text_B: UTF-8 strings that may have invalid bytes.
-    """
+    """Return texts without invalid bytes, as `bytes.decode(errors="ignore")`."""
     return tf.strings.unicode_transcode(text_B, "UTF-8", "UTF-8", errors="ignore")
 
 
@@ -255,10 +247,6 @@ def repeat_rows(values_B: tf.Tensor, lengths_B: tf.Tensor) -> tf.Tensor:
 
     `tf.repeat` allocates a matrix of all values times the greatest length. One long
     text among many short ones would fill the memory of a server.
-
-    Args:
-        values_B: Any type.
-        lengths_B: Integers, 0 or more.
     """
     ends_B = tf.cumsum(lengths_B)
     total = tf.reduce_sum(lengths_B)
@@ -271,10 +259,6 @@ def truncate_rows(rows: tf.RaggedTensor, lengths_B: tf.Tensor) -> tf.RaggedTenso
     `tf.ragged.boolean_mask` sums each row of its mask, for which it allocates a matrix
     of all rows times the longest. One long text among many short ones would fill the
     memory of a server.
-
-    Args:
-        rows: Any type, [B, (entries)].
-        lengths_B: Integers, 0 or more: entries to keep, at most.
     """
     starts_B = rows.row_starts()
     kept_B = tf.minimum(rows.row_lengths(), tf.cast(lengths_B, starts_B.dtype))

@@ -363,16 +363,8 @@ def replace_bad_records(
     """Copy files with bad records, each bad record replaced by an empty one.
 
     An empty record has no token, so it has no weight in any loss. Numbers and order of
-    all other records stay the same, and with them the batches of a resumed run.
-
-    Args:
-        record_set: Records that were opened with `on_error="skip"`.
-        folder: Receives the copies, a list of the bad records and an index. A folder
-            with an index is used as it is.
-        log: Receives lines about the bad records.
-
-    Returns:
-        The records, with the same counts.
+    all other records stay the same, and with them the batches of a resumed run. The
+    copies of a folder that exists are used.
     """
     index = pathlib.Path(folder, INDEX)
     if not index.exists():

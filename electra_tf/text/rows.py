@@ -28,17 +28,10 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*\Z')
 
 
 def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
-    """Yield the values of a JSON list, or values that follow one another.
+    """Yield line, text and value of the items of a list, or of values in sequence.
 
     A ValueError names the line of a value that is not JSON; the values before it have
-    been yielded.
-
-    Args:
-        read: Returns the next characters of the text, at most the given number; "" at
-            its end.
-
-    Yields:
-        The line on which a value begins, from 1, its text, and the value.
+    been yielded. `read` returns at most the given number of characters.
     """
     decoder = json.JSONDecoder(strict=False)  # strings may have control characters
     text, start, line = read(_BLOCK), 0, 1
@@ -144,7 +137,9 @@ def csv_rows(
     first: int = 1,
     quoting: int = csv.QUOTE_MINIMAL,
 ) -> Iterator[tuple[range, list[str] | None]]:
-    """Yield the rows of a table that are not empty.
+    """Yield the lines and the fields of rows that are not empty.
+
+    The fields are None in a row of invalid quoting, which is logged.
 
     Args:
         lines: Lines with their ends.
@@ -153,9 +148,6 @@ def csv_rows(
         log: Receives rows of invalid quoting.
         first: Number of the first line.
         quoting: A constant of the csv module.
-
-    Yields:
-        The lines of a row, and its fields; None: invalid quoting.
     """
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
     while True:

@@ -101,13 +101,9 @@ class Tokenizer:
         return list(map(ord, self.wordpieces(text)))
 
     def spell(self, entry: str) -> list[int]:
-        """Return the ids that spell an entry of another vocabulary.
+        """Return the ids that spell a word of another vocabulary, or a `##` entry.
 
-        Args:
-            entry: A word, or the continuation of one, with `##`.
-
-        Returns:
-            One id per wordpiece; that of [UNK] where no wordpieces spell it.
+        Without wordpieces that spell it, the id of [UNK].
         """
         continued = entry.removeprefix(CONTINUATION)
         return list(map(ord, self._words.match(continued, first=continued == entry)))
@@ -194,14 +190,11 @@ class Tokenizer:
             durable_files.write(target, text)
 
     def check_identity(self, stored: Mapping[str, Any], source: str) -> None:
-        """Reject an artefact that was created with another vocabulary or setting.
+        """Raise an InputError for an artefact of another vocabulary or setting.
 
         Args:
             stored: The `identity` that the artefact stores.
             source: Path of the artefact, for the message.
-
-        Raises:
-            InputError: The identities differ; all differences are listed.
         """
         stored = TokenizationConfig.complete(stored)
         differing = {n: v for n, v in self.identity().items() if stored.get(n) != v}
@@ -228,10 +221,8 @@ def split_units(text: str, settings: TokenizationConfig) -> list[str]:
 
     The rule is `normalization.UNIT`. Text without control characters and with plain
     spaces only is lower-cased and split at its most frequent punctuation first, so
-    that the cache needs fewer units.
-
-    Returns:
-        Units; their `CharacterTable.words`, concatenated, are the words of the text.
+    that the cache needs fewer units. The `CharacterTable.words` of the units,
+    concatenated, are the words of the text.
     """
     if text.isprintable() and "\ufffd" not in text:
         if settings.lower_case:
