@@ -20,7 +20,7 @@ import pydantic
 
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.network import COUNTS, Network, expected_shapes
+from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, TaskRole
 from electra_tf.text.json_file import read_json
@@ -219,10 +219,7 @@ def _shape(sizes: Any) -> EncoderConfig:
 
 
 def _shapes(shape: EncoderConfig, head: TaskHead | None) -> dict[str, tuple[int, ...]]:
-    shapes = expected_shapes(head.role if head else "encoder", shape, head)
-    if shape.embedding == shape.width:
-        shapes = {n: s for n, s in shapes.items() if "embeddings_project" not in n}
-    return shapes
+    return Network(head.role if head else "encoder", shape, {}, head).shapes
 
 
 def _weights(

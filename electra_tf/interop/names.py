@@ -26,51 +26,56 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 class Row(NamedTuple):
     """Names of one weight; None where a library has no such weight."""
 
-    electra_tf: str
+    shape: tuple[str, ...]
+    """Sizes of ours by name: those of `EncoderConfig`, or one of `Network.sizes`."""
     kind: Kind
+    electra_tf: str
     tf1: str
     huggingface: str | None
     keras_hub: str | None = None
     model_garden: str | None = None
 
 
-def _table(ours: str, theirs: str, keras_hub: str, number: int) -> Row:
+def _table(size: str, ours: str, theirs: str, keras_hub: str, number: int) -> Row:
     return Row(
-        f"encoder/embeddings/{ours}",
+        (size, "embedding"),
         "as_is",
-        f"embeddings/{theirs}",
-        f"embeddings.{theirs}.weight",
+        f"encoder/embeddings/{ours}_embeddings",
+        f"embeddings/{theirs}_embeddings",
+        f"embeddings.{theirs}_embeddings.weight",
         f"layers/{keras_hub}/vars/0",
         f"layer_with_weights-{number}/embeddings",
     )
 
 
 def _dense(
+    sizes: str,
     ours: str,
     tf1: str,
     huggingface: str | None,
     keras_hub: str | None = None,
     model_garden: str | None = None,
     kinds: tuple[Kind, Kind] = ("kernel", "as_is"),
-    weights: tuple[str, str] = ("kernel", "bias"),
 ) -> tuple[Row, ...]:
-    """Return the rows of a dense layer."""
+    """Return the rows of a dense layer of inputs and outputs, or of a layer norm."""
+    shape = tuple(sizes.split())
+    weights = ("kernel", "bias") if len(shape) == 2 else ("gamma", "beta")
     return tuple(
         Row(
+            shape[-1:] if number else shape,
+            kinds[number],
             f"{ours}/{weight}",
-            kind,
             f"{tf1}/{weight}",
             huggingface and f"{huggingface}.{('weight', 'bias')[number]}",
             keras_hub and f"{keras_hub}/vars/{number}",
             model_garden and f"{model_garden}/{weight}",
         )
-        for number, (weight, kind) in enumerate(zip(weights, kinds, strict=True))
+        for number, weight in enumerate(weights)
     )
 
 
 def _norm(*names: str) -> tuple[Row, ...]:
-    """Return the rows of a layer norm."""
-    return _dense(*names, kinds=("as_is", "as_is"), weights=("gamma", "beta"))
+    return _dense(*names, kinds=("as_is", "as_is"))
 
 
 def _in_layer(rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -88,10 +93,11 @@ def _in_layer(rows: tuple[Row, ...]) -> tuple[Row, ...]:
 
 # Ours, TF1, Hugging Face, KerasHub, Model Garden.
 EMBEDDINGS = (
-    _table("word_embeddings", "word_embeddings", "reversible_embedding", 0),
-    _table("position_embeddings", "position_embeddings", "position_embedding", 1),
-    _table("segment_embeddings", "token_type_embeddings", "embedding", 2),
+    _table("vocabulary_size", "word", "word", "reversible_embedding", 0),
+    _table("max_positions", "position", "position", "position_embedding", 1),
+    _table("segments", "segment", "token_type", "embedding", 2),
     *_norm(
+        "embedding",
         "encoder/embeddings/layer_norm",
         "embeddings/LayerNorm",
         "embeddings.LayerNorm",
@@ -102,6 +108,7 @@ EMBEDDINGS = (
 """Tables and their layer norm, which a generator may share."""
 
 PROJECTION = _dense(
+    "embedding width",
     "encoder/embeddings_project",
     "embeddings_project",
     "embeddings_project",
@@ -116,6 +123,7 @@ LAYER = _in_layer(
             row
             for part in ("query", "key", "value")
             for row in _dense(
+                "width width",
                 f"attention/{part}",
                 f"attention/self/{part}",
                 f"attention.self.{part}",
@@ -125,6 +133,7 @@ LAYER = _in_layer(
             )
         ),
         *_dense(
+            "width width",
             "attention/output",
             "attention/output/dense",
             "attention.output.dense",
@@ -133,6 +142,7 @@ LAYER = _in_layer(
             kinds=("merge", "as_is"),
         ),
         *_norm(
+            "width",
             "attention_layer_norm",
             "attention/output/LayerNorm",
             "attention.output.LayerNorm",
@@ -140,6 +150,7 @@ LAYER = _in_layer(
             "_attention_layer_norm",
         ),
         *_dense(
+            "width feed_forward",
             "intermediate",
             "intermediate/dense",
             "intermediate.dense",
@@ -147,6 +158,7 @@ LAYER = _in_layer(
             "_intermediate_dense",
         ),
         *_dense(
+            "feed_forward width",
             "output",
             "output/dense",
             "output.dense",
@@ -154,6 +166,7 @@ LAYER = _in_layer(
             "_output_dense",
         ),
         *_norm(
+            "width",
             "output_layer_norm",
             "output/LayerNorm",
             "output.LayerNorm",
@@ -166,28 +179,39 @@ LAYER = _in_layer(
 
 _SCORES, _LOGITS = "discriminator_predictions", "generator_predictions"
 DISCRIMINATOR_HEAD = (
-    *_dense("head/dense", f"{_SCORES}/dense", f"{_SCORES}.dense"),
-    *_dense("head/score", f"{_SCORES}/dense_1", f"{_SCORES}.dense_prediction"),
-)
-MASKED_LM_HEAD = (
-    *_dense("head/dense", f"{_LOGITS}/dense", f"{_LOGITS}.dense"),
-    *_norm("head/layer_norm", f"{_LOGITS}/LayerNorm", f"{_LOGITS}.LayerNorm"),
-    Row(
-        "head/output_bias", "as_is", f"{_LOGITS}/output_bias", "generator_lm_head.bias"
+    *_dense("width width", "head/dense", f"{_SCORES}/dense", f"{_SCORES}.dense"),
+    *_dense(
+        "width one",
+        "head/score",
+        f"{_SCORES}/dense_1",
+        f"{_SCORES}.dense_prediction",
     ),
 )
-CLASSIFICATION_HEAD = _dense("head/dense", "dense", None)
+MASKED_LM_HEAD = (
+    *_dense("width embedding", "head/dense", f"{_LOGITS}/dense", f"{_LOGITS}.dense"),
+    *_norm(
+        "embedding", "head/layer_norm", f"{_LOGITS}/LayerNorm", f"{_LOGITS}.LayerNorm"
+    ),
+    Row(
+        ("vocabulary_size",),
+        "as_is",
+        "head/output_bias",
+        f"{_LOGITS}/output_bias",
+        "generator_lm_head.bias",
+    ),
+)
+CLASSIFICATION_HEAD = _dense("width units", "head/dense", "dense", None)
 """On [CLS]; Hugging Face's head is another network."""
-TOKEN_HEAD = _dense("head/dense", "dense", "classifier")
+TOKEN_HEAD = _dense("width units", "head/dense", "dense", "classifier")
 SPAN_HEAD = (
-    *_dense("head/start", "dense", "qa_outputs[0]"),
-    *_dense("head/end", "dense_1", "qa_outputs[1]"),
+    *_dense("width one", "head/start", "dense", "qa_outputs[0]"),
+    *_dense("end one", "head/end", "dense_1", "qa_outputs[1]"),
 )
 """Hugging Face stacks both: `[n]` is output n of `qa_outputs`."""
-END_HIDDEN = _dense("head/end_hidden", "qa_hidden", None)
+END_HIDDEN = _dense("two_widths hidden", "head/end_hidden", "qa_hidden", None)
 ANSWERABLE = (
-    *_dense("head/answerable_hidden", "dense_2", None),
-    *_dense("head/answerable", "dense_3", None),
+    *_dense("two_widths hidden", "head/answerable_hidden", "dense_2", None),
+    *_dense("hidden one", "head/answerable", "dense_3", None),
 )
 
 

@@ -115,6 +115,20 @@ class Network:
         return {name for _, _, name in self.rows()}
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes by the names in the shapes of rows."""
+        head = self.head.sizes(self.shape.width) if self.head else {}
+        return {**dataclasses.asdict(self.shape), "one": 1, **head}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each weight in this package, by path."""
+        sizes = self.sizes
+        return {
+            path: tuple(sizes[n] for n in row.shape) for path, row, _ in self.rows()
+        }
+
+    @property
     def encoder_weights(self) -> dict[str, np.ndarray]:
         """Weights of a network of ours without its head, by path below the encoder."""
         return {
@@ -161,14 +175,14 @@ class Network:
         The weights are float32, views where possible. `more` is what the source has
         beside them: `config`, `dtypes`, `slots`.
         """
-        shapes = expected_shapes(self.role, self.shape, self.head)
-        weights, problems = {}, []
+        weights, problems, sizes = {}, [], self.sizes
         for ours, row, theirs in self.rows():
             if theirs not in self.weights:
                 problems.append(f"no {theirs}")
                 continue
             array = self.weights[theirs]
-            size = np.broadcast_to(np.False_, shapes[ours])
+            shape = [sizes[name] for name in row.shape]
+            size = np.broadcast_to(np.False_, shape)
             expected = to_format(size, row.kind, self.format, self.shape.heads).shape
             if array.shape != expected:
                 problems.append(f"{theirs} of shape {array.shape}, not {expected}")
@@ -287,40 +301,3 @@ def read_shape(source: str, **values: Any) -> EncoderConfig:
             "; ".join(problems),
             "Get config and weights of the same model",
         ) from error
-
-
-def expected_shapes(
-    role: Role, shape: EncoderConfig, head: TaskHead | None = None
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight of a network, by path in this package."""
-    embedding, width, inner = shape.embedding, shape.width, shape.feed_forward
-    rows = shape.vocabulary_size
-    sizes = {
-        "encoder/embeddings/word_embeddings": (rows, embedding),
-        "encoder/embeddings/position_embeddings": (shape.max_positions, embedding),
-        "encoder/embeddings/segment_embeddings": (shape.segments, embedding),
-        **_pair("encoder/embeddings/layer_norm", None, embedding),
-        **_pair("encoder/embeddings_project", embedding, width),
-    }
-    for number in range(shape.depth):
-        layer = f"encoder/layer_{number}"
-        for part in ("query", "key", "value", "output"):
-            sizes |= _pair(f"{layer}/attention/{part}", width, width)
-        sizes |= _pair(f"{layer}/attention_layer_norm", None, width)
-        sizes |= _pair(f"{layer}/intermediate", width, inner)
-        sizes |= _pair(f"{layer}/output", inner, width)
-        sizes |= _pair(f"{layer}/output_layer_norm", None, width)
-    if role == "discriminator":
-        sizes |= _pair("head/dense", width, width) | _pair("head/score", width, 1)
-    if role == "generator":
-        sizes |= _pair("head/dense", width, embedding)
-        sizes |= _pair("head/layer_norm", None, embedding)
-        sizes["head/output_bias"] = (rows,)
-    return sizes | (head.shapes(width) if head else {})
-
-
-def _pair(path: str, inputs: int | None, outputs: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a dense layer, or of a layer norm without `inputs`."""
-    if inputs is None:
-        return {f"{path}/gamma": (outputs,), f"{path}/beta": (outputs,)}
-    return {f"{path}/kernel": (inputs, outputs), f"{path}/bias": (outputs,)}

@@ -22,8 +22,7 @@ from electra_tf.interop.names import (
 TaskRole = Literal["classifier", "regressor", "token_classifier", "question_answerer"]
 TASK_ROLES: tuple[TaskRole, ...] = get_args(TaskRole)
 MODEL = "model.keras"  # in the output folder of finetune
-SPAN_HIDDEN = 512
-"""Width of the hidden layers of a question answerer (original: `qa_hidden`)."""
+_SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,20 +49,14 @@ class TaskHead:
             return (*SPAN_HEAD, *hidden, *(ANSWERABLE if self.answerable else ()))
         return TOKEN_HEAD if self.role == "token_classifier" else CLASSIFICATION_HEAD
 
-    def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each weight by path in this package."""
-        if self.role != "question_answerer":
-            units = 1 if self.role == "regressor" else len(self.labels)
-            layers = {"dense": (width, units)}
-        else:
-            ends = SPAN_HIDDEN if self.joint_prediction else width
-            layers = {"start": (width, 1), "end": (ends, 1)}
-            layers["end_hidden"] = (2 * width, SPAN_HIDDEN)
-            layers["answerable_hidden"] = (2 * width, SPAN_HIDDEN)
-            layers["answerable"] = (SPAN_HIDDEN, 1)
-        weights = {f"head/{name}/kernel": shape for name, shape in layers.items()}
-        weights |= {f"head/{name}/bias": shape[1:] for name, shape in layers.items()}
-        return {row.electra_tf: weights[row.electra_tf] for row in self.rows}
+    def sizes(self, width: int) -> dict[str, int]:
+        """Return sizes of the rows beside those of the encoder."""
+        return {
+            "units": 1 if self.role == "regressor" else len(self.labels),
+            "end": _SPAN_HIDDEN if self.joint_prediction else width,
+            "hidden": _SPAN_HIDDEN,
+            "two_widths": 2 * width,
+        }
 
     def exists_in(self, format: Format) -> bool:
         """Return whether a library has the same head."""

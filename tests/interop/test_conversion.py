@@ -20,7 +20,7 @@ from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint as ours
 from electra_tf.interop import huggingface
-from electra_tf.interop.network import Network, Prefixes, expected_shapes
+from electra_tf.interop.network import Network, Prefixes
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import Electra
 from electra_tf.model.layer_ops import LayerOps
@@ -242,7 +242,7 @@ def test_names_are_those_of_the_released_small_model(data):
         shape = EncoderConfig(**common)
         weights = {
             path: np.broadcast_to(np.float32(0), size)
-            for path, size in expected_shapes(role, shape).items()
+            for path, size in Network(role, shape, {}).shapes.items()
         }
         network = Network(role, shape, weights)
         network = network.to_format("tf1", Prefixes(body, "electra/"))
