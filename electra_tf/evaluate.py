@@ -111,7 +111,6 @@ def main() -> None:
             data,
             local_path(FLAGS.predictions),
             local_path(FLAGS.na_prob),
-            _log,
         )
     elif mode == "model":
         source = sources.open(FLAGS.model)
@@ -152,10 +151,6 @@ def _mode() -> str:
                 f"Remove --{name}",
             )
     return mode
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":
