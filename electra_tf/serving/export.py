@@ -120,23 +120,23 @@ def export_saved_model(
 
         electra_tf.export_saved_model("model.keras", "served")  # served/1
     """
-    if isinstance(model, TextModel) and max_length is None:
-        spec = task_export(model, limits=limits)
-    elif isinstance(model, str | os.PathLike):
+    if isinstance(model, str | os.PathLike):
         spec = load_exportable(model, max_length=max_length, limits=limits)
-    elif isinstance(model, TextModel):
-        raise InputError(
-            "model must be a pre-trained checkpoint for max_length",
-            f"max_length={max_length} for a {type(model).__name__}",
-            "Omit max_length",
-        )
-    else:
+    elif not isinstance(model, TextModel):
         raise InputError(
             "export_saved_model must get a model of a task or a path",
             type(model).__name__,
             "Pass a TextClassifier, TextRegressor, TokenClassifier or "
             "QuestionAnswerer, or the path of a checkpoint",
         )
+    elif max_length is not None:
+        raise InputError(
+            "model must be a pre-trained checkpoint for max_length",
+            f"max_length={max_length} for a {type(model).__name__}",
+            "Omit max_length",
+        )
+    else:
+        spec = task_export(model, limits=limits)
     return export(spec, os.fspath(output), version, log=_logger.info)
 
 

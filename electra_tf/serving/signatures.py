@@ -126,7 +126,8 @@ def token_signature(
             for name, ids_BL in inputs.items()
         ]  # fmt: skip
         with tf.control_dependencies(checks):
-            return function(pad_empty(inputs))
+            inputs = pad_empty(inputs)
+        return function(inputs)
 
     return tf.function(checked, input_signature=spec)
 

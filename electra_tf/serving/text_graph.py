@@ -27,8 +27,9 @@ class GraphEncoder(tf.Module):
 
     def _join(self, *parts: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return rows of [CLS] and each part with a [SEP] after it."""
+        rows = parts[0].nrows(tf.int32)
         cls, sep = (
-            tf.RaggedTensor.from_tensor(tf.fill([parts[0].nrows(), 1], index))
+            tf.RaggedTensor.from_tensor(tf.fill([rows, 1], index))
             for index in (self._cls, self._sep)
         )
         joined = [cls]

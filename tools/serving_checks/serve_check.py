@@ -10,6 +10,7 @@ are small to send and large to compute. Exits with 1 if a check fails.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import sys
@@ -42,7 +43,8 @@ def check(options: argparse.Namespace) -> list[str]:
     with run_server(options.model, options.threads) as server:
         client, folder = Client(server.info["port"]), server.info["folder"]
         signatures = signatures_of(folder)
-        print_model(server, signatures)
+        names = ", ".join(f"{one.name}({', '.join(one.inputs)})" for one in signatures)
+        print(f"{folder}: {names}\n{server.info['started']}", flush=True)
         rng = np.random.default_rng(options.seed)
         cases = [
             case
@@ -52,30 +54,37 @@ def check(options: argparse.Namespace) -> list[str]:
         direct = Direct(folder, cases)
         real, hostile, fuzz, after = map(Tally, ("real", "hostile", "random", "after"))
 
-        def send_real(count: int, tally: Tally) -> None:
-            def make_case(number: int) -> requests.Case:
-                return cases[number % len(cases)]
-
-            send_all(client, count, options.threads, tally, make_case, direct.compare)
+        def send_real(count: int, tally: Tally) -> float:
+            """Send valid requests, and return the server's memory."""
+            chosen = itertools.islice(itertools.cycle(cases), count)
+            send_all(client, chosen, options.threads, tally, direct.compare)
+            return server.memory()
 
         first = max(1, options.requests // 10)
-        send_real(first, real)
-        early = server.memory()
-        send_real(options.requests - first, real)
-        steady = server.memory()
+        early = send_real(first, real)
+        steady = send_real(options.requests - first, real)
         failures = send_hostile(client, server, signatures, hostile, options)
-
-        def random_case(number: int) -> requests.Case:
-            return requests.random_case(signatures, options.seed, number)
-
+        random_cases = (
+            requests.random_case(signatures, options.seed, number)
+            for number in range(options.fuzz)
+        )
         with server.sampled_memory() as samples:
-            send_all(client, options.fuzz, options.threads, fuzz, random_case)
+            send_all(client, random_cases, options.threads, fuzz)
         failures += memory_failures("random requests", max(samples), steady)
         send_real(len(cases), after)
         tallies = [real, hostile, fuzz, after]
         failures += [failure for tally in tallies for failure in tally.failures]
         failures += server_failures(server, steady - early)
-        print_results(tallies, early, steady, server, failures)
+        print(Tally.HEADER, *tallies, sep="\n")
+        print(
+            f"server's memory: {early:.1f} MiB after a tenth of the real requests, "
+            f"growth {steady - early:.1f} MiB until their end; "
+            f"{server.memory():.1f} MiB at last"
+        )
+        for failure in failures[:20]:
+            print(f"failure: {failure}")
+        if len(failures) > 20:
+            print(f"... and {len(failures) - 20:,} more")
     return failures
 
 
@@ -131,43 +140,6 @@ def server_failures(server: Server, growth: float) -> list[str]:
     if growth > MAX_GROWTH:
         failures.append(f"memory grew by {growth:.1f} MiB, more than {MAX_GROWTH}")
     return failures
-
-
-def print_model(server: Server, signatures: list[requests.Signature]) -> None:
-    """Print the served version and its signatures."""
-    info = server.info
-    names = ", ".join(f"{one.name}({', '.join(one.inputs)})" for one in signatures)
-    print(
-        f"{info['folder']}: {names}\n"
-        f"loaded in {info['load_s']:.1f} s; {info['warmup_requests']} warm-up requests "
-        f"in {info['warmup_s']:.1f} s; port {info['port']}",
-        flush=True,
-    )
-
-
-def print_results(
-    tallies: list[Tally],
-    early: float,
-    steady: float,
-    server: Server,
-    failures: list[str],
-) -> None:
-    """Print the table and the failures."""
-    print(
-        f"{'':14}{'requests':>9}{'responses':>10}{'errors':>8}{'failures':>9}"
-        f"{'p50 ms':>9}{'p99 ms':>9}{'req/s':>10}"
-    )
-    for tally in tallies:
-        print(tally)
-    print(
-        f"server's memory: {early:.1f} MiB after a tenth of the real requests, growth "
-        f"{steady - early:.1f} MiB until their end; {server.memory():.1f} MiB at last"
-    )
-    for failure in failures[:20]:
-        print(f"failure: {failure}")
-    if len(failures) > 20:
-        print(f"... and {len(failures) - 20:,} more")
-    sys.stdout.flush()
 
 
 def parse() -> argparse.Namespace:

@@ -10,9 +10,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import numpy as np
@@ -22,8 +22,10 @@ import tensorflow_text  # noqa: F401  (its operations)
 from serve_check_server import EXPAND, read_signatures
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from electra_tf.serving.validate import TOLERANCE, max_difference
+
 SERVER = pathlib.Path(__file__).with_name("serve_check_server.py")
-DEADLINE, TOLERANCE = 60.0, 1e-5
+DEADLINE = 60.0
 # Statuses of an invalid request; others mean that the server failed, hung or ended.
 CLIENT_ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -155,15 +157,9 @@ class Direct:
     def compare(self, case: requests.Case, response: requests.Arrays) -> str:
         """Return a description of the first difference, or an empty string."""
         for name, expected in self._expected[id(case)].items():
-            array = response[name]
-            if array.shape != expected.shape:
-                return f"{name} is {array.shape}, directly {expected.shape}"
-            if array.dtype.kind != "f":
-                if not np.array_equal(array, expected):
-                    return f"{name} is {array}, directly {expected}"
-            elif not np.allclose(array, expected, rtol=TOLERANCE, atol=TOLERANCE):
-                difference = np.abs(array - expected).max()
-                return f"{name} differs from the direct call by up to {difference:.2g}"
+            difference = max_difference(response[name], expected)
+            if difference > TOLERANCE:
+                return f"{name} differs from the direct call by {difference:.2g}"
         return ""
 
 
@@ -171,6 +167,10 @@ class Direct:
 class Tally:
     """Results of a series of requests."""
 
+    HEADER: ClassVar[str] = (
+        f"{'':14}{'requests':>9}{'responses':>10}{'errors':>8}{'failures':>9}"
+        f"{'p50 ms':>9}{'p99 ms':>9}{'req/s':>10}"
+    )
     name: str
     seconds: float = 0.0
     latencies: list[float] = dataclasses.field(default_factory=list)
@@ -218,19 +218,14 @@ def send(client: Client, case: requests.Case, compare: Compare, tally: Tally) ->
 
 def send_all(
     client: Client,
-    count: int,
+    cases: Iterable[requests.Case],
     threads: int,
     tally: Tally,
-    make_case: Callable[[int], requests.Case],
     compare: Compare = lambda case, response: "",
 ) -> None:
-    """Send the requests 0 to `count` - 1 from several threads."""
-
-    def send_share(thread: int) -> None:
-        for number in range(thread, count, threads):
-            send(client, make_case(number), compare, tally)
-
+    """Send requests from several threads."""
     start = time.perf_counter()
     with futures.ThreadPoolExecutor(threads) as pool:
-        list(pool.map(send_share, range(threads)))  # raises exceptions of the threads
+        sent = pool.map(lambda case: send(client, case, compare, tally), cases)
+        collections.deque(sent, maxlen=0)  # raises exceptions of the threads
     tally.seconds += time.perf_counter() - start

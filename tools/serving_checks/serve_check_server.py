@@ -161,11 +161,12 @@ def main() -> None:
     options = parser.parse_args()
     start, folder = time.perf_counter(), newest_version(options.model)
     service = Service(folder)
-    loaded = time.perf_counter()
+    loaded = time.perf_counter() - start
     try:
-        warmup_requests = service.warm_up()
+        count = service.warm_up()
     except (KeyError, tf.errors.OpError, ValueError) as error:
         sys.exit(f"error: a warm-up request of {folder} failed: {error}")
+    seconds = time.perf_counter() - start - loaded
     unlimited = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -175,9 +176,8 @@ def main() -> None:
     info = {
         "port": server.add_insecure_port("localhost:0"),
         "folder": str(folder),
-        "warmup_requests": warmup_requests,
-        "load_s": loaded - start,
-        "warmup_s": time.perf_counter() - loaded,
+        "started": f"loaded in {loaded:.1f} s; {count} warm-up requests in "
+        f"{seconds:.1f} s",
         "project_modules": sorted(
             name for name in sys.modules if name.startswith("electra_tf")
         ),
