@@ -27,6 +27,7 @@ from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frame
 from electra_tf.text.tokenizer import Tokenizer
 
 INDEX, BAD = "index.json", "bad_records.jsonl"
+_COUNTS = "record_counts.json"
 _BLOCK = 1 << 16  # bytes
 _ORIGINAL = "pretrain_tfrecords"  # the original writes records to DATA_DIR/...
 _MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
@@ -241,10 +242,10 @@ def _count(paths: Sequence[str], is_strict: bool) -> tuple[int, ...]:
     """Return the numbers of records, counted again where a file has changed."""
     if not is_strict:
         return tuple(_count_records(path, is_strict=False) for path in paths)
-    cache = cache_folder() / "record_counts.json"
     known: dict[str, list[int]] = {}
+    # There may be no cache yet, or no home that can be written.
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(cache.read_bytes())
+        known = json.loads((cache_folder() / _COUNTS).read_bytes())
     before, counts = dict(known), []
     for path in map(os.path.abspath, paths):
         state = [os.path.getsize(path), os.stat(path).st_mtime_ns]
@@ -252,8 +253,8 @@ def _count(paths: Sequence[str], is_strict: bool) -> tuple[int, ...]:
             known[path] = [*state, _count_records(path)]
         counts.append(known[path][2])
     if known != before:
-        with contextlib.suppress(OSError):  # a home that cannot be written
-            durable_files.write(cache, json.dumps(known))
+        with contextlib.suppress(OSError):
+            durable_files.write(cache_folder() / _COUNTS, json.dumps(known))
     return tuple(counts)
 
 
