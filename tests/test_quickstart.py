@@ -280,6 +280,11 @@ def test_sentences_equal_the_outputs_of_the_checkpoint(run, trained):
     ]
     sentences = json.loads((folder / "look.json").read_text())["sentences"]
     assert sentences
+    examples = json.loads((folder / "look.json").read_text())
+    for proposal in examples["proposals"]:
+        assert "[MASK]" in proposal["pieces"]
+        assert proposal["word"] in ids
+        assert len(proposal["after"]) == len(proposal["before"]) == 5
     for number, sentence in enumerate(sentences):
         pieces = [Piece(*piece) for piece in sentence["after"]]
         assert [p[:2] for p in sentence["before"]] == [p[:2] for p in sentence["after"]]

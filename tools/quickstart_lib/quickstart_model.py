@@ -20,7 +20,7 @@ from electra_tf.pretraining.objectives.common import encoder_inputs
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.pretraining.sampling import corrupt
 from electra_tf.runs.experiment import Experiment
-from electra_tf.text.vocab import CLS, MASK, SEP
+from electra_tf.text.vocab import CLS, SEP
 from electra_tf.training.checkpoint import open_checkpoint, restore_weights
 from electra_tf.training.strategy import choose
 
@@ -126,46 +126,40 @@ def sentences(
 def proposals(
     experiment: Experiment, models: Models, batch: Batch
 ) -> list[dict[str, Any]]:
-    """Mask the word nearest the middle of each line; return the most likely tokens.
+    """Return the most likely tokens of the first masked position of each line.
 
     Returns:
-        For each line its `pieces`, the index `place` of the masked one, and by stage
-        pairs of token and probability.
+        For each line its `pieces` with masks, the original `word`, and by stage pairs
+        of token and probability.
     """
-    vocabulary = experiment.tokenizer.vocabulary
-    ids_BL, mask_BL, segments_BL = (t.numpy() for t in batch)
-    lines = [
-        [vocabulary.tokens[i] for i in ids_L[mask_L > 0][1:-1]]
-        for ids_L, mask_L in zip(ids_BL, mask_BL, strict=True)
-    ]
-    indices = list(map(_middle_word, lines))
-    positions_BM = np.array(indices)[:, None] + 1  # after [CLS]
-    masked_BL = ids_BL.copy()
-    np.put_along_axis(masked_BL, positions_BM, vocabulary.ids[MASK], 1)
+    tokens = experiment.tokenizer.vocabulary.tokens
+    rng = make_rng(experiment.config.evaluation.seed, EVALUATION, 0)
+    masked = models[AFTER].objective.mask(batch, rng)
+    used_BM = masked.weights_BM > 0
+    first_B = tf.argmin(tf.where(used_BM, masked.positions_BM, tf.int32.max), 1)
+    positions_B, labels_B = (
+        tf.gather(of_BM, first_B, batch_dims=1)
+        for of_BM in (masked.positions_BM, masked.labels_BM)
+    )
     results = [
-        {"pieces": pieces, "place": index}
-        for pieces, index in zip(lines, indices, strict=True)
+        {"pieces": [tokens[i] for i in ids_L[1 : count - 1]], "word": tokens[label]}
+        for ids_L, count, label in zip(
+            masked.masked_ids_BL.numpy(),
+            tf.reduce_sum(batch.input_mask_BL, 1).numpy(),
+            labels_B.numpy(),
+            strict=True,
+        )
     ]
     for name, model in models.items():
         logits_BMV = model.core.generator(
-            masked_BL, segment_ids=segments_BL, padding_mask=mask_BL,
-            positions=positions_BM,
-        )  # fmt: skip
+            masked.masked_ids_BL,
+            **encoder_inputs(masked),
+            positions=positions_B[:, None],
+        )
         top = tf.math.top_k(tf.nn.softmax(logits_BMV[:, 0]), NUM_PROPOSALS)
-        for row, (values, top_ids) in enumerate(
-            zip(top.values.numpy().tolist(), top.indices.numpy(), strict=True)
+        for result, values, ids in zip(
+            results, top.values.numpy().tolist(), top.indices.numpy(), strict=True
         ):
-            words = [vocabulary.tokens[index] for index in top_ids]
-            results[row][name] = list(zip(words, values, strict=True))
+            words = [tokens[index] for index in ids]
+            result[name] = list(zip(words, values, strict=True))
     return results
-
-
-def _middle_word(pieces: Sequence[str]) -> int:
-    """Return the index of the whole word nearest the middle, or of the middle."""
-    middle = len(pieces) // 2
-    words = [
-        index
-        for index, piece in enumerate(pieces)
-        if piece.isalpha() and not "".join(pieces[index + 1 :][:1]).startswith("##")
-    ]
-    return min(words, key=lambda index: abs(index - middle), default=middle)

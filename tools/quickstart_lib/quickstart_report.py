@@ -104,15 +104,13 @@ def to_html(pieces: Sequence[Piece]) -> str:
 
 
 def _proposal(proposal: Results) -> list[str]:
-    """Return the sentence with its mask, the word, and the proposals of both stages."""
-    pieces, place = list(proposal["pieces"]), proposal["place"]
-    word, pieces[place] = pieces[place], "[MASK]"
-    sentence = "".join(gap + text for gap, text in spaced(pieces))
+    """Return the masked sentence, the word, and the proposals of both stages."""
+    sentence = "".join(gap + text for gap, text in spaced(proposal["pieces"]))
     words = [
         ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
         for stage in _TITLES
     ]
-    return [sentence, word, *words]
+    return [sentence, proposal["word"], *words]
 
 
 # ---- For a terminal.
@@ -205,7 +203,7 @@ probability that it was replaced.</p>
 <p class="note">{html.escape(LEGEND)} The sentences are evenly spaced in the held-out
 text.</p>
 {"".join(map(_sentence, results["sentences"]))}
-<h2>Proposals of the generator for a masked word</h2>
+<h2>Proposals of the generator for the first [MASK]</h2>
 {_table(_PROPOSAL_COLUMNS, map(_proposal, results["proposals"]))}
 <h2>Fine-tuned classifier</h2>
 <p>{html.escape(QUESTION)}</p>
