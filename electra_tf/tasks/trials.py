@@ -1,4 +1,10 @@
-"""Fine-tune a task with several seeds, resumably; `run_folder.py` lists the files.
+"""Fine-tune a task with several seeds, resumably.
+
+output/
+  config.yaml       the settings; can be passed as --config
+  trials.jsonl      a line for each finished trial
+  model.keras       the trial with the best score on the dev split
+  trial_1/          predictions for each split, TensorBoard's files
 
 Keras's own callbacks lose their state when a run is killed. `TrialCheckpoint` stores it
 after each epoch, so a resumed trial gives the same result as an uninterrupted one.
@@ -25,10 +31,11 @@ from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, FitConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.keras_file import SETTINGS as CONFIG
+from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.tasks.run_folder import CONFIG, MODEL, TRIALS, trial_folder
 from electra_tf.tasks.task_data import TaskData, describe_inputs
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (
@@ -41,6 +48,7 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.disk_errors import reraise_full_disk
 from electra_tf.training.optimizer import create_optimizer
 
+_TRIALS = "trials.jsonl"
 STATISTICS = ("median", "mean", "sd", "min", "max")
 _BEST = "best"
 _FULL_DISK = (
@@ -64,6 +72,11 @@ class Trial:
     """Scores after each epoch."""
     seconds: float
     """Duration of training and evaluation, in the last process of the trial."""
+
+
+def trial_folder(output: str | os.PathLike, number: int) -> str:
+    """Return the folder of a trial."""
+    return os.path.join(output, f"trial_{number}")
 
 
 class Trials:
@@ -97,7 +110,7 @@ class Trials:
                 # A line marks its trial as finished, so it is on disk before the
                 # checkpoints of the trial are deleted.
                 line = json.dumps(dataclasses.asdict(trial)) + "\n"
-                durable_files.append(self._output / TRIALS, line)
+                durable_files.append(self._output / _TRIALS, line)
             self._checkpoint(number).delete()
             trials.append(trial)
             self._log(self._format_trial(trial, count))
@@ -124,7 +137,7 @@ class Trials:
                 _config_changes(previous, text),
                 "Name another --output, or delete that folder",
             )
-        path = self._output / TRIALS
+        path = self._output / _TRIALS
         if not path.exists():
             return []
         # The last line of a killed process may lack its end.
