@@ -50,12 +50,20 @@ def joint_outputs(*rows, null=None):
             [list(e.values()) for _, e in row.values()] for row in rows
         ],
     }
-    null = [0.0] * len(rows) if null is None else null
     outputs = {
         name: np.array(value, "int32" if "index" in name else "float32")
         for name, value in outputs.items()
     }
-    return outputs | {"answerable_logit_B": np.array(null, "float32")}
+    null = np.array(null or [0.0] * len(rows), "float32")
+    return outputs | {"answerable_logit_B": null}
+
+
+def decode(tokenizer, row, context=CONTEXT, null=None, **settings):
+    """Decode the spans of one window."""
+    windows = make_features(question(context), tokenizer, LONG)
+    outputs = joint_outputs(row, null=null)
+    chosen = TaskModelConfig(**settings)
+    return decode_answers(question(context), windows, outputs, tokenizer, chosen)
 
 
 def position(window, tokenizer, context, text, last=False):
@@ -66,7 +74,7 @@ def position(window, tokenizer, context, text, last=False):
 
 
 def test_best_spans_by_hand(tokenizer):
-    (window,) = windows = make_features(question(), tokenizer, LONG)
+    (window,) = make_features(question(), tokenizer, LONG)
     where = (window, tokenizer, CONTEXT)
     john, smith = position(*where, "John"), position(*where, "Smith", last=True)
     first = position(*where, "1895")
@@ -78,9 +86,7 @@ def test_best_spans_by_hand(tokenizer):
         1: (-0.2, {smith: -0.2, last: -0.2}),  # within the question
         len(window.ids) - 1: (-0.3, {len(window.ids) - 1: -0.3, 90: -0.4}),  # [SEP]
     }
-    decoded = decode_answers(
-        question(), windows, joint_outputs(row, null=[1.5]), tokenizer
-    )
+    decoded = decode(tokenizer, row, null=[1.5])
     assert decoded.text == "John Smith"
     assert decoded.null_odds == 1.5
     probability = 1 / (1 + math.exp(-0.75))
@@ -104,12 +110,10 @@ def test_best_spans_by_hand(tokenizer):
     ],
 )
 def test_answer_keeps_the_spelling_of_the_context(tokenizer, context, answer, expected):
-    (window,) = windows = make_features(question(context), tokenizer, LONG)
+    (window,) = make_features(question(context), tokenizer, LONG)
     start = position(window, tokenizer, context, answer)
     end = position(window, tokenizer, context, answer, last=True)
-    outputs = joint_outputs({start: (-1.0, {end: -1.0})})
-    decoded = decode_answers(question(context), windows, outputs, tokenizer)
-    assert decoded.text == expected
+    assert decode(tokenizer, {start: (-1.0, {end: -1.0})}, context).text == expected
 
 
 PIECES = {  # each expected range is one wordpiece of the golden vocabulary
@@ -133,30 +137,26 @@ def test_characters_of_each_wordpiece(tokenizer, text, expected):
 
 def test_span_of_unknown_characters_keeps_their_exact_text(tokenizer):
     context = "x\u4e00\u4e01\u4e02\u200by"  # one word; U+200B is dropped
-    (window,) = windows = make_features(question(context), tokenizer, LONG)
+    (window,) = make_features(question(context), tokenizer, LONG)
     start = window.document_start + 2
-    outputs = joint_outputs({start: (-1.0, {start + 1: -1.0})})
-    decoded = decode_answers(question(context), windows, outputs, tokenizer)
-    assert decoded.text == "\u4e01\u4e02"
+    row = {start: (-1.0, {start + 1: -1.0})}
+    assert decode(tokenizer, row, context).text == "\u4e01\u4e02"
 
 
 @pytest.mark.parametrize(("longest", "text"), [(3, "d e f"), (2, "e f"), (1, "f")])
 def test_max_answer_length(tokenizer, longest, text):
     context = "a b c d e f"
-    (window,) = windows = make_features(question(context), tokenizer, LONG)
+    (window,) = make_features(question(context), tokenizer, LONG)
     start = window.document_start
     row = {start + i: (-1.0 - i, {start + 5: -1.0, 0: -3.0}) for i in range(6)}
-    settings = TaskModelConfig(max_answer_length=longest)
-    decoded = decode_answers(
-        question(context), windows, joint_outputs(row), tokenizer, settings
-    )
+    decoded = decode(tokenizer, row, context, max_answer_length=longest)
     assert decoded.text == text
     assert len(decoded.nbest) == longest
 
 
 def test_n_best_counts_each_text_once(tokenizer):
     context = "no yes no maybe"
-    (window,) = windows = make_features(question(context), tokenizer, LONG)
+    (window,) = make_features(question(context), tokenizer, LONG)
     spans = {}
     for text in ("no", "yes", "maybe"):
         start = position(window, tokenizer, context, text)
@@ -168,10 +168,7 @@ def test_n_best_counts_each_text_once(tokenizer):
         spans["yes"][0]: (-2.0, {spans["yes"][1]: -1.0}),
         spans["maybe"][0]: (-3.0, {spans["maybe"][1]: -1.0}),
     }
-    settings = TaskModelConfig(n_best=2)
-    decoded = decode_answers(
-        question(context), windows, joint_outputs(row), tokenizer, settings
-    )
+    decoded = decode(tokenizer, row, context, n_best=2)
     assert [entry.text for entry in decoded.nbest] == ["no", "yes"]
     assert decoded.nbest[0].start_logit == -0.5  # the better of the two
     assert sum(entry.probability for entry in decoded.nbest) == pytest.approx(1)
@@ -273,14 +270,11 @@ def test_decoding_without_joint_prediction(tokenizer):
     assert decoded.text == "John Smith"
     assert decoded.null_odds == (2.0 + 0.5) - (3.0 + 4.0)
     assert (decoded.nbest[0].start_logit, decoded.nbest[0].end_logit) == (3.0, 4.0)
-    one = decode_answers(
-        question(), windows, outputs, tokenizer, TaskModelConfig(n_best=1)
-    )
+    single = TaskModelConfig(n_best=1)
+    one = decode_answers(question(), windows, outputs, tokenizer, single)
     assert [entry.text for entry in one.nbest] == ["John Smith"]
     start_L[0] = 9.0  # of one start and one end that are tried, the start is no word's
-    none = decode_answers(
-        question(), windows, outputs, tokenizer, TaskModelConfig(n_best=1)
-    )
+    none = decode_answers(question(), windows, outputs, tokenizer, single)
     assert none == QAPrediction("", 9.5, ())
 
 
@@ -325,13 +319,6 @@ def test_best_threshold_is_0_where_no_answer_is_best():
     assert best_and_threshold == (100.0, 0.0)
 
 
-def one_span_outputs(windows, spans):
-    """Return outputs of joint prediction with one span for each window."""
-    return joint_outputs(
-        *({s: (-1.0, {e: -1.0})} for s, e in spans), null=[0.0] * len(windows)
-    )
-
-
 @pytest.mark.parametrize(
     ("file", "vocabulary"),
     [
@@ -349,7 +336,7 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
     settings = TaskModelConfig(max_answer_length=512)
     for item in questions:
         windows = make_features(item, tokenizer, LONG, training=True)
-        outputs = one_span_outputs(windows, [(w.start, w.end) for w in windows])
+        outputs = joint_outputs(*({w.start: (-1.0, {w.end: -1.0})} for w in windows))
         decoded = decode_answers(item, windows, outputs, tokenizer, settings)
         assert normalize(decoded.text) == normalize(item.located[0].text)
     log.close()
