@@ -3,21 +3,13 @@
 import itertools
 import json
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import WINDOW, TextScorer
 from electra_tf.tasks.conll import COLUMN_SUFFIXES
-from electra_tf.text.files import (
-    BROKEN,
-    HEAD_BYTES,
-    check_format,
-    encoding_remedy,
-    inner_suffix,
-    open_compressed,
-)
+from electra_tf.text.files import inner_suffix, read_lines
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json
 
 FORMATS = ("text", "jsonl")
@@ -84,27 +76,10 @@ def rerank(
 
 def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
-    name = source or "standard input"
-    try:
-        file = open_compressed(source) if source else sys.stdin.buffer
-        for number, line in enumerate(file, 1):
-            place = f"{name}, line {number}"
-            try:
-                text = line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    "Each line must be UTF-8", f"{place}: {error}",
-                    encoding_remedy(source, line),
-                ) from error  # fmt: skip
-            if number == 1 and source is None:
-                check_format("FILE", line[:HEAD_BYTES], is_decompressed=False)
-            if number == 1 and begins_json(text):
-                raise _no_lines(f"{place}, which begins JSON: {text!r:.60}")
-            yield place, text
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            "--input must be a readable file", f"{name}: {error}", "Check the path"
-        ) from error
+    for number, (place, text) in enumerate(read_lines(source)):
+        if not number and begins_json(text):
+            raise _no_lines(f"{place}, which begins JSON: {text!r:.60}")
+        yield place, text
 
 
 def _no_lines(received: str) -> InputError:

@@ -1,11 +1,9 @@
 """Read the inputs of `predict`: lines, tables, JSON, column files, questions."""
 
 import dataclasses
-import io
 import itertools
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,20 +23,12 @@ from electra_tf.tasks.tables import (
 )
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import (
-    BROKEN,
-    HEAD_BYTES,
-    check_format,
-    encoding_remedy,
-    inner_suffix,
-    open_compressed,
-)
+from electra_tf.text.files import inner_suffix, read_lines
 from electra_tf.text.json_file import parse_json
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
 
 ID = "id"
 """Column or key of the id of a record."""
-_STANDARD_INPUT = "standard input"
 _MARKUP = (".html", ".htm", ".xml")
 _HEAD_LINES = 100  # by which the format of lines is recognised
 
@@ -120,11 +110,6 @@ def read_items(
         yield item
 
 
-def parse_lines(model: TextModel, lines: Iterable[str]) -> Iterator[Item]:
-    """Parse lines of text or JSON."""
-    return _Reader(model, None).parse_lines(lines, is_json=False)
-
-
 class _Reader:
     """Items of one file, by its suffix and its first lines."""
 
@@ -136,7 +121,7 @@ class _Reader:
         stored: Sequence[str] = (),
     ):
         self._model, self._path, self._columns = model, path, columns
-        self._name = path or _STANDARD_INPUT
+        self._name = path or "standard input"
         if columns is None:
             self._choices = [*([tuple(stored)] if stored else []), *model.input_choices]
             return
@@ -157,8 +142,9 @@ class _Reader:
             return self._table_items()
         if suffix == ".json":
             return self._json_items()
-        lines = _read_lines(self._path, self._name)
-        head = list(itertools.islice(lines, _HEAD_LINES))
+        lines = read_lines(self._path)
+        first = list(itertools.islice(lines, _HEAD_LINES))
+        head = [text for _, text in first]
         if (
             suffix in JSON_SUFFIXES
             and head
@@ -170,18 +156,18 @@ class _Reader:
         if suffix == ".tsv":
             return self._table_items()
         self._check_lines(suffix, head)
-        return self.parse_lines(itertools.chain(head, lines), suffix in JSON_SUFFIXES)
+        return self._line_items(itertools.chain(first, lines), suffix in JSON_SUFFIXES)
 
-    def parse_lines(self, lines: Iterable[str], is_json: bool) -> Iterator[Item]:
-        """Yield the item of each line; a line of text may be a JSON object, too."""
+    def _line_items(
+        self, lines: Iterable[tuple[str, str]], is_json: bool
+    ) -> Iterator[Item]:
+        """Yield the item of each (place, line); a line may be a JSON object, too."""
         count = 0
-        for number, line in enumerate(lines, 1):
-            line = line.rstrip("\r\n")
-            if number == 1:
+        for number, (place, line) in enumerate(lines):
+            if not number:
                 line = line.removeprefix("\ufeff")
             if is_json and not line.strip():
                 continue
-            place = f"{self._name}, line {number}"
             count += 1
             yield self._parse_value(_parse_line(line, place, is_json), place)
         if not count and self._path:
@@ -234,7 +220,7 @@ class _Reader:
             return False
         if suffix in COLUMN_SUFFIXES:
             return True
-        header = head[0].rstrip("\r\n").split("\t") if head else []
+        header = head[0].split("\t") if head else []
         if suffix == ".tsv" and any(set(c) <= set(header) for c in self._choices):
             return False
         return is_column_file(head, self._model.output_names)
@@ -344,28 +330,3 @@ def _parse_line(line: str, place: str, is_json: bool) -> Any:
             'Correct the line, or write the text itself as {"text": "..."}',
         ) from error
     return value if is_json or isinstance(value, dict) else line
-
-
-def _read_lines(path: str | None, name: str) -> Iterator[str]:
-    try:
-        if path is None:
-            # By default, invalid UTF-8 in standard input raises no error here.
-            sys.stdin.reconfigure(encoding="utf-8", errors="strict")
-            for number, line in enumerate(sys.stdin):
-                if not number:
-                    head = line[:HEAD_BYTES].encode()
-                    check_format("FILE", head, is_decompressed=False)
-                yield line
-        else:
-            with io.TextIOWrapper(open_compressed(path), encoding="utf-8") as file:
-                yield from file
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "Lines must be UTF-8", f"{name}: {error}",
-            encoding_remedy(path, error.object),
-        ) from error  # fmt: skip
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{name} must be readable to its end", str(error),
-            "Copy or compress it again, or check its permissions",
-        ) from error  # fmt: skip

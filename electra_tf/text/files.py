@@ -12,6 +12,7 @@ import lzma
 import os
 import re
 import shlex
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
@@ -234,6 +235,33 @@ def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> Bi
     if b"\r" in head and b"\n" not in head:
         return io.BufferedReader(_CarriageReturns(stream))
     return stream
+
+
+def read_lines(path: str | None) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each line of a file, or of standard input."""
+    name, standard = path or "standard input", contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        with open_compressed(path) if path else standard as file:
+            for number, line in enumerate(file, 1):
+                place = f"{name}, line {number}"
+                if number == 1 and path is None:
+                    check_format("FILE", line[:HEAD_BYTES], is_decompressed=False)
+                yield place, _decode(line, path, place).rstrip("\r\n")
+    except (OSError, *BROKEN) as error:
+        raise InputError(
+            f"{name} must be readable to its end",
+            str(error) or type(error).__name__,
+            "Check the path and its permissions, or copy or compress the file again",
+        ) from error
+
+
+def _decode(line: bytes, path: str | None, place: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "Each line must be UTF-8", f"{place}: {error}", encoding_remedy(path, line)
+        ) from error
 
 
 def inner_suffix(path: str | os.PathLike) -> str:

@@ -9,7 +9,7 @@ import tiny
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.prediction_inputs import Item, parse_lines
+from electra_tf.tasks.prediction_inputs import Item, read_items
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tagger import TokenClassifier
 
@@ -27,16 +27,29 @@ def models():
     }
 
 
-def predict(model, lines, form="text", nbest=None, **options):
-    return list(predict_items(model, parse_lines(model, lines), form, nbest, **options))
+@pytest.fixture
+def predict(write):
+    """Return a function that predicts for lines of a file."""
+
+    def predict(model, lines, form="text", nbest=None, **options):
+        items = read_items(model, write("a.txt", "".join(f"{x}\n" for x in lines)))
+        return list(predict_items(model, items, form, nbest, **options))
+
+    return predict
 
 
-def records(model, lines, **options):
-    return [json.loads(line) for line in predict(model, lines, "jsonl", **options)]
+@pytest.fixture
+def records(predict):
+    """Return a function that predicts JSON for lines of a file."""
+
+    def records(model, lines, **options):
+        return list(map(json.loads, predict(model, lines, "jsonl", **options)))
+
+    return records
 
 
-def test_a_classifier_writes_labels_and_probabilities(models):
-    model, lines = models["classifier"], ["the file\n", "the user\n"]
+def test_a_classifier_writes_labels_and_probabilities(models, predict, records):
+    model, lines = models["classifier"], ["the file", "the user"]
     probabilities = model.predict(["the file", "the user"])
     expected = [model.labels[n] for n in np.argmax(probabilities, -1)]
     assert predict(model, lines) == expected
@@ -48,7 +61,7 @@ def test_a_classifier_writes_labels_and_probabilities(models):
     assert record["probabilities"]["good"] == pytest.approx(probabilities[1, 1])
 
 
-def test_a_regressor_writes_scores_in_order(models):
+def test_a_regressor_writes_scores_in_order(models, predict):
     lines = [" ".join(["file"] * (n % 7)) for n in range(1500)]  # two chunks
     scores = [float(line) for line in predict(models["regressor"], lines)]
     for n, score in enumerate(scores):
@@ -56,7 +69,7 @@ def test_a_regressor_writes_scores_in_order(models):
     assert (len(scores), len(set(scores[:7]))) == (1500, 7)
 
 
-def test_a_tagger_writes_words_and_tags(models):
+def test_a_tagger_writes_words_and_tags(models, predict, records):
     model, words = models["tagger"], ["the", "file", "is"]
     tags = model.predict([words])[0]
     rows = list(zip(words, tags, strict=True))
@@ -74,7 +87,7 @@ def test_a_tagger_writes_words_and_tags(models):
     ]
 
 
-def test_an_answerer_writes_spans_of_the_context(models):
+def test_an_answerer_writes_spans_of_the_context(models, predict, records):
     model, line = models["answerer"], json.dumps(QUESTION)
     (record,) = records(model, [line])
     assert record["answer"]
@@ -90,7 +103,7 @@ def test_an_answerer_writes_spans_of_the_context(models):
     model.null_threshold = None
 
 
-def test_pairs_are_separated_by_a_tab_or_in_json(models):
+def test_pairs_are_separated_by_a_tab_or_in_json(models, predict):
     model = TextClassifier(tiny.start(128), ["bad", "good"], pairs=True)
     pair, record = "a\tb", json.dumps({"text": "a", "text_b": "b"})
     assert predict(model, [pair], "tsv") == predict(model, [record], "tsv")
@@ -98,15 +111,14 @@ def test_pairs_are_separated_by_a_tab_or_in_json(models):
     assert len(set(predict(models["classifier"], ["a\tb", "a b"], "tsv")[1:])) == 1
 
 
-def test_lines_may_be_json_objects(models):
+def test_lines_may_be_json_objects(models, predict):
     lines = ["a", "{a}"], ['\ufeff{"text": "a"}', "{a}"]
     expected, table = (predict(models["classifier"], part, "tsv") for part in lines)
     assert table == expected
 
 
-def test_ids_are_kept(models):
+def test_ids_are_kept(models, predict, records):
     model, lines = models["classifier"], ['{"id": 3, "text": "a"}', '{"text": "b"}']
-    assert [item.id for item in parse_lines(model, lines)] == [3, None]
     first, second = records(model, lines)
     assert (first["id"], "id" in second) == (3, False)
     header, row = predict(model, lines[:1], "tsv")
@@ -114,7 +126,7 @@ def test_ids_are_kept(models):
     assert predict(model, lines[:1])[0].split("\t")[0] == "3"
 
 
-def test_unknown_wordpieces_are_reported_once(models):
+def test_unknown_wordpieces_are_reported_once(models, predict):
     for name, line in (
         ("classifier", "the كتاب"),
         ("tagger", "the كتاب"),
@@ -130,7 +142,7 @@ def test_unknown_wordpieces_are_reported_once(models):
     ("name", "lines", "options", "words"),
     [
         ("classifier", ["a", '{"text": "a"'], (), r"JSON object\. .*line 2: "),
-        ("classifier", ['{"id": [1], "text": "a"}'], (), r"input, line 1: \[1\]"),
+        ("classifier", ['{"id": [1], "text": "a"}'], (), r"line 1: \[1\]"),
         (
             "classifier",
             ['{"id": 1, "text": "a"}', "b"],
@@ -143,7 +155,9 @@ def test_unknown_wordpieces_are_reported_once(models):
         ("tagger", [], ("jsonl", 2), "--nbest=2 with a TokenClassifier"),
     ],
 )
-def test_invalid_lines_and_options_are_errors(models, name, lines, options, words):
+def test_invalid_lines_and_options_are_errors(
+    models, predict, name, lines, options, words
+):
     with pytest.raises(InputError, match=words):
         predict(models[name], lines, *options)
 
@@ -151,7 +165,7 @@ def test_invalid_lines_and_options_are_errors(models, name, lines, options, word
 @pytest.mark.parametrize(
     ("line", "words"), [("a", "line 2, with 1"), ('{"text": "a"}', "text and text_b")]
 )
-def test_a_text_alone_is_no_pair(line, words):
+def test_a_text_alone_is_no_pair(predict, line, words):
     model = TextClassifier(tiny.start(128), ["bad", "good"], pairs=True)
     with pytest.raises(InputError, match=words):
         predict(model, ["a\tb", line])
