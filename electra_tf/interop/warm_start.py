@@ -67,21 +67,18 @@ def load_weights(
     # as differences.
     own = {v.path: v for v in trainer.trainable_variables}
     variables = {path.removesuffix(DELTA): v for path, v in own.items()}
-    parts = RunNetworks.of(variables)
+    run = RunNetworks.of(variables)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
-    alone, frozen = len(model.networks) == 1, config.objective.freeze_generator
-    places = [place_of(n, parts, config.model, alone, frozen) for n in model.networks]
-    found = list(zip(model.networks, places, strict=True))
+    alone = len(model.networks) == 1
+    found = [(n, _place_of(n, run, config, alone)) for n in model.networks]
     check_shapes(found, config, model.path)
-    placed = _place(found, parts, model.path)
-    settings = []
+    placed = _place(found, run, model.path)
     if checkpoint is not None:
         _add_other_weights(placed, model, checkpoint, variables)
-        settings = _changed_settings(checkpoint, config)
     else:
         placed.ignored.update(model.left_out)
-    if frozen:
-        _check_frozen(parts, placed, model.path)
+    if config.objective.freeze_generator:
+        _check_frozen(run, placed, model.path)
     spare = config.model.spare_rows
     arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer, spare)
     arrays = add_differences(arrays, own)
@@ -89,22 +86,17 @@ def load_weights(
     step = f", step {model.step:,}" if model.step else ""
     lines = [
         f"initial checkpoint {model.path}{step}:",
-        *_describe(parts, variables, placed),
+        *_describe(run, variables, placed),
         *_describe_extension(model, tokenizer),
-        *_describe_spare_rows(model, spare),
-        *_describe_activation(model),
+        *_describe_differences(model, spare),
         "  not loaded: optimizer slots, step, learning-rate schedule, record order",
-        *settings,
+        *(_changed_settings(checkpoint, config) if checkpoint else ()),
     ]
     return "\n".join(lines)
 
 
-def place_of(
-    network: Network,
-    parts: RunNetworks,
-    settings: ModelConfig,
-    alone: bool,
-    frozen: bool = False,
+def _place_of(
+    network: Network, run: RunNetworks, config: PretrainingConfig, alone: bool
 ) -> Place | None:
     """Return where the weights of a network belong, or None.
 
@@ -114,12 +106,13 @@ def place_of(
     """
     if network.role != "generator":
         return "main"
-    if parts.generator is None and not alone:
-        return None
-    fits_main = not _differences(network.shape, settings.encoder)
-    fits_generator = not _differences(network.shape, settings.generator)
-    fits_main_only = fits_main and not fits_generator and not frozen
-    if parts.generator is None or fits_main_only:
+    if run.generator is None:
+        return "main" if alone else None
+    fits_main, fits_generator = (
+        not _differences(network.shape, shape)
+        for shape in (config.model.encoder, config.model.generator)
+    )
+    if fits_main and not fits_generator and not config.objective.freeze_generator:
         return "main"
     return "generator"
 
@@ -215,7 +208,7 @@ def _resolved(
 
 
 def _place(
-    found: list[tuple[Network, Place | None]], parts: RunNetworks, source: str
+    found: list[tuple[Network, Place | None]], run: RunNetworks, source: str
 ) -> _Placed:
     """Name the weights of networks as the run names them."""
     placed = _Placed({}, {})
@@ -224,7 +217,7 @@ def _place(
             placed.ignored[f"the {network.role}"] = "the run has no such network"
             continue
         for name, array in network.weights.items():
-            target = parts.path(place, network.role, name)
+            target = run.path(place, network.role, name)
             if target is None:
                 head = f"the {network.role}'s head"
                 placed.ignored[head] = "the run has no such head"
@@ -240,9 +233,9 @@ def _place(
     return placed
 
 
-def _check_frozen(parts: RunNetworks, placed: _Placed, source: str) -> None:
+def _check_frozen(run: RunNetworks, placed: _Placed, source: str) -> None:
     """Reject a source without all weights of a generator that will not be trained."""
-    paths = {path for path in parts.paths if path.startswith(parts.generator)}
+    paths = {path for path in run.paths if path.startswith(run.generator)}
     if missing := sorted(paths - placed.arrays.keys()):
         raise InputError(
             "With objective.freeze_generator the initial checkpoint must have the "
@@ -270,11 +263,11 @@ def _add_other_weights(
 
 
 def _describe(
-    parts: RunNetworks, variables: dict[str, Any], placed: _Placed
+    run: RunNetworks, variables: dict[str, Any], placed: _Placed
 ) -> list[str]:
     """Return a line per group of weights, and one per ignored part of the source."""
     total, loaded = (
-        collections.Counter(map(parts.group, paths))
+        collections.Counter(map(run.group, paths))
         for paths in (variables, placed.arrays)
     )
     lines = []
@@ -289,10 +282,8 @@ def _describe(
 
 
 def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[str]:
-    before, entries = (
-        model.tokenizer.vocabulary,
-        new_entries(model.tokenizer, tokenizer),
-    )
+    before = model.tokenizer.vocabulary
+    entries = new_entries(model.tokenizer, tokenizer)
     if not entries:
         return []
     appended = sum(number >= len(before) for number in entries)
@@ -314,20 +305,19 @@ def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[st
     return lines
 
 
-def _describe_spare_rows(model: PretrainedModel, spare_rows: int) -> list[str]:
-    there = model.main.shape.spare_rows
-    if there <= spare_rows:
-        return []
-    return [
-        f"  not loaded: {there - spare_rows:,} of {there:,} rows without an entry; "
-        f"--set model.spare_rows={there} keeps them"
-    ]
-
-
-def _describe_activation(model: PretrainedModel) -> list[str]:
-    if all(network.origin.activation == "gelu" for network in model.networks):
-        return []
-    return ["  gelu: the initial checkpoint's library computes it by tanh, the run not"]
+def _describe_differences(model: PretrainedModel, spare_rows: int) -> list[str]:
+    """Return lines for rows that are not loaded, and for another gelu."""
+    lines, there = [], model.main.shape.spare_rows
+    if there > spare_rows:
+        lines.append(
+            f"  not loaded: {there - spare_rows:,} of {there:,} rows without an entry; "
+            f"--set model.spare_rows={there} keeps them"
+        )
+    if any(network.origin.activation != "gelu" for network in model.networks):
+        lines.append(
+            "  gelu: the initial checkpoint's library computes it by tanh, the run not"
+        )
+    return lines
 
 
 def _changed_settings(checkpoint: Checkpoint, config: PretrainingConfig) -> list[str]:
