@@ -123,22 +123,14 @@ def _check_outputs(*paths: pathlib.Path) -> None:
 
 def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:
     """Count the words in this process or in a Beam pipeline."""
-    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS)
+    arguments = FLAGS.input, settings, log
+    allow = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", SETTINGS)}
     if cli.uses_beam(FLAGS):
         from electra_tf.text import beam  # needs an extra
 
-        return beam.count_words(
-            FLAGS.input,
-            settings,
-            log,
-            f"{FLAGS.output}.counting",
-            options=FLAGS.beam_options,
-            allow_accent_loss=allow_accent_loss,
-        )
-    reader = CorpusReader(FLAGS.input, settings.corpus, log)
-    return count_words(
-        reader, settings.tokenization, allow_accent_loss=allow_accent_loss
-    )
+        folder = f"{FLAGS.output}.counting"
+        return beam.count_words(*arguments, folder, options=FLAGS.beam_options, **allow)
+    return count_words(*arguments, **allow)
 
 
 if __name__ == "__main__":

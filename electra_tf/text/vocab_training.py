@@ -18,6 +18,7 @@ from electra_tf.config.pretraining import (
 )
 from electra_tf.errors import InputError
 from electra_tf.text.corpus import CorpusReader, progress_bar
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer, split_units
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
@@ -96,13 +97,15 @@ class WordCounter:
 
 
 def count_words(
-    reader: CorpusReader,
-    settings: TokenizationConfig,
+    patterns: Iterable[str],
+    settings: PretrainingConfig,
+    error_log: DataErrorLog,
     *,
     allow_accent_loss: bool = False,
 ) -> WordCounts:
     """Count the words of a corpus, with a progress bar."""
-    counter = WordCounter(settings)
+    reader = CorpusReader(patterns, settings.corpus, error_log)
+    counter = WordCounter(settings.tokenization)
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)

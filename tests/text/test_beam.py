@@ -1,6 +1,7 @@
 """The Beam pipelines give what the local commands give, also after failures."""
 
 import collections
+import contextlib
 import gzip
 import json
 import shutil
@@ -16,7 +17,6 @@ from conftest import GOLDEN, ROOT, failure
 from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig, RecordsConfig
 from electra_tf.errors import InputError
 from electra_tf.text import builder, chunks, vocab_training
-from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest
 
@@ -94,23 +94,17 @@ def check_equal(local, beam_folder):
         assert (shard.bytes, shard.records) == (size, count)
 
 
-@pytest.mark.parametrize("deduplicate", ["none", "exact"])
-def test_both_builders_give_the_same_records(corpus, tmp_path, vocabulary, deduplicate):
-    config = config_of(deduplicate=deduplicate, shards=7, seed=3)
+@pytest.mark.parametrize(
+    ("deduplicate", "shards"), [("none", 7), ("exact", 7), ("exact", 500)]
+)
+def test_both_builders_give_the_same_records(
+    corpus, tmp_path, vocabulary, deduplicate, shards
+):
+    config = config_of(deduplicate=deduplicate, shards=shards, seed=3)
     local = build_local(corpus, tmp_path / "local", vocabulary, config)
     build_beam(corpus, tmp_path / "beam", vocabulary, config)
     check_equal(tmp_path / "local", tmp_path / "beam")
     assert bool(local.duplicates) == (deduplicate == "exact")
-
-
-def test_shards_without_records_are_empty_files(tmp_path, vocabulary):
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "a.txt").write_text("one sentence")
-    config = config_of(shards=5)
-    build_local(tmp_path / "c", tmp_path / "local", vocabulary, config)
-    manifest = build_beam(tmp_path / "c", tmp_path / "beam", vocabulary, config)
-    check_equal(tmp_path / "local", tmp_path / "beam")
-    assert sorted(shard.records for shard in manifest.shards) == [0, 0, 0, 0, 1]
 
 
 def test_repeated_bundles_lose_and_double_nothing(
@@ -195,52 +189,44 @@ def test_bad_input_has_the_message_of_the_local_builder(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "deduplicate", "words"),
     [
-        ("--runner='x", "No closing quotation"),
-        ("--runner=Nowhere", "Nowhere"),
-        ("--direct_num_workers=many", "direct_num_workers=many"),
+        ("--runner='x", "none", "No closing quotation"),
+        ("--runner=Nowhere", "none", "Nowhere"),
+        ("--direct_num_workers=many", "none", "direct_num_workers=many"),
+        ("", "near", "--deduplicate=near"),
     ],
 )
-def test_wrong_options_are_reported(corpus, tmp_path, vocabulary, options, words):
+def test_wrong_options_are_reported(
+    corpus, tmp_path, vocabulary, options, deduplicate, words
+):
+    config = config_of(deduplicate=deduplicate)
     with pytest.raises(InputError, match=words):
-        build_beam(corpus, tmp_path / "o", vocabulary, config_of(), options)
-    assert not (tmp_path / "o").exists()
-
-
-def test_near_duplicates_need_the_local_runner(corpus, tmp_path, vocabulary):
-    with pytest.raises(InputError, match="--deduplicate=near"):
-        build_beam(corpus, tmp_path / "o", vocabulary, config_of(deduplicate="near"))
+        build_beam(corpus, tmp_path / "o", vocabulary, config, options)
     assert not (tmp_path / "o").exists()
 
 
 def test_both_runners_count_the_same_words(corpus, tmp_path):
     (corpus / "bad.txt").write_bytes(b"fine\nnot \xff fine\n" + b"x" * 300 + b"\n")
-    settings = config_of({"on_error": "report"})
-    results = []
-    (tmp_path / "temp").mkdir()
-    for name in ("local", "beam", "temp_location"):
-        log = DataErrorLog("report", tmp_path / f"{name}.txt")
-        if name == "local":
-            reader = CorpusReader([f"{corpus}/*"], settings.corpus, log)
-            counts = vocab_training.count_words(reader, settings.tokenization)
-        else:
-            options = f"{RETRYING} --temp_location={tmp_path / 'temp'}"
-            counts = beam.count_words(
-                [f"{corpus}/*"],
-                settings,
-                log,
-                str(tmp_path / "work"),
-                options=RETRYING if name == "beam" else options,
-            )
-            assert not (tmp_path / "work").exists()
-            assert not list((tmp_path / "temp").iterdir())
-        log.close()
-        results.append((counts.words, counts.too_long_words, log.counts))
-    assert results[0] == results[1] == results[2]
-    assert results[0][1:] == (1, {"invalid UTF-8": 1})
-    problems = [(tmp_path / f"{name}.txt").read_bytes() for name in ("local", "beam")]
-    assert problems[0] == problems[1]
+    settings, work, temp = (
+        config_of({"on_error": "report"}),
+        tmp_path / "w",
+        tmp_path / "t",
+    )
+    temp.mkdir()
+
+    def count(name, function, *folder, **options):
+        with contextlib.closing(DataErrorLog("report", tmp_path / name)) as log:
+            counts = function([f"{corpus}/*"], settings, log, *folder, **options)
+        problems = (tmp_path / name).read_bytes()
+        return counts.words, counts.too_long_words, log.counts, problems
+
+    local = count("a", vocab_training.count_words)
+    assert local[1:3] == (1, {"invalid UTF-8": 1})
+    for name, options in ("b", RETRYING), ("c", f"{RETRYING} --temp_location={temp}"):
+        assert count(name, beam.count_words, str(work), options=options) == local
+        assert not work.exists()
+        assert not list(temp.iterdir())
 
 
 @pytest.mark.slow
