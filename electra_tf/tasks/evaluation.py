@@ -24,8 +24,8 @@ from electra_tf.tasks.text_data import (
     Columns,
     glue_columns,
     has_values,
-    parts_of,
     read_texts,
+    split_rows,
 )
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
@@ -189,7 +189,7 @@ def _read_tables(
         rows = read_table(file, errors, notify=log)
         if not is_required and settings.split_column not in rows[0].values:
             settings = dataclasses.replace(settings, split_column=None)
-        parts = parts_of(rows, split, settings, ["dev", "test"], errors, log)
+        parts = split_rows(rows, split, settings, ["dev", "test"], errors, log)
         if settings.split_column:
             parts.pop("train", None)
         for part, rows in parts.items():

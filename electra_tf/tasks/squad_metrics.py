@@ -6,7 +6,7 @@ import math
 import operator
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.spans import best_threshold
@@ -79,7 +79,13 @@ def score_v2(
             f"{_some(missing, 'question')} without one, of {len(questions)}",
             'Predict the whole file; write "" for no answer',
         )
-    odds = _require_odds(questions, predictions, na_probs)
+    odds = dict.fromkeys(predictions, 0.0) if na_probs is None else na_probs
+    if without := [q.id for q in questions if not _is_number(odds.get(q.id))]:
+        raise InputError(
+            "na_probs must have a number for each question",
+            f"{_some(without, 'question')} without one, of {len(questions)}",
+            "Pass the null_odds.json that was written with the predictions",
+        )
     has_answer = {q.id: bool(q.answers) for q in questions}
     pairs = {q.id: _score(q, predictions[q.id]) for q in questions}
     raw = {
@@ -121,24 +127,6 @@ def require_gold(questions: Sequence[Question], allows_null: bool) -> None:
         )
 
 
-def _require_odds(
-    questions: Sequence[Question],
-    predictions: Mapping[str, str],
-    na_probs: Mapping[str, float] | None,
-) -> Mapping[str, float]:
-    """Return the odds of each question."""
-    if na_probs is None:
-        return dict.fromkeys(predictions, 0.0)
-    without = [q.id for q in questions if not _is_number(na_probs.get(q.id))]
-    if without:
-        raise InputError(
-            "na_probs must have a number for each question",
-            f"{_some(without, 'question')} without one, of {len(questions)}",
-            "Pass the null_odds.json that was written with the predictions",
-        )
-    return na_probs
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not math.isnan(value)
 
@@ -156,17 +144,13 @@ def _score(question: Question, predicted: str) -> tuple[int, float]:
 def _means(
     scores: Mapping[str, Mapping[str, float]], ids: list[str]
 ) -> dict[str, float]:
+    # From Python 3.12 on, `sum` compensates rounding errors; the official script adds
+    # one value at a time.
     means = {
-        name: 100.0 * _sum(values[key] for key in ids) / len(ids)
+        name: 100.0 * functools.reduce(operator.add, map(values.get, ids)) / len(ids)
         for name, values in scores.items()
     }
     return {**means, "total": len(ids)}
-
-
-def _sum(values: Iterable[float]) -> float:
-    # From Python 3.12 on, `sum` compensates rounding errors; the official script adds
-    # one value at a time.
-    return functools.reduce(operator.add, values, 0)
 
 
 def _missing_ids(

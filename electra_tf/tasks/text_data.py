@@ -123,7 +123,7 @@ def has_values(rows: Sequence[Row], column: str | None) -> bool:
     return any(row.values.get(column, "").strip() for row in rows)
 
 
-def parts_of(
+def split_rows(
     rows: list[Row],
     split: str,
     settings: DataConfig,
@@ -221,7 +221,7 @@ def read_csv(
         rows = read_table(path, log, notify=notify)
         parts = {name: rows}
         if name == "train":
-            parts = parts_of(rows, name, settings, ["train"], log, notify)
+            parts = split_rows(rows, name, settings, ["train"], log, notify)
         for part, rows in parts.items():
             is_labelled = part != "test" or has_values(rows, columns.target)
             split = read_texts(rows, columns, log, is_labelled)

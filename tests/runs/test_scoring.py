@@ -186,15 +186,14 @@ def test_bad_input_is_an_error(score, flags, text, words):
     assert words in failure(score(*flags, text=text))
 
 
-@pytest.mark.parametrize("step", [3, 10])
-def test_the_first_of_two_stages_cannot_score(folder, tmp_path, step):
+def test_the_first_of_two_stages_cannot_score(folder, tmp_path):
     sets = ["objective.name=two_stage", "model.sharing=gdes", "model.generator_width=1"]
     sets += ["model.generator_heads=2", "training.steps=20"]
     experiment = resolve(folder, *sets)
     pretrainer = experiment.pretrainer()
-    pretrainer.optimizer.iterations.assign(step)
+    pretrainer.optimizer.iterations.assign(10)  # the last step of the first
     path = experiment.save_checkpoint(pretrainer, str(tmp_path))
-    with pytest.raises(InputError, match=rf"step {step}\b"):
+    with pytest.raises(InputError, match=r"step 10\b"):
         TextScorer.from_preset(path)
 
 
