@@ -5,6 +5,7 @@ All peers have random weights of one shape and return class probabilities, for t
 words of the vocabulary.
 
   electra_tf       an exported SavedModel, run with tf.saved_model.load
+  litert, litert.int8, onnx    the other formats; not by default, --kinds=tokens only
   torch            the fast tokenizer and ElectraForSequenceClassification
   torch.compile    the same, compiled
 
@@ -24,7 +25,9 @@ from collections.abc import Callable
 import peers
 from peers import COMPILED, OURS, TORCH
 
-KINDS = ("text", "tokens")
+FORMATS = {
+    OURS: "saved_model", "litert": "litert", "litert.int8": "litert", "onnx": "onnx",
+}  # fmt: skip
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 Point = tuple[str, int, int]
 """Kind of input, number of rows, wordpieces of each."""
@@ -58,8 +61,8 @@ class Requests:
         return [self._words[step * index % count] for index in range(1, length - 1)]
 
 
-def export(options: argparse.Namespace, folder: str) -> str:
-    """Write the SavedModel, and return its folder."""
+def export(options: argparse.Namespace, names: list[str]) -> None:
+    """Write the formats of the peers below the folder `options.work`."""
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
     from electra_tf.serving.export import export as write
@@ -76,16 +79,26 @@ def export(options: argparse.Namespace, folder: str) -> str:
     settings = load_config(root=FinetuningConfig, overrides=overrides)
     pretrained = PretrainedEncoder(shape, tokenizer, None, "random weights")
     model = TextClassifier(pretrained, ["no", "yes"], settings)
-    return write(task_export(model), folder, log=lambda line: None)
+    formats = {FORMATS[name] for name in names if name in FORMATS}
+    for name in formats:
+        folder = f"{options.work}/{name}"
+        write(task_export(model), folder, export_format=name, log=lambda line: None)
+
+
+def arrays(requests: Requests, rows: int, length: int) -> dict:
+    """Return the inputs of a request of ids."""
+    import numpy as np
+
+    ids = np.array(requests.ids(rows, length), np.int32)
+    return {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids**0}
 
 
 def electra_tf(options: argparse.Namespace, requests: Requests) -> Callable[..., Send]:
     """Return a maker of requests to the SavedModel, loaded with TensorFlow alone."""
-    import numpy as np
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  its operations
 
-    model = tf.saved_model.load(options.work)
+    model = tf.saved_model.load(f"{options.work}/saved_model/1")
 
     def make_request(kind: str, rows: int, length: int, model=model) -> Send:
         # The default argument keeps the model alive: its functions do not.
@@ -93,12 +106,30 @@ def electra_tf(options: argparse.Namespace, requests: Requests) -> Callable[...,
             run = model.signatures["serving_default"]
             texts = requests.texts(rows, length)
             return lambda: run(text=tf.constant(texts))["probabilities"].numpy()
-        run = model.signatures["tokens"]
-        ids = np.array(requests.ids(rows, length), np.int32)
-        arrays = {"token_ids": ids, "segment_ids": 0 * ids, "padding_mask": ids**0}
-        return lambda: run(**{name: tf.constant(a) for name, a in arrays.items()})[
+        run, given = model.signatures["tokens"], arrays(requests, rows, length)
+        return lambda: run(**{name: tf.constant(a) for name, a in given.items()})[
             "probabilities"
         ].numpy()
+
+    return make_request
+
+
+def other_format(
+    options: argparse.Namespace, requests: Requests
+) -> Callable[..., Send]:
+    """Return a maker of requests of ids to the model in LiteRT or ONNX."""
+    from electra_tf.serving.formats import litert, onnx
+
+    folder = f"{options.work}/{FORMATS[options.peer]}/1"
+    if options.peer == "onnx":
+        run = onnx.open_onnx(f"{folder}/{onnx.FILE}", options.threads)
+    else:
+        file = litert.FILES[options.peer == "litert.int8"]
+        run = litert.open_litert(f"{folder}/{file}", options.threads)
+
+    def make_request(kind: str, rows: int, length: int) -> Send:
+        given = arrays(requests, rows, length)
+        return lambda: run(given)
 
     return make_request
 
@@ -107,8 +138,8 @@ def serve(options: argparse.Namespace) -> None:
     """Run a peer: milliseconds of the requests of each point."""
     channel = peers.Channel(options)
     clock, sends = CLOCKS[options.clock], {}
-    make = electra_tf
-    if options.peer != OURS:
+    make = electra_tf if options.peer == OURS else other_format
+    if options.peer.startswith(TORCH):
         from torch_models import classifier as make
     make_request = make(options, Requests(options))
     channel.ready()
@@ -139,7 +170,7 @@ def measure_point(found: list[peers.Peer], point: Point, options) -> float:
     for name, values in times.items():
         medians[name], p99 = np.percentile(values, [50, 99])
         rate = 1e3 * rows / np.mean(values)
-        cells.append(f"{medians[name]:19.2f}{p99:9.2f}{rate:9,.1f}")
+        cells.append(f"{medians[name]:19.2f}{p99:9.2f}{rate:11,.1f}")
     others = [median for name, median in medians.items() if name != OURS]
     ratio = medians[OURS] / min(others, default=medians[OURS])
     line = f"{kind:7}{rows:6}{length:7}{''.join(cells)}{ratio:12.2f}"
@@ -149,7 +180,7 @@ def measure_point(found: list[peers.Peer], point: Point, options) -> float:
 
 def measure(found: list[peers.Peer], options: argparse.Namespace) -> None:
     """Measure all peers at each point, and print a line per point."""
-    heads = (f"{p.name + ': p50':>19}{'p99':>9}{'texts/s':>9}" for p in found)
+    heads = (f"{p.name + ': p50':>19}{'p99':>9}{'texts/s':>11}" for p in found)
     print(
         f"\n{options.config}, {options.threads} threads, {options.clock} time in ms, "
         f"{options.rounds} rounds of {options.seconds:g} s\n"
@@ -157,7 +188,7 @@ def measure(found: list[peers.Peer], options: argparse.Namespace) -> None:
     )
     ratios = [
         measure_point(found, (kind, rows, length), options)
-        for kind in KINDS
+        for kind in options.kinds
         for rows in options.batches
         for length in options.lengths
     ]
@@ -173,12 +204,18 @@ def integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def words(text: str) -> list[str]:
+    return text.split(",")
+
+
 def parse() -> argparse.Namespace:
     """Return the validated options."""
     parser = peers.parser(__doc__, (OURS, TORCH, COMPILED))
+    parser.set_defaults(known=(OURS, TORCH, COMPILED, *FORMATS))
     data = os.environ.get("ELECTRA_TF_DATA")
     add = parser.add_argument
     add("--vocab", default=data and f"{data}/vocab/bert_uncased_en.txt")
+    add("--kinds", type=words, default=["text", "tokens"], help="of input")
     add("--lengths", type=integers, default=[16, 64, 128, 512])
     add("--batches", type=integers, default=[1, 8, 32])
     add("--seconds", type=float, default=1.0, help="seconds per round")
@@ -188,6 +225,9 @@ def parse() -> argparse.Namespace:
         sys.exit("error: pass --vocab=FILE (ELECTRA_TF_DATA is unset)")
     if min(options.lengths) < 3:
         sys.exit("error: --lengths must be at least 3: [CLS], a word and [SEP]")
+    others = set(options.peers.split(",")) & set(FORMATS) - {OURS}
+    if others and options.kinds != ["tokens"]:
+        sys.exit(f"error: {', '.join(others)} have no text input: pass --kinds=tokens")
     return options
 
 
@@ -199,7 +239,8 @@ def main() -> None:
         return
     names = peers.names(options, [OURS])
     with tempfile.TemporaryDirectory() as folder:
-        options.work = export(options, folder)
+        options.work = folder
+        export(options, names)
         found = [peers.Peer(name, options) for name in names]
         measure(found, options)
         for peer in found:
