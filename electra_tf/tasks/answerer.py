@@ -16,7 +16,7 @@ from electra_tf.model.heads import SpanHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.examples import EncodedExamples, Inputs
+from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.squad_json import (
@@ -143,12 +143,7 @@ class QuestionAnswerer(TextModel):
 
         An answer is (text, start), a list of these, or None for no answer.
         """
-        if y is not None and len(y) != len(x):
-            raise InputError(
-                "y must have an answer or None for each question",
-                f"{len(x)} questions and {len(y)} answers",
-                "Pass lists of one length",
-            )
+        check_num_targets(x, y, "questions")
         data, origins = self.settings.data, []
         for index, item in enumerate(x):
             question = _question(item, index)

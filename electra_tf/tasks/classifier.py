@@ -14,7 +14,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.examples import EncodedExamples, check_num_targets
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
 from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
@@ -300,12 +300,7 @@ def encode_texts(
     targets: Sequence[Any] | None = None,
 ) -> EncodedExamples:
     """Encode texts or pairs as [CLS] A [SEP] B [SEP], by the rules of the original."""
-    if targets is not None and len(targets) != len(texts):
-        raise InputError(
-            "y must have a target for each text",
-            f"{len(texts)} texts and {len(targets)} targets",
-            "Pass one target for each text",
-        )
+    check_num_targets(texts, targets, "texts")
     rows = [_split_pair(text, index) for index, text in enumerate(texts)]
     pairs = _are_pairs(rows)
     cls, sep = (tokenizer.vocabulary.ids[token] for token in (CLS, SEP))

@@ -112,6 +112,16 @@ class EncodedExamples:
         return inputs, targets, weights_B
 
 
+def check_num_targets(x: Sequence[Any], y: Sequence[Any] | None, items: str) -> None:
+    """Raise an error unless there is a target for each item."""
+    if y is not None and len(y) != len(x):
+        raise InputError(
+            f"y must have one target for each of the {items}",
+            f"{len(x)} {items} and {len(y)} targets",
+            "Pass lists of one length",
+        )
+
+
 def padded_length(length: int) -> int:
     """Round a length up to one of `LENGTHS`, or to a multiple of 128."""
     for candidate in LENGTHS:

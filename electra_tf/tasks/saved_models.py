@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
-from electra_tf.sources import PretrainedEncoder
+from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.saved_file import load_keras_model
 from electra_tf.training.checkpoint import assign
 
@@ -110,19 +110,53 @@ def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:
     return {**defaults, **stored, "settings": {**settings, "model": chosen}}
 
 
-def check_same_arguments(model: Any, source: str, given: Mapping[str, Any]) -> None:
-    """Raise an error for arguments of `from_preset` that a saved model has not."""
+def from_source(
+    kind: Any,
+    source: Source,
+    head: Mapping[str, Any],
+    *,
+    settings: FinetuningConfig | None,
+    seed: int,
+    name: str | None,
+    dtype: Any,
+    trainable: bool,
+) -> Any:
+    """Load the saved model of a source, or create a model on its encoder.
+
+    The arguments are those of `TextModel.from_preset`.
+    """
+    model = _saved_model(kind, source, head)
+    if model is None:
+        options = {"settings": settings, "seed": seed, "name": name}
+        own = kind.new_arguments(head)
+        return kind(source.encoder, **own, **options, dtype=dtype, trainable=trainable)
+    given = {"settings": settings, "seed": seed or None}
+    given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
+    given = {n: value for n, value in given.items() if value is not None} | dict(head)
     differing = [
-        f"{name}={value!r:.60} for {stored!r:.60}"
-        for name, value in given.items()
-        if (stored := _stored_argument(model, name)) != value
+        f"{n}={value!r:.60} for {stored!r:.60}"
+        for n, value in given.items()
+        if (stored := _stored_argument(model, n)) != value
     ]
     if differing:
         raise InputError(
             "The arguments of from_preset must equal those of the saved model",
-            f"{source!r} with {', '.join(differing)}",
+            f"{source.path!r} with {', '.join(differing)}",
             "Leave these arguments out, or name a checkpoint to train a new model",
         )
+    model.name = name or model.name
+    model.trainable = model.trainable and trainable
+    return model
+
+
+def _saved_model(kind: Any, source: Source, head: Mapping[str, Any]) -> Any:
+    """Load a saved model; None: only an encoder, or arguments of a new head."""
+    if source.kind == "fine_tuned":
+        return load_model_of_class(source.file, kind)
+    is_new = any(name in head for name in kind.head_arguments)
+    if is_new or source.head is None or source.head.role != kind.kind:
+        return None
+    return build_model(kind, source.fine_tuned)
 
 
 def _stored_argument(model: Any, name: str) -> Any:

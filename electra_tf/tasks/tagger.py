@@ -15,7 +15,12 @@ from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import WORD_KEYS, Sentence
-from electra_tf.tasks.examples import IGNORE_LABEL, EncodedExamples, Inputs
+from electra_tf.tasks.examples import (
+    IGNORE_LABEL,
+    EncodedExamples,
+    Inputs,
+    check_num_targets,
+)
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.schemes import (
     BIOES,
@@ -150,12 +155,7 @@ class TokenClassifier(TextModel):
 
         A sentence that is too long becomes several examples.
         """
-        if y is not None and len(y) != len(x):
-            raise InputError(
-                "Each sentence must have a list of tags",
-                f"{len(x)} sentences and {len(y)} lists of tags",
-                "Pass lists of one length",
-            )
+        check_num_targets(x, y, "sentences")
         data, origins = self.settings.data, []
         targets: list[list[int]] | None = None if y is None else []
         for index, words in enumerate(x):

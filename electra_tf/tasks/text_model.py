@@ -6,6 +6,7 @@
 
 import dataclasses
 import functools
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -50,12 +51,7 @@ from electra_tf.tasks.optimizer import (
     prepare_optimizer,
     reset_optimizer,
 )
-from electra_tf.tasks.saved_models import (
-    build_model,
-    check_same_arguments,
-    load_model_of_class,
-    read_saved_config,
-)
+from electra_tf.tasks.saved_models import from_source, read_saved_config
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,
@@ -172,37 +168,16 @@ class TextModel(keras.Model, TaskMethods):
             InputError: The source is unknown or damaged, or the arguments differ from
                 those of the saved model.
         """
-        source = sources.open(path_or_name, vocabulary)
-        if (model := cls._saved(source, head)) is None:
-            own = cls.new_arguments(head)
-            options = {"settings": settings, "seed": seed, "name": name}
-            return cls(
-                source.encoder, **own, **options, dtype=dtype, trainable=trainable
-            )
-        given = dict(head)
-        if settings is not None:
-            given["settings"] = settings
-        if dtype is not None:
-            given["dtype"] = keras.dtype_policies.get(dtype).name
-        if seed:
-            given["seed"] = seed
-        check_same_arguments(model, source.path, given)
-        model.name = name or model.name
-        model.trainable = model.trainable and trainable
-        return model
-
-    @classmethod
-    def _saved(
-        cls, source: sources.Source, head: Mapping[str, Any]
-    ) -> "TextModel | None":
-        """Load a saved model; None: only an encoder, or arguments of a new head."""
-        if source.kind == "fine_tuned":
-            return load_model_of_class(source.file, cls)
-        if any(name in head for name in cls.head_arguments):
-            return None
-        if source.head is None or source.head.role != cls.kind:
-            return None
-        return build_model(cls, source.fine_tuned)
+        return from_source(
+            cls,
+            sources.open(path_or_name, vocabulary),
+            head,
+            settings=settings,
+            seed=seed,
+            name=name,
+            dtype=dtype,
+            trainable=trainable,
+        )
 
     # Training and inference on texts or ids.
 
@@ -509,13 +484,14 @@ class TextModel(keras.Model, TaskMethods):
     def get_config(self) -> dict[str, Any]:
         """Return a config from which `from_config` builds the same untrained model."""
         own = {name: getattr(self, name) for name in self.own_arguments}
-        return super().get_config() | {
+        config = {
             "shape": dataclasses.asdict(self.shape),
             "vocabulary": self.tokenizer.vocabulary.text,
-            "tokenization": _to_json(dataclasses.asdict(self.tokenizer.settings)),
-            "settings": _to_json(dataclasses.asdict(self.settings)),
-            **_to_json(own),
+            "tokenization": dataclasses.asdict(self.tokenizer.settings),
+            "settings": dataclasses.asdict(self.settings),
+            **own,
         }
+        return super().get_config() | json.loads(json.dumps(config))
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextModel":
@@ -575,10 +551,3 @@ class TextModel(keras.Model, TaskMethods):
         if not self.compiled:
             with self.distribute_strategy.scope():
                 self.compile()
-
-
-def _to_json(tree: Any) -> Any:
-    """Convert tuples to lists."""
-    if isinstance(tree, dict):
-        return {name: _to_json(value) for name, value in tree.items()}
-    return list(tree) if isinstance(tree, tuple) else tree

@@ -114,7 +114,7 @@ def test_stack_pads_shorter_windows():
         (PAIRS[:1], ["the"], "'the' at index 0"),
         (PAIRS[:1], [("the",)], r"\('the',\) at index 0"),
         (PAIRS[:1], [("the", 0.0)], r"\('the', 0.0\),\) at index 0"),
-        (PAIRS[:2], [None], "2 questions and 1 answers"),
+        (PAIRS[:2], [None], "2 questions and 1 targets"),
         ([("of", "in the")], [("the", 0)], "question 0 with none of its 1 answers"),
     ],
 )

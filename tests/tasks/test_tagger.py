@@ -228,7 +228,7 @@ def test_predictions_have_the_configured_scheme(tmp_path):
         (["the of"], [["A"]], "'the of' at index 0"),
         ([["the", "of"]], [["A"]], "2 words and 1 tags at index 0"),
         ([Sentence(("the", "of"), None, "f", 1)], [["A"]], "2 words and 1 tags"),
-        ([["the"], ["of"]], [["A"]], "2 sentences and 1 lists"),
+        ([["the"], ["of"]], [["A"]], "2 sentences and 1 targets"),
         ([["the"]], [["X"]], "'X'"),
     ],
 )
