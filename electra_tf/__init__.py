@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from electra_tf.tasks.tagger import TokenClassifier
     from electra_tf.text.pipeline import training_batches
     from electra_tf.text.record_set import open_records
-    from electra_tf.text.tokenizer_files import Tokenizer
+    from electra_tf.text.tokenizer import Tokenizer
     from electra_tf.text.vocab import Vocabulary
     from electra_tf.training.optimizer import create_optimizer
     from electra_tf.training.schedule import WarmupPolynomialDecay
