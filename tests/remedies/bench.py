@@ -132,21 +132,22 @@ def squad(**changes: Any) -> dict[str, Any]:
     return {"data": articles[: changes.get("count", 2)]}
 
 
-def cases(**tables: dict[str, Callable[[Bench], Calls]]) -> dict[str, Any]:
-    """Return the cases of all tables by name."""
-    return {
+def tests_of(**tables: dict[str, Callable[[Bench], Calls]]) -> Callable:
+    """Return a test of the cases of all tables.
+
+    The first call of a case must fail, and the others, its remedies, must succeed.
+    """
+    cases = {
         f"{t}: {n}": case for t, table in tables.items() for n, case in table.items()
     }
 
+    @pytest.mark.parametrize("case", cases.values(), ids=cases.keys())
+    def test_a_remedy_works(case, here, tmp_path):
+        bad, *remedies = case(Bench(tmp_path, here))
+        with pytest.raises(InputError):
+            bad()
+        assert remedies
+        for remedy in remedies:
+            remedy()
 
-def follow(case: Callable[[Bench], Calls], bench: Bench) -> int:
-    """Check that the first call fails and the others, its remedies, succeed.
-
-    Returns the number of remedies.
-    """
-    bad, *remedies = case(bench)
-    with pytest.raises(InputError):
-        bad()
-    for remedy in remedies:
-        remedy()
-    return len(remedies)
+    return test_a_remedy_works

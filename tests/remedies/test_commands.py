@@ -10,9 +10,7 @@ from remedies.bench import (
     RUN,
     SAVED,
     TAGS,
-    Bench,
-    cases,
-    follow,
+    tests_of,
 )
 
 ROWS = "text,label\n" + "the,a\nfirst,b\n" * 4
@@ -190,10 +188,4 @@ def _built(b, length):
     return output
 
 
-CASES = cases(commands=COMMANDS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_remedy_works(case, here, tmp_path):
-    assert follow(case, Bench(tmp_path, here)) > 0
+test_a_remedy_works = pytest.mark.slow(tests_of(commands=COMMANDS))

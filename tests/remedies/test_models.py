@@ -4,7 +4,6 @@ import os
 import shutil
 
 import numpy as np
-import pytest
 import safetensors.numpy
 import tiny
 
@@ -20,10 +19,8 @@ from remedies.bench import (
     SAVED,
     STEP,
     VOCAB,
-    Bench,
-    cases,
-    follow,
     saved_model,
+    tests_of,
 )
 
 TABLE = "electra.embeddings.word_embeddings.weight"
@@ -274,9 +271,4 @@ def _finished_result(b, source, **options):
     ]
 
 
-CASES = cases(weights=WEIGHTS)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_remedy_works(case, here, tmp_path):
-    assert follow(case, Bench(tmp_path, here)) > 0
+test_a_remedy_works = tests_of(weights=WEIGHTS)

@@ -3,8 +3,6 @@
 import functools
 import shutil
 
-import pytest
-
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.loader import load_config
 from electra_tf.runs import blimp, nbest, probe
@@ -22,10 +20,8 @@ from remedies.bench import (
     SAVED,
     STEP,
     VOCAB,
-    Bench,
-    cases,
-    follow,
     resolve,
+    tests_of,
 )
 
 
@@ -266,9 +262,4 @@ EXPORTS = {
     ],
 }
 
-CASES = cases(runs=RUNS, scores=SCORES, exports=EXPORTS)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_remedy_works(case, here, tmp_path):
-    assert follow(case, Bench(tmp_path, here)) > 0
+test_a_remedy_works = tests_of(runs=RUNS, scores=SCORES, exports=EXPORTS)

@@ -2,16 +2,12 @@
 
 import gzip
 
-import pytest
-
 from electra_tf.config.loader import load_config
 from remedies.bench import (
     RECORDS,
     VOCAB,
-    Bench,
-    cases,
-    follow,
     read_corpus,
+    tests_of,
 )
 
 TEXT = "the first of the texts\n\nand the second\n"
@@ -116,9 +112,4 @@ def _records(b, output):
     return [*flags, f"--vocab={VOCAB}"]
 
 
-CASES = cases(settings=SETTINGS, corpora=CORPORA)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_remedy_works(case, here, tmp_path):
-    assert follow(case, Bench(tmp_path, here)) > 0
+test_a_remedy_works = tests_of(settings=SETTINGS, corpora=CORPORA)

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import pytest
 from text.test_tokenizer_files import WORDS, write_fast
 
 from electra_tf.config.pretraining import TokenizationConfig
@@ -11,7 +10,7 @@ from electra_tf.errors import InputError
 from electra_tf.text.tokenizer_files import Tokenizer, open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.text.warnings import entry_warnings
-from remedies.bench import RECORDS, VOCAB, Bench, cases, follow
+from remedies.bench import RECORDS, VOCAB, tests_of
 
 ENTRIES = VOCAB.read_text().splitlines()
 
@@ -209,9 +208,4 @@ def _keep(entries, names=("[USER]",)):
     tokenizer.encode("the [USER]")
 
 
-CASES = cases(vocabularies=VOCABULARIES)
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_remedy_works(case, here, tmp_path):
-    assert follow(case, Bench(tmp_path, here)) > 0
+test_a_remedy_works = tests_of(vocabularies=VOCABULARIES)
