@@ -72,9 +72,11 @@ class Bench:
             for content in contents
         ]
 
-    def running(self, command: str, *flags: Sequence[Any], input: str = "") -> Calls:
-        """Return calls that run a command with each list of flags."""
-        return [lambda one=one: self.run(command, *one, input=input) for one in flags]
+    def running(
+        self, command: str, *flags: Sequence[Any], base: Sequence[Any] = (), **more: str
+    ) -> Calls:
+        """Return calls that run a command with `base` and each list of flags."""
+        return [lambda one=one: self.run(command, *base, *one, **more) for one in flags]
 
     def run(self, command: str, *flags: Any, input: str = "") -> str:
         result = self._here(command, *flags, input=input)

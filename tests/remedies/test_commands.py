@@ -9,7 +9,6 @@ from remedies.bench import (
     RECORDS,
     RUN,
     SAVED,
-    TAGS,
     tests_of,
 )
 
@@ -18,24 +17,15 @@ ROWS = "text,label\n" + "the,a\nfirst,b\n" * 4
 
 def _finetune(b, *flags):
     """Return calls of finetune with other flags."""
-    return b.running(
-        "finetune",
-        *(
-            [
-                f"--data={b.file('train.csv', ROWS)}",
-                f"--checkpoint={RUN}",
-                f"--output={b.path('out')}",
-                "--task=csv",
-                "--text_columns=text",
-                "--label_column=label",
-                "--set=training.epochs=1",
-                *one,
-            ]
-            for one in flags
-        ),
-    )
+    base = [
+        *(f"--data={b.file('train.csv', ROWS)}", f"--checkpoint={RUN}", "--task=csv"),
+        *(f"--output={b.path('out')}", "--text_columns=text", "--label_column=label"),
+        "--set=training.epochs=1",
+    ]
+    return b.running("finetune", *flags, base=base)
 
 
+PAIR = f"{DISCRIMINATOR},{GENERATOR}"
 LIMIT = "--set=tokenization.max_word_characters=100"
 COMMANDS = {
     "a single update": lambda b: [
@@ -53,17 +43,8 @@ COMMANDS = {
         ),
         *_finetune(b, ["--set=training.epochs=3", f"--output={b.path('new')}"]),
     ],
-    "columns of another task": lambda b: b.running(
-        "finetune",
-        *(
-            [
-                f"--data={b.file('train.txt', TAGS)}",
-                f"--checkpoint={RUN}",
-                f"--output={b.path('out')}",
-                *flags,
-            ]
-            for flags in (["--task=tagging", "--text_columns=a"], ["--task=tagging"])
-        ),
+    "columns of another task": lambda b: _finetune(
+        b, ["--task=rte", "--set=training.epochs=2"], ["--set=training.epochs=2"]
     ),
     "more positions than the encoder's": lambda b: _finetune(
         b,
@@ -77,10 +58,8 @@ COMMANDS = {
     ),
     "a generator of another vocabulary": lambda b: b.running(
         "evaluate",
-        *(
-            [f"--checkpoint={RUN}", f"--data={RECORDS}", "--batches=1", *flags]
-            for flags in ([f"--generator={DISCRIMINATOR}"], [f"--generator={RUN}"], [])
-        ),
+        *([f"--generator={DISCRIMINATOR}"], [f"--generator={RUN}"], []),
+        base=[f"--checkpoint={RUN}", f"--data={RECORDS}", "--batches=1"],
     ),
     "halves of a pair with other tables": lambda b: _continue(
         b,
@@ -90,32 +69,22 @@ COMMANDS = {
     ),
     "a discriminator alone": lambda b: b.running(
         "evaluate",
-        *(
-            [
-                f"--checkpoint={path}",
-                f"--data={_short_records(b, LIMIT)}",
-                "--batches=1",
-            ]
-            for path in (DISCRIMINATOR, f"{DISCRIMINATOR},{GENERATOR}")
-        ),
+        *([f"--checkpoint={path}"] for path in (DISCRIMINATOR, PAIR)),
+        base=[f"--data={_short_records(b, LIMIT)}", "--batches=1"],
     ),
     "records of other settings": lambda b: b.running(
         "evaluate",
-        *(
-            [f"--checkpoint={DISCRIMINATOR},{GENERATOR}", f"--data={data}"]
-            for data in (_short_records(b), _short_records(b, LIMIT))
-        ),
+        *([f"--data={d}"] for d in (_short_records(b), _short_records(b, LIMIT))),
+        base=[f"--checkpoint={PAIR}"],
     ),
     "a run of another shape": lambda b: _continue(
         b, ("a", ["model.depth=1"]), ("b", ["model.depth=2"], DISCRIMINATOR)
     ),
-    "records of another length": lambda b: [
-        *b.running(
-            "evaluate",
-            [f"--checkpoint={RUN}", f"--data={_built(b, 64)}"],
-        ),
-        *b.running("evaluate", [f"--checkpoint={RUN}", f"--data={_built(b, 32)}"]),
-    ],
+    "records of another length": lambda b: b.running(
+        "evaluate",
+        *([f"--data={_built(b, length)}"] for length in (64, 32)),
+        base=[f"--checkpoint={RUN}"],
+    ),
     "an unfinished fine-tuning as --model": lambda b: [
         lambda: b.run("predict", f"--model={_unfinished(b)}"),
         lambda: (
@@ -165,13 +134,13 @@ def _continue(b, *runs):
         "pretrain",
         *(
             [
-                f"--data={_short_records(b)}",
                 f"--model_dir={b.path(name)}",
                 f"--init_checkpoint={checkpoint[0] if checkpoint else pair}",
                 *(f"--set={item}" for item in (*SHAPE, *sets)),
             ]
             for name, sets, *checkpoint in runs
         ),
+        base=[f"--data={_short_records(b)}"],
     )
 
 
