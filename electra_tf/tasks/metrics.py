@@ -25,15 +25,14 @@ def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute the share of correct predictions."""
     from sklearn import metrics
 
-    return float(100 * metrics.accuracy_score(*_sides(labels, predictions)))
+    return float(100 * metrics.accuracy_score(labels, predictions))
 
 
 def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute Matthews' correlation coefficient (the metric of CoLA)."""
     from sklearn import metrics
 
-    labels, predictions = _sides(labels, predictions)
-    if np.all(labels == labels[0]) or np.all(predictions == predictions[0]):
+    if any(np.all(np.equal(side, side[0])) for side in (labels, predictions)):
         return 0.0
     return float(100 * metrics.matthews_corrcoef(labels, predictions))
 
@@ -42,7 +41,7 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute the F1 of class 1 against all others (second metric of MRPC and QQP)."""
     from sklearn import metrics
 
-    labels, predictions = _sides(labels, predictions)
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
     return float(100 * metrics.f1_score(labels == 1, predictions == 1, zero_division=0))
 
 
@@ -50,8 +49,8 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute the unweighted mean of the F1 of all classes."""
     from sklearn import metrics
 
-    sides = _sides(labels, predictions)
-    return float(100 * metrics.f1_score(*sides, average="macro", zero_division=0))
+    scores = metrics.f1_score(labels, predictions, average="macro", zero_division=0)
+    return float(100 * scores)
 
 
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -70,7 +69,7 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute the mean squared error of scores; lower is better."""
-    labels, predictions = _sides(labels, predictions, np.float64)
+    labels, predictions = np.float64(labels), np.float64(predictions)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.mean(np.square(predictions - labels))
     return float(error) if np.isfinite(error) else float("inf")
@@ -118,21 +117,11 @@ def _is_constant(values: np.ndarray) -> bool:
     return bool(values.max() / 2 - values.min() / 2 <= _TOLERANCE * largest / 2)
 
 
-def _sides(
-    labels: ArrayLike, predictions: ArrayLike, dtype: type | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return both as arrays of one length."""
-    sides = np.asarray(labels, dtype), np.asarray(predictions, dtype)
-    if sides[0].ndim != 1 or not sides[0].size or sides[0].shape != sides[1].shape:
-        raise ValueError(f"shapes {sides[0].shape} and {sides[1].shape}")
-    return sides
-
-
 def _correlation(
     measure: Callable[..., Any], labels: ArrayLike, predictions: ArrayLike
 ) -> float:
     """Return a correlation in percent, 0 where it is undefined."""
-    sides = _sides(labels, predictions, np.float64)
+    sides = [np.float64(side) for side in (labels, predictions)]
     if not all(np.isfinite(side).all() for side in sides):
         return 0.0
     # SciPy compares with the mean, which is rounded, and misses constants.
