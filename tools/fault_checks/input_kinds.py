@@ -97,7 +97,6 @@ def _pack(name: str, content: bytes, damage: int) -> bytes:
 
 def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
     """Read with both values of --on_error; `report` may accept what `stop` refuses."""
-
     log = DataErrorLog("report", folder / "problems.txt")
     try:
         read(log)
@@ -281,46 +280,21 @@ def _checkpoint_cases(draw) -> Case:
 
 
 _HF, _HUB = INTEROP / "huggingface_discriminator", INTEROP / "keras_hub"
-_GARDEN, _PREFIX = INTEROP / "model_garden", ("encoder.ckpt-1",)
+_GARDEN, _PREFIX = INTEROP / "model_garden", "encoder.ckpt-1"
+Change = Callable[[bytes], st.SearchStrategy[bytes]]
 
 
-@st.composite
-def _foreign_cases(draw) -> Case:
-    """Change a file of a model of another library."""
-    base, name, change = draw(
-        st.sampled_from(
-            [
-                *((_HF, "config.json", json_like) for _ in range(3)),
-                (_HF, "model.safetensors", mutated_bytes),
-                (_HF, "model.safetensors", safetensors),
-                (_HUB, "config.json", json_like),
-                (_HUB, "tokenizer.json", json_like),
-                (_HUB, "metadata.json", json_like),
-                (_HUB, "model.weights.h5", mutated_bytes),
-                (_GARDEN, "encoder.ckpt-1.index", mutated_bytes),
-                (_GARDEN, "encoder.ckpt-1.data-00000-of-00001", mutated_bytes),
-                *(
-                    (INTEROP, f"{form}.bin", mutated_bytes)
-                    for form in ("zip", "legacy")
-                ),
-                (None, "tokenizer.json", json_like),
-            ]
-        )
-    )
-    if base == INTEROP:
-        content = draw(change((base / name).read_bytes()))
-        return Case({"pytorch_model.bin": content, **_files("config.json")})
-    if base is None:
-        return Case({name: draw(change(_fast_tokenizer())), **_files(*_FILES)})
-    content = draw(change((base / name).read_bytes()))
-    return Case({name: content}, base, _PREFIX if base == _GARDEN else ())
+def _changed_model(
+    base: pathlib.Path, name: str, change: Change, *arguments: str
+) -> st.SearchStrategy[Case]:
+    """Return a strategy of a folder with one file changed."""
+    content = change((base / name).read_bytes())
+    return content.map(lambda data: Case({name: data}, base, arguments))
 
 
-_FILES = ("config.json", "model.safetensors")
-
-
-def _files(*names: str) -> dict[str, bytes]:
-    return {name: (_HF / name).read_bytes() for name in names}
+def _with_files(name: str, content: bytes, *others: str) -> Case:
+    """Return a case of one file beside others of the Hugging Face folder."""
+    return Case({name: content, **{n: (_HF / n).read_bytes() for n in others}})
 
 
 def _fast_tokenizer() -> bytes:
@@ -332,6 +306,34 @@ def _fast_tokenizer() -> bytes:
         "pre_tokenizer": {"type": "BertPreTokenizer"},
     }
     return json.dumps(parts).encode()
+
+
+def _foreign_cases() -> st.SearchStrategy[Case]:
+    """Return a strategy of models of other libraries with one file changed."""
+    return st.one_of(
+        _changed_model(_HF, "config.json", json_like),
+        _changed_model(_HF, "model.safetensors", mutated_bytes),
+        _changed_model(_HF, "model.safetensors", safetensors),
+        _changed_model(_HUB, "config.json", json_like),
+        _changed_model(_HUB, "tokenizer.json", json_like),
+        _changed_model(_HUB, "metadata.json", json_like),
+        _changed_model(_HUB, "model.weights.h5", mutated_bytes),
+        _changed_model(_GARDEN, f"{_PREFIX}.index", mutated_bytes, _PREFIX),
+        _changed_model(
+            _GARDEN, f"{_PREFIX}.data-00000-of-00001", mutated_bytes, _PREFIX
+        ),
+        *(
+            mutated_bytes((INTEROP / name).read_bytes()).map(
+                lambda data: _with_files("pytorch_model.bin", data, "config.json")
+            )
+            for name in ("zip.bin", "legacy.bin")
+        ),
+        json_like(_fast_tokenizer()).map(
+            lambda data: _with_files(
+                "tokenizer.json", data, "config.json", "model.safetensors"
+            )
+        ),
+    )
 
 
 def _read_model(folder: pathlib.Path, case: Case) -> None:
@@ -356,15 +358,11 @@ def _keras_cases(draw) -> Case:
 
 
 def _read_keras(folder: pathlib.Path, case: Case) -> None:
-
     model = load(sources.open(folder / "model.keras"))
     list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
     keras.backend.clear_session()
 
 
-_WORDS, _SETTINGS = (
-    (RECORDS / name).read_bytes() for name in ("vocab.txt", "vocab.txt.settings.json")
-)
 KINDS = {
     "config": Kind(
         changed_file(*(("config.yaml", p.read_bytes(), p.name) for p in _CONFIGS)),
@@ -373,10 +371,8 @@ KINDS = {
     "--set": Kind(_set_cases(), _read_sets),
     "flags": Kind(st.deferred(_flag_cases), _read_flags),
     "vocabulary": Kind(
-        changed_file(("vocab.txt", _WORDS))
-        | json_like(_SETTINGS).map(
-            lambda content: Case({"vocab.txt.settings.json": content}, RECORDS)
-        ),
+        changed_file(("vocab.txt", (RECORDS / "vocab.txt").read_bytes()))
+        | _changed_model(RECORDS, "vocab.txt.settings.json", json_like),
         _read_vocabulary,
     ),
     "text": Kind(
