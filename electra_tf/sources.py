@@ -209,7 +209,7 @@ class Source:
     def _stored(self) -> PretrainedModel:
         """All networks as their files have them."""
         if self.kind == "config":
-            raise _not_pretrained(self.path, "a config, which has no weights")
+            raise _not_pretrained(self)
         parts = zip(self.formats, _parts(self.path), strict=True)
         models = [self._read(format, local_folder(part)) for format, part in parts]
         model = models[0]
@@ -287,10 +287,8 @@ def open(
 def open_pretrained(name: str | os.PathLike) -> Source:
     """Find a pre-trained model: a checkpoint, or a model of another library."""
     source = open(name)
-    if source.kind == "fine_tuned":
-        raise _not_pretrained(source.path, "a fine-tuned model")
-    if source.kind == "config":
-        raise _not_pretrained(source.path, "a config, which has no weights")
+    if source.kind in ("fine_tuned", "config"):
+        raise _not_pretrained(source)
     return source
 
 
@@ -404,12 +402,15 @@ def _describe_folder(path: str) -> tuple[str, str]:
     return f"a folder without {names}", "Name another folder"
 
 
-def _not_pretrained(path: str, state: str) -> InputError:
+def _not_pretrained(source: Source) -> InputError:
+    state = "a fine-tuned model", "Name the checkpoint that it was trained from"
+    if source.kind == "config":
+        state = "a config, which has no weights", "Name a run that was trained with it"
     return InputError(
         "The model must be pre-trained: a checkpoint or run of pretrain, or another "
         "library's model",
-        f"{path!r}, {state}",
-        "Name the checkpoint that it was trained from",
+        f"{source.path!r}, {state[0]}",
+        state[1],
     )
 
 

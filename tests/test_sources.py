@@ -187,7 +187,7 @@ def test_a_command_opens_its_model_once(command, here, opened, tmp_path, monkeyp
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
     places = {"OUT": "out", "DATA": "data.tsv", "PAIRS": "pairs.jsonl"}
     monkeypatch.setattr(export, "export", lambda *_: None)
-    monkeypatch.setattr(finetuning, "run_task", lambda *_: None)
+    monkeypatch.setattr(finetuning, "run_task", lambda *_, **more: None)
     monkeypatch.setattr(
         dry_run, "describe", lambda run, where, load: load(run.pretrainer(where))
     )
