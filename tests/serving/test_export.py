@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import os
-import subprocess
-import sys
+import resource
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, failure
+from conftest import failure
 
 from electra_tf.errors import InputError
 from electra_tf.serving import export
@@ -20,13 +19,6 @@ from electra_tf.serving.warmup import FILE
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from serving.exports import LABELS, exported, graph_operations, model
-
-# Limits the size of files, which has the effect of a full disk.
-FULL_DISK = """
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
-runpy.run_module("electra_tf.export", run_name="__main__", alter_sys=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -173,16 +165,22 @@ def test_failed_validation_deletes_the_export(change, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_full_disk_leaves_no_export(finetuned, tmp_path):
+def test_full_disk_leaves_no_export(here, finetuned, tmp_path, monkeypatch):
+    write = export.export
+
+    def write_to_a_full_disk(*arguments):
+        # A limit of the size of files has the effect of a full disk.
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        try:
+            return write(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    monkeypatch.setattr(export, "export", write_to_a_full_disk)
     output = tmp_path / "served"
     arguments = [f"--model={finetuned}", f"--output={output}", "--signatures=tokens"]
-    result = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    message = failure(result)
+    message = failure(here("export", *arguments))
     assert repr(str(output)) in message
     assert "nothing was exported" in message
     assert not output.exists()
