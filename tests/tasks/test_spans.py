@@ -11,7 +11,6 @@ from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.spans import (
     Candidate,
     QAPrediction,
-    best_threshold,
     decode_answers,
     piece_characters,
     write_predictions,
@@ -286,37 +285,6 @@ def test_null_odds_of_joint_prediction_without_answerability(tokenizer):
     outputs["start_logits_BL"] = np.log(np.array([[0.25, 0.5, 0.25]])) + 7.0
     decoded = decode_answers(question(), windows, outputs, tokenizer)
     assert decoded.null_odds == pytest.approx(math.log(0.25) + 1.5)
-
-
-def test_best_threshold_is_the_maximum():
-    random = np.random.default_rng(0)
-    names = [f"q{i}" for i in range(60)]
-    odds = dict(zip(names, random.normal(size=60).tolist(), strict=True))
-    has = {name: random.random() < 0.6 - 0.1 * odds[name] for name in names}
-    texts = {name: "" if random.random() < 0.1 else "text" for name in names}
-    scores = {
-        name: random.random() if has[name] else float(not texts[name]) for name in names
-    }
-
-    def score(threshold):
-        return sum(
-            float(not has[name]) if odds[name] > threshold else scores[name]
-            for name in names
-        )
-
-    best, threshold = best_threshold(odds, scores, has, texts)
-    every = [score(t) for t in (-math.inf, *odds.values())]
-    assert score(threshold) == pytest.approx(max(every))
-    assert best == pytest.approx(100 * max(every) / 60)
-    assert max(every) > max(score(-math.inf), score(math.inf))
-
-
-def test_best_threshold_is_0_where_no_answer_is_best():
-    odds = {"a": -3.0, "b": 2.0, "surplus": 9.0}
-    best_and_threshold = best_threshold(
-        odds, {"a": 0.0, "b": 0.0}, {"a": False, "b": False}, {"a": "x", "b": ""}
-    )
-    assert best_and_threshold == (100.0, 0.0)
 
 
 @pytest.mark.parametrize(

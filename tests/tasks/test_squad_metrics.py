@@ -107,6 +107,8 @@ def test_thresholds_by_hand():
         scores[f"best_{name}"] for name in ("exact", "exact_thresh", "f1", "f1_thresh")
     ]
     assert best == pytest.approx([200 / 3, -3.0, 800 / 9, 1.0])
+    none = score_v2(questions[2:], predictions, {"c": 2.0})  # no answer is best
+    assert (none["best_f1"], none["best_f1_thresh"]) == (100, 0)
 
 
 def test_the_best_threshold_reaches_its_score(files, published):
