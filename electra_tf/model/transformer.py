@@ -6,8 +6,8 @@ operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype po
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
 
 import keras
 from keras import ops
@@ -304,6 +304,9 @@ class Encoder(keras.layers.Layer):
         ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
         encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
     """
+
+    from_preset: ClassVar[Callable[..., "Encoder"]]
+    """Load an encoder from any source; `electra_tf/__init__.py`, above, sets it."""
 
     def __init__(
         self,

@@ -9,8 +9,6 @@ of the config's model are counted first, on variables without values.
 import concurrent.futures
 import copy
 import math
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -51,15 +49,14 @@ def load_keras_model(path: str) -> keras.Model:
     """Load a .keras file, without compiling the model or running its code."""
     try:
         config = _without_compilation(keras_file.read_config(path))
-        with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(path) as archive:
             stored = archive.getinfo(WEIGHTS).file_size
-            _check_classes(config)
-            if (needed := _weight_bytes(config)) > stored:
-                raise keras_file.too_large(path, needed, stored)
-            model = keras.saving.deserialize_keras_object(config, safe_mode=True)
-            archive.extract(WEIGHTS, folder)
-            model.load_weights(os.path.join(folder, WEIGHTS))
-            return model
+        _check_classes(config)
+        if (needed := _weight_bytes(config)) > stored:
+            raise keras_file.too_large(path, needed, stored)
+        model = keras.saving.deserialize_keras_object(config, safe_mode=True)
+        model.load_weights(path)
+        return model
     except InputError as error:
         if path in str(error):
             raise
