@@ -1,19 +1,16 @@
 """The command: input and output as files and as standard streams."""
 
 import pytest
+import tiny
 from conftest import failure
-from tasks.test_inference import SHAPE
 
-from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
-def model(vocabulary, tmp_path_factory):
+def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    pretrained = PretrainedEncoder(SHAPE, Tokenizer(vocabulary), None, "a test")
-    TextClassifier(pretrained, ["bad", "good"]).save(folder / "model.keras")
+    TextClassifier(tiny.start(128), ["bad", "good"]).save(folder / "model.keras")
     return folder
 
 

@@ -90,8 +90,11 @@ def test_files_without_weights_are_refused(weights, changed):
         tiny.load(changed(weights=weights))
 
 
-def test_an_unchanged_file_is_loaded(changed):
-    assert tiny.load(changed()).labels == ("a", "b")
+def test_an_unchanged_file_is_loaded_and_can_be_trained(changed):
+    model = tiny.load(changed())
+    assert model.labels == ("a", "b")
+    history = model.fit(["the file", "a user"], ["a", "b"], epochs=2, verbose=0)
+    assert np.isfinite(history.history["loss"][0])
 
 
 def with_config(**changes):
