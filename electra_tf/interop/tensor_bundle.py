@@ -23,7 +23,11 @@ from electra_tf.text.json_file import read_small_file
 
 _FOOTER = 48  # bytes: two handles and a magic number
 _MAX_INDEX, _MAX_NAMES = 2**24, 2**25  # bytes
-_MAX_AXES = 16
+_MAX_AXES, _MAX_VALUES = 16, 2**60
+_DTYPES = (
+    tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int64, tf.int32, tf.int16,
+    tf.int8, tf.uint8, tf.bool, tf.string,
+)  # fmt: skip
 _SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 
 
@@ -106,11 +110,15 @@ def _entries(prefix: str) -> dict[str, BundleEntryProto]:
     """Return the numeric tensors that the index lists, whose sizes fit their shapes."""
     path, entries = f"{prefix}.index", {}
     try:
-        for key, value in _table(read_small_file(path, _MAX_INDEX)):
-            if key:  # the header has no name
-                entries[key.decode()] = BundleEntryProto.FromString(value)
-        for name, entry in entries.items():
+        (header, _), *items = _table(read_small_file(path, _MAX_INDEX))
+        if header:
+            raise ValueError(f"{header!r} in place of the header, which has no name")
+        for key, value in items:
+            name, entry = key.decode(), BundleEntryProto.FromString(value)
             _check_entry(name, entry)
+            if not name or name in entries:  # TensorFlow would read another entry
+                raise ValueError(f"a second entry {name!r}")
+            entries[name] = entry
     except InputError:
         raise
     except (OSError, ValueError, TypeError, LookupError, DecodeError) as error:
@@ -125,14 +133,18 @@ def _check_entry(name: str, entry: BundleEntryProto) -> None:
     shape, dtype = _shape(entry), tf.as_dtype(entry.dtype)
     bytes_each = 1 if dtype == tf.string else np.dtype(dtype.as_numpy_dtype).itemsize
     if (
-        entry.slices
+        dtype not in _DTYPES
+        or entry.slices
         or entry.shape.unknown_rank
         or len(shape) > _MAX_AXES
         or min((*shape, entry.offset, entry.shard_id)) < 0
+        or math.prod(max(1, axis) for axis in shape) > _MAX_VALUES
         or (size := math.prod(shape) * bytes_each) > entry.size
         or (size < entry.size and dtype != tf.string)
     ):
-        raise ValueError(f"{name!r} of shape {shape} has {entry.size} bytes")
+        raise ValueError(
+            f"{name!r} of {dtype.name} and shape {shape} has {entry.size} bytes"
+        )
 
 
 def _shape(entry: BundleEntryProto) -> tuple[int, ...]:
@@ -153,19 +165,25 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block. A key repeats the start of the last one."""
+    """Yield the keys and values of a block. A key repeats the start of the last one.
+
+    TensorFlow may begin at one of the places that the end of the block lists.
+    """
     block, kind = data[offset : offset + size], data[offset + size : offset + size + 1]
     if kind != b"\0" or size < 4:
         raise ValueError("a compressed or truncated block")
     restarts = int.from_bytes(block[-4:], "little")
-    stop, at, key = len(block) - 4 * (restarts + 1), 0, b""
+    stop, at, key, starts = len(block) - 4 * (restarts + 1), 0, b"", {0}
     while at < stop:
+        starts.add(at)
         (shared, added, length), at = _numbers(block, at, 3)
         if shared > len(key) or at + added + length > stop:
             raise ValueError("an entry that ends outside of its block")
         key = key[:shared] + block[at : at + added]
         at += added + length
         yield key, block[at - length : at]
+    if stop < 0 or not starts.issuperset(np.frombuffer(block[stop:-4], "<u4").tolist()):
+        raise ValueError("a block that lists places within its entries")
 
 
 def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:

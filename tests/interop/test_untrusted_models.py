@@ -514,7 +514,7 @@ def varint(value):
     return bytes([*parts, value])
 
 
-def write_index(prefix, *entries, kind=0):
+def write_index(prefix, *entries, kind=0, restarts=(0,), names=()):
     """Write a checkpoint of two floats whose index lists other tensors.
 
     An entry is a value by the name `w0`, `w1`, ..., or the length of the last name that
@@ -530,14 +530,15 @@ def write_index(prefix, *entries, kind=0):
             b"".join(map(varint, (shared, len(key), len(value)))) + key + value
             for shared, key, value in items
         )
-        body += struct.pack("<II", 0, 1)  # one restart point
+        body += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
         handle = varint(len(file)) + varint(len(body))
         file += body + bytes([kind]) + struct.pack("<I", masked(body + bytes([kind])))
         return handle
 
+    names = names or [f"w{n}" for n in range(len(entries))]
     items = [
-        (0, f"w{n}".encode(), one) if isinstance(one, bytes) else (one, b"w", b"")
-        for n, one in enumerate(entries)
+        (0, name.encode(), one) if isinstance(one, bytes) else (one, b"w", b"")
+        for name, one in zip(names, entries, strict=True)
     ]
     index = block([(0, b"x", block([(0, b"", header), *items]))])
     footer = (block([]) + index).ljust(40, b"\0") + bytes.fromhex("57fb808b247547db")
@@ -577,16 +578,30 @@ def test_the_good_index_that_the_bad_ones_differ_from(tmp_path):
         ([entry((2,), 8, shard_id=-1)], ""),
         ([entry((2,), 8, crc32c=1)], ""),
         ([entry((1,) * 99 + (2,))], ""),
+        ([entry((2**62, 4, 0), 0)], ""),
+        ([entry((2,), 8, dtype=101)], ""),  # a reference to a float
+        ([b"\xff\xff", entry()], ""),
         ([b"\xff\xff"], ""),
         ([b""], ""),
         # A name repeats the start of the last one: a small index holds a huge table.
         (range(200_000), "bytes"),
     ],
-    ids=range(18),
+    ids=range(21),
 )
 def test_indexes_list_tensors_that_their_files_hold(entries, name, tmp_path):
     write_index(tmp_path / "model.ckpt-0", *entries)
     refused(read_bundle, tmp_path / "model.ckpt-0", name)
+
+
+def test_an_index_has_one_entry_without_a_name(tmp_path):
+    """The first one, the header, which TensorFlow would read as a tensor."""
+    write_index(tmp_path / "model.ckpt-0", entry(), names=[""])
+    refused(read_bundle, tmp_path / "model.ckpt-0", "second")
+
+
+def test_indexes_that_begin_within_an_entry(tmp_path):
+    write_index(tmp_path / "model.ckpt-0", entry(), restarts=(0, 5))
+    refused(read_bundle, tmp_path / "model.ckpt-0", "within")
 
 
 def test_compressed_indexes(tmp_path):
