@@ -131,8 +131,8 @@ def _scores(
 def _find(
     data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the file as `data`, or dev and test of a folder, by split."""
-    if os.path.isfile(data) or data.startswith(TFDS):
+    """Return the file as `data`, or dev and test of a folder or of TFDS, by split."""
+    if os.path.isfile(data) or (data.startswith(TFDS) and "@" in data):
         return {"data": data}
     if files := find_splits(data, ("dev", "test"), endings, published):
         return files

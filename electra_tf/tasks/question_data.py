@@ -9,15 +9,9 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.splits import Split, find_splits, hold_out_groups
-from electra_tf.tasks.squad_json import (
-    PUBLISHED,
-    Question,
-    read_squad,
-    read_squad_tfds,
-)
+from electra_tf.tasks.squad_json import PUBLISHED, Question, read_squad
 from electra_tf.tasks.squad_metrics import require_gold
-from electra_tf.tasks.tables import TFDS
-from electra_tf.tasks.task_data import SPLITS, TFDS_SPLITS, TaskData
+from electra_tf.tasks.task_data import SPLITS, TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.rows import JSON_SUFFIXES
 
@@ -32,14 +26,8 @@ def read_questions(
     name: str, data: str, settings: DataConfig, log: DataErrorLog
 ) -> TaskData:
     """Read files in SQuAD's layout; a single file is split by article."""
-    if data.startswith(TFDS):
-        splits = {
-            split: read_squad_tfds(data.removeprefix(TFDS), TFDS_SPLITS[split])
-            for split in ("train", "dev")
-        }
-    else:
-        paths = find_splits(data, SPLITS, JSON_SUFFIXES, PUBLISHED[name])
-        splits = {split: read_squad(path, log) for split, path in paths.items()}
+    paths = find_splits(data, SPLITS, JSON_SUFFIXES, PUBLISHED[name])
+    splits = {split: read_squad(path, log) for split, path in paths.items()}
     if os.path.isfile(data):
         splits = _split_by_article(splits["train"], settings)
     if missing := {"train", "dev"} - splits.keys():

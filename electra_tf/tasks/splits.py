@@ -11,6 +11,7 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.tables import TFDS, has_tfds
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
 
@@ -19,6 +20,7 @@ _STEMS = {
     "dev": ("dev", "valid", "validation"),
     "test": ("test",),
 }
+_TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
 
@@ -76,12 +78,20 @@ def find_splits(
     endings: Sequence[str],
     published: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the files of a folder by split; a file itself is the first split.
+    """Return the files of a folder by split, or the splits of a data set of TFDS.
 
-    A file of a published name comes before those of usual names.
+    A file itself is the first split. One of a published name comes before those of
+    usual names. TFDS must have the first split, and may have others.
     """
     if os.path.isfile(data):
         return {splits[0]: data}
+    if data.startswith(TFDS):
+        names = {split: _TFDS_SPLITS[split] for split in splits}
+        return {
+            split: f"{data}@{name}"
+            for split, name in names.items()
+            if split == splits[0] or has_tfds(data.removeprefix(TFDS), name)
+        }
     paths = {}
     for split in splits:
         names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]

@@ -12,7 +12,7 @@ import pydantic
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.splits import warn_of_unused_splits
-from electra_tf.tasks.tables import print_note, read_json
+from electra_tf.tasks.tables import TFDS, print_note, read_json
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, load_tfds
 from electra_tf.text.rows import describe_json
@@ -137,6 +137,8 @@ def read_squad(
     in CMRC 2018).
     """
     path = os.fspath(path)
+    if path.startswith(TFDS):
+        return _read_tfds(path)
     if (suffix := inner_suffix(path)) in (".csv", ".tsv"):
         raise InputError(
             "A file of questions must be JSON, .json or .jsonl",
@@ -169,8 +171,9 @@ def read_squad_ignoring_offsets(
     return read_squad(path, _IgnoreOffsetsLog(), notify)
 
 
-def read_squad_tfds(name: str, split: str) -> list[Question]:
+def _read_tfds(source: str) -> list[Question]:
     """Read a split of a SQuAD that TFDS has prepared on this machine."""
+    name, _, split = source.removeprefix(TFDS).partition("@")
     dataset, _ = load_tfds(name, split)
     questions = []
     for record, row in enumerate(dataset.as_numpy_iterator(), 1):
@@ -179,7 +182,7 @@ def read_squad_tfds(name: str, split: str) -> list[Question]:
         answers = tuple(Answer(text.decode(), int(start)) for text, start in pairs)
         fields = (row[key].decode() for key in ("id", "question", "context"))
         impossible = bool(row.get("is_impossible", False))
-        title, source = row["title"].decode(), f"tfds:{name}@{split}"
+        title = row["title"].decode()
         questions.append(Question(*fields, answers, impossible, title, source, record))
     return questions
 

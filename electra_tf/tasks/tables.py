@@ -66,7 +66,8 @@ def read_table(
 ) -> list[Row]:
     """Read all rows of a file, or of a split `tfds:NAME@SPLIT`."""
     if path.startswith(TFDS):
-        return read_tfds(*path.removeprefix(TFDS).split("@"))
+        name, _, split = path.removeprefix(TFDS).partition("@")
+        return read_tfds(name, split)
     kind = inner_suffix(path)
     if kind in JSON_SUFFIXES:
         return _required(_json_rows(path, log), path)

@@ -12,7 +12,6 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter
 
 SPLITS = ("train", "dev", "test")
-TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _SHOWN = 20  # classes or tags per message
 
 Notify = Callable[[str], None]

@@ -24,21 +24,8 @@ from electra_tf.tasks.splits import (
     rows_by_split,
     warn_of_unused_splits,
 )
-from electra_tf.tasks.tables import (
-    FORMATS,
-    TFDS,
-    Row,
-    has_tfds,
-    read_table,
-    require_columns,
-)
-from electra_tf.tasks.task_data import (
-    SPLITS,
-    TFDS_SPLITS,
-    Notify,
-    TaskData,
-    format_counts,
-)
+from electra_tf.tasks.tables import FORMATS, Row, read_table, require_columns
+from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 
 UNBOUNDED = (-np.inf, np.inf)
@@ -241,14 +228,7 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
     """Return the files by split, train first."""
     if settings.split_column:
         check_split_column(settings.split_column, data)
-    if data.startswith(TFDS):
-        files = {
-            split: f"{data}@{name}"
-            for split, name in TFDS_SPLITS.items()
-            if split == "train" or has_tfds(data.removeprefix(TFDS), name)
-        }
-    else:
-        files = find_splits(data, SPLITS, FORMATS)
+    files = find_splits(data, SPLITS, FORMATS)
     if "train" not in files:
         raise InputError(
             "--data must be a table, or a folder with a train.csv (or "

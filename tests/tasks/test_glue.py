@@ -183,6 +183,7 @@ def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
         ("glue/cola", "train", "tfds build glue/cola"),
         ("no_such_set", "train", "tfds build no_such_set"),
         ("glue/mrpc", "dev", "'dev' of the data set 'glue/mrpc'"),
+        ("glue/mrpc@train", "test", "'train@test' of the data set 'glue/mrpc'"),
     ):
         with pytest.raises(InputError, match=words):
             read_table(f"tfds:{name}@{split}", log)
