@@ -82,7 +82,7 @@ MAY_USE = {
     },
     "runs": {"sklearn", "keras", "numpy", "tensorflow", "threadpoolctl", "tqdm"},
     "serving": {
-        *("ai_edge_litert", "google", "numpy", "onnx", "onnxruntime", "tensorflow"),
+        *("ai_edge_litert", "google", "numpy", "onnxruntime", "tensorflow"),
         *("tensorflow_serving", "tensorflow_text", "tf2onnx"),
     },
     **{name: {"absl", "tqdm"} for name in COMMANDS},
