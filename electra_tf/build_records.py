@@ -1,6 +1,6 @@
 """Build pre-training records from text.
 
-python -m electra_tf.build_records --input='corpus/*.txt' --vocab=vocab.txt \\
+electra-tf build_records --input='corpus/*.txt' --vocab=vocab.txt \\
     --output=records
 """
 

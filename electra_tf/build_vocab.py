@@ -1,6 +1,6 @@
 """Train a WordPiece vocabulary on text.
 
-python -m electra_tf.build_vocab --input='corpus/*.txt' --output=vocab.txt \\
+electra-tf build_vocab --input='corpus/*.txt' --output=vocab.txt \\
     --size=30522 --heldout=other.txt
 """
 

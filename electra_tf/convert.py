@@ -1,6 +1,6 @@
 """Convert a pre-trained or fine-tuned model between this package and other libraries.
 
-python -m electra_tf.convert --from=run --to=for_transformers --format=huggingface
+electra-tf convert --from=run --to=for_transformers --format=huggingface
 """
 
 import dataclasses

@@ -1,26 +1,26 @@
 """Evaluate a checkpoint, or score a fine-tuned model or predictions.
 
-python -m electra_tf.evaluate --checkpoint=run --data=heldout
+electra-tf evaluate --checkpoint=run --data=heldout
 
 Score its discriminator on the samples of another run's generator:
 
-python -m electra_tf.evaluate --checkpoint=run --data=heldout --generator=other
+electra-tf evaluate --checkpoint=run --data=heldout --generator=other
 
 Score a fine-tuned model on labelled data of its task:
 
-python -m electra_tf.evaluate --model=sst2 --data=dev.tsv
+electra-tf evaluate --model=sst2 --data=dev.tsv
 
 Compare a pre-trained model's scores of BLiMP's minimal pairs, without fine-tuning:
 
-python -m electra_tf.evaluate --task=blimp --data=blimp --checkpoint=run
+electra-tf evaluate --task=blimp --data=blimp --checkpoint=run
 
 Train linear probes on its layers, for part-of-speech and chunk tags of CoNLL-2000:
 
-python -m electra_tf.evaluate --task=probe --data=conll2000 --checkpoint=run
+electra-tf evaluate --task=probe --data=conll2000 --checkpoint=run
 
 Score the predictions of any system by the official rules:
 
-python -m electra_tf.evaluate --task=squad2 --data=dev-v2.0.json \\
+electra-tf evaluate --task=squad2 --data=dev-v2.0.json \\
     --predictions=predictions.json --na_prob=null_odds.json
 """
 

@@ -1,6 +1,6 @@
 """Export a trained model as a SavedModel that takes strings, or as LiteRT or ONNX.
 
-python -m electra_tf.export --model=sst2 --output=served
+electra-tf export --model=sst2 --output=served
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Fine-tune a pre-trained checkpoint on a task, with several seeds.
 
-python -m electra_tf.finetune --task=rte --data=glue --checkpoint=run \\
+electra-tf finetune --task=rte --data=glue --checkpoint=run \\
     --output=rte --trials=5
 
 Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that

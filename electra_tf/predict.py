@@ -1,6 +1,6 @@
 """Predict labels, scores, tags or answers with a fine-tuned model.
 
-echo 'a film to remember' | python -m electra_tf.predict --model=sst2
+echo 'a film to remember' | electra-tf predict --model=sst2
 
 --input is lines of text, a table (.csv, .tsv), JSON (.jsonl, or .json with a list),
 columns of words for a tagger (.conll), or questions in SQuAD's format (.json). For a

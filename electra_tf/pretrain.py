@@ -1,6 +1,6 @@
 """Pre-train a model on records, with checkpoints.
 
-python -m electra_tf.pretrain --config=configs/small.yaml --data=records \\
+electra-tf pretrain --config=configs/small.yaml --data=records \\
     --model_dir=run
 
 Run the same command again to resume a run that was stopped or killed. Set a greater
@@ -8,12 +8,12 @@ training.steps to train a completed run further.
 
 Start a new run from the weights of another run or library:
 
-python -m electra_tf.pretrain --config=base --data=records --model_dir=run \\
+electra-tf pretrain --config=base --data=records --model_dir=run \\
     --init_checkpoint=electra-base-discriminator,electra-base-generator
 
 Records, run directory and initial weights may be in an object store (s3://, gs://):
 
-python -m electra_tf.pretrain --config=small --data=s3://bucket/records \\
+electra-tf pretrain --config=small --data=s3://bucket/records \\
     --model_dir=s3://bucket/run
 """
 

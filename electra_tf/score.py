@@ -1,6 +1,6 @@
 """Score lines of text with a pre-trained model, or re-rank n-best lists.
 
-echo 'The cat sat on the mat.' | python -m electra_tf.score --checkpoint=run
+echo 'The cat sat on the mat.' | electra-tf score --checkpoint=run
 
 A score is the sum over the tokens of a line; larger is better. The objective that the
 model was trained with selects the rule, which is printed. With --nbest, a line is

@@ -113,7 +113,7 @@ class Source:
     vocabulary: str | None = None
     """A vocabulary for a source without one, or in place of its own."""
     options: HeadOptions = _NO_OPTIONS
-    """What the files do not say about the head of a fine-tuned model."""
+    """Facts about the head of a fine-tuned model that its files lack."""
 
     @property
     def format(self) -> Format:
@@ -250,7 +250,7 @@ def open(
             Hugging Face hub, or the name of a preset; two of these, separated by a
             comma: discriminator and generator; or the name or path of a config.
         vocabulary: For a config, or for another library's model in place of its own.
-        options: What the files do not say about the head of a fine-tuned model.
+        options: Facts about the head of a fine-tuned model that its files lack.
     """
     path = _local(os.fspath(name))
     parts = _parts(path)

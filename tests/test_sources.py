@@ -1,4 +1,4 @@
-"""PretrainedEncoder: reading checkpoints of pretrain, and errors."""
+"""Find what a model's path is, once per command, and read its encoder."""
 
 import dataclasses
 import json
@@ -11,9 +11,7 @@ from conftest import GOLDEN
 import electra_tf
 from electra_tf import sources
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
-from electra_tf.config.pretraining import (
-    TokenizationConfig,
-)
+from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.tensor_bundle import write_bundle
 from electra_tf.model.transformer import Encoder

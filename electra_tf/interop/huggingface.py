@@ -36,15 +36,17 @@ from electra_tf.interop.tensor_files import (
     find_weights,
     read_tensors,
 )
-from electra_tf.text.json_file import read_json
-from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import (
+from electra_tf.text.huggingface_tokenizer import (
     CONFIG,
     STRIP_ACCENTS,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCABULARY,
     WORD_LIMIT,
+)
+from electra_tf.text.json_file import read_json
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import (
     find_tokenizer,
 )
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN

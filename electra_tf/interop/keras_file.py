@@ -36,7 +36,7 @@ CLASSES: Mapping[str, TaskRole] = {
 """Kinds of the heads by the names of the models' classes."""
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 ORIGIN = "source.json"
-"""Beside a converted model: what another library's files said of it."""
+"""File beside a converted model: config and dtypes of the other library."""
 # Arguments of the models that the weights of a head do not show.
 ARGUMENTS = (
     *("settings", "pairs", "low", "high", "scheme", "null_threshold"),

@@ -116,7 +116,7 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
 
 
 def _unpickle(stream: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
-    """Return the value of the pickle that a stream goes on with, and its storages."""
+    """Return the value of the next pickle of a stream, and its storages."""
     unpickler = _Unpickler(io.BytesIO(_scan(stream)))
     return unpickler.load(), unpickler.storages
 

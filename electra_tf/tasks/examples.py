@@ -50,7 +50,7 @@ class EncodedExamples:
     weights: Sequence[float] | None = None
     """Weight of each example in losses and metrics; None: 1."""
     pairs: bool | None = None
-    """Whether the examples are pairs of texts; None: they are never pairs."""
+    """True for pairs of texts, False for single texts; None: neither applies."""
 
     def __len__(self) -> int:
         return len(self.ids)

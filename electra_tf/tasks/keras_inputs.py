@@ -9,7 +9,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -28,6 +28,7 @@ from electra_tf.tasks.examples import (
 )
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
+from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,
     is_text_dataset,
@@ -36,9 +37,6 @@ from electra_tf.tasks.text_inputs import (
     to_rows,
     tokenize_dataset,
 )
-
-if TYPE_CHECKING:
-    from electra_tf.tasks.text_model import TextModel
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -52,11 +50,11 @@ class Prepared(NamedTuple):
     sample_weight: Any = None
     class_weight: Any = None
     pairs: bool | None = None
-    """Whether the texts are pairs; None: no texts, or they are never pairs."""
+    """True for pairs of texts, False for single texts; None: neither applies."""
 
 
 def prepare(
-    model: "TextModel",
+    model: TaskMethods,
     x: Any,
     y: Any = None,
     sample_weight: Any = None,
@@ -108,7 +106,7 @@ def prepare(
 
 
 def prepare_batch(
-    model: "TextModel", x: Any, *targets: Any, **options: Any
+    model: TaskMethods, x: Any, *targets: Any, **options: Any
 ) -> Prepared:
     """Encode all texts as one batch of ids; arguments as for `prepare`."""
     if isinstance(x, tf.data.Dataset):
@@ -124,7 +122,7 @@ def prepare_batch(
 
 
 def prepare_fit(
-    model: "TextModel",
+    model: TaskMethods,
     batch_size: int,
     validation_data: Any,
     validation_split: float,
@@ -181,7 +179,7 @@ def check_pairs(found: bool | None, expected: bool | None) -> bool | None:
 
 
 def _prepare_validation(
-    model: "TextModel", data: Any, batch_size: int, pairs: bool | None
+    model: TaskMethods, data: Any, batch_size: int, pairs: bool | None
 ) -> Any:
     is_tuple = isinstance(data, tuple | list) and len(data) in (2, 3)
     x, y, *weights = data if is_tuple else (data, None)
@@ -193,7 +191,7 @@ def _prepare_validation(
 
 
 def _split_texts(
-    model: "TextModel", x: Any, y: Any, weights: Any, class_weight: Any, share: float
+    model: TaskMethods, x: Any, y: Any, weights: Any, class_weight: Any, share: float
 ) -> tuple[tuple, tuple]:
     """Split off the last texts to validate on; class weights do not apply to them."""
     x = to_array(x)
@@ -214,7 +212,7 @@ def _split_texts(
 
 
 def _encode(
-    model: "TextModel", rows: list, y: Any, sample_weight: Any, class_weight: Any
+    model: TaskMethods, rows: list, y: Any, sample_weight: Any, class_weight: Any
 ) -> EncodedExamples:
     """Encode texts and targets, with the weights of items or of classes."""
     if sample_weight is not None and class_weight is not None:

@@ -1,7 +1,7 @@
 """Create, reset and check the optimizer of a fine-tuned model."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,14 +9,12 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.training.optimizer import Optimizer, create_optimizer, rate_error
 
-if TYPE_CHECKING:
-    from electra_tf.tasks.text_model import TextModel
 
+def prepare_optimizer(model: Any, steps: int, first_epoch: int, epochs: int) -> None:
+    """Create the published optimizer for this `fit` of a `TextModel`.
 
-def prepare_optimizer(
-    model: "TextModel", steps: int, first_epoch: int, epochs: int
-) -> None:
-    """Create the published optimizer for this `fit`, unless the caller set one."""
+    An optimizer that the caller set is kept.
+    """
     optimizer = model.optimizer if model.compiled else None
     if optimizer is not None and (first_epoch or model.has_own_optimizer):
         check_updates_left(optimizer, steps * (epochs - first_epoch))

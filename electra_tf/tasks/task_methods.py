@@ -1,4 +1,4 @@
-"""What differs between tasks: head, loss, encoding, decoding, and files' records."""
+"""Methods that a task defines: head, loss, encoding, decoding, records of files."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss
+from electra_tf.text.tokenizer import Tokenizer
 
 
 class Formatted(NamedTuple):
@@ -26,6 +29,10 @@ class Formatted(NamedTuple):
 
 class TaskMethods(abc.ABC):
     """Methods of a task, with defaults for one row of ids per text or pair of texts."""
+
+    settings: FinetuningConfig
+    shape: EncoderConfig
+    tokenizer: Tokenizer
 
     kind = ""
     """Name of the task's kind, as in `interop.task_heads`."""
@@ -50,7 +57,7 @@ class TaskMethods(abc.ABC):
     max_nbest = 0
     """Number of candidates of each prediction."""
     pairs: bool | None = None
-    """Whether inputs are pairs of texts; None: not trained yet, or never pairs."""
+    """True for pairs of texts, False for single texts; None: not trained yet."""
 
     @classmethod
     def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:

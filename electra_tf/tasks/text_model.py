@@ -509,7 +509,7 @@ class TextModel(keras.Model, TaskMethods):
             "A model of texts must be exported with its tokenizer",
             f"export({str(filepath)!r})",
             'Call save("model.keras"), then run '
-            f"`python -m electra_tf.export --model=model.keras --output={filepath}`",
+            f"`electra-tf export --model=model.keras --output={filepath}`",
         )
 
     # Private.

@@ -131,7 +131,7 @@ class Frame(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the record after it can be found."""
+        """Return whether the record after it can be found."""
         return self.payload is not None or self.defect == _CORRUPT
 
 

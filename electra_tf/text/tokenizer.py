@@ -305,3 +305,41 @@ class _Units(dict):
             self.clear()
             self._words.clear()
             self._size = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTokenizer:
+    """A vocabulary and the settings stored with it."""
+
+    vocabulary: Vocabulary
+    settings: TokenizationConfig | None
+    """None: no file has them."""
+    source: str
+    """File of the settings, or else of the vocabulary."""
+
+    @property
+    def base(self) -> dict[str, Any] | None:
+        """Settings by dotted name, as a base for the config; None without settings."""
+        if self.settings is None:
+            return None
+        values = dataclasses.asdict(self.settings)
+        return {f"tokenization.{name}": value for name, value in values.items()}
+
+    def tokenizer(
+        self, default: TokenizationConfig = TokenizationConfig()
+    ) -> Tokenizer:
+        """Return the tokenizer."""
+        return Tokenizer(self.vocabulary, self.settings or default)
+
+    def check(self, settings: TokenizationConfig) -> None:
+        """Reject settings that differ from the stored ones."""
+        if self.settings in (None, settings):
+            return
+        requested, required = map(dataclasses.asdict, (settings, self.settings))
+        names = [name for name in required if required[name] != requested[name]]
+        raise InputError(
+            f"The settings must be those of {self.source}, "
+            f"{ {name: required[name] for name in names} }",
+            f"{ {name: requested[name] for name in names} }",
+            f"Remove these settings, or correct {self.source} if it is wrong",
+        )

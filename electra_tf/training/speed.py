@@ -76,7 +76,7 @@ class MetricWindow:
 
     @property
     def is_new(self) -> bool:
-        """Whether no call has been recorded in this process."""
+        """Return whether no call has been recorded in this process."""
         return self._seconds_per_step is None
 
     @property

@@ -134,7 +134,7 @@ def squad(**changes: Any) -> dict[str, Any]:
     return {"data": articles[: changes.get("count", 2)]}
 
 
-def tests_of(**tables: dict[str, Callable[[Bench], Calls]]) -> Callable:
+def remedy_test(**tables: dict[str, Callable[[Bench], Calls]]) -> Callable:
     """Return a test of the cases of all tables.
 
     The first call of a case must fail, and the others, its remedies, must succeed.

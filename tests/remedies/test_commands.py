@@ -9,7 +9,7 @@ from remedies.bench import (
     RECORDS,
     RUN,
     SAVED,
-    tests_of,
+    remedy_test,
 )
 
 ROWS = "text,label\n" + "the,a\nfirst,b\n" * 4
@@ -157,4 +157,4 @@ def _built(b, length):
     return output
 
 
-test_a_remedy_works = pytest.mark.slow(tests_of(commands=COMMANDS))
+test_a_remedy_works = pytest.mark.slow(remedy_test(commands=COMMANDS))

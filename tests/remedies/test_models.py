@@ -19,8 +19,8 @@ from remedies.bench import (
     SAVED,
     STEP,
     VOCAB,
+    remedy_test,
     saved_model,
-    tests_of,
 )
 
 TABLE = "electra.embeddings.word_embeddings.weight"
@@ -271,4 +271,4 @@ def _finished_result(b, source, **options):
     ]
 
 
-test_a_remedy_works = tests_of(weights=WEIGHTS)
+test_a_remedy_works = remedy_test(weights=WEIGHTS)

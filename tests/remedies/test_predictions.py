@@ -8,9 +8,9 @@ from electra_tf.tasks.score_files import score_predictions
 from remedies.bench import (
     evaluate,
     read_inputs,
+    remedy_test,
     saved_model,
     squad,
-    tests_of,
 )
 
 
@@ -167,4 +167,4 @@ SCORED = {
     ],
 }
 
-test_a_remedy_works = tests_of(inputs=INPUTS, scored=SCORED)
+test_a_remedy_works = remedy_test(inputs=INPUTS, scored=SCORED)

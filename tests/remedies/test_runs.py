@@ -20,8 +20,8 @@ from remedies.bench import (
     SAVED,
     STEP,
     VOCAB,
+    remedy_test,
     resolve,
-    tests_of,
 )
 
 
@@ -262,4 +262,4 @@ EXPORTS = {
     ],
 }
 
-test_a_remedy_works = tests_of(runs=RUNS, scores=SCORES, exports=EXPORTS)
+test_a_remedy_works = remedy_test(runs=RUNS, scores=SCORES, exports=EXPORTS)

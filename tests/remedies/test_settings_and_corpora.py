@@ -7,7 +7,7 @@ from remedies.bench import (
     RECORDS,
     VOCAB,
     read_corpus,
-    tests_of,
+    remedy_test,
 )
 
 TEXT = "the first of the texts\n\nand the second\n"
@@ -112,4 +112,4 @@ def _records(b, output):
     return [*flags, f"--vocab={VOCAB}"]
 
 
-test_a_remedy_works = tests_of(settings=SETTINGS, corpora=CORPORA)
+test_a_remedy_works = remedy_test(settings=SETTINGS, corpora=CORPORA)

@@ -10,7 +10,7 @@ from electra_tf.errors import InputError
 from electra_tf.text.tokenizer_files import Tokenizer, open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.text.warnings import entry_warnings
-from remedies.bench import RECORDS, VOCAB, tests_of
+from remedies.bench import RECORDS, VOCAB, remedy_test
 
 ENTRIES = VOCAB.read_text().splitlines()
 
@@ -208,4 +208,4 @@ def _keep(entries, names=("[USER]",)):
     tokenizer.encode("the [USER]")
 
 
-test_a_remedy_works = tests_of(vocabularies=VOCABULARIES)
+test_a_remedy_works = remedy_test(vocabularies=VOCABULARIES)
