@@ -7,9 +7,9 @@ from tokenizers import Tokenizer as FastTokenizer
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.spans import piece_characters
+from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 WHOLE = ("[USER]", "[URL]", "[URL]s", "<é>", "COVID-19", "中心", "MacOS")
